@@ -23,7 +23,7 @@ from benchmarks.timing import Times, timed
 from client_sdk import Client
 from psoup.store import Store
 from psoup.store.delta.durable import put_if_absent
-from psoup.store.log.position import START, Position
+from psoup.store.log.position import START, Position, PositionCodec
 from tests.support.system.processes import RunningStore
 
 STREAM = (
@@ -115,6 +115,7 @@ class EpochWatch:
 
     def __init__(self, root: Path) -> None:
         self._store = Store.open(root)
+        self._positions = PositionCodec(self._store.identity)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch)
         self.seen: list[tuple[float, Position]] = []
@@ -151,7 +152,7 @@ class EpochWatch:
 
     def when(self, token: bytes) -> float | None:
         """The instant of the first epoch that holds the position."""
-        position = self._store.positions.decode(token)
+        position = self._positions.decode(token).position
         place = bisect_left(self.seen, position, key=lambda epoch: epoch[1])
         return self.seen[place][0] if place < len(self.seen) else None
 

@@ -54,7 +54,7 @@ from client_sdk._grpc.transports import AsyncTransport, Transport
 from client_sdk._mock import MockTransport, answer
 from client_sdk._publishing import AsyncPublisher, PublishedMany, Publisher
 from client_sdk._session import DEFAULT_TARGET
-from client_sdk._wire.access import AuditRecord, Grant, Quota, QuotaLimit
+from client_sdk._wire.access import AuditRecord, Grant, PublisherRecord, Quota, QuotaLimit
 from client_sdk._wire.answers import Answer, AnswerHeader
 from client_sdk._wire.explanations import (
     ExplainedLeg,
@@ -69,6 +69,8 @@ from client_sdk._wire.explanations import (
 from client_sdk._wire.keys import AccessKey, NewKey
 from client_sdk._wire.models import (
     Definition,
+    Ended,
+    EndedRegistration,
     Published,
     Registered,
     RegisteredMany,
@@ -81,6 +83,7 @@ from client_sdk._wire.status import (
     ClockJump,
     EngineStatus,
     LostRows,
+    Quarantined,
     StoreClock,
     StoreLimits,
     StoreSecurity,
@@ -149,6 +152,8 @@ __all__ = [
     "Credentials",
     "Definition",
     "Doubtful",
+    "Ended",
+    "EndedRegistration",
     "EngineStatus",
     "ErrorDetail",
     "ExplainedLeg",
@@ -171,6 +176,7 @@ __all__ = [
     "LimitExceeded",
     "LocalQueryProblem",
     "LostRows",
+    "Quarantined",
     "MockTransport",
     "NewKey",
     "NotComputable",
@@ -185,6 +191,7 @@ __all__ = [
     "Published",
     "PublishedMany",
     "Publisher",
+    "PublisherRecord",
     "Pull",
     "PullError",
     "PullReport",

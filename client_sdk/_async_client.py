@@ -18,7 +18,7 @@ from client_sdk._grpc.effects import Flow, Retry
 from client_sdk._grpc.transports import AsyncGrpcTransport, AsyncTransport
 from client_sdk._publishing import AsyncPublisher
 from client_sdk._session import DEFAULT_TARGET, MEBIBYTE, HandleLike, Session, with_port
-from client_sdk._wire.access import AuditRecord, Grant, Quota
+from client_sdk._wire.access import AuditRecord, Grant, PublisherRecord, Quota
 from client_sdk._wire.answers import Answer, AnswerHeader, AnswerReader
 from client_sdk._wire.explanations import Explanation
 from client_sdk._wire.keys import AccessKey, NewKey
@@ -284,6 +284,26 @@ class AsyncClient:
     ) -> Quota:
         """Sets limits of the tenant, or of an owner of it; those that are not named stay."""
         return await self._run(_flows.set_quota(self._session, limits, remove, owner))
+
+    async def publishers(
+        self, *, owner: str = "", prefix: str = ""
+    ) -> AsyncIterator[PublisherRecord]:
+        """List publishers whose names begin with `prefix`, page by page: the caller's own, or those
+        of `owner` (empty: of all owners) for those who administer the tenant."""
+        token = ""
+        while True:
+            flow = _flows.publishers_page(self._session, owner, prefix, token)
+            page, token = await self._run(flow)
+            for publisher in page:
+                yield publisher
+            if not token:
+                return
+
+    async def forget_publishers(self, names: Sequence[str], *, owner: str = "") -> None:
+        """Forget publishers that are done, all of the names or none: their sequences begin again
+        with 1. A batch that one of them repeats afterwards is stored twice, or refused.
+        """
+        await self._run(_flows.forget_publishers(self._session, names, owner))
 
     async def audit(self, *, all_tenants: bool = False) -> AsyncIterator[AuditRecord]:
         """Lists what was administered, newest first, page by page, in the tenant; for operators in

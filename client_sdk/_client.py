@@ -16,7 +16,7 @@ from client_sdk._grpc.effects import Flow, Retry
 from client_sdk._grpc.transports import GrpcTransport, Transport
 from client_sdk._publishing import Publisher
 from client_sdk._session import DEFAULT_TARGET, MEBIBYTE, Closing, HandleLike, Session, with_port
-from client_sdk._wire.access import AuditRecord, Grant, Quota
+from client_sdk._wire.access import AuditRecord, Grant, PublisherRecord, Quota
 from client_sdk._wire.answers import Answer, AnswerHeader, AnswerReader
 from client_sdk._wire.explanations import Explanation
 from client_sdk._wire.keys import AccessKey, NewKey
@@ -296,6 +296,23 @@ class Client(Closing):
     ) -> Quota:
         """Sets limits of the tenant, or of an owner of it; those that are not named stay."""
         return self._run(_flows.set_quota(self._session, limits, remove, owner))
+
+    def publishers(self, *, owner: str = "", prefix: str = "") -> Iterator[PublisherRecord]:
+        """List publishers whose names begin with `prefix`, page by page: the caller's own, or those
+        of `owner` (empty: of all owners) for those who administer the tenant."""
+        token = ""
+        while True:
+            flow = _flows.publishers_page(self._session, owner, prefix, token)
+            page, token = self._run(flow)
+            yield from page
+            if not token:
+                return
+
+    def forget_publishers(self, names: Sequence[str], *, owner: str = "") -> None:
+        """Forget publishers that are done, all of the names or none: their sequences begin again
+        with 1. A batch that one of them repeats afterwards is stored twice, or refused.
+        """
+        self._run(_flows.forget_publishers(self._session, names, owner))
 
     def audit(self, *, all_tenants: bool = False) -> Iterator[AuditRecord]:
         """Lists what was administered, newest first, page by page, in the tenant; for operators in

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import enum
 import json
 from collections.abc import Mapping, Sequence
@@ -11,9 +12,10 @@ from typing import Any, Literal, TypeAlias
 import pyarrow as pa
 from google.protobuf.message import Message
 
+from client_sdk._exceptions import PsoupError
 from client_sdk._grpc.effects import Begin, Collect, Flow, Question, Repeat, Unary, retrying
 from client_sdk._session import HandleLike, Session, handle_bytes
-from client_sdk._wire.access import AuditRecord, Grant, Quota
+from client_sdk._wire.access import AuditRecord, Grant, PublisherRecord, Quota
 from client_sdk._wire.answers import Answer
 from client_sdk._wire.explanations import Explanation
 from client_sdk._wire.ipc import to_ipc
@@ -30,8 +32,21 @@ from client_sdk._wire.models import (
 )
 from client_sdk._wire.rows import is_pandas
 from client_sdk._wire.status import StoreClock, StoreStatus
-from client_sdk._wire.values import Scalar, duration, optional_moment, timestamp, to_rows, to_value
+from client_sdk._wire.values import (
+    MOST_TYPED_BYTES,
+    MOST_TYPED_FIELDS,
+    Scalar,
+    duration,
+    optional_moment,
+    timestamp,
+    to_arrow,
+    to_rows,
+    to_value,
+)
 from psoup.v1 import psoup_pb2 as pb
+
+# What a request has besides its rows, at most.
+_ENVELOPE_FIELDS = 20
 
 
 def call(session: Session, method: str, request: Message, repeat: Repeat) -> Flow[tuple[Any, bool]]:
@@ -74,6 +89,25 @@ def set_quota(
     )
     reply, _ = yield from call(session, "SetQuota", request, Repeat.SAFE)
     return Quota.from_wire(reply)
+
+
+def publishers_page(
+    session: Session, owner: str, prefix: str, token: str
+) -> Flow[tuple[list[PublisherRecord], str]]:
+    """Return one page and the token of the next, which is empty after the last."""
+    request = pb.ListPublishersRequest(
+        tenant=session.tenant, owner=owner, prefix=prefix, page_token=token
+    )
+    reply, _ = yield from call(session, "ListPublishers", request, Repeat.READ)
+    return [PublisherRecord.from_wire(item) for item in reply.publishers], reply.next_page_token
+
+
+def forget_publishers(session: Session, names: Sequence[str], owner: str) -> Flow[None]:
+    request = pb.ForgetPublishersRequest(
+        tenant=session.tenant, owner=owner or session.owner, names=names
+    )
+    reply, _ = yield from call(session, "ForgetPublishers", request, Repeat.HARMFUL)
+    session.wrote(reply.position)
 
 
 def audit_page(session: Session, tenant: str, token: str) -> Flow[tuple[list[AuditRecord], str]]:
@@ -169,9 +203,7 @@ def registration(session: Session, handle: HandleLike) -> Flow[Registration]:
 def answer(session: Session, request: Question, timeout: float | None) -> Flow[Answer]:
     """Gives the whole answer to an Invoke or an Ask."""
     found: Answer
-    found, _ = yield from retrying(
-        lambda left: Collect(_method(request), request, left), Repeat.READ, session.retry, timeout
-    )
+    found, request = yield from _asking(session, request, timeout, Collect)
     if not request.HasField("as_of") and found.refreshed_at is None:
         session.saw(found.position, asked=request.least_position or None)
     return found
@@ -184,15 +216,37 @@ def begin_answer(
 
     The call is made again until the first message is there; a failure after that is the caller's.
     """
-    begun, _ = yield from retrying(
-        lambda left: Begin(_method(request), request, left), Repeat.READ, session.retry, timeout
-    )
+    begun, request = yield from _asking(session, request, timeout, Begin)
     first: pb.InvokeResponse = begun[0]
     header = first.header
     earlier = request.HasField("as_of") or header.HasField("refreshed_at")
     if first.HasField("header") and not earlier:
         session.saw(header.position, asked=request.least_position or None)
     return first, begun[1]
+
+
+def _asking(
+    session: Session, request: Question, timeout: float | None, effect: type[Collect | Begin]
+) -> Flow[tuple[Any, Question]]:
+    """Gives what an effect brings, and the request that brought it: one whose position the store
+    never had is repeated once without it."""
+
+    def ask(request: Question) -> Flow[tuple[Any, bool]]:
+        return retrying(
+            lambda left: effect(_method(request), request, left),
+            Repeat.READ,
+            session.retry,
+            timeout,
+        )
+
+    try:
+        return (yield from ask(request))[0], request
+    except PsoupError as error:
+        if not session.forget(error, request.least_position):
+            raise
+    again = copy.deepcopy(request)
+    again.least_position = b""
+    return (yield from ask(again))[0], again
 
 
 def _method(request: Question) -> str:
@@ -291,7 +345,10 @@ def register_many_request(
         request.arrow = to_ipc(table)
         return request, _all_keyed(table)
     rows = list(table)
-    request.rows.CopyFrom(to_rows(rows))
+    if sum(len(row) + 1 for row in (*rows, *rows[:1])) <= MOST_TYPED_FIELDS - _ENVELOPE_FIELDS:
+        request.rows.CopyFrom(to_rows(rows))
+    if not request.HasField("rows") or request.ByteSize() > MOST_TYPED_BYTES:
+        request.arrow = to_ipc(to_arrow(rows))
     return request, bool(rows) and all(row.get("client_key") for row in rows)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
@@ -101,7 +102,7 @@ def _publish_as(
     session: Session, schema: Stream, stream: str, rows: Rows, numbered: Numbering | None
 ) -> Flow[Published]:
     payload = to_ipc(to_table(rows, schema))
-    request = pb.PublishRequest(tenant=session.tenant, stream=stream, arrow=payload)
+    request = _request(session, stream, arrow=payload)
     if request.ByteSize() + IDENTITY_BYTES > session.max_message_bytes:
         raise LimitExceeded(
             f"the batch takes {len(payload):,} bytes, a message at most "
@@ -110,10 +111,14 @@ def _publish_as(
     return (yield from _send(session, request, numbered))
 
 
+def _request(session: Session, stream: str, **fields: Any) -> pb.PublishRequest:
+    return pb.PublishRequest(tenant=session.tenant, owner=session.owner, stream=stream, **fields)
+
+
 def heartbeat(
     session: Session, stream: str, instant: datetime, numbered: Numbering | None
 ) -> Flow[Published]:
-    request = pb.PublishRequest(tenant=session.tenant, stream=stream, heartbeat=timestamp(instant))
+    request = _request(session, stream, heartbeat=timestamp(instant))
     return (yield from _send(session, request, numbered))
 
 
@@ -149,17 +154,37 @@ def _requests(
 ) -> Iterator[pb.PublishRequest]:
     sequence = numbered.next_sequence
     limit = min(BATCH_BYTES, session.max_message_bytes - IDENTITY_BYTES)
-    for rows in batches:
+    for rows in split(batches):
         table = to_table(rows, schema)
         for payload in payloads(table, limit, BATCH_ROWS) if table.num_rows else ():
-            yield pb.PublishRequest(
-                tenant=session.tenant,
-                stream=stream,
-                publisher=numbered.publisher,
-                sequence=sequence,
-                arrow=payload,
-            )
+            names = {"publisher": numbered.publisher, "sequence": sequence}
+            yield _request(session, stream, arrow=payload, **names)
             sequence += 1
+
+
+def count_batches(session: Session, stream: str, batches: Rows | Iterable[Rows]) -> Flow[int]:
+    """Count the sequences that publish_many uses for these batches."""
+    schema = yield from _flows.stream(session, stream)
+    counted = _requests(session, schema, stream, batches, Numbering("", 1))
+    return sum(1 for _ in counted)
+
+
+def split(given: Rows | Iterable[Rows]) -> Iterator[Rows]:
+    """Yield the batches of an iterable; also of rows in one of the forms that `publish` takes.
+
+    Rows that are dicts are taken as they come, so many at a time that they may be without end.
+    """
+    if hasattr(given, "columns"):
+        yield given
+        return
+    if isinstance(given, Mapping | str | bytes):
+        raise TypeError("give rows, or an iterable of batches of rows")
+    source = iter(given)
+    for first in source:
+        if not isinstance(first, Mapping):
+            yield first
+            continue
+        yield [first, *itertools.islice(source, BATCH_ROWS - 1)]
 
 
 class _Line:
@@ -276,10 +301,10 @@ class Publisher:
         return published
 
     def publish_many(
-        self, stream: str, batches: Iterable[Rows], *, progress: Progress | None = None
+        self, stream: str, batches: Rows | Iterable[Rows], *, progress: Progress | None = None
     ) -> PublishedMany:
         """Publishes every batch in order, several in flight, large ones cut to what the server
-        takes.
+        takes. `batches` may also be rows as `publish` takes them, however many.
 
         `progress` is called for each acknowledged batch. When this raises, what had been
         acknowledged stays, and `next_sequence` is the first that was not.
@@ -288,6 +313,11 @@ class Publisher:
             publish_many(self._session, stream, batches, self._numbering, progress)
         )
         return many
+
+    def count_batches(self, stream: str, batches: Rows | Iterable[Rows]) -> int:
+        """Counts the numbers that `publish_many` uses for these batches; publishes nothing."""
+        count: int = self._run(count_batches(self._session, stream, batches))
+        return count
 
     def delete(self, stream: str, keys: Iterable[Mapping[str, Any]]) -> Published:
         """Publishes one batch that deletes keys of a keyed stream, given as for `Client.delete`."""
@@ -321,12 +351,16 @@ class AsyncPublisher:
         return published
 
     async def publish_many(
-        self, stream: str, batches: Iterable[Rows], *, progress: Progress | None = None
+        self, stream: str, batches: Rows | Iterable[Rows], *, progress: Progress | None = None
     ) -> PublishedMany:
         many: PublishedMany = await self._run(
             publish_many(self._session, stream, batches, self._numbering, progress)
         )
         return many
+
+    async def count_batches(self, stream: str, batches: Rows | Iterable[Rows]) -> int:
+        count: int = await self._run(count_batches(self._session, stream, batches))
+        return count
 
     async def delete(self, stream: str, keys: Iterable[Mapping[str, Any]]) -> Published:
         return await self.publish(stream, deletes(keys))

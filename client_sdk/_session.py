@@ -6,12 +6,14 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
+from client_sdk._exceptions import PsoupError
 from client_sdk._grpc.effects import Retry
 from client_sdk._wire.models import Registered, Registration, Stream
 
 HandleLike = bytes | str | Registered | Registration
 
 MEBIBYTE = 1 << 20
+FOREIGN_POSITION = "FOREIGN_POSITION"
 
 
 @dataclass(slots=True)
@@ -20,7 +22,8 @@ class Session:
     whole.
 
     `position` is the newest the client has seen. Positions are opaque, so "newest" is kept by
-    construction: a fresh write, or an answer that was asked to include the one before.
+    construction: a fresh write, or an answer that was asked to include the one before. `foreign` is
+    the last one forgotten, which calls of other threads may still ask for.
     """
 
     tenant: str
@@ -29,6 +32,7 @@ class Session:
     retry: Retry
     max_message_bytes: int
     position: bytes | None = None
+    foreign: bytes | None = None
     streams: dict[str, Stream] = field(default_factory=dict)
 
     def wrote(self, position: bytes, *, fresh: bool = True) -> None:
@@ -44,6 +48,16 @@ class Session:
         """
         if position and self.position == asked:
             self.position = position
+
+    def forget(self, error: PsoupError, asked: bytes) -> bool:
+        """Forget the position that a call asked for if the store says that it never had it, as
+        after a restore. Return whether the call is to be repeated without it: not if the position
+        is the caller's own."""
+        if error.reason != FOREIGN_POSITION or asked not in (self.position, self.foreign):
+            return False
+        if self.position == asked:
+            self.position, self.foreign = None, asked
+        return True
 
 
 def handle_bytes(handle: HandleLike) -> bytes:

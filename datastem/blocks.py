@@ -6,7 +6,7 @@ immutable, so a reader keeps the parts it was given while a writer goes on.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -20,6 +20,8 @@ from datastem.arrays import Int64s
 BLOCK_BITS = 16
 BLOCK_ROWS = 1 << BLOCK_BITS
 BLOCK_MASK = BLOCK_ROWS - 1
+# What an append copies at most of earlier rows: it is done on a server's event loop.
+MOST_MERGED_BYTES = 8 << 20
 
 
 @dataclass(frozen=True)
@@ -108,9 +110,13 @@ class Part:
         return {}
 
     @cached_property
+    def nbytes(self) -> int:
+        return int(self.rows.nbytes)
+
+    @cached_property
     def row_bytes(self) -> float:
         """The bytes of a row, on average."""
-        return float(self.rows.nbytes) / len(self.ids)
+        return self.nbytes / len(self.ids)
 
     def copied(self) -> Part:
         """A part with these rows in memory of its own."""
@@ -129,7 +135,8 @@ class Block:
     """The rows of one block with ids from `floor` on; those below it are in the files.
 
     Parts are merged as a binary counter carries: a part is at least twice the size of the next,
-    so a block has at most 17 parts and each row is copied at most 16 times.
+    so a block has at most 17 parts and each row is copied at most 16 times. Parts that would have
+    more than MOST_MERGED_BYTES together stay apart, so blocks of long rows have more.
     """
 
     floor: int
@@ -137,11 +144,14 @@ class Block:
 
     @property
     def nbytes(self) -> int:
-        return sum(part.rows.nbytes for part in self.parts)
+        return sum(part.nbytes for part in self.parts)
 
     def append(self, part: Part) -> Block:
-        kept, count = len(self.parts), len(part.ids)
+        kept, count, nbytes = len(self.parts), len(part.ids), part.nbytes
         while kept and len(self.parts[kept - 1].ids) < 2 * count:
+            nbytes += self.parts[kept - 1].nbytes
+            if nbytes > MOST_MERGED_BYTES:
+                break
             kept -= 1
             count += len(self.parts[kept].ids)
         return Block(self.floor, (*self.parts[:kept], _join([*self.parts[kept:], part])))
@@ -200,8 +210,30 @@ def _taken(column: pa.Array, places: Any) -> pa.Array:
     return column.take(pa.array(places))
 
 
-def split_blocks(rows: pa.RecordBatch) -> dict[int, Part]:
-    """Stem rows, whose ids ascend, as parts by the number of their block."""
+@dataclass(frozen=True, slots=True)
+class SplitRows:
+    """Stem rows, whose ids ascend: all of them, and as parts by the number of their block.
+
+    A part is in memory of its own: a slice would keep the whole batch in memory for as long as it
+    is there itself.
+    """
+
+    rows: pa.RecordBatch
+    parts: Mapping[int, Part]
+
+    @classmethod
+    def of(cls, rows: pa.RecordBatch) -> SplitRows:
+        """Split rows, and find out of each part what an insert needs: for a large batch that takes
+        long, and may be done in any thread before the insert."""
+        parts = _split(rows)
+        if len(parts) > 1:
+            parts = {number: part.copied() for number, part in parts.items()}
+        for part in parts.values():
+            _ = part.first, part.stop, part.bounds, part.nbytes
+        return cls(rows, parts)
+
+
+def _split(rows: pa.RecordBatch) -> dict[int, Part]:
     if not rows.num_rows:
         return {}
     ids = _integers(rows.column("_row_id"))

@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 import numpy as np
@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from datastem.arrays import Int64s
 from datastem.block_times import BlockTimes
-from datastem.blocks import BLOCK_BITS, Block, Part, split_blocks
+from datastem.blocks import BLOCK_BITS, Block, Part, SplitRows
 from datastem.instants import FOR_EVER, SINCE_EVER
 from datastem.memory import Memory
 from datastem.segments import RowSegment, SegmentIndex, extended, from_id
@@ -63,7 +63,7 @@ class DataStem:
         """The next row id."""
         return self._high
 
-    def insert(self, rows: pa.RecordBatch, first: int, high: int, place: int | None = None) -> None:
+    def insert(self, rows: SplitRows, first: int, high: int, place: int | None = None) -> None:
         """Takes the rows with ids in `[first, high)`; those that `rows` lacks are not there.
 
         `place` is where the reader finds these rows again. Without it they stay in memory until a
@@ -75,15 +75,12 @@ class DataStem:
         with self._lock:
             if not first == self._high <= high:
                 raise ValueError(f"rows [{first}, {high}) do not follow those below {self._high}")
-            parts = split_blocks(rows)
-            for number, part in parts.items():
+            for number, part in rows.parts.items():
                 floor = max(self._high, number << BLOCK_BITS)
-                # A slice would keep the whole batch in memory for as long as it is there itself.
-                own = part.copied() if len(parts) > 1 else part
                 if place is not None:
                     self._placed = True
-                    self._tail[number] = extended(self._tail.get(number), own, place)
-                self._keep(number, self._blocks.get(number, Block(floor)).append(own))
+                    self._tail[number] = extended(self._tail.get(number), part, place)
+                self._keep(number, self._blocks.get(number, Block(floor)).append(part))
             full = range(self._high >> BLOCK_BITS, high >> BLOCK_BITS)
             self._high = high
             if full:
@@ -162,16 +159,23 @@ class DataStem:
         """The least and greatest ts of a full block, once it has been read; None before."""
         return self._bounds.get(number)
 
-    def load(self, view: StemView, number: int, floor: int) -> Part | None:
-        """Reads the rows of a block below `floor` from the view's files, and keeps them where that
-        makes the block in memory whole."""
+    def load(self, view: StemView, number: int, floor: int) -> Sequence[Part]:
+        """Returns the rows of a block below `floor`: from memory if they came there since the view
+        was made; otherwise from the view's files, and keeps them if that makes the block in memory
+        whole."""
         start, end = number << BLOCK_BITS, (number + 1) << BLOCK_BITS
+        with self._lock:
+            block = self._blocks.get(number) if self._is_current(view) else None
+        if block is not None and block.floor <= start:
+            self.touch(number)
+            below = [part.below(min(floor, view.high)) for part in block.parts]
+            return [part for part in below if part is not None]
         rows = self._read(view.segments(number, floor), start, floor)
         part = Part(rows) if rows.num_rows else None
         full = view.high >= end
         with self._lock:
-            if self._forgotten or (self._stored and view.index is not self._index):
-                return part
+            if self._forgotten or not self._is_current(view):
+                return _some(part)
             block = self._blocks.get(number)
             if block is None and floor == end and (full or self._high == view.high):
                 block = Block(floor)
@@ -180,7 +184,12 @@ class DataStem:
             if part is not None and full and floor == end:
                 self._bounds[number] = part.bounds
         self._memory.shrink()
-        return part
+        return _some(part)
+
+    def _is_current(self, view: StemView) -> bool:
+        """Tells whether blocks in memory have the rows that the view's files have. Rows of a stream
+        never change; those of a stored stem may leave it."""
+        return not self._stored or view.index is self._index
 
     def read(self, segments: Sequence[RowSegment], lo: int, hi: int, names: Sequence[str]) -> Part:
         """Reads some columns from the files, `_row_id` among them, and keeps nothing."""
@@ -205,6 +214,11 @@ class StemView:
     tail: Mapping[int, RowSegment]
     # The full blocks of the tail.
     tail_times: BlockTimes
+
+    def released(self) -> StemView:
+        """Returns a view that keeps no rows in memory: it looks for them there, and then in
+        files."""
+        return replace(self, blocks={})
 
     def probe(
         self, begin: int | None, end: int, high: int | None = None, low: int = 0
@@ -386,9 +400,7 @@ class StemView:
         block = self.blocks.get(number)
         floor = start + (1 << BLOCK_BITS) if block is None else block.floor
         if floor > start and self._may_overlap(number, floor, begin, end):
-            part = self.stem.load(self, number, floor)
-            if part is not None:
-                yield part
+            yield from self.stem.load(self, number, floor)
         if block is not None:
             self.stem.touch(number)
             yield from block.parts
@@ -406,3 +418,7 @@ class StemView:
 def _values(part: Part, column: SystemColumn) -> Int64s:
     found: Int64s = part.rows.column(column).view(pa.int64()).fill_null(SINCE_EVER).to_numpy()
     return found
+
+
+def _some(part: Part | None) -> Sequence[Part]:
+    return () if part is None else (part,)

@@ -5,12 +5,15 @@ without knowing of a wire.
 
 ServerError
 ├── BadRequest          a field of the request is wrong
+├── Garbled             the request is not what was sent; nothing was done
 ├── Unauthenticated     the call does not show who calls, or what it shows is worth nothing
 ├── PermissionDenied    the caller may not do that
+│   └── AdministrationDenied    … which would be to administer; the audit has it
 ├── QuotaExceeded       the tenant or owner has or does as much as it may
 ├── UnknownHandle
 ├── RegistrationExpired nobody asked for it for as long as its lease
 ├── NoSuchStream
+├── NoSuchPublisher     the owner has no publisher of that name, or it was forgotten
 ├── NoSuchKey           the tenant has no such key, or it was revoked
 ├── StreamExists
 ├── StreamDropped       the registration's stream is gone, or a view it goes through
@@ -27,7 +30,9 @@ ServerError
 ├── TooMuchWork         more rows to compute than the server may
 ├── NotReached          waited as long as allowed
 ├── OutOfTime           the call's own deadline passed while it was computed
+├── ConditionFails      a condition of the query can't be evaluated, and is in quarantine
 ├── RowsLost            the answer needs rows that were accepted and are lost
+├── RowsGone            the answer was read so slowly that rows of it were deleted
 ├── DiskFull
 ├── StorageFailed
 ├── ClockAhead          this server's clock is ahead of the others'
@@ -59,12 +64,20 @@ class BadRequest(ServerError):
     reason = "BAD_REQUEST"
 
 
+class Garbled(ServerError):
+    reason = "GARBLED"
+
+
 class Unauthenticated(ServerError):
     reason = "UNAUTHENTICATED"
 
 
 class PermissionDenied(ServerError):
     reason = "PERMISSION_DENIED"
+
+
+class AdministrationDenied(PermissionDenied):
+    pass
 
 
 class QuotaExceeded(ServerError):
@@ -81,6 +94,10 @@ class RegistrationExpired(ServerError):
 
 class NoSuchStream(ServerError):
     reason = "UNKNOWN_STREAM"
+
+
+class NoSuchPublisher(ServerError):
+    reason = "UNKNOWN_PUBLISHER"
 
 
 class NoSuchKey(ServerError):
@@ -147,8 +164,16 @@ class OutOfTime(ServerError):
     reason = "OUT_OF_TIME"
 
 
+class ConditionFails(ServerError):
+    reason = "CONDITION_FAILS"
+
+
 class RowsLost(ServerError):
     reason = "CORRUPT_STORE"
+
+
+class RowsGone(ServerError):
+    reason = "DATA_FILE_GONE"
 
 
 class DiskFull(ServerError):

@@ -32,11 +32,13 @@ from results.checksum import key_ids
 
 @dataclass(frozen=True, slots=True)
 class Identified:
-    """The rows of an answer by ascending id, with the sort key that is each one's place."""
+    """The rows of an answer by ascending id, with the sort key that is each one's place, and for
+    rows that are no groups and not DISTINCT the `parts` that name them."""
 
     ids: Int64s
     sort_keys: pa.Array
     outputs: pa.RecordBatch
+    parts: tuple[Int64s, ...] = ()
 
     @property
     def unique(self) -> bool:
@@ -81,7 +83,9 @@ def identified(query: Query, rows: pa.RecordBatch) -> Identified:
     order = np.argsort(ids, kind="stable")
     places = pa.array(order)
     keys = sort_keys(query, kept, moments=True)
-    return Identified(ids[order], keys.take(places), outputs.take(places))
+    named = query.grouping is not None or query.distinct
+    parts = () if named else tuple(part[order] for part in parts_of(query, kept))
+    return Identified(ids[order], keys.take(places), outputs.take(places), parts)
 
 
 def row_ids(query: Query, kept: pa.RecordBatch, outputs: pa.RecordBatch) -> Int64s:

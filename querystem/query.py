@@ -252,6 +252,12 @@ class Query:
         stands in."""
         return tuple(_moving(self, False))
 
+    @cached_property
+    def view_windows(self) -> tuple[tuple[Window, ...], ...]:
+        """The windows that views put on each leg: all that the text of a view has, none that the
+        query has around or instead of it."""
+        return tuple(_view_windows(self, False, ()))
+
     @property
     def leg(self) -> Leg:
         """The leg of a query whose source is one."""
@@ -403,16 +409,21 @@ Item: TypeAlias = Leg | Query | SetOperation | LeftJoin
 # ---- what a source is made of
 
 
-def _refreshed_parts(source: Source | Item, kind: PartKind, first: int) -> Iterator[RefreshedPart]:
-    """The parts of a source whose first leg has the number `first`."""
+def _refreshed_parts(
+    source: Source | Item, kind: PartKind, first: int, inside: bool = False
+) -> Iterator[RefreshedPart]:
+    """The parts of a source whose first leg has the number `first`. `inside` says that the source
+    stands in the text of a view."""
+    inside = inside or _is_view(source)
     if isinstance(source, Leg | Query) and source.refresh is not None:
         kind = PartKind.LEG if isinstance(source, Leg) else kind
         # A window over a query is applied to what its points show.
         rows = source if isinstance(source, Leg) else source.source
         moving = tuple(_moving(rows, False))
-        yield RefreshedPart(kind, source.refresh, range(first, first + len(moving)), moving)
+        legs = range(first, first + len(moving))
+        yield RefreshedPart(kind, source.refresh, legs, moving, inside)
     for inner in _inside(source):
-        yield from _refreshed_parts(inner, PartKind.QUERY, first)
+        yield from _refreshed_parts(inner, PartKind.QUERY, first, inside)
         first += sum(1 for _ in legs_of(inner))
 
 
@@ -462,6 +473,27 @@ def _moving(source: Source | Item, around: bool) -> Iterator[bool]:
         around = around or depends_on_now(source.over)
     for inner in _inside(source):
         yield from _moving(inner, around)
+
+
+def _view_windows(
+    source: Source | Item, inside: bool, around: tuple[Window, ...]
+) -> Iterator[tuple[Window, ...]]:
+    """Yield the windows that views put on each leg of a source. `inside` says that the source
+    stands in the text of a view, whose windows `around` it are known already."""
+    if isinstance(source, Leg):
+        yield (*around, source.window) if inside else around
+        return
+    if isinstance(source, Query) and inside and source.over is not None:
+        around = (*around, source.over)
+    inside = inside or _is_view(source)
+    for inner in _inside(source):
+        yield from _view_windows(inner, inside, around)
+
+
+def _is_view(source: Source | Item) -> bool:
+    """Tells whether a source is the text of a view, with windows and REFRESH of its own. A leg that
+    stands for a view has those of the query."""
+    return isinstance(source, Query | SetOperation) and bool(source.view)
 
 
 def _inner_queries(source: Source | Item) -> Iterator[Query]:

@@ -61,12 +61,14 @@ class PartKind(enum.Enum):
 @dataclass(frozen=True, slots=True)
 class RefreshedPart:
     """A part of a query that changes at refresh points only. It has the `legs` of these numbers;
-    `moving` says of each whether a window inside the part moves it with NOW."""
+    `moving` says of each whether a window inside the part moves it with NOW. One that is `of_view`
+    stands for a view, or in the text of one."""
 
     kind: PartKind
     refresh: Refresh
     legs: range
     moving: tuple[bool, ...]
+    of_view: bool = False
 
 
 def points_of(refresh: Refresh | None) -> tuple[RefreshEvery | RefreshOn, ...]:

@@ -96,9 +96,11 @@ class StreamCoverage:
     def ranges(self, predicate: int) -> list[Range]:
         """The row ids a predicate covers."""
         mine = (self.predicate_lo <= predicate) & (predicate < self.predicate_hi)
-        row_hi = self.row_hi[mine]
+        row_lo, row_hi = self.row_lo[mine], self.row_hi[mine]
         row_hi = np.where(row_hi == _OPEN, self.high, row_hi)
-        return union(zip(self.row_lo[mine].tolist(), row_hi.tolist(), strict=True))
+        # A predicate that is set aside begins past every row.
+        some = row_lo < row_hi
+        return union(zip(row_lo[some].tolist(), row_hi[some].tolist(), strict=True))
 
     def lowest(self, predicates: Int64s) -> Int64s:
         """The row id from which on each of some ascending predicates covers all rows; `high` for

@@ -6,6 +6,7 @@ Hypothesis runs the same examples each time, so that a red run is about the chan
 
 from __future__ import annotations
 
+import itertools
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
@@ -89,6 +90,14 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStore]:
         store.start_server("--wait", "300")  # a first step may take long on a busy machine
         store.start_engine()
         yield store
+
+
+@pytest.fixture
+def counted_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Streams, views, composites and policies of this process have the ids 1, 2, …, for tests that
+    name them."""
+    ids = itertools.count(1)
+    monkeypatch.setattr("psoup.write.ids.secrets.randbits", lambda bits: next(ids))
 
 
 @pytest.fixture

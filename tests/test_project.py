@@ -19,7 +19,7 @@ PACKAGES = ["psoup", "querystem", "datastem", "results", "client_sdk"]
 
 # Old clients must understand new servers. Before changing this: fields and methods are only ever
 # added, numbers are never reused, and CHANGELOG.md says what is new.
-WIRE = "af50aefed063179a3657a377b9c0c1c78f54a02eed6ea2e927177abbf764e7b1"
+WIRE = "06db83efd2c816f7f6b207295ab96ddeb3eceb0bf42ea23211da06c911919e9a"
 
 # Split, so that this file does not find itself.
 PRIVATE = {

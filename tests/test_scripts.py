@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -121,6 +123,25 @@ def test_a_ready_environment_is_left_alone(machine: Machine, tmp_path: Path) -> 
 
 
 def test_every_script_parses_and_can_be_run() -> None:
-    for script in [*(ROOT / "scripts").iterdir(), ROOT / ".ci" / "run"]:
+    scripts = [path for path in (ROOT / "scripts").iterdir() if path.is_file()]
+    for script in [*scripts, ROOT / ".ci" / "run"]:
+        if script.suffix == ".py":
+            compile(script.read_bytes(), script, "exec")
+            continue
         subprocess.run(["bash", "-n", str(script)], check=True)
         assert script.name.startswith("_") or os.access(script, os.X_OK), script
+
+
+def test_the_bill_of_materials_names_every_pin_and_every_jar() -> None:
+    done = subprocess.run(
+        [sys.executable, ROOT / "scripts" / "sbom.py"], capture_output=True, text=True, check=True
+    )
+    components = json.loads(done.stdout)["components"]
+    versions = {each["name"]: each["version"] for each in components}
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    pins = dict(line.split("==") for line in lines if not line.startswith("#"))
+    assert pins == {name: version for name, version in versions.items() if name in pins}
+    hashes = {each["hashes"][0]["content"] for each in components if "hashes" in each}
+    recorded = (ROOT / "psoup" / "engine" / "jars.sha256").read_text().splitlines()
+    assert hashes == {line.split()[0] for line in recorded}
+    assert len({each["bom-ref"] for each in components}) == len(components)

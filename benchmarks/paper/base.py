@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from benchmarks.paper.workload import Array, Workload
 from datastem.arrays import Int64s
-from datastem.blocks import BLOCK_BITS
+from datastem.blocks import BLOCK_BITS, SplitRows
 from datastem.codec import decode, encode
 from datastem.memory import Memory
 from datastem.stem import DataStem
@@ -33,7 +33,9 @@ class Base:
         self._columns = [column.name for column in self.schema.columns]
         stem = DataStem(Memory(1 << 40), _no_files)
         for batch in batches(self.rows, INSERT_ROWS):
-            stem.insert(batch, stem.high, int(batch.column("_row_id")[-1].as_py()) + 1)
+            stem.insert(
+                SplitRows.of(batch), stem.high, int(batch.column("_row_id")[-1].as_py()) + 1
+            )
         self._view = stem.view()
         self._parts = {
             number: self._view.parts(number, self.high)

@@ -16,6 +16,7 @@ from datetime import timedelta
 from typing import Any, cast
 
 import grpc
+from google.protobuf.message import DecodeError
 from google.rpc import status_pb2
 
 from client_sdk._exceptions import (
@@ -158,7 +159,11 @@ def from_rpc(error: grpc.RpcError, target: str) -> PsoupError:
     code: str = error.code().name
     message: str = error.details() or code.lower().replace("_", " ")
     trailing: Iterable[tuple[str, str | bytes]] = cast(Any, error).trailing_metadata() or ()
-    detail = detail_of(trailing)
+    try:
+        detail = detail_of(trailing, error.code().value[0])
+    except (DecodeError, ValueError) as problem:
+        said = f"the answer of {target} is not what was sent: {problem}"
+        return ForeignAnswer(said, code=code)
     if detail == ErrorDetail():
         if code not in _GRPC_S_OWN or _PLAIN_HTTP in message:
             said = f"this is not a PSoup store, or something between: {target} says {message}"
@@ -182,13 +187,18 @@ def error_for(code: str, message: str, detail: ErrorDetail) -> PsoupError:
     return kind(message, detail=detail, code=code)
 
 
-def detail_of(metadata: Iterable[tuple[str, str | bytes]]) -> ErrorDetail:
+def detail_of(metadata: Iterable[tuple[str, str | bytes]], code: int) -> ErrorDetail:
     """Finds the psoup.v1.ErrorDetail inside google.rpc.Status; gives an empty one where there is
     none.
+
+    Raises DecodeError, and ValueError where the status has another code than the call.
     """
     for key, value in metadata:
         if key == _DETAILS_KEY and isinstance(value, bytes):
-            for packed in status_pb2.Status.FromString(value).details:
+            status = status_pb2.Status.FromString(value)
+            if status.code != code:
+                raise ValueError(f"its status is {status.code} and {code}")
+            for packed in status.details:
                 found = pb.ErrorDetail()
                 if packed.Unpack(found):
                     return detail_from(found)

@@ -14,7 +14,7 @@ from google.protobuf.message import Message
 from client_sdk._credentials import Credentials, Metadata, Shown, metadata
 from client_sdk._exceptions import ConnectionFailed, PsoupError, ServerError, Unauthenticated
 from client_sdk._grpc.channels import Channels, HeldChannel, channel_options, from_rpc
-from psoup.v1 import psoup_pb2_grpc
+from client_sdk._grpc.stubs import METADATA, SummingStub
 
 
 class Duplex(Protocol):
@@ -78,7 +78,8 @@ class Line(NamedTuple):
     metadata: Metadata | None
 
     def call(self, method: str, *request: Any, timeout: float | None) -> Any:
-        return getattr(self.stub, method)(*request, timeout=timeout, metadata=self.metadata)
+        shown = (METADATA, *(self.metadata or ()))
+        return getattr(self.stub, method)(*request, timeout=timeout, metadata=shown)
 
 
 class GrpcTransport:
@@ -97,7 +98,7 @@ class GrpcTransport:
             channel = grpc.insecure_channel(self._target, self._options)
         else:
             channel = grpc.secure_channel(self._target, credentials, self._options)
-        return channel, psoup_pb2_grpc.PsoupStub(channel)
+        return channel, SummingStub(channel)
 
     def unary(self, method: str, request: Message, timeout: float | None) -> Any:
         with self.calling() as line:
@@ -211,7 +212,7 @@ class AsyncGrpcTransport:
             channel = grpc.aio.insecure_channel(self._target, self._options)
         else:
             channel = grpc.aio.secure_channel(self._target, credentials, self._options)
-        return channel, psoup_pb2_grpc.PsoupStub(channel)
+        return channel, SummingStub(channel)
 
     async def async_unary(self, method: str, request: Message, timeout: float | None) -> Any:
         async with self.calling() as line:

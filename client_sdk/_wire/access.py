@@ -1,4 +1,4 @@
-"""Who may do what, how much, and who did what: grants, quotas and the audit, as a store tells."""
+"""Grants, quotas, publishers and the audit, as a store reports them."""
 
 from __future__ import annotations
 
@@ -45,6 +45,27 @@ class Quota:
     def from_wire(cls, message: pb.Quota) -> Quota:
         limits = (QuotaLimit(one.name, one.limit, one.used) for one in message.limits)
         return cls(message.tenant, message.owner, tuple(limits))
+
+
+@dataclass(frozen=True, slots=True)
+class PublisherRecord:
+    """A name under which an owner has published, and its last batch."""
+
+    owner: str
+    name: str
+    sequence: int
+    position: bytes
+    published_at: datetime
+
+    @classmethod
+    def from_wire(cls, message: pb.Publisher) -> PublisherRecord:
+        return cls(
+            owner=message.owner,
+            name=message.name,
+            sequence=message.sequence,
+            position=message.position,
+            published_at=moment(message.published_at),
+        )
 
 
 @dataclass(frozen=True, slots=True)

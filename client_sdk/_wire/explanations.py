@@ -94,15 +94,13 @@ class ImpliedBy:
     """A predicate that is implied: in the place of all `rows` those were looked at that it
     matches."""
 
-    predicate_id: int
     condition: str
     looked_at_rows: int
     rows: int
 
     @classmethod
     def from_wire(cls, message: pb.ImpliedBy) -> ImpliedBy:
-        counts = message.looked_at_rows, message.rows
-        return cls(message.predicate_id, message.condition, *counts)
+        return cls(message.condition, message.looked_at_rows, message.rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +111,6 @@ class ExplainedPredicate:
     what they say of others is about `compared_predicates` of `other_predicates`.
     """
 
-    predicate_id: int
     registration_count: int
     factors: tuple[Factor, ...]
     other_predicates: int
@@ -126,7 +123,6 @@ class ExplainedPredicate:
 def _of_predicate(message: pb.ExplainedLeg | pb.Explanation) -> dict[str, Any]:
     """The fields of ExplainedPredicate, by name."""
     return {
-        "predicate_id": message.predicate_id,
         "registration_count": message.registration_count,
         "factors": tuple(map(Factor.from_wire, message.factors)),
         "other_predicates": message.other_predicates,
@@ -144,7 +140,7 @@ class ExplainedLeg(ExplainedPredicate):
     `considered_rows` were looked at by the predicate; `row_count` of them are in the window and
     match, None where kept summaries made counting needless. `current_rows` are those of a keyed
     stream. `implied_by` is the predicate among whose matches the server has looked, None where it
-    has not.
+    has not. `quarantined` says what of the leg the engine has set aside because it fails.
     """
 
     stream: str
@@ -153,6 +149,7 @@ class ExplainedLeg(ExplainedPredicate):
     row_count: int | None
     current_rows: int | None
     implied_by: ImpliedBy | None = None
+    quarantined: str = ""
 
     @classmethod
     def from_wire(cls, message: pb.ExplainedLeg) -> ExplainedLeg:
@@ -165,6 +162,7 @@ class ExplainedLeg(ExplainedPredicate):
             row_count=message.row_count if message.HasField("row_count") else None,
             current_rows=message.current_rows if message.HasField("current_rows") else None,
             implied_by=implied if message.HasField("implied_by") else None,
+            quarantined=message.quarantined,
         )
 
 
@@ -237,7 +235,6 @@ class Explanation(ExplainedPredicate):
     epoch: int
     run: ExplainedRun
     refresh: str
-    trigger_id: int | None
     legs: tuple[ExplainedLeg, ...] = ()
     operator: ExplainedOperator | None = None
     views: tuple[str, ...] = ()
@@ -251,7 +248,6 @@ class Explanation(ExplainedPredicate):
             epoch=message.epoch,
             run=ExplainedRun.from_wire(message.run),
             refresh=message.refresh,
-            trigger_id=message.trigger_id or None,
             legs=tuple(map(ExplainedLeg.from_wire, message.legs)),
             operator=ExplainedOperator.from_wire(message.operator) if has_operator else None,
             views=tuple(message.views),

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 import pyarrow as pa
 
+from client_sdk._wire.access import Grant
 from client_sdk._wire.values import (
     Column,
     Scalar,
@@ -98,13 +99,56 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
+class EndedRegistration:
+    """A registration over a stream or view that was dropped."""
+
+    handle: bytes
+    owner: str
+    client_key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What ended with a stream or view that was dropped, as far as the caller may see it.
+
+    The store names at most 100 of a kind, and counts all.
+    """
+
+    views: tuple[str, ...] = ()
+    policies: tuple[str, ...] = ()
+    grants: tuple[Grant, ...] = ()
+    registrations: tuple[EndedRegistration, ...] = ()
+    view_count: int = 0
+    policy_count: int = 0
+    grant_count: int = 0
+    registration_count: int = 0
+
+    @classmethod
+    def from_wire(cls, message: pb.Ended) -> Ended:
+        return cls(
+            views=tuple(message.views),
+            policies=tuple(message.policies),
+            grants=tuple(map(Grant.from_wire, message.grants)),
+            registrations=tuple(
+                EndedRegistration(one.handle, one.owner, one.client_key)
+                for one in message.registrations
+            ),
+            view_count=message.view_count,
+            policy_count=message.policy_count,
+            grant_count=message.grant_count,
+            registration_count=message.registration_count,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Definition:
     """A definition has the stream or the view as it is now (CREATE) or as it was (DROP); None after
-    a GRANT or REVOKE."""
+    a GRANT or REVOKE. `ended` is what ended with a stream or view that was dropped."""
 
     defined: Stream | View | None
     position: bytes
     notes: tuple[str, ...]
+    ended: Ended = Ended()
 
     @property
     def stream(self) -> Stream:
@@ -127,7 +171,8 @@ class Definition:
             defined = View.from_wire(message.view)
         elif message.HasField("stream"):
             defined = Stream.from_wire(message.stream)
-        return cls(defined, message.position, tuple(message.notes))
+        ended = Ended.from_wire(message.ended)
+        return cls(defined, message.position, tuple(message.notes), ended)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +217,6 @@ class RegistrationLeg:
 
     stream: str
     window: str
-    predicate_id: int
     matched_rows: int
     stream_rows: int
 
@@ -181,7 +225,6 @@ class RegistrationLeg:
         return cls(
             stream=message.stream,
             window=message.window,
-            predicate_id=message.predicate_id,
             matched_rows=message.matched_rows,
             stream_rows=message.stream_rows,
         )
@@ -191,10 +234,9 @@ class RegistrationLeg:
 class Registration:
     """A registration as the store keeps it. `matched_rows` of `stream_rows` are precomputed.
 
-    `refresh` is that of the whole query, and empty without one. `trigger_id` is the predicate of
-    the first REFRESH ON, which may be inside. `legs` are the query's references to streams;
-    `stream`, `window`, `predicate_id` and the counts of rows are those of the first. They are empty
-    where the server does not tell them. `views` are those that the text was bound through.
+    `refresh` is that of the whole query, and empty without one. `legs` are the query's references
+    to streams; `stream`, `window` and the counts of rows are those of the first. They are empty if
+    the server does not tell them. `views` are those that the text was bound through.
     """
 
     handle: bytes
@@ -208,11 +250,9 @@ class Registration:
     lease: timedelta
     position: bytes
     registered_at: datetime
-    predicate_id: int
     matched_rows: int
     stream_rows: int
     refresh: str
-    trigger_id: int | None
     pattern: str = ""
     lease_until: datetime | None = None
     legs: tuple[RegistrationLeg, ...] = ()
@@ -236,11 +276,9 @@ class Registration:
             lease=span(message.lease),
             position=message.position,
             registered_at=moment(message.registered_at),
-            predicate_id=message.predicate_id,
             matched_rows=message.matched_rows,
             stream_rows=message.stream_rows,
             refresh=message.refresh,
-            trigger_id=message.trigger_id or None,
             pattern=pattern_name(message.pattern),
             lease_until=optional_moment(message, "lease_until"),
             legs=tuple(map(RegistrationLeg.from_wire, message.legs)),

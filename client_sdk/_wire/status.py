@@ -97,6 +97,35 @@ class EngineStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class Quarantined:
+    """A predicate of a stream, or a join, that the engine has set aside because it fails.
+
+    Answers that need it are computed on the spot or fail; `policies` that it stands for show
+    nothing. Only operators are told the `name`, which `psoup repair --release` takes.
+    """
+
+    name: str
+    tenant: str
+    stream: str
+    reason: str
+    since: datetime
+    registration_count: int
+    policies: tuple[str, ...]
+
+    @classmethod
+    def from_wire(cls, message: pb.Quarantined) -> Quarantined:
+        return cls(
+            name=message.name,
+            tenant=message.tenant,
+            stream=message.stream,
+            reason=message.reason,
+            since=moment(message.since),
+            registration_count=message.registration_count,
+            policies=tuple(message.policies),
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class LostRows:
     """Rows of a stream that were accepted and whose `file` is damaged or gone.
 
@@ -194,6 +223,7 @@ class StoreStatus:
     security: StoreSecurity | None = None
     quotas: tuple[Quota, ...] = ()
     rest_rows: int = 0
+    quarantine: tuple[Quarantined, ...] = ()
 
     @classmethod
     def from_wire(cls, message: pb.StatusResponse) -> StoreStatus:
@@ -224,4 +254,5 @@ class StoreStatus:
             if message.HasField("security")
             else None,
             quotas=tuple(map(Quota.from_wire, message.quotas)),
+            quarantine=tuple(map(Quarantined.from_wire, message.quarantine)),
         )

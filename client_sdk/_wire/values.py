@@ -202,15 +202,66 @@ def from_value(value: pb.Value) -> Scalar:
     return None
 
 
+# What a message may have besides Arrow: bytes; rows, values and names together.
+MOST_TYPED_BYTES = 1 << 20
+MOST_TYPED_FIELDS = 50_000
+
+_ARROW_TYPES: dict[type, pa.DataType] = {
+    bool: pa.bool_(),
+    int: pa.int64(),
+    float: pa.float64(),
+    str: pa.string(),
+    datetime: TIMESTAMP,
+    date: pa.date32(),
+}
+
+
+def to_arrow(table: Sequence[Mapping[str, Scalar]]) -> pa.Table:
+    """Make an Arrow table whose values have the types that `to_rows` would give them.
+
+    Raise ValueError for a column whose values have several types: Arrow has one for all.
+    """
+    names = _names(table)
+    columns = [[row[name] for row in table] for name in names]
+    arrays = [_array(name, values) for name, values in zip(names, columns, strict=True)]
+    return pa.Table.from_arrays(arrays, names=names)
+
+
+def _array(name: str, values: list[Scalar]) -> pa.Array:
+    types = set(map(type, values)) - {type(None)}
+    # The digits of a DECIMAL are part of its type.
+    scales = {
+        max(0, -int(value.as_tuple().exponent))
+        for value in values
+        if isinstance(value, decimal.Decimal) and value.is_finite()
+    }
+    if types == {decimal.Decimal} and len(scales) == 1:
+        return pa.array(values, pa.decimal128(38, scales.pop()))
+    if len(types) > 1 or not types <= _ARROW_TYPES.keys():
+        kinds = ", ".join(sorted(type_.__name__ for type_ in types))
+        raise ValueError(
+            f"column {name} has values of several types ({kinds}), which only a table of at most "
+            f"{MOST_TYPED_FIELDS:,} values may have; send it in several calls, or as Arrow"
+        )
+    if types == {datetime}:
+        values = [utc(value) if isinstance(value, datetime) else None for value in values]
+    return pa.array(values, _ARROW_TYPES[types.pop()] if types else pa.null())
+
+
 def to_rows(table: Sequence[Mapping[str, Scalar]]) -> pb.Rows:
     """Makes a table of values; every row must have the keys of the first."""
+    names = _names(table)
+    rows = [pb.Row(values=[to_value(row[name]) for name in names]) for row in table]
+    return pb.Rows(columns=names, rows=rows)
+
+
+def _names(table: Sequence[Mapping[str, Scalar]]) -> list[str]:
+    """Return the keys of the first row. Raise ValueError for a row that has others."""
     names = list(table[0]) if table else []
-    rows = []
     for number, row in enumerate(table):
         if row.keys() != set(names):
             raise ValueError(f"row {number} has {sorted(row)}, the first row has {sorted(names)}")
-        rows.append(pb.Row(values=[to_value(row[name]) for name in names]))
-    return pb.Rows(columns=names, rows=rows)
+    return names
 
 
 def from_rows(message: pb.Rows, names: Sequence[str]) -> list[dict[str, Scalar]]:

@@ -16,14 +16,15 @@ from client_sdk._exceptions import LocalQueryProblem
 from client_sdk._grpc.drivers import async_drive, async_drive_each, drive, drive_each
 from client_sdk._grpc.effects import Flow
 from client_sdk._session import Closing, HandleLike, Session, handle_bytes
-from client_sdk._wire.values import Scalar, to_micros, to_value
+from client_sdk._wire.values import Scalar, to_value
 from client_sdk.copies._changes.batch import ChangeBatch, leave_batch, open_batch
 from client_sdk.copies._changes.told import ALL_CHANGES, WITHOUT_LEFT
 from client_sdk.copies._file import catalog
 from client_sdk.copies._file.catalog import Recovered, recover
+from client_sdk.copies._file.clock import Clock, DeviceClock, machine_clock
 from client_sdk.copies._file.file import CopyFile, SyncLock
 from client_sdk.copies._file.records import Declaration
-from client_sdk.copies._query.answers import Clock, CopyClock, machine_clock
+from client_sdk.copies._query.answers import CopyClock
 from client_sdk.copies._query.base_rows import require
 from client_sdk.copies._query.reading import Copy, Parameters, run_query
 from client_sdk.copies._queue.batches import Sent
@@ -78,8 +79,8 @@ class Copies(Outbox, Closing):
 
     def _open(self, file: CopyFile, clock: Clock, queue_bytes: int) -> None:
         super().__init__(file, queue_bytes)
-        self._clock = clock
-        self._now = CopyClock(file, clock)
+        self._clock = clock if isinstance(clock, DeviceClock) else DeviceClock(clock)
+        self._now = CopyClock(file, self._clock)
         self._lock = SyncLock(file)
 
     # ---- what is kept
@@ -246,7 +247,7 @@ class Copies(Outbox, Closing):
         SQLite finds the file itself broken, and UnknownCopy.
         """
         _check_names(only)
-        return verify_copies(self._file, only, to_micros(self._clock()))
+        return verify_copies(self._file, only, self._clock.micros())
 
     # ---- reading
 

@@ -21,6 +21,7 @@ from client_sdk._exceptions import (
     OutputFailed,
     PullError,
 )
+from client_sdk._wire.csv_safe import formula_safe, formula_safe_schema
 from client_sdk.pulls._changes import change_sink_for
 from client_sdk.pulls._deliver import HookRun, PullReport
 from client_sdk.pulls._file import load_pulls
@@ -49,6 +50,8 @@ __all__ = [
     "SystemClock",
     "change_sink_for",
     "format_of",
+    "formula_safe",
+    "formula_safe_schema",
     "hopeless",
     "load_pulls",
     "name_from",

@@ -45,14 +45,20 @@ def deliver(
         now=state.now,
         position=state.position,
     )
-    return _write(output, report, file, receipt, f"{pull.format} {content.digest}")
+    return _write(
+        output,
+        report,
+        file,
+        receipt,
+        f"{pull.format}{' safe' if pull.csv_safe else ''} {content.digest}",
+    )
 
 
 def _write(
     output: Output, report: PullReport, file: ReceiptFile, receipt: Receipt, content: str
 ) -> PullReport:
     pull = report.pull
-    sink = sink_for(pull.to, pull.format, pull.name)
+    sink = sink_for(pull.to, pull.format, pull.name, pull.csv_safe)
     changed = content != receipt.content
     try:
         written = changed or pull.always or not receipt.still_there(sink)
@@ -148,11 +154,16 @@ def _start(hook: Hook, facts: Mapping[str, str]) -> subprocess.Popen[bytes]:
         hook.command,
         shell=True,
         cwd=hook.folder,
-        env={**os.environ, **facts},
+        env={**_without_secrets(os.environ), **facts},
         stdin=subprocess.DEVNULL,
         stdout=2,
         start_new_session=True,
     )
+
+
+def _without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment without the pull's own token: a hook shows one of its own."""
+    return {name: value for name, value in environment.items() if name != "PSOUP_TOKEN"}
 
 
 def _ending(code: int) -> str:

@@ -37,6 +37,7 @@ Values = dict[str, Any]
 _SCHEDULE = ("every", "jitter", "aligned", "backoff", "backoff_cap")
 _DIRECT = (
     *("sql", "key", "handle", "parameters", "lease", "window", "priority", "format", "always"),
+    "csv_safe",
     "changes_to",
 )
 
@@ -273,6 +274,7 @@ SHARED: dict[str, Reader] = {
     "backoff": _duration,
     "backoff_cap": _duration,
     "always": _flag,
+    "csv_safe": _flag,
     "on_change": _text,
     "on_change_limit": _duration,
     "on_change_must_succeed": _flag,

@@ -69,7 +69,8 @@ class Pull:
     `sql` is registered by the pull itself, with a client key kept in its state; `key` names a
     registration of the store's owner, and with `sql` too it is made where there is none; `handle`
     is one in hex. `state` is the offline copy, beside the output unless given. What changed in the
-    answer is appended to `changes_to`, JSON lines or a Delta table, if it is given.
+    answer is appended to `changes_to`, JSON lines or a Delta table, if it is given. With `csv_safe`
+    a TEXT in CSV that a spreadsheet would take for a formula has an apostrophe before it.
 
     Raises BadPull, whose message begins with the field, where that makes no sense.
     """
@@ -87,6 +88,7 @@ class Pull:
     state: Path | None = None
     schedule: Schedule | None = None
     always: bool = False
+    csv_safe: bool = False
     changes_to: Path | None = None
     hook: Hook | None = None
     store: Store = field(default_factory=Store)

@@ -17,11 +17,11 @@ from collections.abc import Mapping, Sequence
 from psoup.access.principal import ClaimValue
 from psoup.errors import BadRequest
 from psoup.store.state.access import Key
+from psoup.texts import NAME_BYTES, is_encodable, is_name
 
 PREFIX = "psk_"
 _TEXT = re.compile(r"psk_([0-9a-f]{16})_[A-Za-z0-9_-]{43}")
 _CLAIMS_BYTES = 4096
-_NAME_BYTES = 256
 _MOST_ROLES = 64
 # A digest that no text has, to be compared with where a key is not known: that takes as long.
 _NOBODY = "0" * 64
@@ -50,9 +50,11 @@ def _check(tenant: str, owner: str, roles: Sequence[str]) -> None:
         raise BadRequest(f"a key has at most {_MOST_ROLES} roles, not {len(roles)}", field="roles")
     names = [("tenant", tenant), ("owner", owner), *(("roles", role) for role in roles)]
     for field, name in names:
-        if not name or len(name.encode()) > _NAME_BYTES:
+        if not is_name(name):
             raise BadRequest(
-                f"{field} of a key must be a name of 1 to {_NAME_BYTES} bytes", field=field
+                f"{field} of a key must be a name of 1 to {NAME_BYTES} bytes, without control "
+                "characters",
+                field=field,
             )
 
 
@@ -73,8 +75,9 @@ def is_shown(key: Key | None, text: str) -> bool:
 
 
 def read_claims(text: str) -> dict[str, ClaimValue]:
-    """Reads a JSON object of plain values; an empty text has none. Raises BadRequest."""
-    if len(text.encode()) > _CLAIMS_BYTES:
+    """Read a JSON object of plain values; an empty text has none. A value that can't be encoded
+    is None. Raise BadRequest."""
+    if len(text) > _CLAIMS_BYTES or len(text.encode(errors="surrogatepass")) > _CLAIMS_BYTES:
         raise BadRequest(f"claims may take {_CLAIMS_BYTES:,} bytes at most", field="claims")
     try:
         found = json.loads(text or "{}")
@@ -86,7 +89,7 @@ def read_claims(text: str) -> dict[str, ClaimValue]:
             field="claims",
             hint='as {"region": "north", "level": 3}',
         )
-    return found
+    return {name: _stored(value) for name, value in found.items() if is_encodable(name)}
 
 
 def is_claim(value: object) -> bool:
@@ -100,9 +103,14 @@ def is_claim(value: object) -> bool:
 
 
 def plain_claims(claims: Mapping[str, object], without: Sequence[str]) -> dict[str, ClaimValue]:
-    """Chooses the claims with plain values, but for some names."""
+    """Choose the claims with plain values, but for some names. A value that can't be encoded is
+    None."""
     return {
-        name: value  # type: ignore[misc]
+        name: _stored(value)  # type: ignore[arg-type]
         for name, value in claims.items()
-        if name not in without and is_claim(value)
+        if name not in without and is_claim(value) and is_encodable(name)
     }
+
+
+def _stored(value: ClaimValue) -> ClaimValue:
+    return None if isinstance(value, str) and not is_encodable(value) else value

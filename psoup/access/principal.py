@@ -28,5 +28,12 @@ class Principal:
     expires: int | None = None
     anyone: bool = False
 
+    def claim(self, name: str) -> ClaimValue:
+        """Return the value of a claim, None if there is none. `sub` and `tenant` are the owner and
+        the tenant, unless the credential says something else."""
+        if name in self.claims:
+            return self.claims[name]
+        return {"sub": self.owner, "tenant": self.tenant}.get(name)
+
 
 ANYONE = Principal("main", "main", anyone=True)

@@ -12,6 +12,7 @@ What was found out on the way is kept for the next answer (`caches`, `folds`). `
 what changed between two answers.
 """
 
+from psoup.answers.chosen import ChosenRows
 from psoup.answers.evaluate import Answer
 from psoup.answers.maker import AnswerMaker
 from psoup.answers.plan import Plan
@@ -19,4 +20,4 @@ from psoup.answers.question import Question
 from psoup.answers.replica import Replica
 from psoup.answers.view import View
 
-__all__ = ["Answer", "AnswerMaker", "Plan", "Question", "Replica", "View"]
+__all__ = ["Answer", "AnswerMaker", "ChosenRows", "Plan", "Question", "Replica", "View"]

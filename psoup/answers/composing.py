@@ -8,11 +8,13 @@ predicates.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 from psoup.answers.caches import Memo, UnregisteredIds
 from psoup.answers.plan import CompositePlan, Plan
 from psoup.answers.view import View
 from psoup.store import CompositeMark
+from psoup.store.state.quarantine import COMPOSITE
 from querystem.composites import SPANS, ComposedStream, Composition, NotComposed, compose
 from querystem.language.durations import write_duration
 from querystem.query import From, Query
@@ -46,10 +48,16 @@ def with_composite(plan: Plan, view: View, unregistered: UnregisteredIds, memo: 
         if mark is None or id_ not in view.replica.stems or not _is_ready(plan, composition, mark):
             composing = True
             continue
+        if view.replica.damaged.probe(id_, mark.version):
+            composing = True
+            continue
         known = view.state.predicates.find(id_, composition.key)
         predicate = unregistered.id_of(id_, composition.key) if known is None else known
         stem = view.stem(id_)
-        found = CompositePlan(id_, predicate, composition.places, composition.where, mark, stem)
+        leave_out = partial(view.replica.damaged.insert, id_, mark.version)
+        found = CompositePlan(
+            id_, predicate, composition.places, composition.where, mark, stem, leave_out
+        )
         return replace(plan, composite=found)
     return replace(plan, composing=composing)
 
@@ -64,6 +72,8 @@ def told_of(plan: Plan, view: View, others: bool) -> str:
         return f"computed at invoke: {composition.reason}"
     ids = _composites(view, composition)
     if plan.composite is None:
+        if any(view.epoch.epoch.quarantine.find(COMPOSITE, id_) for id_ in ids):
+            return "computed at invoke: the engine failed to find the combinations ahead"
         marks = view.epoch.epoch.composites
         suspended = any(id_ in marks and marks[id_].suspended for id_ in ids)
         if suspended and not plan.composing:

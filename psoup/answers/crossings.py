@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from datastem.arrays import Int64s
+from datastem.instants import SINCE_EVER
 from datastem.stem import StemView
 from psoup.answers.caches import Memo
 from psoup.store import DataFile, Snapshot
@@ -51,6 +53,18 @@ class CrossingFinder:
         found = [self._first(one, instant) for one in crossings]
         return max((one for one in found if one is not None), default=None)
 
+    def reached_at(self, stamp: int, crossing: Crossing, oldest: int) -> int | None:
+        """Return what a stream had reached before the first heartbeat with a later stamp that took
+        it to `oldest` or past it, SINCE_EVER for nothing; None if there is no such one."""
+        stream_id, values = crossing.stream_id, []
+        for file in self.files.files.values():
+            if _may_have(file, stream_id, oldest) and file.high.get("stamp", stamp + 1) > stamp:
+                columns = self._columns(file)
+                later = (columns.stamps > stamp) & (columns.reached >= oldest)
+                chosen = columns.before[(columns.streams == stream_id) & later]
+                values += [int(chosen.min())] if len(chosen) else []
+        return min(values) if values else crossing.beats.reached_at(stamp, oldest)
+
     def _first(self, crossing: Crossing, instant: int) -> int | None:
         """The event that first took a stream to an instant.
 
@@ -81,21 +95,35 @@ class CrossingFinder:
         stream_id, found = crossing.stream_id, []
         for file in self.files.files.values():
             if _may_have(file, stream_id, instant):
-                streams, reached, positions = self._columns(file)
-                chosen = positions[(streams == stream_id) & (reached >= instant)]
+                columns = self._columns(file)
+                there = (columns.streams == stream_id) & (columns.reached >= instant)
+                chosen = columns.positions[there]
                 found += [int(chosen.min())] if len(chosen) else []
         return min(found, default=None)
 
-    def _columns(self, file: DataFile) -> tuple[Int64s, Int64s, Int64s]:
+    def _columns(self, file: DataFile) -> _Columns:
         key = "reached", file.path
-        held = self.memo.get(key)
-        if not isinstance(held, tuple):
+        columns = self.memo.get(key)
+        if not isinstance(columns, _Columns):
             table = reader(self.root, file).whole()
-            names = ("stream_id", "reached", "position")
-            held = tuple(table.column(name).cast(pa.int64()).to_numpy() for name in names)
-            self.memo.put(key, held, sum(column.nbytes for column in held))
-        streams, reached, positions = (np.asarray(column, np.int64) for column in held)
-        return streams, reached, positions
+            names = ("stream_id", "reached", "position", "stamp", "before")
+            columns = _Columns(*(_int64s(table.column(name)) for name in names))
+            self.memo.put(key, columns, sum(column.nbytes for column in columns))
+        return columns
+
+
+class _Columns(NamedTuple):
+    """The columns of a file of heartbeats. NULL is SINCE_EVER."""
+
+    streams: Int64s
+    reached: Int64s
+    positions: Int64s
+    stamps: Int64s
+    before: Int64s
+
+
+def _int64s(column: pa.ChunkedArray) -> Int64s:
+    return np.asarray(column.cast(pa.int64()).fill_null(SINCE_EVER).to_numpy(), np.int64)
 
 
 def _retained_leap(stem: StemView, instant: int, oldest: int) -> int | None:

@@ -31,6 +31,7 @@ from psoup.store import (
     Entry,
     Epoch,
     Hole,
+    LogTrimmed,
     Snapshot,
     Store,
 )
@@ -99,12 +100,13 @@ EMPTY = EpochView(GENESIS, 0, {}, Snapshot(0), {}, {}, Snapshot(0), {}, {})
 def open_epoch_view(
     store: Store, version: int, epoch: Epoch, before: EpochView = EMPTY
 ) -> EpochView:
-    """The view of an epoch, by way of an earlier view. `version` is that of the epochs table."""
-    stems = {
-        id_: _advance_stem(store, before, epoch, id_, mark.version)
-        for id_, mark in epoch.stems.items()
-    }
-    matches = _advance(store, before.matches, epoch, "matches", before is EMPTY)
+    """Return the view of an epoch, by way of an earlier view. `version` is that of the epochs
+    table.
+
+    What is derived and can't be read is left out: composites, and matches with their coverage.
+    """
+    stems = _stems(store, epoch, before)
+    matches = _matches(store, epoch, before)
     same = matches.version == before.matches.version and before is not EMPTY
     match_files = before.match_files if same else _by_segment(matches.files.values())
     return EpochView(
@@ -113,7 +115,7 @@ def open_epoch_view(
         stems,
         matches,
         match_files,
-        _coverage(store, epoch, before),
+        {} if matches.version < 0 else _coverage(store, epoch, before),
         _advance(store, before.reached, epoch, "reached", before is EMPTY),
         {id_: _stem_bytes(before, id_, snapshot) for id_, snapshot in stems.items()},
         before.match_bytes if same else _match_bytes(match_files),
@@ -135,6 +137,30 @@ def _match_bytes(match_files: MatchFiles) -> dict[int, int]:
 
 def _may_hold(file: DataFile, column: str, value: int) -> bool:
     return file.low.get(column, value) <= value <= file.high.get(column, value)
+
+
+def _stems(store: Store, epoch: Epoch, before: EpochView) -> dict[int, Snapshot]:
+    stems = {}
+    for id_, mark in epoch.stems.items():
+        try:
+            stems[id_] = _advance_stem(store, before, epoch, id_, mark.version)
+        except (CorruptStore, LogTrimmed) as error:
+            if id_ in epoch.streams:
+                raise
+            if id_ in before.stems or id_ not in before.epoch.composites:
+                log.error("%s; its combinations are joined here", error)
+    return stems
+
+
+def _matches(store: Store, epoch: Epoch, before: EpochView) -> Snapshot:
+    """Return the files of the matches; none, at a version below all others, if their log is
+    damaged."""
+    try:
+        return _advance(store, before.matches, epoch, "matches", before is EMPTY)
+    except (CorruptStore, LogTrimmed) as error:
+        if before.matches.version >= 0:
+            log.error("%s; all matches are computed here until the engine has made it anew", error)
+        return Snapshot(-1)
 
 
 def _advance(store: Store, seen: Snapshot, epoch: Epoch, name: str, fresh: bool) -> Snapshot:
@@ -170,7 +196,7 @@ def _coverage(store: Store, epoch: Epoch, before: EpochView) -> dict[int, Stream
         }
     try:
         table = read_files(store.table("coverage"), store.snapshot(epoch, "coverage"), COVERAGE)
-    except (CorruptStore, FileNotFoundError) as error:
+    except (CorruptStore, LogTrimmed, FileNotFoundError) as error:
         log.error("%s; all matches are computed here until the engine has made it anew", error)
         return {}
     streams = table.column("stream_id")

@@ -12,19 +12,26 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from datastem.arrays import Int64s
-from datastem.blocks import Part, Picked, in_order
-from datastem.codec import columns_shown
+from datastem.blocks import Part, Picked
 from datastem.instants import SINCE_EVER
 from psoup.answers.caches import Memo
+from psoup.answers.chosen import ChosenRows, choose_in_chunks
 from psoup.answers.composites import StoredJoin
 from psoup.answers.folds import Fold
 from psoup.answers.join_limits import JoinLimits
-from psoup.answers.leg_rows import LegMatchers, LegRows, PickedRows, chosen_rows, gathered
+from psoup.answers.leg_rows import (
+    LegMatchers,
+    LegRows,
+    PickedRows,
+    chosen_rows,
+    outputs_of,
+)
 from psoup.answers.matching import Uncovered
 from psoup.answers.plan import CompositePlan, LegPlan, Plan
 from psoup.answers.shown_rows import MatchSource
 from psoup.answers.versions import StoredVersions
-from psoup.store import Position
+from psoup.store import CorruptStore, Position
+from psoup.store.delta.reading import DataFileGone
 from querystem.aggregate import Partial, finish, merge, partial
 from querystem.combine import Combining, JoinRun, LegInput, leg_reads
 from querystem.evaluate import answer_of, arrange, rows_or_groups
@@ -33,8 +40,6 @@ from querystem.join import JoinRoom
 from querystem.query import From, Leg, Query
 from results.window import CountWindow
 
-# So many rows of a part are sent from where they are, not put together with others first.
-_MANY_ROWS = 4096
 # An answer at once is of a query of at most that weight: it takes well under a millisecond as a
 # rule, and a few at the worst.
 _QUICK_WEIGHT = 64
@@ -71,6 +76,22 @@ def evaluate(plan: Plan, matchers: LegMatchers, memo: Memo, limits: JoinLimits) 
         shaped = arrange if found.grouped else _whole_answer
         batches = [shaped(plan.query, found.rows)]
         return Answer(batches, plan.known, matchers.work.rows, found.pairs)
+    return Answer(batches, plan.known, matchers.work.rows)
+
+
+def evaluate_in_chunks(
+    plan: Plan, matchers: LegMatchers, memo: Memo, limits: JoinLimits, chunk_bytes: int
+) -> Answer | ChosenRows:
+    """Return the answer of `evaluate`, or the ids of its rows if those are many and can be taken in
+    chunks of about so many bytes."""
+    if not isinstance(plan.query.source, Leg) or not plan.query.plain:
+        return evaluate(plan, matchers, memo, limits)
+    (rows,) = legs_of(plan, matchers, memo)
+    picked, chunks = choose_in_chunks(plan.query, rows, chunk_bytes)
+    if chunks:
+        leg = plan.leg.released()
+        return ChosenRows(plan.query, leg, chunks, plan.known, matchers.work.rows)
+    batches = Selection(plan.query, rows, memo).answer(picked)
     return Answer(batches, plan.known, matchers.work.rows)
 
 
@@ -125,12 +146,7 @@ class Selection:
         if query.grouping is not None:
             return [arrange(query, self.matched(picked))]
         picked = self.rows.picked() if picked is None else picked
-        if query.shown is None or not in_order(picked):
-            return [answer_of(query, [self.rows.gather(picked, query.reads)])]
-        columns = columns_shown(self.rows.leg.schema, query.shown)
-        many = sum(len(places) for _, places in picked) > _MANY_ROWS * len(picked) > 0
-        groups = [[one] for one in picked] if many else [picked]
-        return [gathered(group, columns) for group in groups]
+        return outputs_of(query, self.rows.leg.schema, picked)
 
     def matched(self, picked: Picked | None = None) -> pa.RecordBatch:
         """The matching rows in any order, or their groups, as `arrange` and `identified` take
@@ -193,9 +209,16 @@ def combined(
     summaries that it keeps. Raises TooMuchWork past the limits; Uncovered
     where somebody waits for the engine, which has combinations yet to find.
     """
+    composing = plan.composing
     if plan.composite is not None:
-        return _with_stored(plan, plan.composite, legs, matchers, limits, parts, memo)
-    if plan.composing and matchers.work.limit is None:
+        try:
+            return _with_stored(plan, plan.composite, legs, matchers, limits, parts, memo)
+        except (CorruptStore, DataFileGone) as damage:
+            if not damage.file.startswith(f"stems/{plan.composite.composite_id}/"):
+                raise
+            plan.composite.leave_out(damage)
+            composing = True
+    if composing and matchers.work.limit is None:
         raise Uncovered
     return joined(plan, leg_inputs(plan, legs), limits, parts)
 
@@ -243,7 +266,7 @@ def _with_stored(
 
 def _combining(plan: Plan, limits: JoinLimits, room: JoinRoom) -> Combining:
     now, *nows = [SINCE_EVER if one is None else one for one in (plan.now, *plan.nows)]
-    return Combining(now, limits.pairs, [], room, iter(nows))
+    return Combining(now, limits.pairs, [], room, iter(nows), plan.mask)
 
 
 def leg_inputs(plan: Plan, legs: Sequence[LegRows]) -> list[LegInput]:

@@ -8,6 +8,7 @@ looked at, as far as the engine has come with it.
 from __future__ import annotations
 
 import json
+import logging
 import threading
 import time
 from collections.abc import Mapping
@@ -16,10 +17,13 @@ from dataclasses import dataclass, replace
 from datastem.caches import LruCache
 from psoup.answers import matching
 from psoup.answers.plan import LegPlan, Plan
-from psoup.store import State
+from psoup.store import Epoch, State
+from psoup.store.state.quarantine import OF_THE_MACHINE
 from querystem.expressions import TRUE, Expression, from_json
 from querystem.implication import ImplicationIndex
 from results.id_sets import intersect, size
+
+log = logging.getLogger("psoup.answers")
 
 # So many of a stream's newest predicates are considered, and looked for in so many seconds.
 _CONSIDERED = 256
@@ -84,20 +88,21 @@ class ImpliedFinder:
         covered = plan.epoch.covering(leg.stream_id).ranges(leg.predicate_id)
         if size(intersect(0, mark.high, covered)) >= mark.high:
             return leg
-        keys = self._keys(plan.epoch.number, leg, state)
+        keys = self._keys(plan.epoch.epoch, leg, state)
         if not keys:
             return leg
         found = LiveNeighbours(self, leg.stream_id, plan.epoch.number, keys)
         return replace(leg, neighbours=found)
 
-    def _keys(self, epoch: int, leg: LegPlan, state: State) -> dict[int, str]:
-        known = self._found.get((leg.predicate_id, epoch))
+    def _keys(self, epoch: Epoch, leg: LegPlan, state: State) -> dict[int, str]:
+        known = self._found.get((leg.predicate_id, epoch.number))
         if known is not None:
             return {id_: "" for id_, _ in known if id_ in state.predicates}
         _, predicates = state.columns
         rows = predicates.latest(leg.stream_id, _CONSIDERED)
         ids, keys = (rows.column(name).to_pylist() for name in ("predicate_id", "key"))
-        return {id_: key for id_, key in zip(ids, keys, strict=True) if id_ != leg.predicate_id}
+        others = {leg.predicate_id, *epoch.quarantine.predicates}
+        return {id_: key for id_, key in zip(ids, keys, strict=True) if id_ not in others}
 
     def used(self, predicate: int) -> ImpliedUse | None:
         """The gain of a predicate in this process, as far as that is remembered."""
@@ -117,10 +122,20 @@ class ImpliedFinder:
         known = self._found.get((predicate, among.epoch))
         if known is None:
             with self._lock:
-                known, complete = self._look(among, where)
+                known, complete = self._looked(among, where)
             if complete:
                 self._found.put((predicate, among.epoch), known)
         return tuple(one for one in known if one[0] in among.keys)
+
+    def _looked(self, among: LiveNeighbours, where: Expression) -> tuple[Found, bool]:
+        """Look, and find nothing if a predicate of another query fails: this one does without."""
+        try:
+            return self._look(among, where)
+        except OF_THE_MACHINE:
+            raise
+        except Exception:
+            log.exception("a predicate of stream %d can't be compared", among.stream_id)
+            return (), True
 
     def _look(self, among: LiveNeighbours, where: Expression) -> tuple[Found, bool]:
         """The finds of the time there is, and whether that was enough for all."""

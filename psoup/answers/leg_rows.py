@@ -6,7 +6,7 @@ of several legs, Explain, and copies.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -15,20 +15,25 @@ import numpy as np
 import pyarrow as pa
 
 from datastem.arrays import Int64s
-from datastem.blocks import Part, Picked, gather
+from datastem.blocks import Part, Picked, gather, in_order
 from datastem.codec import StemColumns, columns_read, columns_shown
+from datastem.schema import StreamSchema
 from psoup.answers.caches import Memo
 from psoup.answers.matching import Work
 from psoup.answers.plan import CompositePlan, LegPlan, Plan
 from psoup.answers.shown_rows import MatchSource
 from psoup.answers.windows import NO_ROWS, Choice, Horizon, choose, choose_current, parts_of
 from querystem.combine import LegColumns, is_every
+from querystem.evaluate import answer_of
 from querystem.pace import spending
+from querystem.query import Query
 
 # Units (`querystem.pace`) of a value that is copied.
 _VALUE_UNITS = 10
 # All rows of a column are gathered where at least one in so many of them is wanted.
 _MANY_TAKEN = 8
+# So many rows of a part are sent from where they are, not put together with others first.
+_MANY_ROWS = 4096
 # Rows that are at hand come out of at most so many blocks and take at most so many bytes.
 _QUICK_BLOCKS, _QUICK_BYTES = 4, 256 << 10
 
@@ -132,6 +137,17 @@ def gathered(picked: Picked, columns: StemColumns) -> pa.RecordBatch:
     rows = sum(len(places) for _, places in picked)
     spending()(rows * len(columns.names) * _VALUE_UNITS)
     return gather(picked, columns.names, columns.schema)
+
+
+def outputs_of(query: Query, schema: StreamSchema, picked: Picked) -> Sequence[pa.RecordBatch]:
+    """Return the outputs of a query without GROUP BY over picked rows of one leg, in order: one
+    batch or more."""
+    if query.shown is None or not in_order(picked):
+        return [answer_of(query, [gathered(picked, columns_read(schema, query.reads))])]
+    columns = columns_shown(schema, query.shown)
+    many = sum(len(places) for _, places in picked) > _MANY_ROWS * len(picked) > 0
+    groups = [[each] for each in picked] if many else [picked]
+    return [gathered(group, columns) for group in groups]
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from psoup.answers.caches import Memo, UnregisteredIds
+from psoup.answers.chosen import ChosenRows
 from psoup.answers.composites import CombinationMatcher
 from psoup.answers.crossings import Crossing, CrossingFinder
 from psoup.answers.epoch_files import EpochView
-from psoup.answers.evaluate import Answer, evaluate, evaluate_at_once
+from psoup.answers.evaluate import Answer, evaluate, evaluate_at_once, evaluate_in_chunks
 from psoup.answers.implied import ImpliedFinder
 from psoup.answers.join_limits import JoinLimits
 from psoup.answers.matching import Matcher, MatchFileCache, Work
@@ -33,7 +34,8 @@ class AnswerMaker:
     changes the replica.
 
     `memory` is the budget that the caches have a quarter of; `compute_rows` bounds the rows one
-    answer may match by itself, `joins` what it may take to join its legs. Whoever wants to know
+    answer may match by itself, `joins` what it may take to join its legs. `mask` is a secret key of
+    MASK_BYTES, for numbers made from values that a caller may not see. Whoever wants to know
     which policies are used, with claims filled in, is told by `policy_used`: the ids of policy and
     predicate, and the predicate's key.
     """
@@ -44,6 +46,7 @@ class AnswerMaker:
         memory: int = 64 << 20,
         compute_rows: int = 20_000_000,
         joins: JoinLimits | None = None,
+        mask: bytes = b"",
     ) -> None:
         self.compute_rows = compute_rows
         self.join_limits = joins or JoinLimits()
@@ -53,6 +56,7 @@ class AnswerMaker:
         self.memo: Memo = Memo(memory // 16, _MEMO_BYTES)
         self.unregistered = UnregisteredIds()
         self.implied = ImpliedFinder()
+        self._mask = mask
         self._heartbeats = store.table("reached").root
         self.policy_used: Callable[[int, int, str], None] | None = None
 
@@ -73,6 +77,8 @@ class AnswerMaker:
         if plan.permission and self.policy_used is not None:
             for one in plan.conditions:
                 self.policy_used(one.policy_id, one.predicate_id, one.key)
+        if plan.unread:
+            plan = replace(plan, mask=self._mask)
         return self.implied.prepared(plan, view.state)
 
     def work(self, *, wait_for_engine: bool = False, bound: bool = False) -> Work:
@@ -94,6 +100,12 @@ class AnswerMaker:
     def evaluate(self, plan: Plan, work: Work) -> Answer:
         """The answer of a settled plan. Raises FileNotFoundError, TooMuchWork, Uncovered."""
         return evaluate(plan, self.matchers(plan, work), self.memo, self.join_limits)
+
+    def evaluate_in_chunks(self, plan: Plan, work: Work, chunk_bytes: int) -> Answer | ChosenRows:
+        """Return the answer of a settled plan, or the ids of its rows if those are many. Raises
+        what `evaluate` raises."""
+        matchers = self.matchers(plan, work)
+        return evaluate_in_chunks(plan, matchers, self.memo, self.join_limits, chunk_bytes)
 
     def evaluate_at_once(self, plan: Plan, work: Work) -> Answer | None:
         """The answer of a plan where making it takes less than a millisecond or so; else None."""
@@ -150,6 +162,9 @@ class _StoredPoints:
 
     def position(self, instant: int, crossings: Iterable[Crossing]) -> int | None:
         return self.finder.position(instant, crossings)
+
+    def reached_at(self, stamp: int, crossing: Crossing, oldest: int) -> int | None:
+        return self.finder.reached_at(stamp, crossing, oldest)
 
     def matcher(self, triggers: Triggers) -> MatchSource:
         return self.matchers.of_triggers(triggers)

@@ -16,16 +16,17 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from datastem.arrays import Int64s, UInt16s
+from datastem.arrays import Int64s, Mask, UInt16s
 from datastem.blocks import BLOCK_BITS, BLOCK_MASK, Part
 from datastem.caches import LruCache
 from datastem.codec import are_rows, query_view
 from datastem.schema import OP
 from psoup.answers.epoch_files import EpochView, group_range, one_batch
 from psoup.answers.plan import Neighbours
-from psoup.errors import TooMuchWork
+from psoup.errors import ConditionFails, TooMuchWork
 from psoup.store import CorruptStore, DataFile
 from psoup.store.delta.reading import reader
+from psoup.store.state.quarantine import OF_THE_MACHINE, PREDICATE
 from querystem.expressions import TRUE, Expression, columns_of, weight_of
 from querystem.kernel import matches
 from querystem.pace import spending
@@ -368,14 +369,27 @@ class Matcher:
         read = {*columns_of(self.where), "_ts", "_row_id", OP}
         names = [name for name in part.rows.schema.names if name in read]
         rows = part.rows.select(names).take(pa.array(places))
-        found = matches(self.where, query_view(rows)) & are_rows(rows)
-        return (part.ids[places][found] & BLOCK_MASK).astype(np.uint16)
+        return (part.ids[places][self._matches(rows)] & BLOCK_MASK).astype(np.uint16)
 
     def _computed(self, part: Part, lo: int, hi: int) -> UInt16s:
         first, last = np.searchsorted(part.ids, [lo, hi])
         rows = part.rows.slice(first, last - first)
-        found = matches(self.where, query_view(rows)) & are_rows(rows)
-        return (part.ids[first:last][found] & BLOCK_MASK).astype(np.uint16)
+        return (part.ids[first:last][self._matches(rows)] & BLOCK_MASK).astype(np.uint16)
+
+    def _matches(self, rows: pa.RecordBatch) -> Mask:
+        """Tell which of some rows match. Raise ConditionFails for a predicate that fails here as it
+        did in the engine, which has set it aside."""
+        try:
+            return matches(self.where, query_view(rows)) & are_rows(rows)
+        except OF_THE_MACHINE:
+            raise
+        except Exception as error:
+            if self.epoch.epoch.quarantine.find(PREDICATE, self.predicate) is None:
+                raise
+            raise ConditionFails(
+                "a condition of this query can't be evaluated; the engine has set it aside",
+                hint="ask with another condition; `psoup status` tells an operator the reason",
+            ) from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,8 @@ def pending_of(view: View, interests: Interests) -> Pending:
             continue
         ids, begins = interests.begins(view.state, stream_id, 0, _EVERY_ID)
         lowest = view.epoch.covering(stream_id).lowest(ids)
+        # Predicates that are set aside are not matched until they are released.
+        lowest[np.isin(ids, list(view.epoch.epoch.quarantine.predicates))] = 0
         if len(ids) and lowest.max() > 0:
             floors = _floors(view, stream_id, mark.high)
             wanted = _rows_of(floors, begins)

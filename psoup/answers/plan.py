@@ -6,8 +6,8 @@ on, so that any thread can compute the answer, of exactly one position.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import Protocol
 
@@ -126,6 +126,10 @@ class LegPlan:
         that nothing may depend on them."""
         return oldest_retained(self.schema, self.current)
 
+    def released(self) -> LegPlan:
+        """Return the leg as it can be kept for long: it keeps no rows in memory."""
+        return replace(self, stem=self.stem.released(), keyed=None)
+
     def known(self) -> tuple[int, Position | None]:
         """The next row id that is known; and where limits decide that, the position of the last
         row before it."""
@@ -141,7 +145,8 @@ class CompositePlan:
     """The combinations that the engine has found ahead for a query's FROM, at one moment.
 
     Leg k of the composite is the query's leg `places[k]`. `where` is the predicate over them, which
-    has an id as other predicates have; `mark` says which are stored in `stem`.
+    has an id as other predicates have; `mark` says which are stored in `stem`. Whoever finds a
+    damaged file there calls `leave_out`, so that later plans do without them.
     """
 
     composite_id: int
@@ -150,6 +155,7 @@ class CompositePlan:
     where: Expression
     mark: CompositeMark
     stem: StemView
+    leave_out: Callable[[Exception], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,9 +170,10 @@ class Plan:
     are those of the queries with points inside the query. `losses` says which rows are missing
     because they are lost. `reached` tells how far its streams have come, whatever instant the
     answer is of. `composite` has combinations that need not be joined; `composing` says that the
-    engine is about to make some. `permission` names the policies that bind. `streams` has the ids
-    of the legs' streams and of those whose rows refresh the answer; whoever asks reads those that
-    are `unread` through views only.
+    engine is about to make some. `permission` names the policies that bind, and the streams that
+    are read through views only. `streams` has the ids of the legs' streams and of those whose rows
+    refresh the answer; the caller may read those that are `unread` through views only. Numbers
+    made from values are then masked with `mask`.
     """
 
     query: Query
@@ -190,6 +197,7 @@ class Plan:
     permission: Permission = ()
     streams: frozenset[int] = frozenset()
     unread: frozenset[int] = frozenset()
+    mask: bytes = b""
 
     @property
     def leg(self) -> LegPlan:
@@ -202,11 +210,11 @@ class Plan:
         """Tells whether whoever asks may see only some rows of the streams, by a policy or through
         a view: of the rows that were looked at, some may be hidden, so they are not counted for
         anybody to see."""
-        return bool(self.permission or self.unread)
+        return bool(self.permission)
 
     def hides(self, stream_id: int) -> bool:
         """Tells whether rows of a stream may be hidden from whoever asks."""
-        return stream_id in self.unread or any(stream_id == one for one, _, _ in self.permission)
+        return any(stream_id == one for one, _, _ in self.permission)
 
     @property
     def conditions(self) -> Iterator[FilledCondition]:
@@ -215,6 +223,12 @@ class Plan:
         triggers = (one.policy for part in self.unsettled for one in part.triggers)
         for policy in (*(leg.policy for leg in self.legs), *triggers):
             yield from (one for one in policy or () if not one.is_constant)
+
+    def released(self) -> Plan:
+        """Return the plan of an answer that is made, as it can be kept while the answer is sent:
+        it keeps no rows in memory, and nothing can be computed with it."""
+        legs = tuple(leg.released() for leg in self.legs)
+        return replace(self, legs=legs, composite=None, unsettled=(), crossings={})
 
     @property
     def known(self) -> Position:

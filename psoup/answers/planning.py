@@ -11,11 +11,11 @@ from psoup.answers.composing import with_composite
 from psoup.answers.crossings import Crossing
 from psoup.answers.plan import LegPlan, Plan, RowsKnown, Triggers, UnsettledPart, retention
 from psoup.answers.policies import PolicyFiller, RowPolicy, permission_of
-from psoup.answers.present import Reached, present_of
+from psoup.answers.present import Reached, hidden_reached, present_of
 from psoup.answers.question import Question, RegisteredQuery
 from psoup.answers.refreshing import settled
 from psoup.answers.view import View
-from psoup.errors import BadRequest, RowsLost, StreamDropped
+from psoup.errors import BadRequest, PermissionDenied, RowsLost, StreamDropped
 from psoup.lookup import find_registration
 from psoup.store import Hole, StreamState
 from querystem.identity import base_query, slides
@@ -29,26 +29,52 @@ _LOST_HINT = (
     "`psoup repair STORE --accept`; answers that do not need these rows go on"
 )
 
+_POLICY_SET_ASIDE = "a row policy fails and is in quarantine: it shows nothing"
+
 
 def make_plan(view: View, question: Question, unregistered: UnregisteredIds, memo: Memo) -> Plan:
     """The plan of a question at one moment.
 
     Raises UnknownHandle, RegistrationExpired, StreamDropped, BadRequest for an instant in the
-    future, RowsLost; TextReplaced where the question was read before its query was replaced, or
+    future, RowsLost; PermissionDenied if it would look behind a view that the caller may not;
+    TextReplaced where the question was read before its query was replaced, or
     other policies bind than it says.
     """
-    filler = PolicyFiller(view.state, question.reader, unregistered, memo)
+    set_aside = view.epoch.epoch.quarantine.predicates
+    filler = PolicyFiller(view.state, question.reader, unregistered, memo, set_aside)
     plan = _plan(view, question, find_source(view, question, unregistered), filler)
     plan = replace(plan, losses=_losses(plan, view, question)) if view.losses.holes else plan
-    if question.base_rows and not (slides(plan.query) and not plan.query.stays):
+    _check_views(plan, question)
+    if question.base_rows and (plan.query.stays or not slides(plan.query)):
         return replace(plan, query=_base_query(plan))
     return with_composite(plan, view, unregistered, memo)
 
 
+def _check_views(plan: Plan, question: Question) -> None:
+    """Raises PermissionDenied if the question would look behind a view whose streams the caller may
+    not read."""
+    if not plan.unread:
+        return
+    if question.base_rows:
+        raise PermissionDenied(
+            "base rows have what a view of this query hides, and you may not read its streams",
+            hint="sync the answer itself: leave base_rows out",
+            field="base_rows",
+        )
+    refreshed = [part for part in plan.query.refreshed_parts if part.of_view]
+    legs = [plan.legs[number] for part in refreshed for number in part.legs]
+    if question.unrefreshed and any(leg.stream_id in plan.unread for leg in legs):
+        raise PermissionDenied(
+            "a view of this query has REFRESH, and you may not read its streams",
+            hint="ask for the answer as of the last refresh point: leave unrefreshed out",
+            field="unrefreshed",
+        )
+
+
 def _base_query(plan: Plan) -> Query:
-    if len(plan.legs) > 1:
+    if not isinstance(plan.query.source, Leg):
         raise BadRequest(
-            "base rows of a query over several streams are not sent yet",
+            "base rows of a query over several streams or over another query are not sent yet",
             reason="NOT_YET",
             field="base_rows",
             hint="sync the answer itself: leave base_rows out",
@@ -143,30 +169,34 @@ def _live_views(view: View, ids: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _plan(view: View, question: Question, source: QuerySource, filler: PolicyFiller) -> Plan:
-    as_of = question.as_of
-    if as_of is not None and as_of > view.now:
+    as_of, streams = question.as_of, [matched.stream for matched in source.legs]
+    ids = frozenset(one.stream.id for one in (*source.legs, *source.triggers))
+    unread = unreadable(view.state, ids, question.reader)
+    reached = hidden_reached(question.query, streams, unread)
+    if as_of is not None and any(as_of > (one or 0) for one in (view.now, *reached)):
         raise BadRequest(
             "as_of lies in the future; nothing is known then",
             reason="OUT_OF_RANGE",
             field="as_of",
             hint="leave it out to ask for now",
         )
-    streams = [matched.stream for matched in source.legs]
-    present = present_of(view, question.query, streams, question.latest)
+    present = present_of(view, question.query, streams, question.latest, unread)
     then = as_of is not None and not question.known_today and as_of < view.state.clock
     notes: list[str] = []
     legs = []
     for leg, matched, own in zip(question.query.legs, source.legs, present.legs, strict=True):
         now = own if as_of is None else as_of
         planned, told = _leg_plan(view, leg, matched, now, then)
-        legs.append(replace(planned, policy=filler.policy(planned.stream_id)))
+        policy = filler.policy(planned.stream_id)
+        legs.append(replace(planned, policy=policy))
+        if any(one.is_set_aside for one in policy or ()):
+            told = (*told, _POLICY_SET_ASIDE)
         notes += told if len(source.legs) == 1 else [f"{leg.stream}: {one}" for one in told]
     now = present.now if as_of is None else as_of
     refreshing = [filler.policy(one.stream.id) for one in source.triggers]
-    permission = permission_of([*(leg.policy for leg in legs), *refreshing])
+    permission = permission_of([*(leg.policy for leg in legs), *refreshing], unread)
     if question.permission not in (None, permission):
         raise TextReplaced
-    ids = frozenset(one.stream.id for one in (*source.legs, *source.triggers))
     plan = Plan(
         question.query,
         tuple(legs),
@@ -179,7 +209,7 @@ def _plan(view: View, question: Question, source: QuerySource, filler: PolicyFil
         asked=now,
         permission=permission,
         streams=ids,
-        unread=unreadable(view.state, ids, question.reader),
+        unread=unread,
     )
     if question.unrefreshed or now is None:
         return plan

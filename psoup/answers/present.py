@@ -7,7 +7,7 @@ gets a row a month holds nothing back.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from psoup.answers.view import View
@@ -39,9 +39,14 @@ class Present:
 
 
 def present_of(
-    view: View, query: Query, streams: Sequence[StreamState], latest: bool = False
+    view: View,
+    query: Query,
+    streams: Sequence[StreamState],
+    latest: bool = False,
+    hidden: Collection[int] = (),
 ) -> Present:
-    """NOW of a query whose legs refer to `streams`; with `latest` no stream is waited for.
+    """NOW of a query whose legs refer to `streams`; with `latest` no stream is waited for, but for
+    those of `hidden` ids that a view waits for: the caller may not look behind it.
 
     Where streams have both kinds of time, the references of one kind don't depend on NOW: each is
     then taken at its stream's own NOW.
@@ -55,10 +60,24 @@ def present_of(
     ]
     if by_clock:
         now: int | None = view.now
+    elif awaited and not latest:
+        now = _least(awaited)
     else:
-        now = _least(awaited) if awaited and not latest else _greatest(timed)
+        now = _least([_greatest(timed), *hidden_reached(query, streams, hidden)])
     taken = [view.now_of(one) if is_apart(one.schema, by_clock) else now for one in streams]
     return Present(now, tuple(taken))
+
+
+def hidden_reached(
+    query: Query, streams: Sequence[StreamState], hidden: Collection[int]
+) -> list[int | None]:
+    """Return how far the event-time streams of `hidden` ids have come that a view in the query
+    waits for. No instant past those may be asked about without looking behind the view."""
+    return [
+        stream.reached
+        for moving, windows, stream in zip(query.moving, query.view_windows, streams, strict=True)
+        if stream.id in hidden and windows and is_awaited(stream.schema, moving)
+    ]
 
 
 def _least(reached: Sequence[int | None]) -> int | None:

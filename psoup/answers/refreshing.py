@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from datastem.instants import MIN_INSTANT, format_instant
+from datastem.instants import MIN_INSTANT, SINCE_EVER, format_instant
 from psoup.answers.crossings import Crossing
 from psoup.answers.plan import (
     LegPlan,
@@ -54,6 +54,10 @@ class PointFinder(Protocol):
         """The position of the event that took the last of some streams to an instant; None where
         none of them tells."""
 
+    def reached_at(self, stamp: int, crossing: Crossing, oldest: int) -> int | None:
+        """Return what a stream had reached before the first heartbeat with a later stamp that took
+        it to `oldest` or past it, SINCE_EVER for nothing; None if there is no such one."""
+
     def matcher(self, triggers: Triggers) -> MatchSource: ...
 
 
@@ -62,7 +66,7 @@ def settled(plan: Plan, finder: PointFinder | None = None) -> Plan:
     to be read."""
     while plan.unsettled and plan.now is not None:
         unsettled = plan.unsettled[0]
-        made = _Scope(plan, unsettled.part).settled(unsettled, finder)
+        made = _Scope(plan, unsettled.part, finder).settled(unsettled)
         if made is None:
             return plan
         plan = made
@@ -75,6 +79,7 @@ class _Scope:
 
     plan: Plan
     part: RefreshedPart
+    finder: PointFinder | None
 
     @property
     def legs(self) -> Sequence[LegPlan]:
@@ -104,22 +109,22 @@ class _Scope:
 
     # ---- the next step
 
-    def settled(self, unsettled: UnsettledPart, finder: PointFinder | None) -> Plan | None:
+    def settled(self, unsettled: UnsettledPart) -> Plan | None:
         """The plan one step further; None where that takes a finder."""
         if self.around is None:
             return self.at(None)
         if unsettled.instant is not None:
-            return self._every(unsettled.instant, unsettled, finder)
+            return self._every(unsettled.instant, unsettled)
         row = None
-        if unsettled.triggers:
-            if finder is None:
-                return None
-            row = self._last_row(unsettled.triggers, finder)
+        if self.finder is None and (unsettled.triggers or self._needs_heartbeats):
+            return None
+        if unsettled.triggers and self.finder is not None:
+            row = self._last_row(unsettled.triggers, self.finder)
         found = [self._last_instant(one) for one in periodic(self.part.refresh)]
         instant = max((one for one in found if one is not None), default=None)
         if instant is None or (row is not None and _when(row) >= (instant, instant)):
             return self.at(row)
-        return self._every(instant, unsettled, finder)
+        return self._every(instant, unsettled)
 
     def _last_row(self, triggers: Sequence[Triggers], finder: PointFinder) -> Point | None:
         """The last point that a row makes, of any of some streams."""
@@ -149,9 +154,7 @@ class _Scope:
 
     # ---- REFRESH EVERY
 
-    def _every(
-        self, instant: int, unsettled: UnsettledPart, finder: PointFinder | None
-    ) -> Plan | None:
+    def _every(self, instant: int, unsettled: UnsettledPart) -> Plan | None:
         """The plan at the point of an instant; where events tell which rows were known, first at
         its NOW alone."""
         limits = self._known_at(instant)
@@ -160,11 +163,11 @@ class _Scope:
         if unsettled.instant is None:
             waiting = (replace(unsettled, instant=instant), *self.plan.unsettled[1:])
             return replace(self._only_now(instant), unsettled=waiting)
-        if finder is None:
+        if self.finder is None:
             return None
         streams = {leg.stream_id for leg in self.awaited}
         crossings = [self.plan.crossings[stream_id] for stream_id in sorted(streams)]
-        position = finder.position(instant, crossings)
+        position = self.finder.position(instant, crossings)
         if position is None and self._is_bounded:
             return self.at(Point(instant, (), instant))
         return self.at(Point(instant, (("_position", position or 0),), instant))
@@ -183,10 +186,12 @@ class _Scope:
     def _last_instant(self, refresh: RefreshEvery) -> int | None:
         """The instant of the last point of REFRESH EVERY; None before there is one."""
         reached = self.around
-        if self.plan.knowledge is RowsKnown.PRESENT and not self.by_clock:
-            found = [_now_within(leg) for leg in self.awaited]
+        if self.plan.knowledge is not RowsKnown.TODAY and not self.by_clock:
+            # As of an instant too: a point that the streams had not come to was not known then.
+            found = [_now_within(leg, self._reached_then(leg)) for leg in self.awaited]
             # Nothing is around the whole: it goes as far as the streams that it waits for.
-            found += [] if self.part.kind is PartKind.WHOLE else [reached]
+            fresh = self.plan.knowledge is RowsKnown.PRESENT
+            found += [] if self.part.kind is PartKind.WHOLE and fresh else [reached]
             reached = min((ts for ts in found if ts is not None), default=None)
             reached = None if None in found else reached
         if reached is None or refresh.point(reached) < MIN_INSTANT:
@@ -215,6 +220,30 @@ class _Scope:
         others = self.plan.unsettled[1:]
         return any(one.triggers and one.part.legs[0] in self.part.legs for one in others)
 
+    # ---- what streams had come to
+
+    @property
+    def _needs_heartbeats(self) -> bool:
+        """Tells whether heartbeats may have come since the instant asked about, which were not
+        known then."""
+        return not self.by_clock and any(map(self._is_as_known_then, self.awaited))
+
+    def _is_as_known_then(self, leg: LegPlan) -> bool:
+        return self.plan.knowledge is RowsKnown.THEN and bool(leg.limits)
+
+    def _reached_then(self, leg: LegPlan) -> int | None:
+        """Return NOW of a leg's stream as the heartbeats up to the instant asked about tell it.
+        Whatever its stream does not retain any more decides nothing."""
+        asked, current = self.plan.asked, leg.current
+        if not self._is_as_known_then(leg) or asked is None or current is None:
+            return current
+        assert self.finder is not None, "nobody asks before there is a finder"
+        oldest = SINCE_EVER if leg.kept_from is None else leg.kept_from
+        reached = self.finder.reached_at(asked, self.plan.crossings[leg.stream_id], oldest)
+        if reached is None:
+            return current
+        return reached if reached >= MIN_INSTANT else None
+
     # ---- REFRESH ON
 
     def _by_rows(self, triggers: Triggers, matcher: MatchSource) -> Point | None:
@@ -240,13 +269,12 @@ class _Scope:
             least = min(least, self.around)
         for leg in self.awaited:
             then = replace(leg, limits=(*leg.limits, ("_position", row.position)))
-            present, reached = leg.current, _now_within(then)
-            if self.plan.knowledge is not RowsKnown.PRESENT:
-                present = asked
-                reached = asked if _is_last(then, asked) else reached
-            if reached is None or present is None:
+            reached = _now_within(then, self._reached_then(leg))
+            if reached is None:
                 return None
-            least = min(least, present, reached)
+            least = min(least, reached)
+        if self.plan.knowledge is not RowsKnown.PRESENT and asked is not None:
+            least = min(least, asked)
         return least
 
 
@@ -255,24 +283,18 @@ def _when(point: Point) -> tuple[int, int]:
     return point.instant, MIN_INSTANT if point.now is None else point.now
 
 
-def _is_last(leg: LegPlan, instant: int | None) -> bool:
-    """Tells whether no row was stamped by an instant after those that a leg knows."""
-    stamp = leg.stem.first_from(leg.known()[0], "_stamp", leg.kept_from)
-    return stamp is None or instant is None or stamp > instant
+def _now_within(leg: LegPlan, present: int | None) -> int | None:
+    """Return NOW of a leg's stream before the first row, of those it retains, that came after those
+    the leg knows; its `present` NOW if that is less, or if none came.
 
-
-def _now_within(leg: LegPlan) -> int | None:
-    """NOW of a leg's stream before the first row, of those it retains, that came after those the
-    leg knows; its present NOW where none did.
-
-    A heartbeat that comes after the known rows and before that row counts: it is not kept apart.
+    A heartbeat after the known rows and before that row counts, as long as it is of the present.
     """
-    if not leg.limits:
-        return leg.current
+    if not leg.limits or present is None:
+        return present
     before = leg.stem.first_from(leg.known()[0], "_before", leg.kept_from)
     if before is None:
-        return leg.current
-    return before if before >= MIN_INSTANT else None
+        return present
+    return min(before, present) if before >= MIN_INSTANT else None
 
 
 # ---- what is told of the points

@@ -8,11 +8,13 @@ beside the one it answers from, and takes it when it is as far.
 
 from __future__ import annotations
 
+import logging
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from datastem.blocks import SplitRows
 from datastem.codec import empty_rows, stem_schema
 from datastem.memory import Memory
 from datastem.schema import StreamSchema
@@ -25,6 +27,7 @@ from psoup.store import (
     Data,
     Entry,
     Hole,
+    LogTrimmed,
     Losses,
     Snapshot,
     State,
@@ -39,12 +42,20 @@ from psoup.store.log.decoding import DecodedRows, decode_rows
 
 _MOST_MARKS = 4096
 
+log = logging.getLogger("psoup.answers")
+
 # Where the rows in files are, by stream.
 Indexes: TypeAlias = dict[int, SegmentIndex]
 
 
 def read_commit(store: Store, version: int, state: State) -> tuple[list[Entry], DecodedRows, int]:
-    """Reads a commit as `Replica.apply` takes it. `state` is the one before the commit."""
+    """Reads a commit as `Replica.apply` takes it. `state` is the one before the commit.
+
+    Raise LogTrimmed if the version is behind two checkpoints: a reader that was away for long may
+    find the commit of a writer there that was away as long, in the place of the one that counted.
+    """
+    if store.log.folder.is_below_floor(version):
+        raise LogTrimmed(f"version {version} of the log is behind a checkpoint")
     entries = store.log.read(version)
     file = store.log.file(version) if entries else None
     if file is None:
@@ -74,6 +85,7 @@ class Replica:
         self.epoch = EMPTY
         self.stems: dict[int, DataStem] = {}
         self.combinations: set[int] = set()
+        self.damaged = DamagedComposites()
         self.keyed: dict[int, KeyedStream] = {}
         self.backlog = Backlog()
         self.heartbeats = HeartbeatTail()
@@ -182,17 +194,18 @@ class Replica:
             keyed.forget()
 
     def _open_combinations(self, view: EpochView) -> None:
-        """Opens the stems of composites that a view is the first to name, and forgets those that it
-        names no more."""
-        for id_ in self.combinations - view.epoch.composites.keys():
+        """Open the stems of composites that a view is the first to have, and forget those that it
+        has no more."""
+        composites = {id_: mark for id_, mark in view.epoch.composites.items() if id_ in view.stems}
+        for id_ in self.combinations - composites.keys():
             self.stems.pop(id_).forget()
             del self._files[id_]
-        for id_, mark in view.epoch.composites.items():
+        for id_, mark in composites.items():
             if id_ not in self.stems:
                 files = StemFiles(self._store.stem(id_), combinations_schema(len(mark.highs)))
                 self._files[id_] = files
                 self.stems[id_] = DataStem(self._memory, files.read, stored=True)
-        self.combinations = set(view.epoch.composites)
+        self.combinations = set(composites)
 
     def _is_lost(self, hole: Hole) -> bool:
         return any(one.rows == hole.rows for one in self._lost)
@@ -230,7 +243,8 @@ class Replica:
                 batch, first = rows[entry.position.ordinal], event.first_row_id
                 if isinstance(batch, Hole):
                     self._lost.append(batch)
-                    batch = empty_rows(self.state.streams[event.stream_id].schema)
+                    schema = self.state.streams[event.stream_id].schema
+                    batch = SplitRows.of(empty_rows(schema))
                 stem, version = self.stems[event.stream_id], entry.position.version
                 stem.insert(batch, first, first + event.rows, version)
 
@@ -244,6 +258,22 @@ class Replica:
         self.stems[stream_id] = DataStem(self._memory, reader.read)
         if schema.key:
             self.keyed[stream_id] = KeyedStream(self._memory)
+
+
+class DamagedComposites:
+    """The composites whose stem, at one version, has a file that can't be read. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._versions: dict[int, int] = {}
+
+    def insert(self, composite_id: int, version: int, damage: Exception) -> None:
+        if not self.probe(composite_id, version):
+            log.error("%s; its combinations are joined here", damage)
+            self._versions[composite_id] = version
+
+    def probe(self, composite_id: int, version: int) -> bool:
+        """Return True if that version of the composite's stem is known to be damaged."""
+        return self._versions.get(composite_id) == version
 
 
 def _high(view: EpochView, stream_id: int) -> int:

@@ -46,6 +46,11 @@ class View:
     def stem(self, stream_id: int) -> StemView:
         return self.replica.stems[stream_id].view()
 
+    def find_stem(self, stream_id: int) -> StemView | None:
+        """Return the stem of a stream; None if the stream was dropped."""
+        stem = self.replica.stems.get(stream_id)
+        return None if stem is None else stem.view()
+
     def keyed(self, stream_id: int, stem: StemView) -> KeyedView | None:
         """The history of a stream, which goes with a view of its stem; None without a key."""
         found = self.replica.keyed.get(stream_id)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib.metadata
+import os
 from dataclasses import replace
 from typing import Any
 
 import click
 
 from client_sdk import DEFAULT_TARGET
+from psoup import umask
 from psoup.cli import (
     administer,
     bench,
@@ -19,9 +22,11 @@ from psoup.cli import (
     keys,
     policies,
     publish,
+    publishers,
     pull,
     queries,
     repair,
+    restore,
     serve,
     status,
     streams,
@@ -66,6 +71,16 @@ def _version() -> str:
         return "from a checkout"
 
 
+def _set_umask(text: str | None) -> None:
+    """Set the umask of this command and of the processes it starts."""
+    try:
+        umask.set_umask(None if text is None else umask.parse_umask(text))
+    except argparse.ArgumentTypeError as error:
+        raise click.BadParameter(str(error)) from None
+    if text is not None:
+        os.environ[umask.VARIABLE] = text
+
+
 @click.group(
     cls=ProblemGroup,
     epilog=EPILOG,
@@ -101,6 +116,17 @@ def _version() -> str:
     metavar="SECONDS",
     help="For the command as a whole, retries included.",
 )
+@click.option(
+    umask.OPTION,
+    "rights",
+    envvar=umask.VARIABLE,
+    show_envvar=True,
+    metavar="OCTAL",
+    callback=lambda _context, _parameter, text: _set_umask(text),
+    expose_value=False,
+    help="Rights that others do not get to files this command makes. By default nobody else may "
+    "read them; a store keeps the rights it was made with. 007 lets the group in.",
+)
 @credentials.options
 @click.version_option(_version(), prog_name="psoup")
 @click.pass_context
@@ -132,6 +158,7 @@ cli.add_command(streams.stream)
 cli.add_command(views.view)
 cli.add_command(policies.policy)
 cli.add_command(publish.publish)
+cli.add_command(publishers.publisher)
 cli.add_command(queries.register)
 cli.add_command(queries.register_many)
 cli.add_command(queries.invoke)
@@ -145,6 +172,7 @@ cli.add_command(status.status)
 cli.add_command(clock.clock)
 cli.add_command(keys.key)
 cli.add_command(repair.repair)
+cli.add_command(restore.restore)
 cli.add_command(administer.grant)
 cli.add_command(administer.quota)
 cli.add_command(administer.audit)

@@ -7,9 +7,10 @@ from dataclasses import asdict
 
 import click
 
-from client_sdk import Grant, Quota
+from client_sdk import Quota
 from psoup.cli.connection import Connection
-from psoup.cli.output import SentenceGroup, as_json, grid, note
+from psoup.cli.drops import grantee
+from psoup.cli.output import SentenceGroup, as_json, echo, grid, note
 from psoup.cli.problems import Problem, fail
 from psoup.cli.texts import first_words
 
@@ -62,17 +63,13 @@ def list_grants(connection: Connection, as_json_: bool) -> None:
     with connection.client() as client:
         found = client.grants()
     if as_json_:
-        click.echo(as_json([asdict(each) for each in found]))
+        echo(as_json([asdict(each) for each in found]))
         return
     grid(
         ["on", "action", "to"],
-        [[each.object or "ALL", each.action, _to(each)] for each in found],
+        [[each.object or "ALL", each.action, grantee(each)] for each in found],
         empty="no grants; built-in roles need none",
     )
-
-
-def _to(each: Grant) -> str:
-    return f"role {each.role}" if each.role else f"owner {each.owner}"
 
 
 # ---- quotas
@@ -98,8 +95,9 @@ def quota() -> None:
 def set_(connection: Connection, limits: tuple[str, ...], owner: str) -> None:
     """Set limits, or take them away with NAME=none.
 
-    Limits are registrations, bytes, rows_per_second, work_per_second and watches; the last three
-    are of each server. Quotas of tenants are set by operators.
+    Limits are registrations, publishers, streams, views, keys, policies, grants, bytes,
+    events_per_second, rows_per_second, work_per_second and watches; the last four are of each
+    server, grants and bytes of tenants only. Quotas of tenants are set by operators.
 
     \b
     psoup --tenant acme quota set registrations=100000 rows_per_second=50000
@@ -119,7 +117,7 @@ def list_quotas(connection: Connection, as_json_: bool) -> None:
     with connection.client() as client:
         found = client.quotas()
     if as_json_:
-        click.echo(as_json([asdict(each) for each in found]))
+        echo(as_json([asdict(each) for each in found]))
     else:
         _show(found)
 
@@ -164,6 +162,8 @@ def _show(quotas: list[Quota]) -> None:
 def audit(connection: Connection, limit: int, all_tenants: bool, as_json_: bool) -> None:
     """Show what was administered, newest first: streams, views, grants, keys, policies, quotas.
 
+    `deny` is what somebody tried to administer who may not, with how often in a minute.
+
     Of the tenant, for those who administer it. Somebody of another tenant is named TENANT/OWNER;
     `-` is whoever could write the store's folder.
 
@@ -174,7 +174,7 @@ def audit(connection: Connection, limit: int, all_tenants: bool, as_json_: bool)
     with connection.client() as client:
         found = list(itertools.islice(client.audit(all_tenants=all_tenants), limit))
     if as_json_:
-        click.echo(as_json([asdict(each) for each in found]))
+        echo(as_json([asdict(each) for each in found]))
         return
     grid(
         ["at", "tenant", "who", "action", "on", "detail"],

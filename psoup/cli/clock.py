@@ -8,7 +8,7 @@ import click
 
 from client_sdk import ClockJump, StoreClock
 from psoup.cli.connection import Connection
-from psoup.cli.output import as_json, note, pair_table
+from psoup.cli.output import as_json, echo, note, pair_table
 from psoup.cli.problems import Problem
 
 
@@ -45,7 +45,7 @@ def clock(
         if confirm_all:
             found = client.clock(confirm=waiting(found))
     if as_json_:
-        click.echo(as_json(found))
+        echo(as_json(found))
         return
     pair_table(f"clocks at {connection.target}", _pairs(found))
     for line in warnings(found):

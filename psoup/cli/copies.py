@@ -16,7 +16,7 @@ from psoup.cli.copy_changes import changes
 from psoup.cli.copy_file import COPIES, connection_of, opened
 from psoup.cli.copy_queue import move, publish, send, tell_sent
 from psoup.cli.copy_rows import query, rows
-from psoup.cli.output import SentenceGroup, as_json, grid, note
+from psoup.cli.output import SentenceGroup, as_json, echo, grid, note
 from psoup.cli.problems import REFUSED, fail, show
 from psoup.cli.texts import FILE, duration, parameters, size, sql_text
 
@@ -157,7 +157,7 @@ def sync(
             note("nothing was synced: the copies stay as they were, and so does what waits")
             context.exit(REFUSED)
     if as_json_:
-        click.echo(_json(synced))
+        echo(_json(synced))
     else:
         _tell(synced)
     sent = synced.sent
@@ -189,7 +189,7 @@ def watch(
         )
         for number, synced in enumerate(found, 1):
             for name, change in synced.items():
-                click.echo(f"{datetime.now():%H:%M:%S} {name}: {_said(change)}")
+                echo(f"{datetime.now():%H:%M:%S} {name}: {_said(change)}")
             if number == rounds:
                 break
         found.close()
@@ -204,6 +204,7 @@ def status(file: Path, as_json_: bool) -> None:
     \b
     fresh until    from then on the store would answer otherwise, even without new data
     lease until    the registration may end if nobody syncs until then
+    clock          how far this machine's clock is ahead of the store's (-: behind)
     staged         a part of the next answer has come; sync again
     """
     with opened(file) as copies:
@@ -212,9 +213,9 @@ def status(file: Path, as_json_: bool) -> None:
     if as_json_:
         waiting = {"batches": queued.batches, "rows": queued.rows, "bytes": queued.bytes}
         aside = {"rejected": queued.rejected, "doubtful": queued.doubtful}
-        click.echo(as_json({"copies": found, "queue": {**waiting, **aside}}))
+        echo(as_json({"copies": found, "queue": {**waiting, **aside}}))
         return
-    heads = ["name", "rows", "now", "slides", "fresh until", "lease until", "staged"]
+    heads = ["name", "rows", "now", "slides", "fresh until", "lease until", "clock", "staged"]
     lines = [[one[head.replace(" ", "_")] for head in heads] for one in found]
     grid(heads, [[_shown(value) for value in line] for line in lines], empty="no copies yet")
     for name, stream in queued.streams.items():
@@ -245,9 +246,7 @@ def verify(context: click.Context, file: Path, names: tuple[str, ...], as_json_:
         found = copies.verify(list(names) or None)
     sound = all(one.sound for one in found.values())
     if as_json_:
-        click.echo(
-            as_json({name: {**asdict(one), "sound": one.sound} for name, one in found.items()})
-        )
+        echo(as_json({name: {**asdict(one), "sound": one.sound} for name, one in found.items()}))
     else:
         lines = [[name, f"{one.rows:,}", _verdict(one)] for name, one in found.items()]
         grid(["copy", "rows", ""], lines, empty="no copy has been synced yet")
@@ -266,7 +265,7 @@ def _status(copies: Copies, name: str) -> dict[str, Any]:
     copy = copies[name]
     known = {"name": name, "staged": copy.staged, "synced": copy.synced}
     if not copy.synced:
-        unknown = ("rows", "now", "slides", "fresh_until", "lease_until")
+        unknown = ("rows", "now", "slides", "fresh_until", "lease_until", "clock")
         return {**known, **dict.fromkeys(unknown), "base_rows": None}
     state = copy.state
     return {
@@ -276,6 +275,7 @@ def _status(copies: Copies, name: str) -> dict[str, Any]:
         "slides": state.slides,
         "fresh_until": state.good_until,
         "lease_until": state.lease_until,
+        "clock": None if state.clock_offset is None else -state.clock_offset.total_seconds(),
         "base_rows": state.base_rows,
     }
 
@@ -286,6 +286,8 @@ def _shown(value: Any) -> str:
             return "-"
         case bool():
             return "yes" if value else "no"
+        case float():
+            return f"{value:+.1f} s"
         case datetime():
             return f"{value:%Y-%m-%d %H:%M:%S}"
     return str(value)

@@ -9,7 +9,7 @@ import click
 
 from client_sdk import Doubtful, Rejected
 from psoup.cli.copy_file import COPIES, opened
-from psoup.cli.output import as_json, grid, note
+from psoup.cli.output import as_json, echo, grid, note
 
 
 @click.command()
@@ -43,7 +43,7 @@ def doubtful(file: Path, lines: bool) -> None:
 def _show(found: Sequence[Rejected] | Sequence[Doubtful], lines: bool, empty: str) -> None:
     if lines:
         for one in found:
-            click.echo(as_json(_plain(one)))
+            echo(as_json(_plain(one)))
         return
     heads = ["batch", "stream", "rows", "queued at", "reason", "message"]
     grid(heads, [list(_plain(one).values()) for one in found], empty=empty)

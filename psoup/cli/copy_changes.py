@@ -10,7 +10,7 @@ import click
 
 from client_sdk import AnswerChange, ChangeBatch, Copies
 from psoup.cli.copy_file import COPIES, opened
-from psoup.cli.output import as_json, note
+from psoup.cli.output import as_json, echo, note
 
 # How often a file is looked at that somebody else syncs.
 _LOOK_SECONDS = 0.5
@@ -55,7 +55,7 @@ def _show(copies: Copies, name: str, lines: bool) -> int:
     """Shows a batch, and says how many changes it has."""
     with copies.changes(name) as batch:
         for said in _json_of(batch) if lines else _text_of(batch):
-            click.echo(said)
+            echo(said)
     return len(batch) + bool(batch.reset)
 
 

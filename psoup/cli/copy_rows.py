@@ -13,8 +13,7 @@ import pyarrow as pa
 
 from client_sdk import Column, Copy
 from psoup.cli.copy_file import COPIES, opened
-from psoup.cli.output import FORMATS, as_json, grid, note, write_answer
-from psoup.cli.problems import fail
+from psoup.cli.output import AnswerForm, as_json, echo, form_options, grid, note, write_answer
 from psoup.cli.texts import instant
 
 
@@ -49,12 +48,8 @@ class CopyAnswer:
 @click.option(
     "--now", metavar="INSTANT", help="The answer at that NOW, no earlier than the sync's."
 )
-@click.option("--format", "form", type=click.Choice(FORMATS), default="table", show_default=True)
-@click.option("--output", "-o", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--limit", type=click.IntRange(min=1), default=40, show_default=True)
-def rows(
-    file: Path, name: str, now: str | None, form: str, output: Path | None, limit: int
-) -> None:
+@form_options
+def rows(file: Path, name: str, now: str | None, form: AnswerForm) -> None:
     """The answer NAME of FILE, as it is now, without any connection.
 
     Of a stream with arrival time rows leave the window, and enter it, by this machine's clock;
@@ -64,12 +59,10 @@ def rows(
     psoup copy rows phone.db dear
     psoup copy rows phone.db dear --format csv --output dear.csv
     """
-    if form == "arrow" and output is None:
-        fail("--format arrow needs --output FILE")
     with opened(file) as copies:
         answer = _answer(copies[name], None if now is None else instant(now))
         unsent = copies.queued.rows_for(copies[name].stream)
-    write_answer(answer, form, output, limit, _footer)
+    write_answer(answer, form, _footer)
     if unsent:
         note(f"{unsent:,} rows wait to be sent and are not in it yet; psoup copy sync {file}")
 
@@ -108,7 +101,7 @@ def query(file: Path, sql: str, now: str | None, lines: bool) -> None:
         unsent = copies.queued.rows
     if lines:
         for row in found:
-            click.echo(as_json(row))
+            echo(as_json(row))
     else:
         _show(found)
     if unsent:

@@ -15,7 +15,7 @@ from client_sdk import (
     Factor,
 )
 from psoup.cli.connection import Connection
-from psoup.cli.output import as_json, grid, pair_table
+from psoup.cli.output import as_json, echo, grid, pair_table
 from psoup.cli.queries import resolve
 
 _FACTORS = ["factor", "shared by", "matched by"]
@@ -42,15 +42,15 @@ def explain(connection: Connection, query: str, window: str | None, as_json_: bo
     with connection.client() as client:
         found = client.explain(resolve(client, query), window=window)
     if as_json_:
-        click.echo(as_json(found))
+        echo(as_json(found))
         return
     if len(found.legs) > 1:
         _show_several(found)
     else:
-        pair_table(f"predicate {found.predicate_id}", _pairs(found))
-        click.echo()
+        pair_table("predicate", _pairs(found))
+        echo()
         grid(_FACTORS, [_line(each) for each in found.factors])
-    click.echo()
+    echo()
     _show_stages(found.run)
 
 
@@ -75,6 +75,7 @@ def _pairs(found: Explanation) -> list[tuple[str, str]]:
         ("refresh", _refresh(found)),
         *_views(found),
         ("engine", _engine(found)),
+        *_quarantined(found.legs),
         *_implied(found.legs),
         *_keyed(found.run.current_rows),
         ("one invoke", _invoke(found.run)),
@@ -96,6 +97,11 @@ def _predicate_pairs(found: Explanation | ExplainedLeg) -> list[tuple[str, str]]
     ]
 
 
+def _quarantined(legs: Sequence[ExplainedLeg]) -> list[tuple[str, str]]:
+    """A line for each leg of which something is in quarantine."""
+    return [("quarantine", leg.quarantined) for leg in legs if leg.quarantined]
+
+
 def _engine(found: Explanation) -> str:
     return f"epoch {found.epoch}" if found.epoch else "has never run"
 
@@ -111,8 +117,7 @@ def _invoke(run: ExplainedRun) -> str:
 
 def _refresh(found: Explanation) -> str:
     shown = found.refresh or ("only inside the query" if _refreshes_inside(found) else "")
-    matched = f" (predicate {found.trigger_id})" if found.trigger_id else ""
-    return shown + matched if shown else "always fresh"
+    return shown or "always fresh"
 
 
 def _refreshes_inside(found: Explanation) -> bool:
@@ -143,8 +148,7 @@ def _implied(legs: Sequence[ExplainedLeg]) -> list[tuple[str, str]]:
     return [
         (
             "implied by",
-            f"predicate {one.predicate_id} ({one.condition}), {one.looked_at_rows:,} of "
-            f"{one.rows:,} rows looked at",
+            f"{one.condition}, {one.looked_at_rows:,} of {one.rows:,} rows looked at",
         )
         for one in (leg.implied_by for leg in legs)
         if one is not None
@@ -179,17 +183,17 @@ def _show_several(found: Explanation) -> None:
     if found.composite:
         pairs.append(("join", found.composite))
     pair_table("several streams", [*pairs, ("one invoke", _invoke(found.run))])
-    click.echo()
+    echo()
     if found.operator is not None:
         for line in _tree(found.operator, found.legs):
-            click.echo(line)
+            echo(line)
     for number, leg in enumerate(found.legs, 1):
-        click.echo()
-        title = f"{number}  {leg.stream} · {leg.window} · predicate {leg.predicate_id}"
-        more = [*_implied([leg]), *_keyed(leg.current_rows), _counted(leg)]
+        echo()
+        title = f"{number}  {leg.stream} · {leg.window}"
+        more = [*_quarantined([leg]), *_implied([leg]), *_keyed(leg.current_rows), _counted(leg)]
         pair_table(title, [*_predicate_pairs(leg), *more])
         if leg.factors:
-            click.echo()
+            echo()
             grid(_FACTORS, [_line(each) for each in leg.factors])
 
 

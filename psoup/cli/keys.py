@@ -13,10 +13,11 @@ import click
 
 from client_sdk import AccessKey, NewKey
 from psoup.cli.connection import Connection
-from psoup.cli.output import SentenceGroup, as_json, grid, note
+from psoup.cli.output import SentenceGroup, as_json, echo, grid, note
 from psoup.cli.problems import fail, refuse
 from psoup.cli.serve import require
 from psoup.cli.texts import duration
+from psoup.umask import set_umask
 
 STORE = click.option(
     "--store",
@@ -98,7 +99,7 @@ def list_(connection: Connection, lines: bool, store: Path | None) -> None:
             found = client.access_keys()
     if lines:
         for each in found:
-            click.echo(as_json(each))
+            echo(as_json(each))
         return
     grid(
         ["key", "owner", "roles", "claims", "created", "expires"],
@@ -157,7 +158,7 @@ class _Output:
 
     def write(self, secret: str) -> None:
         if self._path is None:
-            click.echo(secret)
+            echo(secret)
         else:
             os.write(self._file, f"{secret}\n".encode())
         self._written = True
@@ -181,6 +182,7 @@ def _create_in(
     expires: datetime | None,
 ) -> NewKey:
     require("server")
+    set_umask(store=folder)
     from datastem.instants import to_micros
     from psoup.access.keys import new_key
     from psoup.errors import ServerError
@@ -199,6 +201,7 @@ def _create_in(
 
 def _keys_in(folder: Path, tenant: str) -> list[AccessKey]:
     require("server")
+    set_umask(store=folder)
     from psoup.store import Store, StoreError
     from psoup.write.keys import last_state
 
@@ -213,6 +216,7 @@ def _keys_in(folder: Path, tenant: str) -> list[AccessKey]:
 
 def _revoke_in(folder: Path, tenant: str, id_: str) -> None:
     require("server")
+    set_umask(store=folder)
     from psoup.errors import ServerError
     from psoup.store import Store, StoreError
     from psoup.write.keys import append_revocation

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import date, datetime, timedelta
@@ -15,11 +16,14 @@ import pyarrow as pa
 import pyarrow.csv
 from rich.cells import cell_len
 from rich.console import Console
+from rich.markup import escape
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from client_sdk import AnswerHeader
+from client_sdk.pulls import formula_safe, formula_safe_schema
+from psoup.escaping import escaped, escaped_json
 
 _WIDE = 10_000
 # Between two columns; the longest word that is never broken, a name's; too little for a sentence.
@@ -48,11 +52,17 @@ def console(least: int = 0) -> Console:
     return Console(width=max(found.width, least) if found.is_terminal else _WIDE)
 
 
+def echo(text: str = "", *, err: bool = False, label: str = "") -> None:
+    """Print a text of one or more lines. It may come from anybody, so that it is escaped; a `label`
+    before it is ours, and may be styled.
+    """
+    click.echo(f"{label}{escaped(text, lines=True)}", err=err)
+
+
 def note(first: str, *more: str) -> None:
     """For the person at the terminal: beside the result, never in it."""
-    click.echo(first, err=True)
-    for line in more:
-        click.echo(f"  {line}", err=True)
+    for line in (first, *(f"  {line}" for line in more)):
+        echo(escaped(line), err=True)
 
 
 def grid(
@@ -70,7 +80,9 @@ def grid(
     if not cells and empty:
         note(empty)
         return
-    columns = [_GridColumn.of(head, [row[n] for row in cells]) for n, head in enumerate(heads)]
+    columns = [
+        _GridColumn.of(_cell(head), [row[n] for row in cells]) for n, head in enumerate(heads)
+    ]
     room = Console().width - sum(column.least + _GAP for column in columns[:-1])
     if last_below and Console().is_terminal and room < _LITTLE:
         _print_pairs(columns[:-1], cells)
@@ -89,7 +101,7 @@ class _GridColumn:
 
     @classmethod
     def of(cls, head: str, cells: Sequence[str]) -> _GridColumn:
-        plain = [head, *(Text.from_markup(cell).plain for cell in cells)]
+        plain = [Text.from_markup(cell).plain for cell in (head, *cells)]
         width = max(map(cell_len, plain))
         words = [cell_len(word) for text in plain for word in text.split()]
         longest = max(words, default=0)
@@ -126,11 +138,13 @@ def _print_pairs(columns: Sequence[_GridColumn], cells: Iterable[Sequence[str]])
 
 
 def pair_table(title: str, pairs: Iterable[tuple[str, str]]) -> None:
-    table = Table(title=title, title_justify="left", box=None, show_header=False, pad_edge=False)
+    table = Table(
+        title=_cell(title), title_justify="left", box=None, show_header=False, pad_edge=False
+    )
     table.add_column(style="bold")
     table.add_column()
     for name, value in pairs:
-        table.add_row(name, value)
+        table.add_row(_cell(name), _cell(value))
     console().print(table)
 
 
@@ -138,13 +152,13 @@ def _cell(value: Any) -> str:
     if value is None:
         return "[dim]NULL[/dim]"
     shown = value.isoformat(sep=" ") if isinstance(value, datetime) else str(value)
-    return shown.replace("[", r"\[")
+    return escape(escaped(shown))
 
 
 def as_json(value: Any) -> str:
     """One line. Bytes are hex, instants ISO 8601, decimals their digits as text."""
     plain = dataclasses.asdict(value) if dataclasses.is_dataclass(value) else value  # type: ignore[arg-type]
-    return json.dumps(plain, default=_plain, ensure_ascii=False)
+    return escaped_json(json.dumps(plain, default=_plain, ensure_ascii=False))
 
 
 def _plain(value: Any) -> Any:
@@ -169,18 +183,70 @@ class Shown(Protocol):
     def __iter__(self) -> Iterator[pa.RecordBatch]: ...
 
 
-def write_answer(
-    answer: Shown, form: str, path: Path | None, limit: int, tell: Callable[[Any], None]
-) -> None:
+@dataclasses.dataclass(frozen=True)
+class AnswerForm:
+    """How an answer is written: in a format of FORMATS, to `path` or the terminal. A table shows
+    `limit` rows; `csv_safe` texts are no formulas.
+    """
+
+    name: str
+    path: Path | None
+    limit: int
+    csv_safe: bool
+
+    def __post_init__(self) -> None:
+        if self.name == "arrow" and self.path is None:
+            raise click.UsageError("--format arrow needs --output FILE")
+        if self.csv_safe and self.name != "csv":
+            raise click.UsageError("--csv-safe needs --format csv")
+
+
+def form_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of an AnswerForm, which the command gets as `form`."""
+
+    @functools.wraps(command)
+    def formed(
+        *args: Any, form: str, output: Path | None, limit: int, csv_safe: bool, **options: Any
+    ) -> Any:
+        return command(*args, form=AnswerForm(form, output, limit, csv_safe), **options)
+
+    for option in (
+        click.option(
+            "--csv-safe",
+            is_flag=True,
+            help="Put ' before texts of CSV that a spreadsheet would compute.",
+        ),
+        click.option(
+            "--limit",
+            type=click.IntRange(min=1),
+            default=40,
+            show_default=True,
+            help="The most rows a table shows; the other formats have all.",
+        ),
+        click.option(
+            "--output",
+            "-o",
+            type=click.Path(dir_okay=False, path_type=Path),
+            help="Write to a file, not to the terminal.",
+        ),
+        click.option(
+            "--format", "form", type=click.Choice(FORMATS), default="table", show_default=True
+        ),
+    ):
+        formed = option(formed)
+    return formed
+
+
+def write_answer(answer: Shown, form: AnswerForm, tell: Callable[[Any], None]) -> None:
     """Batch by batch, except that `json` is one document. `tell` says of a table what it is of."""
-    if form == "table":
-        _write_table(answer, limit)
+    if form.name == "table":
+        _write_table(answer, form.limit)
         tell(answer.header)
-    elif form in ("csv", "arrow"):
-        _write_binary(answer, form, path)
+    elif form.name in ("csv", "arrow"):
+        _write_binary(answer, form)
     else:
-        with _text(path) as sink:
-            lines = _json_lines(answer) if form == "jsonl" else [_document(answer)]
+        with _text(form.path) as sink:
+            lines = _json_lines(answer) if form.name == "jsonl" else [_document(answer)]
             for line in lines:
                 sink.write(f"{line}\n")
 
@@ -245,14 +311,16 @@ def _text(path: Path | None) -> Any:
     return click.open_file("-" if path is None else str(path), "w", encoding="utf-8")
 
 
-def _write_binary(answer: Shown, form: str, path: Path | None) -> None:
+def _write_binary(answer: Shown, form: AnswerForm) -> None:
     schema: pa.Schema = answer.header.schema
+    written = formula_safe_schema(schema) if form.csv_safe else schema
     with (
-        click.open_file("-" if path is None else str(path), "wb") as sink,
-        _writer(sink, schema, form) as writer,
+        click.open_file("-" if form.path is None else str(form.path), "wb") as sink,
+        _writer(sink, written, form.name) as writer,
     ):
         for batch in answer:
-            writer.write_batch(batch.cast(schema))
+            cast = batch.cast(schema)
+            writer.write_batch(formula_safe(cast) if form.csv_safe else cast)
 
 
 def _writer(sink: IO[Any], schema: pa.Schema, form: str) -> Any:

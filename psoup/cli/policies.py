@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from psoup.cli.connection import Connection
-from psoup.cli.output import SentenceGroup, note
+from psoup.cli.output import SentenceGroup, echo, note
 from psoup.cli.problems import fail
 from psoup.cli.texts import FILE, first_words, sql_text
 
@@ -55,9 +55,7 @@ def list_(connection: Connection) -> None:
     """The policies of the tenant's streams, as the statements that make them."""
     with connection.client() as client:
         found = [text for stream in client.streams() for text in stream.policies]
-    click.echo(
-        "\n".join(found) or "no policies that are shown to you; to those who administer, all"
-    )
+    echo("\n".join(found) or "no policies that are shown to you; to those who administer, all")
 
 
 @policy.command()

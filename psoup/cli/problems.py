@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 import click
 
 from client_sdk import ConnectionFailed, PsoupError
-from psoup.cli.output import SentenceGroup
+from psoup.cli.output import SentenceGroup, echo
 
 REFUSED = 1
 USAGE = 2
@@ -58,16 +58,16 @@ def show(error: PsoupError) -> None:
     detail = error.detail
     complain(error.message)
     if detail.excerpt and detail.excerpt.splitlines()[0].strip() not in error.message:
-        click.echo(_indented(detail.excerpt), err=True)
+        echo(_indented(detail.excerpt), err=True)
     if detail.expected and detail.expected not in error.message:
-        click.echo(f"  expected: {detail.expected}", err=True)
+        echo(f"  expected: {detail.expected}", err=True)
     if detail.got and detail.got not in error.message:
-        click.echo(f"  got:      {detail.got}", err=True)
+        echo(f"  got:      {detail.got}", err=True)
     if detail.hint and detail.hint not in error.message:
-        click.echo(f"  {detail.hint}", err=True)
+        echo(f"  {detail.hint}", err=True)
     if isinstance(error, ConnectionFailed) and not error.reason:
-        click.echo("  Start one with `psoup serve ./store`, or give --target HOST:PORT.", err=True)
-        click.echo(
+        echo("  Start one with `psoup serve ./store`, or give --target HOST:PORT.", err=True)
+        echo(
             "  One that has TLS needs --tls-ca FILE, or --tls; one without, neither.\n"
             "  It is not believed with a certificate of another authority or for another name.",
             err=True,
@@ -75,7 +75,7 @@ def show(error: PsoupError) -> None:
 
 
 def complain(message: str) -> None:
-    click.echo(f"{click.style('psoup:', fg='red', bold=True)} {message}", err=True)
+    echo(message, err=True, label=f"{click.style('psoup:', fg='red', bold=True)} ")
 
 
 def _indented(text: str) -> str:

@@ -8,6 +8,8 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from psoup.escaping import escaped
+
 
 class FileProgress:
     """Shows how much of the file has been read, and how many rows are acknowledged."""
@@ -15,7 +17,7 @@ class FileProgress:
     def __init__(self, verb: str, file: Path) -> None:
         console = Console(stderr=True)
         self._progress = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             TextColumn("{task.percentage:>3.0f} %  {task.fields[rows]}"),
             TimeRemainingColumn(),
@@ -23,7 +25,7 @@ class FileProgress:
             disable=not console.is_terminal,
         )
         size = max(1, file.stat().st_size)
-        self._task = self._progress.add_task(f"{verb} {file.name}", total=size, rows="")
+        self._task = self._progress.add_task(escaped(f"{verb} {file.name}"), total=size, rows="")
 
     def at(self, position: int) -> None:
         self._progress.update(self._task, completed=position)

@@ -1,4 +1,4 @@
-"""psoup publish: a file into a stream, once, however often it is run."""
+"""psoup publish: a file into a stream, whole, however often the command is cut and run again."""
 
 from __future__ import annotations
 
@@ -43,6 +43,7 @@ REFUSALS = (Conflict, InvalidRequest, LimitExceeded, NotFound, PreconditionFaile
 @click.option("--skip-bad", is_flag=True, help="Publish the good lines, report the others.")
 @click.option("--heartbeat", metavar="INSTANT", help="Then move NOW of the stream to here.")
 @click.option("--publisher", metavar="NAME", help="Publish under this name instead of the file's.")
+@click.option("--once", is_flag=True, help="Do not publish a file again that is there already.")
 @click.pass_obj
 def publish(
     connection: Connection,
@@ -54,12 +55,17 @@ def publish(
     skip_bad: bool,
     heartbeat: str | None,
     publisher: str | None,
+    once: bool,
 ) -> None:
     """Publish FILE (CSV, JSON lines or Parquet; .gz too) into STREAM.
 
     The whole file is checked first, and not published where a line is bad. A file is known by
-    its content: running the same command again, after a cut or by mistake, publishes what is
-    missing and nothing twice. --publisher NAME publishes it once more.
+    its content: running the same command again after a cut publishes what is missing and
+    nothing twice.
+
+    A file that is there already is not published again into a stream without a KEY;
+    --publisher NAME publishes it once more. Into a stream with a KEY it is, since other values may
+    have come for its keys since; --once leaves it.
 
     For a stream with a KEY the file may have a column _op: "delete" for a line that deletes its
     key, "row" or nothing for any other. A delete needs no more than its key and the event time.
@@ -84,6 +90,8 @@ def publish(
         load = Load(client, client.publisher(name), found, file, options)
         if not skip_bad:
             load.check()
+        if found.key and not (publisher or once):
+            load.begin_again()
         load.publish()
         if until is not None:
             load.publisher.heartbeat(stream, until)
@@ -131,6 +139,35 @@ class Load:
             refuse("nothing was published; mend the file, or --skip-bad")
         if self._stamp() != before:
             refuse(f"{self.file.name} changed while it was read; nothing was published")
+
+    def begin_again(self) -> None:
+        """Takes the next name if the file is there already, as NAME/2; that of a run that was cut
+        if it is not all there.
+        """
+        first = self.publisher.name
+        sequences = self._sequences(first)
+        if not sequences:
+            return
+        times = max(sequences)
+        with FileProgress("counting", self.file) as progress:
+            count = self.publisher.count_batches(self.stream.name, self._tables(progress))
+        if sequences[times] >= count:
+            times += 1
+            note(
+                f"{self.file.name} was published before: publishing it again, time {times} "
+                "(--once leaves it)"
+            )
+        if times > 1:
+            self.publisher = self.client.publisher(f"{first}/{times}")
+
+    def _sequences(self, first: str) -> dict[int, int]:
+        """Return the last sequence of each time the file was published, by its number from 1 on."""
+        owner, sequences = self.client.owner(), {}
+        for record in self.client.publishers(owner=owner, prefix=first):
+            name, _, times = record.name.partition("/")
+            if name == first and (not times or times.isdecimal()):
+                sequences[int(times or 1)] = record.sequence
+        return sequences
 
     def publish(self) -> None:
         self.bad, self.bad_count = [], 0
@@ -185,6 +222,11 @@ class Load:
         )
 
     def _done(self) -> None:
+        if self.accepted and self.duplicate == self.accepted:
+            note(
+                f"{self.file.name} had been published before, and nothing is published twice; "
+                "--publisher NAME publishes it once more"
+            )
         there = f" ({self.duplicate:,} had been there)" if self.duplicate else ""
         skipped = f", {self.bad_count:,} bad lines skipped" if self.bad_count else ""
         note(f"{self.accepted:,} rows in {self.stream.name}{there}{skipped}")

@@ -22,11 +22,13 @@ from client_sdk.pulls import (
     Schedule,
     Store,
     change_sink_for,
+    format_of,
     load_pulls,
     name_from,
     sink_for,
 )
 from psoup.cli.connection import Connection
+from psoup.cli.output import echo
 from psoup.cli.problems import TERMINATED, fail
 from psoup.cli.pull_reports import Teller, code_of, code_of_all, describe
 from psoup.cli.texts import FILE, duration, is_handle, parameters
@@ -55,6 +57,9 @@ def span(option: str, help: str) -> Callable[[Any], Any]:
 @span("--lease", "How long the registration lives without contact.")
 @click.option("--to", type=PATH, metavar="OUTPUT", help="The file, or folder, to keep up to date.")
 @click.option("--format", "form", type=click.Choice(FORMATS), help="By the suffix unless given.")
+@click.option(
+    "--csv-safe", is_flag=True, help="Put ' before texts of CSV that a spreadsheet would compute."
+)
 @click.option("--name", help="Of the pull, and of its table in SQLite.")
 @click.option("--state", type=PATH, metavar="FILE", help="The offline copy; OUTPUT.psoup.")
 @span("--every", "How often; without it, once.")
@@ -145,7 +150,7 @@ class PullPlan:
         for each in self.pulls:
             _check_outputs(each)
             for line in describe(replace(each, schedule=None) if self.once else each):
-                click.echo(line)
+                echo(line)
 
     def run(self, tell: Teller, changed_code: int) -> int:
         """The exit code. Raises BadPull for an output that can't be one."""
@@ -203,6 +208,7 @@ class _One:
     lease: timedelta | None
     to: Path | None
     form: str | None
+    csv_safe: bool
     name: str | None
     state: Path | None
     every: timedelta | None
@@ -231,6 +237,8 @@ def _of_options(one: _One, usual: Store) -> Pull:
         fail("give --to OUTPUT, or --file PULLS.TOML")
     if one.query is None and one.sql is None:
         fail("give the KEY or HANDLE of a registration, or --sql, or --file PULLS.TOML")
+    if one.csv_safe and (one.form or format_of(one.to)) != "csv":
+        fail("--csv-safe is for the format csv")
     handle = one.query if one.query is not None and is_handle(one.query) else None
     key = None if handle else one.query
     return Pull(
@@ -243,6 +251,7 @@ def _of_options(one: _One, usual: Store) -> Pull:
         lease=one.lease,
         window=one.window,
         format=one.form or "",
+        csv_safe=one.csv_safe,
         state=one.state,
         schedule=_schedule(one),
         always=one.always,

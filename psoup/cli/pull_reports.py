@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import click
-
 from client_sdk import PsoupError
 from client_sdk.pulls import (
     BadPull,
@@ -16,7 +14,7 @@ from client_sdk.pulls import (
     passes,
     show_duration,
 )
-from psoup.cli.output import as_json
+from psoup.cli.output import as_json, echo
 from psoup.cli.problems import (
     BUSY,
     HOOK_FAILED,
@@ -42,14 +40,14 @@ class Teller:
 
     def __call__(self, report: PullReport) -> None:
         if self._lines:
-            click.echo(as_json(report.as_dict()))
+            echo(as_json(report.as_dict()))
             return
         if report.error is not None:
             show(report.error)
         elif report.hook is not None and report.hook.error is not None:
             complain(report.hook.error.message)
         if not self._quiet or report.error is not None:
-            click.echo(line_of(report), err=report.error is not None)
+            echo(line_of(report), err=report.error is not None)
 
 
 def line_of(report: PullReport) -> str:

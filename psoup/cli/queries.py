@@ -13,7 +13,16 @@ import pyarrow.parquet
 
 from client_sdk import Client, Knowledge, Registration
 from psoup.cli.connection import Connection
-from psoup.cli.output import FORMATS, as_json, footer, grid, note, write_answer
+from psoup.cli.output import (
+    AnswerForm,
+    as_json,
+    echo,
+    footer,
+    form_options,
+    grid,
+    note,
+    write_answer,
+)
 from psoup.cli.problems import fail, refuse
 from psoup.cli.texts import FILE, duration, instant, is_handle, parameters, sql_text
 
@@ -53,7 +62,7 @@ def register(
             lease=None if lease is None else duration(lease),
             replace=replace,
         )
-    click.echo(made.hex)
+    echo(made.hex)
     done = "registered" if made.created else "registered already"
     note("replaced" if made.replaced else done, *made.notes)
 
@@ -83,7 +92,7 @@ def register_many(
             replace=replace,
         )
     for handle in made.handles:
-        click.echo(handle.hex())
+        echo(handle.hex())
     known = len(made.handles) - made.created_count - made.replaced_count
     replaced = f"{made.replaced_count:,} replaced, " if made.replaced_count else ""
     note(f"{made.created_count:,} new, {replaced}{known:,} known already")
@@ -116,38 +125,14 @@ def answer_options(command: Callable[..., None]) -> Callable[..., None]:
             click.option(
                 "--latest", is_flag=True, help="Wait for no stream that lags behind the others."
             ),
-            click.option(
-                "--format",
-                "form",
-                type=click.Choice(FORMATS),
-                default="table",
-                show_default=True,
-            ),
-            click.option(
-                "--output",
-                "-o",
-                type=click.Path(dir_okay=False, path_type=Path),
-                help="Write to a file, not to the terminal.",
-            ),
-            click.option(
-                "--limit",
-                type=click.IntRange(min=1),
-                default=40,
-                show_default=True,
-                help="The most rows a table shows; the other formats have all.",
-            ),
         ]
     ):
         command = option(command)
-    return command
+    return form_options(command)
 
 
-def _moment(
-    as_of: str | None, known: str, latest: bool, form: str, output: Path | None
-) -> tuple[datetime | None, Knowledge]:
+def _moment(as_of: str | None, known: str, latest: bool) -> tuple[datetime | None, Knowledge]:
     """Tells what the options mean together, or refuses them as wrong usage."""
-    if form == "arrow" and output is None:
-        fail("--format arrow needs --output FILE")
     if known == "today" and as_of is None:
         fail("--known today needs --as-of: without it everything is known anyway")
     if latest and as_of is not None:
@@ -171,9 +156,7 @@ def invoke(
     known: str,
     unrefreshed: bool,
     latest: bool,
-    form: str,
-    output: Path | None,
-    limit: int,
+    form: AnswerForm,
 ) -> None:
     """The current answer of a registration, by handle or by key.
 
@@ -183,7 +166,7 @@ def invoke(
     psoup invoke dear --as-of 2026-11-16T09:00 --format json
     psoup invoke dear --format arrow --output answer.arrow
     """
-    moment, knowledge = _moment(as_of, known, latest, form, output)
+    moment, knowledge = _moment(as_of, known, latest)
     with (
         connection.client() as client,
         client.invoke_stream(
@@ -197,7 +180,7 @@ def invoke(
             timeout=connection.timeout,
         ) as answer,
     ):
-        write_answer(answer, form, output, limit, footer)
+        write_answer(answer, form, footer)
 
 
 @click.command()
@@ -215,9 +198,7 @@ def ask(
     known: str,
     unrefreshed: bool,
     latest: bool,
-    form: str,
-    output: Path | None,
-    limit: int,
+    form: AnswerForm,
 ) -> None:
     """The answer of a query, once, without registering it.
 
@@ -225,7 +206,7 @@ def ask(
     psoup ask "SELECT symbol, avg(price) AS mean FROM trades GROUP BY symbol RANGE 1 HOUR"
     psoup ask "SELECT * FROM trades WHERE symbol = :s ROWS 100" --param s=IBM --format csv
     """
-    moment, knowledge = _moment(as_of, known, latest, form, output)
+    moment, knowledge = _moment(as_of, known, latest)
     with (
         connection.client() as client,
         client.ask_stream(
@@ -238,7 +219,7 @@ def ask(
             timeout=connection.timeout,
         ) as answer,
     ):
-        write_answer(answer, form, output, limit, footer)
+        write_answer(answer, form, footer)
 
 
 def resolve(client: Client, query: str) -> str:
@@ -266,7 +247,7 @@ def list_(connection: Connection, everyone: bool, lines: bool) -> None:
         found = client.registrations(owner=None if everyone else client.owner())
         if lines:
             for each in found:
-                click.echo(as_json(each))
+                echo(as_json(each))
         else:
             owner = ["owner"] if everyone else []
             grid(

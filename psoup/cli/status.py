@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
-from client_sdk import LostRows, StoreStatus
+from client_sdk import LostRows, Quarantined, StoreStatus
 from psoup.cli.clock import warnings
 from psoup.cli.connection import Connection
-from psoup.cli.output import as_json, note, pair_table
+from psoup.cli.output import as_json, echo, note, pair_table
 
 _NEVER = "has never run; answers are computed on the spot"
 
@@ -25,13 +25,15 @@ def status(connection: Connection, as_json_: bool) -> None:
     with connection.client() as client:
         found = client.status()
     if as_json_:
-        click.echo(as_json(found))
+        echo(as_json(found))
     else:
         pair_table(f"store {found.store_id} at {connection.target}", _pairs(found))
         for line in [*insecure(found), *(warnings(found.clock) if found.clock else ())]:
             note(line)
         for hole in found.holes:
             note(_hole(hole))
+        for entry in found.quarantine:
+            note(_quarantined(entry))
 
 
 def _pairs(found: StoreStatus) -> list[tuple[str, str]]:
@@ -106,6 +108,17 @@ def _hole(hole: LostRows) -> str:
         return f"given up: {rows}"
     file = hole.file or "their file"
     return f"LOST: {rows}: {file} is damaged or gone; see `psoup repair --help`"
+
+
+def _quarantined(entry: Quarantined) -> str:
+    where = f"stream {entry.stream}" if entry.stream else "a join"
+    users = [f"policy {name}" for name in entry.policies]
+    if entry.registration_count:
+        users.append(f"{entry.registration_count:,} registrations")
+    of = f" ({', '.join(users)})" if users else ""
+    name = entry.name or "a condition"
+    what = f"{name} of {where} of {entry.tenant}{of}, since {entry.since}"
+    return f"QUARANTINE: {what}: {entry.reason}; see `psoup repair --help`"
 
 
 def _engine(found: StoreStatus) -> str:

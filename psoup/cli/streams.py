@@ -8,7 +8,8 @@ import click
 
 from client_sdk import Stream, View
 from psoup.cli.connection import Connection
-from psoup.cli.output import SentenceGroup, grid, note
+from psoup.cli.drops import note_ended
+from psoup.cli.output import SentenceGroup, echo, grid, note
 from psoup.cli.texts import FILE, sql_text
 
 
@@ -76,10 +77,10 @@ def show(connection: Connection, name: str) -> None:
 def _show(found: Stream) -> None:
     grid(["column", "type"], [[column.name, column.type] for column in found.columns])
     key = f" · key {', '.join(found.key)}" if found.key else ""
-    click.echo(f"rows {found.row_count:,} · queries {found.registration_count:,}{key}")
-    click.echo(f"now {found.now or 'none yet'} · kept {_kept(found)}")
+    echo(f"rows {found.row_count:,} · queries {found.registration_count:,}{key}")
+    echo(f"now {found.now or 'none yet'} · kept {_kept(found)}")
     for text in (found.sql, *found.policies):
-        click.echo(text)
+        echo(text)
 
 
 def _kept(found: Stream) -> str:
@@ -98,5 +99,6 @@ def drop(connection: Connection, name: str, cascade: bool, yes: bool) -> None:
         if not yes:
             count = f"{found.row_count:,} rows, {found.registration_count:,} queries"
             click.confirm(f"Drop {found.name} with {count}?", abort=True, err=True)
-        client.define(f"DROP STREAM {name}{' CASCADE' if cascade else ''}")
+        dropped = client.define(f"DROP STREAM {name}{' CASCADE' if cascade else ''}")
     note(f"dropped {found.name}")
+    note_ended(dropped.ended)

@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from client_sdk import Client, PsoupError
+from psoup.cli.output import echo
 from psoup.cli.problems import REFUSED
 from psoup.cli.processes import Backoff, Child
 
@@ -149,7 +150,7 @@ class Supervisor:
 
     def say(self, name: str, line: str) -> None:
         with self._printing:
-            click.echo(f"{click.style(f'{name:>6} |', fg=_COLOURS[name])} {line}", err=True)
+            echo(line, err=True, label=f"{click.style(f'{name:>6} |', fg=_COLOURS[name])} ")
 
 
 def _store_reached(client: Client) -> str:

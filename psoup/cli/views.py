@@ -8,7 +8,8 @@ import click
 
 from client_sdk import View
 from psoup.cli.connection import Connection
-from psoup.cli.output import SentenceGroup, grid, note
+from psoup.cli.drops import note_ended
+from psoup.cli.output import SentenceGroup, echo, grid, note
 from psoup.cli.texts import FILE, sql_text
 
 
@@ -54,8 +55,8 @@ def show(connection: Connection, name: str) -> None:
     with connection.client() as client:
         found = _find(client.views(), name)
     grid(["column", "type"], [[column.name, column.type] for column in found.columns])
-    click.echo(f"over {', '.join(found.over)}")
-    click.echo(found.sql)
+    echo(f"over {', '.join(found.over)}")
+    echo(found.sql)
 
 
 def _find(views: list[View], name: str) -> View:
@@ -77,5 +78,6 @@ def drop(connection: Connection, name: str, cascade: bool, yes: bool) -> None:
         if not yes:
             more = " and all views over it" if cascade else ""
             click.confirm(f"Drop {found.name}{more}, with their queries?", abort=True, err=True)
-        client.define(f"DROP VIEW {name}{' CASCADE' if cascade else ''}")
+        dropped = client.define(f"DROP VIEW {name}{' CASCADE' if cascade else ''}")
     note(f"dropped {found.name}")
+    note_ended(dropped.ended)

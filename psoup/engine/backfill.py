@@ -210,7 +210,11 @@ def _rest(ledger: Ledger, stream_id: int) -> list[Want]:
     """Wants that take all predicates of a stream to its first row."""
     floor = ledger.floor(stream_id)
     cohorts = ledger.coverage.cohorts(stream_id)
-    return [Want(one.lo, one.hi, one.row_lo, 0) for one in cohorts if one.row_lo > floor]
+    return [
+        Want(one.lo, one.hi, one.row_lo, 0)
+        for one in cohorts
+        if one.row_lo > floor and not one.is_set_aside
+    ]
 
 
 def _holds(file: DataFile, stream_id: int, predicates: tuple[int, ...]) -> bool:

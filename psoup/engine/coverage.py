@@ -2,7 +2,8 @@
 
 Predicates that arrive in one step are a cohort. A cohort has met every row from `row_lo` on;
 back-fill takes `row_lo` down, to where its windows reach or to 0, and what no window can reach any
-more may be cut. Cohorts that have come equally far are one.
+more may be cut. Cohorts that have come equally far are one. A predicate that is set aside is a
+cohort of its own, which has met no row and wants none (`SET_ASIDE`).
 
 Invariants (`_check`): the cohorts of a stream are disjoint ascending ranges of predicate ids, and
 neighbours differ in `row_lo`.
@@ -20,6 +21,9 @@ import pyarrow as pa
 from datastem.blocks import BLOCK_ROWS
 from psoup.store.layout import COVERAGE
 
+# The `row_lo` of predicates that are set aside: past every row id.
+SET_ASIDE = 1 << 62
+
 
 @dataclass(frozen=True, slots=True)
 class Cohort:
@@ -28,6 +32,18 @@ class Cohort:
     lo: int
     hi: int
     row_lo: int
+
+    @property
+    def is_set_aside(self) -> bool:
+        return self.row_lo == SET_ASIDE
+
+    def without(self, ids: Iterable[int]) -> list[Cohort]:
+        """Return cohorts of the same predicates, in which some of them are set aside."""
+        made, lo = list[Cohort](), self.lo
+        for id_ in sorted(one for one in ids if self.lo <= one < self.hi):
+            made += [Cohort(lo, id_, self.row_lo), Cohort(id_, id_ + 1, SET_ASIDE)]
+            lo = id_ + 1
+        return [one for one in (*made, Cohort(lo, self.hi, self.row_lo)) if one.lo < one.hi]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +103,24 @@ class Cohorts:
     def streams(self) -> list[int]:
         return list(self._streams)
 
-    def start(self, stream_id: int, cohort: Cohort) -> pa.Table:
-        """Adds a cohort, whose ids are above all before, and returns the row to append to the
-        table."""
-        cohorts = [*self.cohorts(stream_id), cohort]
+    def start(self, stream_id: int, cohort: Cohort, set_aside: Iterable[int] = ()) -> pa.Table:
+        """Adds a cohort, whose ids are above all before, and returns the rows to append to the
+        table. Some of its predicates may be set aside."""
+        added = cohort.without(set_aside)
+        self._streams[stream_id] = _joined([*self.cohorts(stream_id), *added])
+        return pa.Table.from_pylist([_row(stream_id, one, None) for one in added], schema=COVERAGE)
+
+    def set_aside(self, stream_id: int, ids: Iterable[int]) -> None:
+        """Forget what predicates have met. The table must be written again."""
+        ids = list(ids)
+        cohorts = (part for one in self.cohorts(stream_id) for part in one.without(ids))
         self._streams[stream_id] = _joined(cohorts)
+
+    def restart(self, stream_id: int, predicate_id: int, row_lo: int) -> pa.Table:
+        """Let a predicate that was set aside meet rows from `row_lo` on, and return the row to
+        append to the table."""
+        cohort = Cohort(predicate_id, predicate_id + 1, row_lo)
+        self._streams[stream_id] = _lowest([*self.cohorts(stream_id), cohort])
         return pa.Table.from_pylist([_row(stream_id, cohort, None)], schema=COVERAGE)
 
     def extend(self, stream_id: int, wants: Iterable[Want], row_lo: int) -> pa.Table:

@@ -15,6 +15,8 @@ import socket
 
 from pyspark import daemon
 
+from psoup.umask import set_umask
+
 _run_task = daemon.worker
 
 
@@ -30,5 +32,7 @@ def run_task_if_any(sock: socket.socket, authenticated: bool) -> int:
 
 
 if __name__ == "__main__":
+    # An executor may run as another user, with a umask of its own.
+    set_umask()
     daemon.worker = run_task_if_any
     daemon.manager()

@@ -17,10 +17,12 @@ from pyspark.sql import SparkSession
 from psoup.engine.backfill import Backfill
 from psoup.engine.composites.growing import Growing
 from psoup.engine.errors import EngineFailed, SecondEngine
+from psoup.engine.jobs import TaskFailed
 from psoup.engine.ledger import Ledger
 from psoup.engine.lock import EngineLock
 from psoup.engine.maintain import Chore, Maintenance
 from psoup.engine.mend import mend
+from psoup.engine.quarantine import confirm, set_aside
 from psoup.engine.recover import open_ledger
 from psoup.engine.settings import EngineSettings
 from psoup.engine.step import next_stretch, take_step
@@ -135,8 +137,8 @@ class Engine:
 
     def _round(self) -> bool:
         """Does one round, and again from the last epoch where something fails: as often as the
-        settings say, and after each damaged file that was mended. False where nothing was left to
-        do."""
+        settings say, after each damaged file that was mended, and after a predicate or composite
+        that fails was set aside. False where nothing was left to do."""
         attempt = 0
         while True:
             try:
@@ -147,6 +149,11 @@ class Engine:
                 if isinstance(error, CorruptStore | DataFileGone) and error.file:
                     self._ledger = open_ledger(self._store)
                     mend(self._ledger, error.file)
+                    continue
+                if isinstance(error, TaskFailed) and (suspects := confirm(error)):
+                    reached = self._ledger.state
+                    self._ledger = open_ledger(self._store)
+                    set_aside(self._ledger, suspects, reached)
                     continue
                 if attempt == self._settings.retries:
                     raise EngineFailed(

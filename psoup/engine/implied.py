@@ -22,6 +22,7 @@ from psoup.engine.ledger import Ledger
 from psoup.store import CorruptStore, DataFile
 from psoup.store.delta.reading import reader
 from psoup.store.state.predicates import Predicates
+from psoup.store.state.quarantine import OF_THE_MACHINE
 from querystem.expressions import Expression, from_json
 from querystem.implication import Conjunction, ImplicationIndex
 from results.bitmaps import decode
@@ -50,10 +51,17 @@ class WiderPredicates:
         pass_ids = live[_inside(live, band.predicates)]
         if not 0 < len(pass_ids) <= _MOST:
             return ()
-        index = self._index(stream_id, predicates)
-        met = {id_ for id_ in index if _has_met(ledger, stream_id, id_, band.lo)}
-        eligible = met.intersection(live.tolist())
-        found = [self._tightest(index, predicates[int(id_)].key, eligible) for id_ in pass_ids]
+        try:
+            index = self._index(stream_id, predicates, ledger.state.quarantine.predicates)
+            met = {id_ for id_ in index if _has_met(ledger, stream_id, id_, band.lo)}
+            eligible = met.intersection(live.tolist())
+            found = [self._tightest(index, predicates[int(id_)].key, eligible) for id_ in pass_ids]
+        except OF_THE_MACHINE:
+            raise
+        except Exception:
+            # Back-fill does without; a predicate that fails there, too, is set aside there.
+            log.exception("predicates of stream %d can't be compared", stream_id)
+            return ()
         chosen = {one for one in found if one is not None}
         return () if None in found else tuple(sorted(chosen))
 
@@ -68,7 +76,9 @@ class WiderPredicates:
     def _implies(self, left: int, right: int) -> bool:
         return Conjunction(self._wheres[left]).implies(Conjunction(self._wheres[right]))
 
-    def _index(self, stream_id: int, predicates: Predicates) -> ImplicationIndex:
+    def _index(
+        self, stream_id: int, predicates: Predicates, set_aside: frozenset[int]
+    ) -> ImplicationIndex:
         if len(self._wheres) > _MOST_INDEXED:
             self._indexes.clear()
             self._wheres.clear()
@@ -76,7 +86,7 @@ class WiderPredicates:
         rows = predicates.latest(stream_id, _CONSIDERED)
         ids, keys = (rows.column(name).to_pylist() for name in ("predicate_id", "key"))
         for id_, key in zip(ids, keys, strict=True):
-            if id_ not in index:
+            if id_ not in index and id_ not in set_aside:
                 self._wheres[id_] = from_json(json.loads(key))
                 index.insert(id_, self._wheres[id_])
         return index

@@ -1,11 +1,14 @@
 """Delta's jars: fetched once, kept in the user's cache, used from there without the network.
 
+Each jar must have the SHA-256 that jars.sha256 names, or none of them is used.
+
 `python -m psoup.engine.jars` fetches them ahead of the first session.
 """
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import logging
 import os
 import shutil
@@ -21,6 +24,8 @@ import pyspark
 from psoup.engine.errors import JarsUnavailable
 
 PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
+# Written by `sha256sum *.jar` in the folder of the jars, whenever PACKAGE changes.
+HASHES = Path(__file__).with_name("jars.sha256")
 
 log = logging.getLogger(__name__)
 
@@ -71,8 +76,24 @@ def _fetch(folder: Path) -> None:
                 "Delta's jars could not be fetched. Connect to the network (Maven Central) and "
                 f"try again.\n{(done.stderr or done.stdout)[-2000:]}"
             )
+        check_jars(jars)
         shutil.move(jars, folder)
     log.warning("Delta's jars are in %s.", folder)
+
+
+def check_jars(folder: Path) -> None:
+    """Raise JarsUnavailable unless the folder holds exactly the jars that were recorded."""
+    recorded = dict(line.split()[::-1] for line in HASHES.read_text().splitlines())
+    fetched = {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.glob("*.jar")
+    }
+    odd = sorted(name for name, _ in recorded.items() ^ fetched.items())
+    if odd:
+        raise JarsUnavailable(
+            f"{odd[0]} is not the file that this version was tested with: its SHA-256 differs from "
+            f"{HASHES.name}, or it is missing or new there. Nothing was kept. Find out why before "
+            "you try again: a package registry or proxy may have been tampered with."
+        )
 
 
 def main() -> int:

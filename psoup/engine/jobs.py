@@ -6,9 +6,10 @@ DataFrame took 160 (docs/decisions/engine.md), and there is nothing here for a p
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pyspark.sql import SparkSession
 
@@ -17,17 +18,21 @@ from psoup.store.delta.files import DataFile
 from psoup.store.delta.reading import DataFileGone
 from psoup.store.errors import CorruptStore
 from psoup.store.state.losses import Hole
+from psoup.store.state.quarantine import OF_THE_MACHINE, reason_of
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class SparkJob:
-    """The terms of a job: the store's folder, the version of its predicates table to match with,
-    and the version from which on that table has checksums (`checked`)."""
+    """The terms of a job: the store's folder, and the version of its predicates table to match
+    with, but for the predicates in `excluded`. A `trial` removes nothing."""
 
     root: str
     predicates: int
     sync: bool
-    checked: int = 0
+    excluded: tuple[int, ...] = ()
+    trial: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +52,14 @@ class Damaged:
 
 
 @dataclass(frozen=True, slots=True)
+class Failed:
+    """A unit of work that raised an error which may be that of a predicate or a composite."""
+
+    unit: Any
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
 class CompositeOutcome:
     """What came of a task over a composite: it has found `count` combinations.
 
@@ -61,7 +74,17 @@ class CompositeOutcome:
     too_many: bool = False
 
 
-Outcome = Written | Hole | Damaged | CompositeOutcome
+Outcome = Written | Hole | Damaged | Failed | CompositeOutcome
+
+
+class TaskFailed(Exception):
+    """A unit of work failed. It can be tried again elsewhere: `work(job, unit)`."""
+
+    def __init__(
+        self, problem: str, work: Callable[[SparkJob, Any], list[Outcome]], job: SparkJob, unit: Any
+    ) -> None:
+        super().__init__(problem)
+        self.work, self.job, self.unit = work, job, unit
 
 
 def by_table(outcomes: Iterable[Outcome]) -> dict[str, list[DataFile]]:
@@ -84,15 +107,24 @@ def run_tasks(
 ) -> list[Outcome]:
     """Runs `work(job, unit)` for every unit.
 
-    Raises CorruptStore where a file that one of them reads is damaged or gone.
+    Raises CorruptStore where a file that one of them reads is damaged or gone, and TaskFailed where
+    a unit fails for another reason than its machine's.
     """
 
+    # As outcomes, errors don't cost Spark's retries, and come back with what they are about.
     def task(mine: Iterable[Unit]) -> list[Outcome]:
-        try:
-            return [outcome for unit in mine for outcome in work(job, unit)]
-        except (CorruptStore, DataFileGone) as error:
-            # As an outcome it does not cost Spark's retries, and comes back with its name.
-            return [Damaged(error.file, str(error))]
+        outcomes: list[Outcome] = []
+        for unit in mine:
+            try:
+                outcomes += work(job, unit)
+            except (CorruptStore, DataFileGone) as error:
+                return [Damaged(error.file, str(error))]
+            except OF_THE_MACHINE:
+                raise
+            except Exception as error:
+                log.exception("a task failed")
+                return [Failed(unit, reason_of(error))]
+        return outcomes
 
     if not units:
         return []
@@ -102,13 +134,13 @@ def run_tasks(
     for outcome in outcomes:
         if isinstance(outcome, Damaged):
             raise CorruptStore(outcome.problem, outcome.file)
+        if isinstance(outcome, Failed):
+            raise TaskFailed(outcome.problem, work, job, outcome.unit)
     return outcomes
 
 
 def job_of(ledger: Ledger) -> SparkJob:
     """The terms of a job over the tables as the ledger has them now."""
     store = ledger.store
-    folder = ledger.folder("predicates")
-    return SparkJob(
-        str(store.root), ledger.tables["predicates"].version, store.sync, folder.checked
-    )
+    excluded = tuple(sorted(ledger.state.quarantine.predicates))
+    return SparkJob(str(store.root), ledger.tables["predicates"].version, store.sync, excluded)

@@ -25,9 +25,10 @@ from psoup.store.delta import Commit, DeltaFolder, Snapshot
 from psoup.store.delta.durable import together
 from psoup.store.delta.files import DataFile, write_data_file
 from psoup.store.epochs import Epoch, StreamMark
-from psoup.store.errors import Conflict
+from psoup.store.errors import Conflict, Unconfirmed
 from psoup.store.interest import Interests
 from psoup.store.layout import ENGINE_TABLES, REACHED_BOUNDS
+from psoup.store.state.quarantine import COMPOSITE, Quarantine, SetAside
 from psoup.store.state.state import State
 from psoup.store.store import Store
 
@@ -177,12 +178,12 @@ class Ledger:
             position=state.position,
             clock=state.clock,
             made_at=time.time_ns() // 1000,
-            next_stream_id=state.next_stream_id,
             next_predicate_id=state.next_predicate_id,
             versions={name: self.tables[name].version for name in ENGINE_TABLES},
             streams=self._marks(),
             outages=state.leases.outages,
             losses=state.losses,
+            quarantine=self._quarantine(),
             jumps=state.jumps,
             composites=dict(self.composites),
         )
@@ -190,6 +191,19 @@ class Ledger:
             self.store.epochs.append(self.epochs_version + 1, epoch)
         self.epoch = epoch
         self.epochs_version += 1
+
+    def _quarantine(self) -> Quarantine:
+        """Return what is set aside, without what has ended. What the log brings after this epoch
+        may be among it."""
+        state = self.state
+
+        def stays(one: SetAside) -> bool:
+            if one.kind == COMPOSITE:
+                return one.id in state.composites or one.id not in self.epoch.composites
+            return one.id in state.predicates or one.id >= state.next_predicate_id
+
+        state.quarantine = state.quarantine.only(stays)
+        return state.quarantine
 
     def _marks(self) -> dict[int, StreamMark]:
         """The mark of every stream; a dropped one is named as long as it has files."""
@@ -218,7 +232,7 @@ def only_engine() -> Iterator[None]:
     """Wraps commits to the engine's own tables: a conflict there means a second engine."""
     try:
         yield
-    except Conflict as error:
+    except (Conflict, Unconfirmed) as error:
         raise SecondEngine(
             f"{error}: another engine runs on this store. Stop it, or this one; "
             "a store has one engine."

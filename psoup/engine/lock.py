@@ -12,13 +12,14 @@ import logging
 import os
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from psoup.engine.errors import SecondEngine
+from psoup.engine.errors import SecondEngine, ServersRunning
 from psoup.store import presence
-from psoup.store.presence import Pulse
+from psoup.store.presence import Occupancy, Pulse
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +39,7 @@ class EngineLock:
         process, or another engine in this one, has it."""
         if self._descriptor is not None:
             return
-        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
+        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
         if not _locked(descriptor):
             os.close(descriptor)
             raise SecondEngine(
@@ -75,6 +76,20 @@ class EngineLock:
                 now.write(descriptor)
             except OSError as error:
                 log.warning("could not write %s: %s", self._path, error)
+
+
+@contextmanager
+def whole_store(root: Path) -> Iterator[None]:
+    """Keep servers and engines out of a store. Raises ServersRunning, SecondEngine."""
+    lock, occupancy = EngineLock(root), Occupancy(root)
+    if not occupancy.take():
+        raise ServersRunning(f"a server runs on {root}; stop every server and the engine first")
+    try:
+        lock.acquire()
+        yield
+    finally:
+        lock.release()
+        occupancy.leave()
 
 
 def _locked(descriptor: int) -> bool:

@@ -20,9 +20,12 @@ from psoup.engine.histories import closure_rows
 from psoup.engine.jobs import by_table, job_of
 from psoup.engine.ledger import JOINS, STEM, Ledger, stem_name, stream_of
 from psoup.engine.worker import CLOSURE_BOUNDS, insert, write_segments
+from psoup.store import layout
 from psoup.store.audit import AUDIT_BOUNDS, AuditRecord, audit_rows
+from psoup.store.delta import Snapshot
 from psoup.store.delta.files import DataFile, write_data_file
 from psoup.store.delta.reading import reader
+from psoup.store.epochs import Epoch
 from psoup.store.errors import CorruptStore, LogTrimmed
 from psoup.store.layout import COVERAGE
 from psoup.store.log.decoding import rows_of
@@ -30,6 +33,7 @@ from psoup.store.log.events import Data
 from psoup.store.log.position import Position
 from psoup.store.state.losses import Hole
 from psoup.store.state.state import Touched
+from psoup.store.store import Store
 from psoup.store.tables import changed_rows, read_files
 
 log = logging.getLogger(__name__)
@@ -40,12 +44,14 @@ def mend(ledger: Ledger, name: str) -> None:
 
     Raises CorruptStore where nothing can be done, or the file is not one of the ledger's.
     """
+    if "/_delta_log/" in name:
+        return _mend_log(ledger, name)
     table, _, path = name.rpartition("/") if "=" not in name else _in_partition(name)
     file = ledger.tables[table].files.get(path) if table in ledger.tables else None
     if table == "coverage":
         return restart_coverage(ledger)
     if file is None:
-        raise CorruptStore(f"{name} is damaged, and can't be made anew; put it back", name)
+        raise _beyond_mending(name)
     if table.startswith((STEM, JOINS)) and stream_of(table) not in ledger.state.streams:
         log.error("%s is damaged; the combinations are found again", name)
         _combine_again(ledger, table, file)
@@ -74,6 +80,10 @@ def mend(ledger: Ledger, name: str) -> None:
         ledger.publish("mend")
 
 
+def _beyond_mending(name: str) -> CorruptStore:
+    return CorruptStore(f"{name} is damaged, and can't be made anew; put it back", name)
+
+
 def _in_partition(name: str) -> tuple[str, str, str]:
     table, _, path = name.partition("/")
     return table, "/", path
@@ -86,6 +96,57 @@ def _tell_of_lost_audit(ledger: Ledger, file: DataFile, name: str) -> None:
     root, sync = ledger.folder("audit").root, ledger.store.sync
     added = write_data_file(root, audit_rows([told]), bounds=AUDIT_BOUNDS, sync=sync)
     ledger.commit("audit", [added], [file], operation="MEND")
+
+
+# ---- tables whose log can't be read
+
+# Without one of these the other tells nothing.
+COVERING = frozenset({"matches", "coverage"})
+
+
+def is_derived(epoch: Epoch, name: str) -> bool:
+    """Return True for tables that follow from the rows: matches, coverage, closures, and the
+    combinations and joins of composites."""
+    if name.startswith((STEM, JOINS)):
+        return stream_of(name) in epoch.composites
+    return name in COVERING or name == "closures"
+
+
+def begin_again(store: Store, epoch: Epoch, name: str, version: int) -> Snapshot:
+    """Empty a derived table, whatever its log says. `version` is the last one that may be known."""
+    folder = store.table(name)
+    if name.startswith(JOINS):
+        return folder.restart(layout.JOINS, version, sync=store.sync)
+    if name.startswith(STEM):
+        legs = len(epoch.composites[stream_of(name)].highs)
+        return folder.restart(layout.combinations_schema(legs), version, sync=store.sync)
+    partition_by = layout.SEGMENT_PARTITION if name in layout.SEGMENTED else ()
+    return folder.restart(layout.TABLES[name], version, partition_by=partition_by, sync=store.sync)
+
+
+def derive_again(ledger: Ledger, names: Iterable[str]) -> None:
+    """Make what follows from derived tables that are empty now fit to that, or derive it."""
+    names = set(names)
+    for composite_id in {stream_of(name) for name in names if name.startswith((STEM, JOINS))}:
+        forget_composite(ledger, composite_id)
+    if "closures" in names:
+        for stream in ledger.state.streams.values():
+            if stream.schema.key and stem_name(stream.id) in ledger.tables:
+                _close_again(ledger, stream.id)
+    if not COVERING.isdisjoint(names):
+        restart_coverage(ledger)
+
+
+def _mend_log(ledger: Ledger, name: str) -> None:
+    """Begin a derived table again, given a damaged file of its Delta log."""
+    table, _, _ = name.partition("/_delta_log/")
+    if table not in ledger.tables or not is_derived(ledger.epoch, table):
+        raise _beyond_mending(name)
+    log.error("%s is damaged; the table is begun again", name)
+    version = ledger.tables[table].version
+    ledger.tables[table] = begin_again(ledger.store, ledger.epoch, table, version)
+    derive_again(ledger, [table])
+    ledger.publish("mend")
 
 
 # ---- matches and coverage

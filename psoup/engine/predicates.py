@@ -7,7 +7,7 @@ costs only what changed since the one before.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -131,19 +131,38 @@ class LivePredicates:
     def __init__(self, folder: DeltaFolder) -> None:
         self._folder = folder
         self._version = -1
+        self._excluded: Int64s = np.empty(0, np.int64)
         self._live: dict[int, PredicateTexts] = {}
         self._stems: dict[tuple[int, Ranges], Stem] = {}
 
-    def advance(self, version: int) -> None:
-        """Brings everything to `version`; commits that only add rows cost only those rows."""
+    def advance(self, version: int, excluded: Sequence[int] | Int64s = ()) -> None:
+        """Brings everything to `version`, without the predicates in `excluded`; commits that only
+        add rows cost only those rows. After an error everything is read again."""
+        others = np.unique(np.asarray(excluded, np.int64))
+        if not np.array_equal(others, self._excluded):
+            self._forget_all()
+            self._excluded = others
         if version == self._version:
             return
+        try:
+            self._advance(version)
+        except BaseException:
+            self._forget_all()
+            raise
+
+    def _forget_all(self) -> None:
+        self._version, self._live, self._stems = -1, {}, {}
+
+    def _advance(self, version: int) -> None:
         added = self._added(version)
         if added is None:
             self._reload(version)
         else:
             self._apply(read_files(self._folder, added, PREDICATES))
         self._version = version
+
+    def streams(self) -> list[int]:
+        return list(self._live)
 
     def live(self, stream_id: int) -> Int64s:
         """The ids of a stream's live predicates."""
@@ -152,9 +171,10 @@ class LivePredicates:
     def stem(self, stream_id: int, ranges: Ranges = EVERY) -> Stem:
         key = stream_id, ranges
         if key not in self._stems:
-            stem = self._stems[key] = Stem(ranges)
+            stem = Stem(ranges)
             for ids, texts in self._of(stream_id).parts():
                 stem.insert(ids, texts)
+            self._stems[key] = stem
             self._forget(stream_id)
         return self._stems[key]
 
@@ -199,7 +219,7 @@ class LivePredicates:
         """Adds the predicates of `rows` that are not here yet; a predicate has a row each time its
         users change."""
         ids, first = np.unique(rows.column("predicate_id").to_numpy(), return_index=True)
-        new = ~self._of(stream_id).contains(ids)
+        new = ~self._of(stream_id).contains(ids) & ~np.isin(ids, self._excluded)
         if not new.any():
             return
         texts = rows.column("key").combine_chunks().take(pa.array(first[new]))
@@ -225,7 +245,6 @@ class LivePredicates:
 
 
 @lru_cache(maxsize=8)
-def predicates_of(root: str, checked: int) -> LivePredicates:
-    """This process's predicates of the store at `root`, whose table has checksums from version
-    `checked` on."""
-    return LivePredicates(DeltaFolder(Path(root) / "predicates", checked))
+def predicates_of(root: str) -> LivePredicates:
+    """Return this process's predicates of the store at `root`."""
+    return LivePredicates(DeltaFolder(Path(root) / "predicates"))

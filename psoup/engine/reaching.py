@@ -36,7 +36,11 @@ class Reaching:
         """The predicates of a stream, or of a composite, that have yet to meet rows which one of
         their windows can reach."""
         floor = ledger.floor(stream_id)
-        cohorts = [one for one in ledger.coverage.cohorts(stream_id) if one.row_lo > floor]
+        cohorts = [
+            one
+            for one in ledger.coverage.cohorts(stream_id)
+            if one.row_lo > floor and not one.is_set_aside
+        ]
         if not cohorts or not self._can_reach(ledger, stream_id, max(c.row_lo for c in cohorts)):
             return []
         return [want for one in cohorts for want in self._wants(ledger, stream_id, one)]

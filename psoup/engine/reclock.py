@@ -23,10 +23,9 @@ import pyarrow.compute as pc
 from datastem.codec import INSTANT
 from datastem.schema import StreamSchema
 from psoup.engine.composites.boxes import forget_composite
-from psoup.engine.errors import ServersRunning
 from psoup.engine.jobs import SparkJob, by_table
 from psoup.engine.ledger import Ledger, stem_name
-from psoup.engine.lock import EngineLock
+from psoup.engine.lock import whole_store
 from psoup.engine.recover import open_ledger
 from psoup.engine.worker import CLOSURE_BOUNDS, insert, write_segments
 from psoup.store import (
@@ -44,7 +43,7 @@ from psoup.store.delta.durable import remove
 from psoup.store.delta.files import DataFile, write_data_file
 from psoup.store.delta.reading import reader
 from psoup.store.layout import CLOSURES, REACHED_BOUNDS, TABLES
-from psoup.store.presence import ClockRepair, Occupancy, leave_note, read_note, take_note_away
+from psoup.store.presence import ClockRepair, leave_note, read_note, take_note_away
 from psoup.store.state.leases import outages_until
 from psoup.store.state.state import State
 from psoup.store.state.streams import StreamState
@@ -52,7 +51,11 @@ from psoup.store.tables import read_newest
 
 _OPERATION = "CLOCK"
 # The instants of the tables in which the newest row of a key counts.
-_INSTANTS = {"registrations": ("stamp",), "leases": ("renewed", "expired")}
+_INSTANTS = {
+    "registrations": ("stamp",),
+    "publishers": ("stamp",),
+    "leases": ("renewed", "expired"),
+}
 
 
 def repair_clock(root: Path, clock: int, allow: Callable[[int], bool]) -> bool:
@@ -61,12 +64,8 @@ def repair_clock(root: Path, clock: int, allow: Callable[[int], bool]) -> bool:
     `allow` is asked first, with the last stamp there is. False where no stamp is past `clock`, or
     it is not allowed. Raises ServersRunning, SecondEngine, StoreError.
     """
-    lock, occupancy = EngineLock(root), Occupancy(root)
     store = Store.open(root, repairing=True)
-    if not occupancy.take():
-        raise ServersRunning(f"a server runs on {root}; stop every server and the engine first")
-    try:
-        lock.acquire()
+    with whole_store(root):
         repair = read_note(root)
         if repair is None:
             last = last_stamp(store)
@@ -77,9 +76,6 @@ def repair_clock(root: Path, clock: int, allow: Callable[[int], bool]) -> bool:
             _carry_out(store, repair)
         take_note_away(root)
         return True
-    finally:
-        lock.release()
-        occupancy.leave()
 
 
 def last_stamp(store: Store) -> int:

@@ -11,10 +11,10 @@ import logging
 
 from psoup.engine.coverage import Cohorts
 from psoup.engine.ledger import JOINS, STEM, Ledger, joins_name, only_engine, stem_name
-from psoup.engine.mend import load_coverage
+from psoup.engine.mend import COVERING, begin_again, derive_again, is_derived, load_coverage
 from psoup.store.delta import DeltaFolder, Snapshot
 from psoup.store.epochs import Epoch
-from psoup.store.format import make_known, with_checks
+from psoup.store.errors import CorruptStore, LogTrimmed
 from psoup.store.layout import ENGINE_TABLES
 from psoup.store.store import Store
 
@@ -24,21 +24,45 @@ log = logging.getLogger(__name__)
 def open_ledger(store: Store) -> Ledger:
     """The engine's tables exactly as the last epoch names them.
 
-    Raises CorruptStore where a table has a hole, or the log ends before what the epoch consumed.
+    Raise CorruptStore if a table that can't be derived again has a hole, or the log ends before
+    what the epoch consumed.
     """
     for folder in (store.log.folder, store.epochs.folder, *_folders(store)):
         folder.mend()
-    make_known(store.log.folder)
     epochs_version, epoch = store.epochs.latest()
     store.log.prove_end(epoch.log_version)
-    named = _named(store, epoch)
-    tables = {name: _roll_back(store.table(name), at, store.sync) for name, at in named.items()}
+    tables, restarted = _tables(store, epoch)
     ledger = Ledger(store, epoch, epochs_version, tables, store.state(epoch), Cohorts())
-    load_coverage(ledger)
-    if any(tables[name].version != version for name, version in _versions(epoch).items()):
+    if COVERING.isdisjoint(restarted):
+        load_coverage(ledger)
+    derive_again(ledger, restarted)
+    if any(tables[name].version != version for name, version in _versions(ledger.epoch).items()):
         log.info("took back what an unfinished step had written")
         ledger.publish("restore")
     return ledger
+
+
+def _tables(store: Store, epoch: Epoch) -> tuple[dict[str, Snapshot], list[str]]:
+    """Return the tables as the epoch names them, and the names of derived ones that were begun
+    again because their log can't be read. Remove those that no epoch names."""
+    tables, restarted = dict[str, Snapshot](), list[str]()
+    versions = _versions(epoch)
+    for name in (*versions, *(name for name in _on_disk(store) if name not in versions)):
+        folder, version = store.table(name), versions.get(name)
+        try:
+            at = Snapshot(0) if version is None else folder.snapshot(version)
+            tables[name] = _roll_back(folder, at, store.sync)
+        except (CorruptStore, LogTrimmed) as error:
+            if version is None:
+                log.error("%s; no epoch names the table, so it is removed", error)
+                folder.remove()
+            elif is_derived(epoch, name):
+                log.error("%s; the table is begun again", error)
+                tables[name] = begin_again(store, epoch, name, version)
+                restarted.append(name)
+            else:
+                raise
+    return tables, restarted
 
 
 def _versions(epoch: Epoch) -> dict[str, int]:
@@ -46,17 +70,6 @@ def _versions(epoch: Epoch) -> dict[str, int]:
     stems |= {stem_name(one): mark.version for one, mark in epoch.composites.items()}
     joins = {joins_name(one): mark.joins_version for one, mark in epoch.composites.items()}
     return {name: epoch.versions.get(name, 0) for name in ENGINE_TABLES} | stems | joins
-
-
-def _named(store: Store, epoch: Epoch) -> dict[str, Snapshot]:
-    named = {name: store.snapshot(epoch, name) for name in ENGINE_TABLES}
-    for stream_id in (*epoch.streams, *epoch.composites):
-        named[stem_name(stream_id)] = store.stem_snapshot(epoch, stream_id)
-    for composite_id in epoch.composites:
-        named[joins_name(composite_id)] = store.joins_snapshot(epoch, composite_id)
-    for name in _on_disk(store):
-        named.setdefault(name, Snapshot(0))
-    return named
 
 
 def _folders(store: Store) -> list[DeltaFolder]:
@@ -79,11 +92,7 @@ def _roll_back(folder: DeltaFolder, named: Snapshot, sync: bool) -> Snapshot:
     if newest.version == named.version or newest.files.keys() == named.files.keys():
         return newest
     extra = [file for path, file in newest.files.items() if path not in named.files]
-    missing = [
-        with_checks(folder.root, file)
-        for path, file in named.files.items()
-        if path not in newest.files
-    ]
+    missing = [file for path, file in named.files.items() if path not in newest.files]
     version = newest.version + 1
     with only_engine():
         folder.commit(version, missing, extra, operation="RESTORE", sync=sync)

@@ -6,18 +6,18 @@ import argparse
 import logging
 import shutil
 import signal
-import sys
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from psoup import lifeline
+from psoup import lifeline, umask
 from psoup.engine.engine import Engine
 from psoup.engine.errors import EngineError
 from psoup.engine.lock import EngineLock
 from psoup.engine.session import make_scratch, open_session
 from psoup.engine.settings import EngineSettings, Rest
+from psoup.escaping import log_to_stderr
 from psoup.store import Store, StoreError
 from psoup.store.delta.durable import LEAST_GRACE
 
@@ -29,17 +29,16 @@ _LOOK_EVERY = 0.2
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs until SIGTERM or SIGINT (exit code 0) or a failure (1)."""
     options = _parse(arguments)
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr
-    )
+    log_to_stderr()
     logging.getLogger("py4j").setLevel(logging.WARNING)
     ending = threading.Event()
     _listen(ending)
     if options.end_with_stdin:
         lifeline.end_with_stdin()
     try:
+        umask.set_umask(options.umask, options.store)
         _run(options, ending)
-    except (EngineError, StoreError) as error:
+    except (EngineError, StoreError, argparse.ArgumentTypeError) as error:
         log.error("%s", error, exc_info=error.__cause__)
         return 1
     return 0
@@ -72,6 +71,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--ui", action="store_true", help="Spark's own web page")
     parser.add_argument(lifeline.OPTION, action="store_true", help=lifeline.HELP)
+    parser.add_argument(umask.OPTION, type=umask.parse_umask, metavar="OCTAL", help=umask.HELP)
     return parser.parse_args(arguments)
 
 

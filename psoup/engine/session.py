@@ -16,6 +16,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 import psoup
+from psoup import umask
 from psoup.engine.jars import delta_jars
 
 _SETTINGS: dict[str, bool | float | int | str | None] = {
@@ -47,9 +48,14 @@ def open_session(scratch: Path, *, master: str = "local[*]", ui: bool = False) -
         .config(map=_SETTINGS)
         .config("spark.jars", ",".join(str(jar) for jar in delta_jars()))
         .config("spark.executorEnv.PYTHONPATH", packages)
+        .config(f"spark.executorEnv.{umask.VARIABLE}", f"{umask.current_umask():03o}")
         .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
         .config("spark.local.dir", str(scratch / "local"))
     )
+    if not master.startswith("spark://"):
+        # Spark makes the secret itself, except on a standalone cluster: its operator chooses one
+        # for all machines, in their spark-defaults.conf (docs/operations.md).
+        builder = builder.config("spark.authenticate", "true")
     if master.startswith("local"):
         builder = builder.config("spark.driver.host", "127.0.0.1")
         builder = builder.config("spark.sql.shuffle.partitions", "2")

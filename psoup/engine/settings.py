@@ -5,6 +5,8 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
+from psoup.store.delta.checkpoints import REMEMBERED_MINUTES
+
 
 class Rest(enum.Enum):
     """When new queries are matched over rows that none of their windows can reach.
@@ -57,6 +59,9 @@ class EngineSettings:
     trim_commits: int = 64
     # Commits to a table between two checkpoints of its Delta log.
     checkpoint_commits: int = 64
+    # Commits stay so long behind two checkpoints: a writer that stalls for less finds its number
+    # taken.
+    commit_grace: float = 60.0 * REMEMBERED_MINUTES
     # Files of like size that are merged into one, the factor between sizes, the input of one go.
     merge_files: int = 8
     merge_bytes: int = 64 << 20

@@ -20,6 +20,7 @@ from psoup.engine.coverage import Cohort
 from psoup.engine.histories import closure_rows
 from psoup.engine.jobs import by_table, job_of, run_tasks
 from psoup.engine.ledger import STEM, Ledger, stem_name, stream_of
+from psoup.engine.quarantine import restart_released
 from psoup.engine.settings import EngineSettings
 from psoup.engine.worker import CLOSURE_BOUNDS, Intake, LogFile, Task, fresh, write_segments
 from psoup.store.audit import AuditRecord, audit_rows, records_of
@@ -75,12 +76,15 @@ def take_step(ledger: Ledger, spark: SparkSession, news: Stretch, settings: Engi
     highs = {stream.id: stream.high for stream in ledger.state.streams.values()}
     highs |= {composite_id: mark.high for composite_id, mark in ledger.composites.items()}
     born = ledger.state.next_predicate_id
-    touched, records = Touched(), list[AuditRecord]()
+    touched, records, set_aside = Touched(), list[AuditRecord](), ledger.state.quarantine
     for entry in entries:
         records += records_of(ledger.state, entry)
         ledger.state.apply(entry, touched)
     ledger.interests.refresh(ledger.state)
     coverage = _start_cohorts(ledger, touched, born, highs)
+    coverage = pa.concat_tables(
+        [coverage, *restart_released(ledger, spark, set_aside, born, highs)]
+    )
     reached = heartbeat_rows(list(heartbeats(entries)))
     others = {"coverage": coverage, "reached": reached, "audit": audit_rows(records)}
     _write_changes(ledger, touched, others)
@@ -114,8 +118,9 @@ def _start_cohorts(ledger: Ledger, touched: Touched, born: int, highs: dict[int,
     new = predicates.having(np.array([one for one in touched.predicates if one >= born], np.int64))
     ids = new.select(["stream_id", "predicate_id"]).group_by("stream_id")
     spans = ids.aggregate([("predicate_id", "min"), ("predicate_id", "max")]).sort_by("stream_id")
+    set_aside = ledger.state.quarantine.of_stream
     rows = [
-        ledger.coverage.start(stream, Cohort(lo, hi + 1, highs.get(stream, 0)))
+        ledger.coverage.start(stream, Cohort(lo, hi + 1, highs.get(stream, 0)), set_aside(stream))
         for stream, lo, hi in zip(*spans.to_pydict().values(), strict=True)
     ]
     return pa.concat_tables([COVERAGE.empty_table(), *rows])

@@ -95,8 +95,8 @@ def fresh(job: SparkJob, work: Intake) -> list[Outcome]:
                     outcomes.append(found)
                 else:
                     rows.setdefault(event.stream_id, []).append(found)
-    known = predicates_of(job.root, job.checked)
-    known.advance(job.predicates)
+    known = predicates_of(job.root)
+    known.advance(job.predicates, job.excluded)
     with ThreadPoolExecutor(WRITERS) as pool:
         writing = []
         for stream_id, parts in rows.items():
@@ -110,8 +110,8 @@ def fresh(job: SparkJob, work: Intake) -> list[Outcome]:
 def backfill(job: SparkJob, work: Slice) -> list[Outcome]:
     """Matches old rows with the predicates that have not met them yet, and reads only the columns
     that those need."""
-    known = predicates_of(job.root, job.checked)
-    known.advance(job.predicates)
+    known = predicates_of(job.root)
+    known.advance(job.predicates, job.excluded)
     stem = known.stem(work.stream_id, work.predicates)
     if stem.empty:
         return []

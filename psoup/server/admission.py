@@ -4,14 +4,19 @@ gRPC queues what it has not handed over yet, and drops what the queue can't hold
 CANCELLED, which tells a client nothing. So the queue is given room for everything, every call is
 taken from it at once, and a call too many is refused before a byte of its message is read. So is a
 call of somebody who does not show who they are, but for a health check.
+
+A message is scanned within bounds before it is parsed, and nothing holds a refused one: a refusal
+is a status, not an exception that gRPC would keep with its traceback.
 """
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import aclosing, contextmanager
+from contextlib import AbstractContextManager, aclosing, contextmanager, nullcontext
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -24,8 +29,10 @@ from psoup.server.core import Core
 from psoup.server.identity import identify
 from psoup.server.memory import HOLD, SMALL
 from psoup.server.precedence import TAKEN, sending
-from psoup.server.status_codes import FAMILIES, Context, abort
-from psoup.v1 import psoup_pb2 as pb
+from psoup.server.status_codes import Context, refuse
+from psoup.server.wire.arrow import BATCH
+from psoup.server.wire.checksums import garbled, has_checksum, is_intact, is_promised
+from psoup.server.wire.scanning import Malformed, scan, shape_of
 
 # Calls gRPC holds until they are looked at, some kilobytes each. By default it drops
 # some beyond 1,000, all beyond 3,000, and whatever waits for half a minute.
@@ -36,12 +43,18 @@ QUEUE_OPTIONS = [
     ("grpc.server_max_unrequested_time_in_server", 1 << 20),
 ]
 
-_WATCHES = frozenset({"/psoup.v1.Psoup/Watch", "/grpc.health.v1.Health/Watch"})
+_WATCHES = frozenset({"/psoup.v1.Psoup/Watch"})
 _ALWAYS = frozenset({"/grpc.health.v1.Health/Check"})
-# Calls of anybody.
+# Calls of anybody. Those that stay have a gate of their own, so that they take no place of callers
+# who show who they are; their messages are names of services.
 _OPEN = "/grpc.health.v1.Health/"
+_OPEN_CALLS = 100
+_OPEN_CALLS_PER_CONNECTION = 4
+_OPEN_BYTES = 1 << 10
 # Calls that stay: they end with what their caller has shown, also where that was nothing.
 _STAYING = frozenset({"/psoup.v1.Psoup/Watch", "/psoup.v1.Psoup/PublishStream"})
+
+_EOF = grpc.aio.EOF  # type: ignore[attr-defined]
 
 Handler = Any  # grpc.RpcMethodHandler: its attributes depend on the kind of call
 Find = Callable[[grpc.HandlerCallDetails], Awaitable[Handler]]
@@ -50,49 +63,63 @@ Find = Callable[[grpc.HandlerCallDetails], Awaitable[Handler]]
 class Gate:
     """Counts the calls of one kind that are under way, up to `limit`. For the event loop only.
 
-    Three quarters of them may be of any tenant. The last quarter is shared by those tenants that
-    have few, so that there is a place for them whatever one of them does. A call without a name of
-    its tenant counts for nobody.
+    A party is a tenant, and three quarters of the calls may be of any. The last quarter is shared
+    by those that have few, so that there is a place for them whatever one of them does. A call
+    without a party counts for nobody. With `most_each` every party has that many places instead.
     """
 
-    def __init__(self, limit: int, name: str, flag: str, retry_after: int) -> None:
+    def __init__(
+        self, limit: int, name: str, flag: str, retry_after: int, most_each: int | None = None
+    ) -> None:
         self._limit = limit
+        self._name = name
+        self._flag = flag
+        self._retry_after = timedelta(seconds=retry_after)
+        self._most_each = most_each
         self._under_way = 0
-        self._of_tenants: Counter[str] = Counter()
-        self._refusal = Overloaded(
-            f"this server has {limit:,} {name} under way, and takes no more",
-            retry_after=timedelta(seconds=retry_after),
-            expected=f"at most {limit} {name} at once ({flag})",
-            hint="try again after a while, or another server of the store",
-        )
+        self._of_parties: Counter[str] = Counter()
 
     @contextmanager
-    def entered(self, tenant: str) -> Iterator[None]:
+    def entered(self, party: str) -> Iterator[None]:
         """Counts a call while it is under way. Raises Overloaded where there is no room."""
-        if self._under_way >= self._limit or (tenant and not self._has_place(tenant)):
-            raise self._refusal
+        if self._under_way >= self._limit or (party and not self._has_place(party)):
+            raise self._refusal()
         self._under_way += 1
-        self._of_tenants[tenant] += 1
+        self._of_parties[party] += 1
         try:
             yield
         finally:
             self._under_way -= 1
-            self._of_tenants[tenant] -= 1
-            if not self._of_tenants[tenant]:
-                del self._of_tenants[tenant]
+            self._of_parties[party] -= 1
+            if not self._of_parties[party]:
+                del self._of_parties[party]
 
-    def _has_place(self, tenant: str) -> bool:
+    def _has_place(self, party: str) -> bool:
+        if self._most_each is not None:
+            return self._of_parties[party] < self._most_each
         reserved = self._limit // 4
         if self._under_way < self._limit - reserved:
             return True
-        others = len(self._of_tenants) - (tenant in self._of_tenants)
-        return self._of_tenants[tenant] < max(1, reserved // (others + 1))
+        others = len(self._of_parties) - (party in self._of_parties)
+        return self._of_parties[party] < max(1, reserved // (others + 1))
+
+    def _refusal(self) -> Overloaded:
+        """Make the error. One that is raised again and again would keep every traceback."""
+        limit, name = self._limit, self._name
+        return Overloaded(
+            f"this server has {limit:,} {name} under way, and takes no more"
+            if self._under_way >= limit
+            else f"this server has as many {name} of this caller under way as it takes",
+            retry_after=self._retry_after,
+            expected=f"at most {limit} {name} at once{self._flag and f' ({self._flag})'}",
+            hint="try again after a while, or another server of the store",
+        )
 
 
 class Admission(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
     """Lets calls in through the gate of their kind, and reads their messages where there is room.
 
-    A health check needs neither, and no caller who is known.
+    A health check needs no gate, and no caller who is known.
     """
 
     def __init__(self, core: Core) -> None:
@@ -102,6 +129,9 @@ class Admission(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         self._store_id = core.store.id
         self._calls = Gate(core.settings.calls, "calls", "--calls", 1)
         self._watches = Gate(core.settings.watches, "watches", "--watches", 10)
+        self._open_calls = Gate(
+            _OPEN_CALLS, "calls without a credential", "", 10, _OPEN_CALLS_PER_CONNECTION
+        )
         self._guarded: dict[str, Handler] = {}
 
     async def intercept_service(
@@ -109,39 +139,50 @@ class Admission(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
     ) -> Handler:
         self._precedence.arrived()
         handler = await continuation(details)
+        if handler is None:
+            return None
         method = details.method
-        if handler is None or method in _ALWAYS:
-            return handler
         if method not in self._guarded:
-            gate = self._watches if method in _WATCHES else self._calls
             guard = self._streaming if handler.response_streaming else self._single
-            self._guarded[method] = guard(handler, method, gate)
+            self._guarded[method] = guard(handler, method)
         return self._guarded[method]
+
+    def _entered(self, method: str, tenant: str, peer: str) -> AbstractContextManager[None]:
+        """Count a call at the gate of its kind. Raise Overloaded."""
+        if method in _ALWAYS:
+            return nullcontext()
+        if method.startswith(_OPEN):
+            return self._open_calls.entered(peer)
+        return (self._watches if method in _WATCHES else self._calls).entered(tenant)
 
     # A handler of streams is called before a message is read, so a call counts from its first
     # moment to its last, and one that is refused costs no more than its headers. It gets messages
-    # as bytes, so that they are parsed where there is room.
+    # as bytes, so that they are parsed where there is room. They are read from the context: the
+    # iterator that gRPC gives holds the last one, and itself, until a garbage collection.
 
-    def _single(self, handler: Handler, method: str, gate: Gate) -> Handler:
+    def _single(self, handler: Handler, method: str) -> Handler:
         async def call(messages: AsyncIterator[bytes], context: Context) -> Any:
             try:
                 whose = _tenant(await self._identify(method, context))
-                with gate.entered(whose):
-                    requests = self._requests(messages, method, handler, whose, context.peer())
+                with self._entered(method, whose, context.peer()):
+                    requests = self._requests(method, handler, whose, context)
                     async with aclosing(requests):
                         return await handler.unary_unary(await anext(requests), context)
-            except FAMILIES as error:
-                await abort(context, error, self._store_id)
+            except grpc.aio.BaseError:
+                raise
+            except Exception as error:
+                self._core.security.note(context, method, error)
+                refuse(context, error, self._store_id)
 
         return grpc.stream_unary_rpc_method_handler(call, None, handler.response_serializer)
 
-    def _streaming(self, handler: Handler, method: str, gate: Gate) -> Handler:
+    def _streaming(self, handler: Handler, method: str) -> Handler:
         async def call(messages: AsyncIterator[bytes], context: Context) -> AsyncIterator[Any]:
             try:
                 caller = await self._identify(method, context)
                 whose = _tenant(caller)
-                with gate.entered(whose):
-                    requests = self._requests(messages, method, handler, whose, context.peer())
+                with self._entered(method, whose, context.peer()):
+                    requests = self._requests(method, handler, whose, context)
                     async with aclosing(requests):
                         if handler.stream_stream is not None:
                             responses = handler.stream_stream(requests, context)
@@ -159,8 +200,11 @@ class Admission(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
                             async for response in shown:
                                 yield response
                                 sending()
-            except FAMILIES as error:
-                await abort(context, error, self._store_id)
+            except grpc.aio.BaseError:
+                raise
+            except Exception as error:
+                self._core.security.note(context, method, error)
+                refuse(context, error, self._store_id)
 
         return grpc.stream_stream_rpc_method_handler(call, None, handler.response_serializer)
 
@@ -179,35 +223,47 @@ class Admission(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         return await identify(self._core.authenticator, context)
 
     async def _requests(
-        self,
-        messages: AsyncIterator[bytes],
-        method: str,
-        handler: Handler,
-        tenant: str,
-        peer: str,
+        self, method: str, handler: Handler, tenant: str, context: Context
     ) -> AsyncGenerator[Any, None]:
         """The requests of a call, each with a hold until the next one is asked for, or the call
         ends. Those that wait have turns by tenant, or by connection where that is not known.
-        Raises Overloaded, BadRequest."""
+        Raises Overloaded, BadRequest, Garbled."""
+        peer, promised = context.peer(), is_promised(context.invocation_metadata())
         count = 0
-        async for message in messages:
-            taken = await self._precedence.turn(tenant, peer, len(message))
-            hold = self._room.hold(tenant or peer, taken.end)
+        while (message := await context.read()) is not _EOF:
+            request = None
+            hold = self._room.hold(tenant or peer)
             HOLD.set(hold)
-            TAKEN.set(taken)
             try:
-                parsing, kept = weight(method, message)
-                if parsing > SMALL:
-                    await hold.reserve(parsing)
-                request = _parsed(handler, message)
-                hold.shrink(kept)
+                hold.arrive(len(message))
+                if method not in _ALWAYS:
+                    taken = await self._precedence.turn(tenant, peer, len(message))
+                    hold.released = taken.end
+                    TAKEN.set(taken)
+                intact = await is_intact(message)
+                if promised and not intact:
+                    raise garbled()
+                opened = await open_message(method, message)
+                if opened.parsing_bytes > SMALL:
+                    await hold.reserve(opened.parsing_bytes)
+                request = _parsed(handler, opened.envelope)
+                if has_checksum(request) and not intact:
+                    raise garbled()
+                BATCH.set(opened.arrow)
+                hold.shrink(opened.parsed_bytes)
+                # Let go of the message: a request that does not need it any more frees it.
+                del message, opened
                 count += 1
                 if method in _WATCHES:
                     taken.end()
                 yield request
             finally:
+                request = None
+                BATCH.set(None)
                 hold.release()
         if not count and not handler.request_streaming:
+            if promised:
+                raise garbled()
             raise BadRequest("the call came without a request")
 
 
@@ -215,24 +271,11 @@ def _parsed(handler: Handler, message: bytes) -> Any:
     try:
         return handler.request_deserializer(message)
     except DecodeError:
-        raise BadRequest("a message that is none of psoup.v1") from None
+        raise _not_ours() from None
 
 
-# ---- how much memory a message will take
-
-# A typed value takes two bytes and more on the wire, and a hundred as an object on its way to a
-# column. What is left of other requests, once they are parsed, is about as large as the message.
-_PARSED = 40
-_KEPT = 4
-
-# More fields than any request has.
-_MOST_FIELDS = 64
-
-_ARROW = {
-    "/psoup.v1.Psoup/Publish": pb.PublishRequest.ARROW_FIELD_NUMBER,
-    "/psoup.v1.Psoup/PublishStream": pb.PublishRequest.ARROW_FIELD_NUMBER,
-    "/psoup.v1.Psoup/RegisterMany": pb.RegisterManyRequest.ARROW_FIELD_NUMBER,
-}
+def _not_ours() -> BadRequest:
+    return BadRequest("a message that is none of psoup.v1")
 
 
 def _tenant(caller: Principal | None) -> str:
@@ -240,38 +283,64 @@ def _tenant(caller: Principal | None) -> str:
     return "" if caller is None or caller.anyone else caller.tenant
 
 
-def weight(method: str, message: bytes) -> tuple[int, int]:
-    """The bytes a message takes while it is parsed, and once it is.
+# ---- how large a message may be, and how much memory it will take
 
-    An Arrow batch weighs nothing here: it stays bytes, and is weighed when it is unpacked.
+# What a message may have besides Arrow. Parsing so much takes some milliseconds of the event loop.
+MOST_TYPED_BYTES = 1 << 20
+MOST_FIELDS = 50_000
+# Fields that are counted on the event loop; more are counted in a thread.
+_LOOP_FIELDS = 500
+
+# A typed value takes two bytes and more on the wire, and a hundred as an object on its way to a
+# column. What is left of other requests, once they are parsed, is about as large as the message.
+_PARSED = 40
+_KEPT = 4
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedMessage:
+    """A message that may be parsed: all of it but an Arrow batch, that batch, and the bytes both
+    take while the envelope is parsed, and once it is."""
+
+    envelope: bytes
+    arrow: memoryview | None
+    parsing_bytes: int
+    parsed_bytes: int
+
+
+async def open_message(method: str, message: bytes) -> OpenedMessage:
+    """Scan a message within bounds. Raise BadRequest for one that would take the parser long.
+
+    An Arrow batch weighs its own bytes here, and is weighed again when it is unpacked.
     """
-    number = _ARROW.get(method)
-    if number is None:
-        return _PARSED * len(message), _KEPT * len(message)
-    if _has(message, number):
-        return 0, 0
-    return _PARSED * len(message), _PARSED * len(message)
-
-
-def _has(message: bytes, number: int) -> bool:
-    """Tells whether one of the first fields of a message has that number, which is one of bytes."""
-    at, wanted = 0, number << 3 | 2
+    shape = shape_of(method)
     try:
-        for _ in range(_MOST_FIELDS):
-            tag, at = _varint(message, at)
-            if tag == wanted:
-                return True
-            size, after = _varint(message, at)
-            at = {0: after, 1: at + 8, 2: after + size, 5: at + 4}[tag & 7]
-    except (IndexError, KeyError):
-        pass
-    return False
+        scanned = scan(message, shape, _LOOP_FIELDS)
+        typed = len(message) - scanned.arrow_bytes
+        most = _OPEN_BYTES if method.startswith(_OPEN) else MOST_TYPED_BYTES
+        if typed > most:
+            raise _too_large(method, f"{typed:,} bytes", f"at most {most} bytes")
+        if not scanned.complete:
+            scanned = await asyncio.to_thread(scan, message, shape, MOST_FIELDS)
+    except Malformed:
+        raise _not_ours() from None
+    if not scanned.complete:
+        more = f"more than {MOST_FIELDS:,} rows and values"
+        raise _too_large(method, more, f"at most {MOST_FIELDS} rows, values and names")
+    kept = _PARSED if shape.arrow_tag else _KEPT
+    weights = (scanned.arrow_bytes + factor * typed for factor in (_PARSED, kept))
+    return OpenedMessage(*scanned.split(message, shape), *weights)
 
 
-def _varint(message: bytes, at: int) -> tuple[int, int]:
-    """The number there, and where it ends."""
-    value = shift = 0
-    while message[at] & 0x80:
-        value |= (message[at] & 0x7F) << shift
-        at, shift = at + 1, shift + 7
-    return value | message[at] << shift, at + 1
+def _too_large(method: str, got: str, expected: str) -> BadRequest:
+    """Tell those who send rows to send them in Arrow, whose size does not matter to the parser."""
+    rows = bool(shape_of(method).arrow_tag)
+    return BadRequest(
+        f"a message with {got} besides Arrow" if rows else f"a message with {got}",
+        reason="BATCH_TOO_LARGE" if rows else "MESSAGE_TOO_LARGE",
+        expected=expected,
+        got=got,
+        hint="send so many rows as an Arrow IPC stream, or in several batches"
+        if rows
+        else "ask for less in one call",
+    )

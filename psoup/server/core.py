@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from datastem.instants import SECOND
@@ -16,21 +16,25 @@ from psoup.server.identity import Authenticator, Endings, authenticator, present
 from psoup.server.memory import HOLD, Room, tidy_up
 from psoup.server.precedence import Precedence
 from psoup.server.quotas import Quotas
+from psoup.server.security_events import SecurityEvents
 from psoup.server.settings import Settings
 from psoup.server.turns import Turns
 from psoup.server.watches import Watches
 from psoup.server.wire.copies import Tokens, read_key
-from psoup.store import Store
-from psoup.store.presence import Occupancy
+from psoup.store import Entry, Store, WriterMarks
+from psoup.store.log.position import PositionCodec
+from psoup.store.presence import MachinePresence, Occupancy
 from psoup.write.appender import Appender
 from psoup.write.clock import ClockGuard
 from psoup.write.composing import Composer
 from psoup.write.interest import InterestKeeper
 from psoup.write.leases import LeaseKeeper
 from psoup.write.line import GroupLimits
+from psoup.write.log_end import LogEnd
 from psoup.write.policies import PolicyKeeper
 from psoup.write.timepiece import Timepiece, of_clock, this_machine
 from querystem.language import TemplateCache
+from results.masking import MASK_BYTES
 
 T = TypeVar("T")
 
@@ -53,11 +57,13 @@ class Core:
         self.store = store
         self.settings = settings
         timepiece = _timepiece(clock)
+        self._presence = MachinePresence(store.root, timepiece.name)
+        self._presence.enter()
         self.started = time.monotonic()
         limit, settle = settings.clock_limit * SECOND, settings.clock_settle * SECOND
-        self.guard = ClockGuard(timepiece, int(limit), int(settle))
+        self.guard = ClockGuard(timepiece, int(limit), int(settle), self._presence.sees_others)
         self.watches = Watches(lambda: self.follower.now)
-        self.follower = Follower(store, settings, self.guard.hear, self.guard.now, self.watches)
+        self.follower = Follower(store, settings, self._hear, self.guard.now, self.watches)
         limits = GroupLimits(settings.group_events, settings.group_bytes)
         self.precedence = Precedence()
         self.appender = Appender(
@@ -70,10 +76,17 @@ class Core:
             self.precedence.crowds,
         )
         self.room = Room(self.follower.memory, settings.memory // 2, settings.patience)
+        self.answer_room = Room(
+            self.follower.memory, settings.memory // 4, settings.patience, "answers"
+        )
         joins = JoinLimits(settings.join_pairs, settings.memory // 4, self.follower.memory)
-        self.maker = AnswerMaker(store, settings.memory, settings.compute_rows, joins)
+        self.positions = PositionCodec(store.identity, self._writers)
+        key = read_key(store, settings.token_key_file)
+        self.tokens = Tokens(store.identity, key, self._writers)
+        mask = self.tokens.derived("mask", MASK_BYTES)
+        self.maker = AnswerMaker(store, settings.memory, settings.compute_rows, joins, mask)
         self.templates = TemplateCache()
-        self.tokens = Tokens(store.positions.mark, read_key(store, settings.token_key_file))
+        self.log_end = LogEnd(self.appender, self.guard)
         self.leases = LeaseKeeper(self.follower, self.appender, self.guard)
         self.composer = Composer(self.follower, self.appender)
         self.interest = InterestKeeper(self.follower, self.appender)
@@ -89,12 +102,16 @@ class Core:
             self.follower.catch_up,
         )
         self.endings = Endings(lambda: self.authenticator)
+        self.security = SecurityEvents(self.appender.submit)
         self._tasks: list[asyncio.Task[None]] = []
         self.closing = False
 
     @property
     def cache_bytes(self) -> int:
         return self.follower.memory.used + self.maker.used
+
+    def _writers(self) -> WriterMarks:
+        return self.follower.state.writers
 
     async def start(self) -> None:
         """Returns when the state is at the tail of the log. Raises StoreError."""
@@ -108,7 +125,13 @@ class Core:
             asyncio.create_task(self.policies.run()),
             asyncio.create_task(tidy_up()),
             asyncio.create_task(self.endings.run()),
+            asyncio.create_task(self.security.run()),
         ]
+
+    def _hear(self, entries: Sequence[Entry]) -> None:
+        """Take what a commit says of clocks."""
+        self.guard.hear(entries)
+        self.leases.answer()
 
     def close(self) -> None:
         """Tells those that wait for something new that there will be nothing."""
@@ -119,6 +142,7 @@ class Core:
     async def stop(self) -> None:
         """Finishes what was taken, then ends."""
         self.close()
+        await self.security.flush()
         await self.appender.drain()
         for task in self._tasks:
             task.cancel()
@@ -126,6 +150,7 @@ class Core:
         self.watches.stop()
         self.follower.stop()
         self.turns.stop()
+        self._presence.leave()
         self._occupancy.leave()
 
     async def in_thread(self, work: Callable[..., T], *given: Any) -> T:

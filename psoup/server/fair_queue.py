@@ -37,6 +37,12 @@ class Caller:
     until: float | None = None
     owner: str = ""
 
+    @property
+    def account(self) -> str:
+        """The tenant, or the connection of a caller whose tenant is not known: those who share it
+        take turns as one."""
+        return self.tenant or self.peer
+
 
 _TICKETS = count(1)
 

@@ -276,7 +276,10 @@ class Follower:
             return
         indexes = await self._in_thread(replica.reader(view))
         if replica is self._replica and view.epoch.number > self.epoch.number:
+            other = view.epoch.quarantine != self.epoch.epoch.quarantine
             replica.show(view, indexes)
+            if other:
+                self._watches.wake_all()
             self._notify()
 
     # ---- opening

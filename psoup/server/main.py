@@ -22,7 +22,8 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from datastem.accept import Limits
-from psoup import lifeline
+from psoup import lifeline, umask
+from psoup.escaping import log_to_stderr
 from psoup.server.admission import QUEUE_OPTIONS, Admission
 from psoup.server.core import Core
 from psoup.server.identity.certificates import ServerCertificates
@@ -107,6 +108,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> Settings:
     parser.add_argument("--token-key-file", type=Path, help="the store's own if left out")
     parser.add_argument("--wait", type=float, default=defaults.wait, help="seconds")
     parser.add_argument(lifeline.OPTION, action="store_true", help=lifeline.HELP)
+    parser.add_argument(umask.OPTION, type=umask.parse_umask, metavar="OCTAL", help=umask.HELP)
     parser.add_argument(
         "--clock-limit",
         type=float,
@@ -143,6 +145,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> Settings:
         host=given.host,
         port=given.port,
         end_with_stdin=given.end_with_stdin,
+        umask=given.umask,
         durability=given.durability,
         memory=given.memory,
         token_key_file=given.token_key_file,
@@ -276,12 +279,11 @@ def _warn(settings: Settings) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """0 after a clean end, 1 where the server can't start, 2 for wrong arguments."""
     settings = parse_arguments(arguments)
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
-    )
+    log_to_stderr()
     try:
+        umask.set_umask(settings.umask, settings.store)
         asyncio.run(serve(settings))
-    except (StoreError, OSError, RuntimeError, ValueError) as error:
+    except (StoreError, OSError, RuntimeError, ValueError, argparse.ArgumentTypeError) as error:
         print(f"the server can't start: {error}", file=sys.stderr)
         return 1
     return 0

@@ -47,24 +47,51 @@ class _Waiting:
 class Room:
     """Room of `limit` bytes; a request that is larger has the room alone. For one event loop."""
 
-    def __init__(self, memory: Memory, limit: int, patience: float) -> None:
+    def __init__(
+        self, memory: Memory, limit: int, patience: float, contents: str = "requests"
+    ) -> None:
+        """`contents` names what is held, for the text of a refusal."""
         self._memory = memory
         self._limit = limit
         self._patience = patience
+        self._contents = contents
         self._waiting: OrderedDict[str, deque[_Waiting]] = OrderedDict()
         self.used = 0
+        # Bytes of messages that were received and have no room yet.
+        self.arrived = 0
 
-    def hold(self, peer: str, released: Callable[[], None] = lambda: None) -> Hold:
-        """A hold for a request of a connection, which has no room yet. `released` is called when
-        everybody has let go of it."""
-        return Hold(self, peer, released)
+    def hold(self, peer: str) -> Hold:
+        """A hold for a request of a connection, which has no room yet."""
+        return Hold(self, peer)
+
+    def arrive(self, nbytes: int) -> None:
+        """Count a message that was received. Raise Overloaded if those that wait for room already
+        take as much as there is room for."""
+        if self.arrived and self.arrived + nbytes > self._limit:
+            raise self._refusal(nbytes)
+        self.arrived += nbytes
 
     async def take(self, nbytes: int, peer: str) -> None:
         """Raises Overloaded where there is no room for as long as the patience lasts."""
-        if nbytes > SMALL and (self._waiting or not self._fits(nbytes)):
+        if not self.try_take(nbytes):
             await self._wait(nbytes, peer)
-        else:
-            self._count(nbytes)
+
+    def try_take(self, nbytes: int, share: float = 1.0) -> bool:
+        """Take room if that needs no wait and no more than a share of it is in use; return whether
+        it was taken."""
+        if not self.has(nbytes) or (nbytes > SMALL and self.used > share * self._limit):
+            return False
+        self._count(nbytes)
+        return True
+
+    def has(self, nbytes: int) -> bool:
+        """Tell whether nobody needs to wait for so many bytes."""
+        return nbytes <= SMALL or (not self._waiting and self._fits(nbytes))
+
+    @property
+    def contended(self) -> bool:
+        """Whether somebody waits."""
+        return bool(self._waiting)
 
     def give_back(self, nbytes: int) -> None:
         self._count(-nbytes)
@@ -88,16 +115,19 @@ class Room:
             await asyncio.wait_for(asyncio.shield(waiting.granted), self._patience)
         except TimeoutError:
             self._leave(waiting)
-            raise Overloaded(
-                f"the requests under way take all the room this server has for them, and this one "
-                f"needs {nbytes:,} bytes",
-                retry_after=_RETRY_AFTER,
-                expected=f"at most {self._limit} bytes at once",
-                hint="try again after a while; smaller batches fit sooner",
-            ) from None
+            raise self._refusal(nbytes) from None
         except asyncio.CancelledError:
             self._leave(waiting)
             raise
+
+    def _refusal(self, nbytes: int) -> Overloaded:
+        return Overloaded(
+            f"the {self._contents} under way take all the room this server has for them, and this "
+            f"one needs {nbytes:,} bytes",
+            retry_after=_RETRY_AFTER,
+            expected=f"at most {self._limit} bytes at once",
+            hint=f"try again after a while; smaller {self._contents} fit sooner",
+        )
 
     def _leave(self, waiting: _Waiting) -> None:
         if waiting.granted.done():
@@ -124,24 +154,59 @@ class Room:
 
 
 class Hold:
-    """The room one request has, until everybody who holds it has let go of it."""
+    """The room one request has, until everybody who holds it has let go of it. Then `released` is
+    called."""
 
-    def __init__(self, room: Room, peer: str, released: Callable[[], None]) -> None:
+    def __init__(self, room: Room, peer: str) -> None:
+        self.released: Callable[[], None] = lambda: None
         self._room = room
         self._peer = peer
-        self._released = released
+        self._arrived = 0
         self._nbytes = 0
         self._holders = 1
 
-    async def reserve(self, nbytes: int) -> None:
-        """Takes what is missing to so many bytes. Raises Overloaded.
+    def arrive(self, nbytes: int) -> None:
+        """Count what a message takes while there is no room for the request. Raise Overloaded."""
+        if nbytes > SMALL:
+            self._room.arrive(nbytes)
+            self._arrived += nbytes
 
-        A request that has much already must not wait for more, or two would wait for each other.
+    async def reserve(self, nbytes: int) -> None:
+        """Take room for so many bytes in all. Raise Overloaded.
+
+        A request that has to wait gives back what it has: two that keep a part and wait for more
+        would wait for each other.
         """
         missing = nbytes - self._nbytes
+        if missing <= 0:
+            return
+        if not self._room.has(missing):
+            present, missing = self._nbytes, nbytes
+            self.shrink(0)
+            self.arrive(present)
+        await self._room.take(missing, self._peer)
+        self._nbytes = nbytes
+        self._enter()
+
+    def try_reserve(self, nbytes: int, share: float = 1.0) -> bool:
+        """Take what is missing to so many bytes if that needs no wait, and no more than a share of
+        the room is in use; return whether the hold has them."""
+        missing = nbytes - self._nbytes
         if missing > 0:
-            await self._room.take(missing, self._peer)
+            if not self._room.try_take(missing, share):
+                return False
             self._nbytes += missing
+        return True
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes that it has."""
+        return self._nbytes
+
+    @property
+    def wanted(self) -> bool:
+        """Whether others wait for room."""
+        return self._room.contended
 
     def shrink(self, nbytes: int) -> None:
         """Keeps no more than so many bytes."""
@@ -157,8 +222,14 @@ class Hold:
     def release(self) -> None:
         self._holders -= 1
         if not self._holders:
+            self._enter()
             self.shrink(0)
-            self._released()
+            self.released()
+
+    def _enter(self) -> None:
+        """Stop counting the message as one without room."""
+        self._room.arrived -= self._arrived
+        self._arrived = 0
 
 
 # The room of the request that is being answered, where it came over the wire.

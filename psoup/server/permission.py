@@ -15,7 +15,7 @@ from typing import Any
 from psoup.access.actions import Action, may
 from psoup.access.named import named_objects, objects_of
 from psoup.access.principal import Principal
-from psoup.errors import PermissionDenied
+from psoup.errors import AdministrationDenied, PermissionDenied, StreamDropped
 from psoup.lookup import TenantStreams, Visible, find_registration
 from psoup.server.identity import PRINCIPAL
 from psoup.server.settings import Settings, check_name
@@ -30,6 +30,7 @@ class Of(Enum):
     SEEN = auto()  # what the caller may see, and nothing else
     OBJECT = auto()  # each stream and view that the request names
     REGISTRATION = auto()  # a registration of the caller, and what its text names
+    OWN = auto()  # what belongs to the caller; of every owner for those who administer
     TENANT = auto()  # the tenant as a whole
     STORE = auto()  # the store: operators see and do all, others see the part of their tenant
 
@@ -40,26 +41,31 @@ class Rule:
 
     of: Of
     actions: tuple[Action, ...] = ()
+    # Whether calls, or the batches of one, count as events of quotas. Those that an administrator
+    # needs to lift a quota or to shut somebody out do not.
+    counts_events: bool = False
 
 
 _READ_OWN = Rule(Of.REGISTRATION, (Action.READ,))
-_REGISTER = Rule(Of.OBJECT, (Action.REGISTER, Action.READ))
-_PUBLISH = Rule(Of.OBJECT, (Action.PUBLISH,))
+_REGISTER = Rule(Of.OBJECT, (Action.REGISTER, Action.READ), counts_events=True)
+_PUBLISH = Rule(Of.OBJECT, (Action.PUBLISH,), counts_events=True)
 _ADMINISTER = Rule(Of.TENANT, (Action.ADMINISTER,))
 
 RULES: Mapping[str, Rule] = {
     # GRANT and REVOKE need `administer`: `psoup.server.calls.define` tells which.
-    "Define": Rule(Of.OBJECT, (Action.DEFINE,)),
+    "Define": Rule(Of.OBJECT, (Action.DEFINE,), counts_events=True),
     "ListStreams": Rule(Of.SEEN),
     "DescribeStream": Rule(Of.SEEN),
     "ListViews": Rule(Of.SEEN),
     "Register": _REGISTER,
     "RegisterMany": _REGISTER,
-    "Unregister": Rule(Of.REGISTRATION),
+    "Unregister": Rule(Of.REGISTRATION, counts_events=True),
     "ListRegistrations": Rule(Of.REGISTRATION),
     "DescribeRegistration": _READ_OWN,
     "Publish": _PUBLISH,
     "PublishStream": _PUBLISH,
+    "ListPublishers": Rule(Of.OWN),
+    "ForgetPublishers": Rule(Of.OWN, counts_events=True),
     "Invoke": _READ_OWN,
     "Ask": Rule(Of.OBJECT, (Action.READ,)),
     "Explain": _READ_OWN,
@@ -67,7 +73,7 @@ RULES: Mapping[str, Rule] = {
     "Watch": _READ_OWN,
     "Status": Rule(Of.STORE),
     "Clock": Rule(Of.STORE),
-    "CreateKey": _ADMINISTER,
+    "CreateKey": Rule(Of.TENANT, (Action.ADMINISTER,), counts_events=True),
     "ListKeys": _ADMINISTER,
     "RevokeKey": _ADMINISTER,
     "ListGrants": _ADMINISTER,
@@ -164,7 +170,8 @@ class Acting:
                 if not self.may(state, action, object_id):
                     on = name_of(state, object_id)
                     hint = f"ask an administrator for GRANT {action.value} ON {on} TO …"
-                    raise PermissionDenied(
+                    denied = action is Action.ADMINISTER
+                    raise (AdministrationDenied if denied else PermissionDenied)(
                         f"no role or grant of yours allows {action.value} on {on}", hint=hint
                     )
 
@@ -186,17 +193,40 @@ class Acting:
         """Raises RegistrationExpired, and UnknownHandle also for somebody else's."""
         return find_registration(state, self.tenant, handle, self.own(state))
 
-    def reads(self, state: State, registration: Registration, query: Query) -> bool:
-        """Tells whether the caller may still read what the text of a registration names itself."""
+    def unread(self, state: State, registration: Registration, query: Query) -> set[int]:
+        """Return the ids of the streams and views that the text of a registration names itself and
+        the caller may not read.
+
+        Raises StreamDropped if all of them were dropped, and the caller may read what has their
+        names now: grants end with a stream, so that it is not their end that bars the way.
+        """
         if self.may(state, Action.READ):
-            return True
+            return set()
         objects = objects_of(state, registration, query)
-        return all(self.may(state, Action.READ, one) for one in objects)
+        refused = {one for one in objects if not self.may(state, Action.READ, one)}
+        if refused and all(self._reads_successor(state, one) for one in refused):
+            names = ", ".join(sorted(name_of(state, one) for one in refused))
+            raise StreamDropped(f"{names} was dropped", hint="register this query again")
+        return refused
+
+    def reads(self, state: State, registration: Registration, query: Query) -> bool:
+        """Tells whether the caller may still read what the text of a registration names itself.
+        Raises StreamDropped as `unread` does."""
+        return not self.unread(state, registration, query)
 
     def demand_read(self, state: State, registration: Registration, query: Query) -> None:
-        """Raises PermissionDenied where the caller may not read what a text names any more."""
-        if not self.reads(state, registration, query):
-            self.demand(state, objects_of(state, registration, query), (Action.READ,))
+        """Raises PermissionDenied if the caller may not read what a text names any more, and
+        StreamDropped as `unread` does."""
+        self.demand(state, sorted(self.unread(state, registration, query)), (Action.READ,))
+
+    def _reads_successor(self, state: State, object_id: int) -> bool:
+        """Tells whether a stream or view was dropped, and the caller may read what has its name
+        now."""
+        name = name_of(state, object_id)
+        live = state.find_stream(self.tenant, name) or state.find_view(self.tenant, name)
+        if live is None or live.id == object_id:
+            return False
+        return self.may(state, Action.READ, live.id)
 
     @property
     def binding(self) -> bytes:
@@ -241,5 +271,5 @@ def _named(request: Any, field: str, settings: Settings) -> str:
     return name
 
 
-def _denied(doing: str, hint: str) -> PermissionDenied:
-    return PermissionDenied(f"you may not {doing}", hint=hint)
+def _denied(doing: str, hint: str) -> AdministrationDenied:
+    return AdministrationDenied(f"you may not {doing}", hint=hint)

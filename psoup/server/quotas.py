@@ -26,10 +26,15 @@ from psoup.errors import QuotaExceeded
 from psoup.server.follower import Follower
 from psoup.store import State
 from psoup.store.state.access import Quota
-from psoup.write.quotas import limits_on, quota_of
+from psoup.write.quotas import OBJECTS, limits_on, quota_of
 
-ROWS, WORK, WATCHES, BYTES = "rows_per_second", "work_per_second", "watches", "bytes"
-_DONE = {ROWS: ("published", "rows"), WORK: ("computed", "units of work")}
+EVENTS, ROWS, WORK = "events_per_second", "rows_per_second", "work_per_second"
+WATCHES, BYTES = "watches", "bytes"
+_DONE = {
+    EVENTS: ("written", "events"),
+    ROWS: ("published", "rows"),
+    WORK: ("computed", "units of work"),
+}
 _WATCH_RETRY = timedelta(seconds=10)
 _BYTES_RETRY = timedelta(seconds=60)
 _LEAST_RETRY, _MOST_RETRY = 0.01, 3600.0
@@ -68,6 +73,18 @@ class Quotas:
 
     # ---- rates
 
+    def take_event(self, tenant: str, owner: str) -> None:
+        """Count a call, or a batch of one, that is to write an event of the log. Raise
+        QuotaExceeded if those before were too many."""
+        state = self._follower.state
+        if state.access.quotas:
+            self._check(state, EVENTS, tenant, owner)
+            self._charge(EVENTS, tenant, owner, 1)
+
+    def charge_events(self, tenant: str, owner: str, events: int) -> None:
+        """Count events that a call wrote beside the one that was taken for it."""
+        self._charge(EVENTS, tenant, owner, events)
+
     def check_rows(self, tenant: str, owner: str) -> None:
         """Raises QuotaExceeded where the rows before were too many, or the tenant stores as much as
         it may."""
@@ -77,8 +94,8 @@ class Quotas:
             self._check(state, ROWS, tenant, owner)
 
     def charge_rows(self, tenant: str, owner: str, rows: int) -> None:
-        """Counts rows that are published."""
-        self._charge(ROWS, tenant, owner, rows)
+        """Count the rows of a batch; one without rows, such as a heartbeat, counts as one."""
+        self._charge(ROWS, tenant, owner, max(1, rows))
 
     def check_work(self, tenant: str, owner: str) -> None:
         """Raises QuotaExceeded where the calls before took more than they may."""
@@ -177,8 +194,8 @@ class Quotas:
         return {name: self._used(state, name, whose, limit) for name, limit in quota.limits}
 
     def _used(self, state: State, name: str, whose: Whose, limit: int) -> int:
-        if name == "registrations":
-            return state.registered_by(*whose)
+        if name in OBJECTS:
+            return state.owned_by(name, *whose)
         if name == BYTES:
             return self.stored(state, whose[0])
         if name == WATCHES:

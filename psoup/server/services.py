@@ -1,8 +1,7 @@
-"""The RPCs of proto/psoup/v1: each a few lines over the parts, with errors made statuses."""
+"""The RPCs of proto/psoup/v1: each a few lines over the parts. Admission makes errors statuses."""
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import logging
 import time
@@ -21,6 +20,7 @@ from psoup.server.calls.explain import explain
 from psoup.server.calls.invoke import ask, invoke, readable
 from psoup.server.calls.keys import create_key, list_keys, revoke_key
 from psoup.server.calls.publish import publish, publish_stream
+from psoup.server.calls.publishers import forget_publishers, list_publishers
 from psoup.server.calls.register import register, register_many
 from psoup.server.calls.sync import sync
 from psoup.server.calls.watch import watch
@@ -29,10 +29,11 @@ from psoup.server.fair_queue import CALLER, Caller, next_ticket
 from psoup.server.identity import identify
 from psoup.server.permission import Acting, check_call, demand_operator, rule_of
 from psoup.server.settings import check_text
-from psoup.server.status_codes import Context, abort
+from psoup.server.status_codes import Context
 from psoup.server.wire.arrow import Message, serialize
 from psoup.server.wire.describing import (
     clock_message,
+    ended_message,
     lease_until,
     page_of,
     registration_messages,
@@ -65,6 +66,8 @@ async def _begin(core: Core, rpc: str, request: Any, context: Context) -> None:
         acting = Acting.of(request, core.settings)
         tenant = acting.tenant
         check_call(rpc, core.follower.state, acting)
+        if rule.counts_events:
+            core.quotas.take_event(tenant, principal.owner)
         if Action.READ in rule.actions and rpc != "Watch":
             core.quotas.check_work(tenant, principal.owner)
     left = context.time_remaining()
@@ -77,12 +80,8 @@ def unary(
 ) -> Callable[[Any, Request, Context], Awaitable[Response]]:
     @functools.wraps(method)
     async def call(self: Any, request: Request, context: Context) -> Response:
-        try:
-            await _begin(self._core, method.__name__, request, context)
-            return await method(self, request)
-        except Exception as error:
-            await abort(context, error, self._core.store.id)
-            raise
+        await _begin(self._core, method.__name__, request, context)
+        return await method(self, request)
 
     return call
 
@@ -92,15 +91,10 @@ def streaming(
 ) -> Callable[[Any, Request, Context], AsyncGenerator[Response, None]]:
     @functools.wraps(method)
     async def call(self: Any, request: Request, context: Context) -> AsyncGenerator[Response, None]:
-        try:
-            await _begin(self._core, method.__name__, request, context)
-            async with aclosing(method(self, request, context)) as responses:
-                async for response in responses:
-                    yield response
-        except (GeneratorExit, asyncio.CancelledError):
-            raise
-        except Exception as error:
-            await abort(context, error, self._core.store.id)
+        await _begin(self._core, method.__name__, request, context)
+        async with aclosing(method(self, request, context)) as responses:
+            async for response in responses:
+                yield response
 
     return call
 
@@ -116,15 +110,18 @@ class PsoupService(psoup_pb2_grpc.PsoupServicer):
         check_text(request.sql, core.settings)
         limits = {"max_columns": settings.columns, "max_text": settings.query_bytes}
         statement = await core.in_thread(functools.partial(parse_statement, request.sql, **limits))
-        defined, position = await define(core, acting, request.sql, statement)
+        defined = await define(core, acting, request.sql, statement)
         response = pb.DefineResponse(
-            position=core.store.positions.encode(position),
+            position=core.positions.encode(defined.position),
             notes=statement.notes if isinstance(statement, CreateStream) else (),
         )
-        if isinstance(defined, StreamState):
-            response.stream.CopyFrom(stream_message(core.follower.view, defined, acting))
-        elif defined is not None:
-            response.view.CopyFrom(view_message(core.follower.state, defined, acting))
+        if isinstance(defined.object, StreamState):
+            response.stream.CopyFrom(stream_message(core.follower.view, defined.object, acting))
+        elif defined.object is not None:
+            response.view.CopyFrom(view_message(core.follower.state, defined.object, acting))
+        if defined.object is not None and defined.ended is not None:
+            ended = ended_message(core.follower.state, defined.object, defined.ended, acting)
+            response.ended.CopyFrom(ended)
         return response
 
     @unary
@@ -164,7 +161,7 @@ class PsoupService(psoup_pb2_grpc.PsoupServicer):
         registered, query, streams = await register(core, request)
         return pb.RegisterResponse(
             handle=registered.handles[0],
-            position=core.store.positions.encode(registered.position),
+            position=core.positions.encode(registered.position),
             created=bool(registered.created),
             columns=columns_message(query.columns),
             pattern=pattern_message(query, streams.schema),
@@ -178,7 +175,7 @@ class PsoupService(psoup_pb2_grpc.PsoupServicer):
         registered = await register_many(core, request)
         return pb.RegisterManyResponse(
             handles=registered.handles,
-            position=core.store.positions.encode(registered.position),
+            position=core.positions.encode(registered.position),
             created_count=registered.created,
             replaced_count=registered.replaced,
         )
@@ -190,7 +187,7 @@ class PsoupService(psoup_pb2_grpc.PsoupServicer):
         await core.follower.catch_up()
         own = acting.own(core.follower.state)
         position = await core.appender.submit(UnregisterOne(acting.tenant, request.handle, own))
-        return pb.UnregisterResponse(position=core.store.positions.encode(position))
+        return pb.UnregisterResponse(position=core.positions.encode(position))
 
     @unary
     async def ListRegistrations(
@@ -272,6 +269,16 @@ class PsoupService(psoup_pb2_grpc.PsoupServicer):
             whose = acting.principal.tenant, acting.owner
             await core.appender.submit(ConfirmJumps(tuple(request.confirm), *whose))
         return clock_message(core.guard, core.follower.state, acting)
+
+    @unary
+    async def ListPublishers(self, request: pb.ListPublishersRequest) -> pb.ListPublishersResponse:
+        return await list_publishers(self._core, request)
+
+    @unary
+    async def ForgetPublishers(
+        self, request: pb.ForgetPublishersRequest
+    ) -> pb.ForgetPublishersResponse:
+        return await forget_publishers(self._core, request)
 
     @unary
     async def CreateKey(self, request: pb.CreateKeyRequest) -> pb.CreateKeyResponse:

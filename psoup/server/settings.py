@@ -12,6 +12,7 @@ from pathlib import Path
 from datastem.accept import Limits
 from psoup.errors import BadRequest
 from psoup.server.identity.settings import IdentitySettings
+from psoup.texts import NAME_BYTES, is_printable_name
 
 MIB = 1 << 20
 # Threads that compute at once: a core each, and one for first chunks.
@@ -37,6 +38,7 @@ class Settings:
     host: str = "127.0.0.1"
     port: int = 0
     end_with_stdin: bool = False
+    umask: int | None = None
     durability: str = "fsync"
     memory: int = 512 * MIB
     batch: Limits = field(default_factory=Limits)
@@ -44,7 +46,7 @@ class Settings:
     query_bytes: int = 64 << 10
     columns: int = 1000
     registrations_per_call: int = 100_000
-    name_bytes: int = 256
+    name_bytes: int = NAME_BYTES
     compute_rows: int = 20_000_000
     join_pairs: int = 20_000_000
     wait: float = 30.0
@@ -71,6 +73,15 @@ class Settings:
 
 
 def check_name(name: str, field: str, settings: Settings) -> None:
+    """Raise BadRequest for a name that is too long, or has characters that names may not have."""
+    if not is_printable_name(name):
+        raise BadRequest(
+            f"{field} has control characters, or characters that can't be encoded",
+            reason="BAD_NAME",
+            field=field,
+            expected="a name without them",
+            got=ascii(name[:60]),
+        )
     size = len(name.encode())
     if size > settings.name_bytes:
         raise BadRequest(

@@ -11,16 +11,20 @@ from google.rpc import code_pb2, status_pb2
 
 from datastem.errors import DataError, DecodeError, RowError
 from psoup.errors import (
+    AdministrationDenied,
     AfterFailure,
     BadRequest,
     ClockAhead,
     ClockUnconfirmed,
+    ConditionFails,
     DiskFull,
+    Garbled,
     KeyTaken,
     LogFull,
     NamedByViews,
     NoSuchKey,
     NoSuchPolicy,
+    NoSuchPublisher,
     NoSuchStream,
     NotAStream,
     NotReached,
@@ -30,6 +34,7 @@ from psoup.errors import (
     PolicyExists,
     QuotaExceeded,
     RegistrationExpired,
+    RowsGone,
     RowsLost,
     SequenceGap,
     SequenceReused,
@@ -61,8 +66,10 @@ __all__ = [
     "CODES",
     "ClockAhead",
     "ClockUnconfirmed",
+    "ConditionFails",
     "DiskFull",
     "FAMILIES",
+    "Garbled",
     "KeyTaken",
     "LogFull",
     "NamedByViews",
@@ -74,6 +81,7 @@ __all__ = [
     "Overloaded",
     "PolicyExists",
     "RegistrationExpired",
+    "RowsGone",
     "RowsLost",
     "SequenceGap",
     "SequenceReused",
@@ -101,13 +109,16 @@ _VALUE_BYTES = 200
 CODES: dict[type[Exception], grpc.StatusCode] = {
     ServerError: grpc.StatusCode.INTERNAL,
     BadRequest: grpc.StatusCode.INVALID_ARGUMENT,
+    Garbled: grpc.StatusCode.ABORTED,
     Unauthenticated: grpc.StatusCode.UNAUTHENTICATED,
     PermissionDenied: grpc.StatusCode.PERMISSION_DENIED,
+    AdministrationDenied: grpc.StatusCode.PERMISSION_DENIED,
     QuotaExceeded: grpc.StatusCode.RESOURCE_EXHAUSTED,
     UnknownHandle: grpc.StatusCode.NOT_FOUND,
     RegistrationExpired: grpc.StatusCode.NOT_FOUND,
     NoSuchStream: grpc.StatusCode.NOT_FOUND,
     NoSuchKey: grpc.StatusCode.NOT_FOUND,
+    NoSuchPublisher: grpc.StatusCode.NOT_FOUND,
     StreamExists: grpc.StatusCode.ALREADY_EXISTS,
     StreamDropped: grpc.StatusCode.FAILED_PRECONDITION,
     NotAStream: grpc.StatusCode.INVALID_ARGUMENT,
@@ -123,7 +134,9 @@ CODES: dict[type[Exception], grpc.StatusCode] = {
     TooMuchWork: grpc.StatusCode.RESOURCE_EXHAUSTED,
     NotReached: grpc.StatusCode.DEADLINE_EXCEEDED,
     OutOfTime: grpc.StatusCode.DEADLINE_EXCEEDED,
+    ConditionFails: grpc.StatusCode.FAILED_PRECONDITION,
     RowsLost: grpc.StatusCode.DATA_LOSS,
+    RowsGone: grpc.StatusCode.ABORTED,
     DiskFull: grpc.StatusCode.RESOURCE_EXHAUSTED,
     StorageFailed: grpc.StatusCode.UNAVAILABLE,
     ClockAhead: grpc.StatusCode.UNAVAILABLE,
@@ -233,11 +246,29 @@ def _clip(text: str, limit: int = _MESSAGE_BYTES) -> str:
     return content[:limit].decode(errors="ignore") + "…"
 
 
-async def abort(context: Context, error: Exception, store_id: str) -> None:
-    """Ends a call with the status of an error, and its detail in the trailer."""
+def refuse(context: Context, error: Exception, store_id: str) -> None:
+    """End a call with the status of an error, and its detail in the trailer, once its handler
+    returns.
+
+    `context.abort` would raise an exception that gRPC keeps together with its traceback, whose
+    frames hold the request: as a cycle, until the garbage is collected. For the same reason the
+    error lets go of its own frames here.
+    """
     status = _status(error, store_id)
-    trailer = (("grpc-status-details-bin", status.SerializeToString()),)
-    await context.abort(_NUMBERED[status.code], status.message, trailer)
+    context.set_code(_NUMBERED[status.code])
+    context.set_details(status.message)
+    context.set_trailing_metadata((("grpc-status-details-bin", status.SerializeToString()),))
+    _forget_frames(error)
+
+
+def _forget_frames(error: BaseException) -> None:
+    """Drop the tracebacks of an error and of those it came from."""
+    pending: list[BaseException | None] = [error]
+    while pending:
+        each = pending.pop()
+        if each is not None:
+            pending += [each.__cause__, each.__context__]
+            each.__traceback__ = each.__cause__ = each.__context__ = None
 
 
 def _status(error: Exception, store_id: str) -> status_pb2.Status:

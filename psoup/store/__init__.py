@@ -19,6 +19,7 @@ from psoup.store.errors import (
 )
 from psoup.store.log.events import (
     Accept,
+    ClockAsked,
     Compose,
     Composite,
     Confirm,
@@ -31,6 +32,7 @@ from psoup.store.log.events import (
     LegPredicate,
     Register,
     RegisterMany,
+    Release,
     Renew,
     Replace,
     StreamCreated,
@@ -38,9 +40,9 @@ from psoup.store.log.events import (
     Tick,
     Trigger,
     Unregister,
-    Upgrade,
     ViewCreated,
     ViewEnded,
+    WriterStarted,
 )
 from psoup.store.log.log import Log
 from psoup.store.log.position import START, Position
@@ -52,11 +54,13 @@ from psoup.store.state.registrations import Registration
 from psoup.store.state.state import State, Touched
 from psoup.store.state.streams import AcceptedBatch, StreamState
 from psoup.store.state.views import ViewState, views_over
+from psoup.store.state.writers import WriterMarks
 from psoup.store.store import Store
 
 __all__ = [
     "Accept",
     "AcceptedBatch",
+    "ClockAsked",
     "Commit",
     "Compose",
     "Composite",
@@ -88,6 +92,7 @@ __all__ = [
     "Predicate",
     "Register",
     "RegisterMany",
+    "Release",
     "RegisteredComposite",
     "RegisteredLeg",
     "Registration",
@@ -108,9 +113,10 @@ __all__ = [
     "Trigger",
     "Unregister",
     "UnsupportedFormat",
-    "Upgrade",
     "ViewCreated",
     "ViewEnded",
     "ViewState",
+    "WriterMarks",
+    "WriterStarted",
     "views_over",
 ]

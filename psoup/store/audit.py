@@ -17,10 +17,12 @@ from psoup.store.log.access_events import AccessEnded, AccessPut
 from psoup.store.log.events import (
     Accept,
     Confirm,
+    Denied,
     Entry,
+    PublishersForgotten,
+    Release,
     StreamCreated,
     StreamEnded,
-    Upgrade,
     ViewCreated,
     ViewEnded,
 )
@@ -34,9 +36,11 @@ _ADMINISTRATIVE = (
     ViewEnded,
     AccessPut,
     AccessEnded,
+    PublishersForgotten,
+    Denied,
     Confirm,
     Accept,
-    Upgrade,
+    Release,
 )
 # The column by which files of the table have bounds.
 AUDIT_BOUNDS = ("position",)
@@ -110,6 +114,11 @@ def _told(state: State, entry: Entry) -> Iterator[tuple[str, str, str, str]]:
                 gone = state.access.get(kind, id_)
                 if gone is not None:
                     yield from _changed(state, tenant, gone, ended=True)
+        case Denied(credential, reason, count):
+            yield tenant, "deny", credential, reason if count == 1 else f"{count:,} times: {reason}"
+        case PublishersForgotten(owner, names):
+            for name in names:
+                yield tenant, "forget publisher", name, f"owner {owner}"
         case Confirm(number):
             yield "", "confirm clock", f"jump {number}", ""
         case Accept(rows):
@@ -117,8 +126,9 @@ def _told(state: State, entry: Entry) -> Iterator[tuple[str, str, str, str]]:
                 stream = state.streams[lost.stream_id]
                 lacking = f"rows {lost.row_lo} to {lost.row_hi - 1}"
                 yield stream.tenant, "accept loss", stream.schema.name, lacking
-        case Upgrade(number):
-            yield "", "upgrade", f"format {number}", ""
+        case Release(names):
+            for name in names:
+                yield "", "release", name, ""
 
 
 def _changed(

@@ -18,6 +18,7 @@ from psoup.store.log.events import Jump
 from psoup.store.log.position import START, Position
 from psoup.store.state.jumps import JumpRecord, Jumps
 from psoup.store.state.losses import NO_LOSS, Hole, Losses, Lost
+from psoup.store.state.quarantine import NOTHING_SET_ASIDE, Quarantine, SetAside
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +43,13 @@ class Epoch:
     position: Position
     clock: int
     made_at: int
-    next_stream_id: int
     next_predicate_id: int
     versions: Mapping[str, int]
     streams: Mapping[int, StreamMark]
     outages: tuple[tuple[int, int], ...] = ()
     jumps: Jumps = field(default_factory=Jumps)
     losses: Losses = NO_LOSS
+    quarantine: Quarantine = NOTHING_SET_ASIDE
     incarnation: str = ""
     composites: Mapping[int, CompositeMark] = field(default_factory=dict)
 
@@ -64,10 +65,10 @@ class Epoch:
 
 
 # Columns whose instants are read as microseconds.
-_APART = frozenset({"clock", "made_at", "streams", "jumps", "holes", "accepted"})
+_APART = frozenset({"clock", "made_at", "streams", "jumps", "holes", "accepted", "quarantine"})
 
 # Before the first step: every table as it was made.
-GENESIS = Epoch(0, "genesis", 0, START, 0, 0, 1, 1, {}, {})
+GENESIS = Epoch(0, "genesis", 0, START, 0, 0, 1, {}, {})
 
 
 class Epochs:
@@ -121,7 +122,6 @@ def _row(epoch: Epoch) -> dict[str, Any]:
         "position": epoch.position.packed,
         "clock": epoch.clock,
         "made_at": epoch.made_at,
-        "next_stream_id": epoch.next_stream_id,
         "next_predicate_id": epoch.next_predicate_id,
         "outages": [number for outage in epoch.outages for number in outage],
         "incarnation": epoch.incarnation or None,
@@ -130,6 +130,7 @@ def _row(epoch: Epoch) -> dict[str, Any]:
         "jumps": [_jump_row(record) for record in epoch.jumps.records],
         "holes": [asdict(hole) for hole in epoch.losses.holes],
         "accepted": [asdict(rows) for rows in epoch.losses.accepted],
+        "quarantine": [asdict(one) for one in epoch.quarantine.entries],
         "versions": list(epoch.versions.items()),
         "streams": [
             {
@@ -158,7 +159,6 @@ def _epoch(table: pa.Table) -> Epoch:
         position=Position.unpack(row["position"]),
         clock=_micros(table, "clock"),
         made_at=_micros(table, "made_at"),
-        next_stream_id=row["next_stream_id"],
         next_predicate_id=row["next_predicate_id"],
         versions=dict(row["versions"]),
         streams={
@@ -171,6 +171,7 @@ def _epoch(table: pa.Table) -> Epoch:
             tuple(Hole(**hole) for hole in _records(table, "holes")),
             tuple(Lost(**rows) for rows in _records(table, "accepted")),
         ),
+        quarantine=Quarantine(tuple(SetAside(**one) for one in _records(table, "quarantine"))),
         incarnation=row.get("incarnation") or "",
         composites=dict(read_mark(mark) for mark in row.get("composites") or ()),
     )
@@ -187,10 +188,7 @@ def _jumps(table: pa.Table, row: Mapping[str, Any]) -> Jumps:
 
 
 def _records(table: pa.Table, name: str) -> Iterator[dict[str, Any]]:
-    """The values of a column of lists of structs, instants as microseconds; none in an epoch of
-    format 1, which has no such column."""
-    if name not in table.column_names:
-        return
+    """The values of a column of lists of structs, instants as microseconds."""
     parts = table.column(name).combine_chunks().flatten()
     names = [field.name for field in parts.type]
     columns = [

@@ -6,11 +6,12 @@ StoreError
 ├── UnsupportedFormat  made by a newer version
 ├── CorruptStore       a file is missing or is not what was written; `file` names it
 ├── Repairing          a repair is under way, or was begun and has not ended
-├── LogTrimmed         the events asked for are in the tables now, no longer in the log
+├── LogTrimmed         a version asked for is behind a checkpoint, or its events are in the tables
 └── ForeignPosition    a position of another store, or no position at all
 
 OSError
-└── FileGone           a file that was written for a commit is gone, or may be any moment
+├── FileGone           a file that was written for a commit is gone, or may be any moment
+└── Unconfirmed        a commit was linked so late that its number may have been used before
 """
 
 from __future__ import annotations
@@ -60,3 +61,11 @@ class ForeignPosition(StoreError):
 
 class FileGone(OSError):
     """No commit was made. Whoever writes the file again can go on."""
+
+
+class Unconfirmed(OSError):
+    """A commit whose version is behind two checkpoints by now.
+
+    It counts if it was linked before the version was free again, and is never read otherwise. The
+    writer can't tell which: it opens the store again and retries what has an identity.
+    """

@@ -13,18 +13,21 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from datastem.instants import SINCE_EVER
 from psoup.store.layout import REACHED
 from psoup.store.log.events import Data, Entry
 
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """An event without rows that took a stream to `reached`; `position` is a packed one."""
+    """An event without rows that took a stream from `before` (None: it had no NOW) to `reached`;
+    `position` is a packed one."""
 
     stream_id: int
     reached: int
     position: int
     stamp: int
+    before: int | None
 
 
 def heartbeats(entries: Iterable[Entry]) -> Iterator[Heartbeat]:
@@ -34,7 +37,8 @@ def heartbeats(entries: Iterable[Entry]) -> Iterator[Heartbeat]:
         if not isinstance(event, Data) or event.rows or event.max_ts is None:
             continue
         if event.before is None or event.max_ts > event.before:
-            yield Heartbeat(event.stream_id, event.max_ts, entry.position.packed, entry.stamp)
+            marks = event.max_ts, entry.position.packed, entry.stamp, event.before
+            yield Heartbeat(event.stream_id, *marks)
 
 
 def heartbeat_rows(beats: Sequence[Heartbeat]) -> pa.Table:
@@ -48,10 +52,17 @@ def heartbeat_rows(beats: Sequence[Heartbeat]) -> pa.Table:
 
 @dataclass(slots=True)
 class _Beats:
-    """The heartbeats of one stream: both columns rise."""
+    """The heartbeats of one stream: no column falls. NULL is SINCE_EVER."""
 
     reached: array[int] = field(default_factory=lambda: array("q"))
     positions: array[int] = field(default_factory=lambda: array("q"))
+    stamps: array[int] = field(default_factory=lambda: array("q"))
+    before: array[int] = field(default_factory=lambda: array("q"))
+
+    def after(self, count: int) -> _Beats:
+        """Return the heartbeats without the first ones."""
+        columns = self.reached, self.positions, self.stamps, self.before
+        return _Beats(*(column[count:] for column in columns))
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +78,16 @@ class BeatsView:
         place = bisect_left(self.beats.reached, instant, 0, self.count)
         return self.beats.positions[place] if place < self.count else None
 
+    def reached_at(self, stamp: int, oldest: int) -> int | None:
+        """Return what the stream had reached before the first heartbeat with a later stamp that
+        took it to `oldest` or past it, SINCE_EVER for nothing; None if there is no such one."""
+        later = bisect_right(self.beats.stamps, stamp, 0, self.count)
+        place = bisect_left(self.beats.reached, oldest, later, self.count)
+        return self.beats.before[place] if place < self.count else None
+
 
 class HeartbeatTail:
-    """The heartbeats of the log after an epoch: 16 bytes each. Views of them stay as they are."""
+    """The heartbeats of the log after an epoch: 32 bytes each. Views of them stay as they are."""
 
     def __init__(self) -> None:
         self._streams: dict[int, _Beats] = {}
@@ -78,14 +96,16 @@ class HeartbeatTail:
         beats = self._streams.setdefault(beat.stream_id, _Beats())
         beats.reached.append(beat.reached)
         beats.positions.append(beat.position)
+        beats.stamps.append(beat.stamp)
+        beats.before.append(SINCE_EVER if beat.before is None else beat.before)
 
     def consume(self, position: int) -> None:
         """Forgets the heartbeats up to a position, which the table has."""
         for stream_id, beats in list(self._streams.items()):
             count = bisect_right(beats.positions, position)
-            left = _Beats(beats.reached[count:], beats.positions[count:])
-            if left.positions:
-                self._streams[stream_id] = left
+            remaining = beats.after(count)
+            if remaining.positions:
+                self._streams[stream_id] = remaining
             else:
                 del self._streams[stream_id]
 

@@ -13,12 +13,12 @@ from psoup.store.delta.files import DataFile
 from psoup.store.delta.reading import DataFileGone, reader
 from psoup.store.epochs import Epoch
 from psoup.store.errors import Conflict, CorruptStore, LogTrimmed
-from psoup.store.format import read_identity
 from psoup.store.layout import ENGINE_TABLES
 from psoup.store.log.decoding import rows_of
-from psoup.store.log.events import Accept, Data, Entry, StreamCreated
+from psoup.store.log.events import Accept, Data, Entry, Release, StreamCreated
 from psoup.store.log.position import Position
 from psoup.store.state.losses import Hole, Losses, Lost
+from psoup.store.state.quarantine import Quarantine
 from psoup.store.store import Store
 
 
@@ -60,7 +60,25 @@ def losses(store: Store) -> Losses:
 
 def accept(store: Store, rows: Iterable[Lost]) -> Position:
     """Appends to the log that these rows are lost and that answers may go on without them."""
-    event = Accept(tuple(rows))
+    return _append(store, Accept(tuple(rows)))
+
+
+def quarantine(store: Store) -> Quarantine:
+    """Return what the newest epoch names as set aside, without what was released since."""
+    _, epoch = store.epochs.latest()
+    entries = epoch.quarantine
+    for entry in _after(store, epoch):
+        if isinstance(entry.event, Release):
+            entries = entries.release(entry.event.names, entry.position.packed)
+    return entries
+
+
+def release(store: Store, names: Iterable[str]) -> Position:
+    """Append to the log that the engine tries again what it has set aside under these names."""
+    return _append(store, Release(tuple(names)))
+
+
+def _append(store: Store, event: Accept | Release) -> Position:
     while True:
         version = store.log.latest_version() + 1
         stamp = store.log.last_stamp(store.epochs.latest()[1], version)
@@ -137,16 +155,10 @@ def _damaged_events(store: Store, epoch: Epoch) -> Iterator[Damage]:
 def mend(root: Path) -> Iterator[str]:
     """Puts right every commit, and every file a sound commit names, in which one bit was turned
     over; yields their paths."""
-    try:
-        checked = read_identity(root).get("checked", {})
-    except CorruptStore:
-        checked = {}
     for log in sorted(root.rglob("_delta_log")):
-        first = checked.get(str(log.parent.relative_to(root)), 0)
-        folder = DeltaFolder(log.parent, first)
+        folder = DeltaFolder(log.parent)
         for version in folder.versions():
-            if version >= first:
-                yield from _mend_commit(log / f"{version:020d}.json")
+            yield from _mend_commit(log / f"{version:020d}.json")
         for version in folder.versions():
             yield from _mend_files(folder, version)
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from datastem.codec import INSTANT
 
-FORMAT = 5
+FORMAT = 6
 
 LOG = pa.schema(
     [
@@ -102,11 +102,13 @@ COMPOSITES = pa.schema(
 PUBLISHERS = pa.schema(
     [
         ("tenant", pa.string()),
+        ("owner", pa.string()),
         ("publisher", pa.string()),
         ("sequence", pa.int64()),
         ("digest", pa.binary()),
         ("first_row_id", pa.int64()),
         ("rows", pa.int64()),
+        ("stamp", INSTANT),
         ("position", pa.int64()),
         ("ended", pa.bool_()),
     ]
@@ -132,6 +134,16 @@ ACCESS = pa.schema(
         ("id", pa.string()),
         ("tenant", pa.string()),
         ("body", pa.string()),
+        ("position", pa.int64()),
+        ("ended", pa.bool_()),
+    ]
+)
+
+# Which process began to append at which version of the log: rows are only ever added.
+WRITERS = pa.schema(
+    [
+        ("version", pa.int64()),
+        ("mark", pa.int64()),
         ("position", pa.int64()),
         ("ended", pa.bool_()),
     ]
@@ -193,6 +205,7 @@ REACHED = pa.schema(
         ("reached", INSTANT),
         ("position", pa.int64()),
         ("stamp", INSTANT),
+        ("before", INSTANT),
     ]
 )
 REACHED_BOUNDS = ("stream_id", "reached", "position", "stamp")
@@ -237,7 +250,6 @@ EPOCHS = pa.schema(
         ("position", pa.int64()),
         ("clock", INSTANT),
         ("made_at", INSTANT),
-        ("next_stream_id", pa.int64()),
         ("next_predicate_id", pa.int64()),
         ("outages", pa.list_(pa.int64())),
         ("incarnation", pa.string()),
@@ -287,6 +299,21 @@ EPOCHS = pa.schema(
                 )
             ),
         ),
+        (
+            "quarantine",
+            pa.list_(
+                pa.struct(
+                    [
+                        ("kind", pa.string()),
+                        ("id", pa.int64()),
+                        ("stream_id", pa.int64()),
+                        ("reason", pa.string()),
+                        ("since", INSTANT),
+                        ("position", pa.int64()),
+                    ]
+                )
+            ),
+        ),
         ("versions", pa.map_(pa.string(), pa.int64())),
         (
             "streams",
@@ -331,6 +358,7 @@ ENGINE_TABLES = (
     "publishers",
     "leases",
     "access",
+    "writers",
     "audit",
     "coverage",
     "matches",
@@ -351,6 +379,7 @@ TABLES: dict[str, pa.Schema] = {
     "publishers": PUBLISHERS,
     "leases": LEASES,
     "access": ACCESS,
+    "writers": WRITERS,
     "audit": AUDIT,
     "coverage": COVERAGE,
     "matches": MATCHES,

@@ -5,6 +5,8 @@ repair that rewrites the store takes it for itself, beside the engine's. Before 
 others would read it leaves a note, `repair.json`, and takes it away when it is done: where it was
 killed, nobody opens the store until the repair has been run again to its end.
 
+Servers of several machines also see that others are there: see `MachinePresence`.
+
 The engine's pulse is in the file it locks, `engine.lock`: which engine runs, and every few seconds
 that it does. Servers look for a change, not for an instant in the file: that holds over a network
 file system and between machines whose clocks differ.
@@ -14,9 +16,12 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import json
+import logging
 import os
 import socket
+import struct
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,8 +29,11 @@ from pathlib import Path
 from psoup.store.delta.durable import put_if_absent, remove, sync_folder
 from psoup.store.errors import Repairing
 
+log = logging.getLogger("psoup.store")
+
 SERVERS_LOCK = "servers.lock"
 ENGINE_LOCK = "engine.lock"
+MACHINES_LOCK = "machines.lock"
 NOTE_NAME = "repair.json"
 
 # How often the engine writes its pulse, in seconds, and how long that may be still before the
@@ -100,7 +108,7 @@ class Occupancy:
             self._descriptor = None
 
     def _lock(self, kind: int) -> bool:
-        descriptor = os.open(self._root / SERVERS_LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        descriptor = os.open(self._root / SERVERS_LOCK, os.O_RDWR | os.O_CREAT, 0o666)
         try:
             fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -108,6 +116,57 @@ class Occupancy:
             return False
         self._descriptor = descriptor
         return True
+
+
+class MachinePresence:
+    """A server's mark that its machine is present at a store: a shared lock on one byte of
+    `machines.lock`, whose place is a hash of the machine's name.
+
+    The locks belong to the opened file, so that servers of one process have one each. They are not
+    those of `servers.lock`: over NFS `flock` locks a whole file.
+    """
+
+    _PLACE_BYTES = 6
+    # struct flock: type, whence, start, length (0 is up to the end), process id.
+    _FLOCK = struct.Struct("@hhqqi0q")
+
+    def __init__(self, root: Path, machine: str) -> None:
+        self._path = root / MACHINES_LOCK
+        digest = hashlib.blake2b(machine.encode(), digest_size=self._PLACE_BYTES).digest()
+        self._place = 1 + int.from_bytes(digest)
+        self._descriptor: int | None = None
+
+    def enter(self) -> None:
+        """Take the lock. Without such locks no other machine is ever seen."""
+        if not hasattr(fcntl, "F_OFD_SETLK"):
+            return
+        self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            self._call(fcntl.F_OFD_SETLK, fcntl.F_RDLCK, self._place, 1)
+        except OSError as error:
+            log.warning("%s can't be locked (%s): other machines are not seen", self._path, error)
+            self.leave()
+
+    def leave(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def sees_others(self) -> bool:
+        """Return True if a server of another machine is present. Raise OSError."""
+        if self._descriptor is None:
+            return False
+        return any(
+            self._call(fcntl.F_OFD_GETLK, fcntl.F_WRLCK, start, length) != fcntl.F_UNLCK
+            for start, length in ((0, self._place), (self._place + 1, 0))
+        )
+
+    def _call(self, command: int, kind: int, start: int, length: int) -> int:
+        """Make a call about a lock; return the kind of lock that it found."""
+        assert self._descriptor is not None
+        asked = self._FLOCK.pack(kind, os.SEEK_SET, start, length, 0)
+        found, *_ = self._FLOCK.unpack(fcntl.fcntl(self._descriptor, command, asked))
+        return int(found)
 
 
 @dataclass(frozen=True, slots=True)

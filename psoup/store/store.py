@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
 from functools import cached_property
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from datastem.schema import StreamSchema
 from psoup.store.delta import DeltaFolder, Snapshot
 from psoup.store.epochs import Epoch, Epochs
 from psoup.store.errors import CorruptStore, NotAStore
-from psoup.store.format import new_identity, read_identity, upgrade
+from psoup.store.format import new_identity, read_identity
 from psoup.store.layout import (
     JOINS,
     SEGMENT_PARTITION,
@@ -22,7 +22,7 @@ from psoup.store.layout import (
     combinations_schema,
 )
 from psoup.store.log.log import Log
-from psoup.store.log.position import PositionCodec
+from psoup.store.log.position import IDENTITY_BYTES
 from psoup.store.presence import refuse_unfinished
 from psoup.store.state.state import State
 from psoup.store.tables import REPEATED, load_state, read_newest
@@ -36,18 +36,18 @@ class Store:
         self.root = root
         self.sync = sync
         identity = read_identity(root)
-        self.checked: Mapping[str, int] = identity.get("checked", {})
         self.log = Log(self.table("log"), sync=sync)
         self.epochs = Epochs(self.table("epochs"), sync=sync)
         self.id: str = identity["store"]
         self._incarnation: str = identity["incarnation"]
 
     @cached_property
-    def positions(self) -> PositionCodec:
-        """The codec for positions of the incarnation that the newest epoch names, or that the store
-        began as."""
+    def identity(self) -> bytes:
+        """Eight bytes that name the store and its incarnation: the one that the newest epoch names,
+        or that the store began as."""
         _, epoch = self.epochs.latest()
-        return PositionCodec(f"{self.id}/{epoch.incarnation or self._incarnation}".encode())
+        names = f"{self.id}/{epoch.incarnation or self._incarnation}"
+        return hashlib.blake2b(names.encode(), digest_size=IDENTITY_BYTES).digest()
 
     @classmethod
     def open(
@@ -55,9 +55,9 @@ class Store:
     ) -> Store:
         """Opens a store, or makes one in a missing or empty folder where `create` says so.
 
-        Several processes may do this at once; they get the same store. One of an earlier format is
-        upgraded. Raises NotAStore for a folder that holds anything else, and Repairing for one with
-        an unfinished repair, unless this is to be its end.
+        Several processes may do this at once; they get the same store. Raises NotAStore for a
+        folder that holds anything else, UnsupportedFormat for a store of another format, and
+        Repairing for one with an unfinished repair, unless this is to be its end.
         """
         root = Path(root).absolute()
         if not repairing:
@@ -68,6 +68,8 @@ class Store:
             _check_new(root)
             if root.exists() and any(child.name not in TABLES for child in root.iterdir()):
                 raise NotAStore(f"{root} is not empty and not a store; choose another folder")
+        else:
+            read_identity(root)
         for name, schema in TABLES.items():
             DeltaFolder(root / name).create(
                 schema,
@@ -75,11 +77,10 @@ class Store:
                 description=new_identity() if name == "log" else "",
                 sync=sync,
             )
-        upgrade(root, sync)
         return cls(root, sync=sync)
 
     def table(self, name: str) -> DeltaFolder:
-        return DeltaFolder(self.root / name, self.checked.get(name, 0))
+        return DeltaFolder(self.root / name)
 
     def stem(self, stream_id: int) -> DeltaFolder:
         """The table of a stream's rows, or of a composite's combinations. The engine makes it with

@@ -1,6 +1,6 @@
 """The tables in which the newest row of a key counts: catalog, registrations, predicates,
-composites, publishers, leases and access. Each step appends the rows that changed; compaction keeps
-the newest ones."""
+composites, publishers, leases, access and writers. Each step appends the rows that changed;
+compaction keeps the newest ones."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from psoup.store.layout import (
     PREDICATES,
     PUBLISHERS,
     REGISTRATIONS,
+    WRITERS,
 )
 from psoup.store.log.access_events import read_value
 from psoup.store.log.position import Position
@@ -34,8 +35,9 @@ from psoup.store.state.columns import handle_halves, with_constants
 from psoup.store.state.composites import CompositeState
 from psoup.store.state.leases import Expired
 from psoup.store.state.state import State, Touched
-from psoup.store.state.streams import AcceptedBatch, StreamState
+from psoup.store.state.streams import AcceptedBatch, PublisherKey, StreamState
 from psoup.store.state.views import ViewState
+from psoup.store.state.writers import WriterMarks
 from querystem.views import ViewDefinition
 
 KEYS: Mapping[str, tuple[str, ...]] = {
@@ -43,9 +45,10 @@ KEYS: Mapping[str, tuple[str, ...]] = {
     "registrations": ("handle",),
     "predicates": ("predicate_id",),
     "composites": ("composite_id",),
-    "publishers": ("tenant", "publisher"),
+    "publishers": ("tenant", "owner", "publisher"),
     "leases": ("handle",),
     "access": ("kind", "id"),
+    "writers": ("version",),
 }
 # Columns whose values repeat, and are read as dictionaries.
 REPEATED: Mapping[str, tuple[str, ...]] = {
@@ -67,6 +70,10 @@ def changed_rows(state: State, touched: Touched, position: Position) -> dict[str
     leases = [_lease_row(state, key, at) for key in touched.leases]
     composites = [_composite_row(state, key, at) for key in touched.composites]
     access = [_access_row(state, *key, at) for key in touched.access]
+    writers = [
+        {"version": key, "mark": state.writers.at(key), "position": at, "ended": False}
+        for key in sorted(touched.writers)
+    ]
     found = {
         "catalog": pa.Table.from_pylist(streams, schema=CATALOG),
         "registrations": _registration_rows(state, touched.registrations, at),
@@ -75,6 +82,7 @@ def changed_rows(state: State, touched: Touched, position: Position) -> dict[str
         "publishers": pa.Table.from_pylist(publishers, schema=PUBLISHERS),
         "leases": pa.Table.from_pylist(leases, schema=LEASES),
         "access": pa.Table.from_pylist(access, schema=ACCESS),
+        "writers": pa.Table.from_pylist(writers, schema=WRITERS),
     }
     return {name: table for name, table in found.items() if table.num_rows}
 
@@ -112,7 +120,7 @@ def _marks(table: pa.Table, keys: list[str]) -> Any:
         case ["handle"]:
             halves = handle_halves(table.column("handle"))
             return halves[:, 0] ^ halves[:, 1]
-        case ["predicate_id" | "stream_id" | "composite_id" as name]:
+        case ["predicate_id" | "stream_id" | "composite_id" | "version" as name]:
             return table.column(name).to_numpy()
     return np.zeros(table.num_rows, np.int64)
 
@@ -136,43 +144,30 @@ def read_newest(
 def read_files(
     folder: DeltaFolder, snapshot: Snapshot, schema: pa.Schema, repeated: Iterable[str] = ()
 ) -> pa.Table:
-    """Reads all rows of an unpartitioned table; columns of `repeated` values as dictionaries.
-    Columns that a file of an earlier format lacks are NULL."""
+    """Reads all rows of an unpartitioned table; columns of `repeated` values as dictionaries."""
     repeated = list(repeated)
     tables = [reader(folder.root, file).whole(repeated) for file in snapshot.files.values()]
-    whole = [_with_missing(table, schema) for table in tables]
-    return pa.concat_tables(whole) if whole else schema.empty_table()
-
-
-def _with_missing(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    for field in schema:
-        if field.name not in table.column_names:
-            table = table.append_column(field, pa.nulls(table.num_rows, field.type))
-    return table
+    return pa.concat_tables(tables) if tables else schema.empty_table()
 
 
 def load_state(epoch: Epoch, read: Callable[[str], pa.Table]) -> State:
     """The state at an epoch; `read` gives the live rows of each of these tables."""
-    state = State(epoch.position, epoch.clock, epoch.next_stream_id, epoch.next_predicate_id)
+    state = State(epoch.position, epoch.clock, epoch.next_predicate_id)
     for row in read("catalog").to_pylist():
         _load_definition(state, row, epoch)
     state.predicates.extend(read("predicates"))
     _load_registrations(state, read("registrations"))
     _load_composites(state, read("composites"))
-    for row in read("publishers").to_pylist():
-        state.publishers[row["tenant"], row["publisher"]] = AcceptedBatch(
-            row["sequence"],
-            row["digest"],
-            row["first_row_id"],
-            row["rows"],
-            Position.unpack(row["position"]),
-        )
+    _load_publishers(state, read("publishers"))
     _load_leases(state, read("leases"))
     for row in read("access").to_pylist():
-        state.access.put(read_value(row["kind"], json.loads(row["body"])))
+        state.put_access(read_value(row["kind"], json.loads(row["body"])))
+    writers = read("writers").sort_by("version")
+    state.writers = WriterMarks(*(writers.column(name).to_pylist() for name in ("version", "mark")))
     state.leases.outages = epoch.outages
     state.jumps = epoch.jumps
     state.losses = epoch.losses
+    state.quarantine = epoch.quarantine
     return state
 
 
@@ -185,10 +180,25 @@ def _load_registrations(state: State, table: pa.Table) -> None:
     state.registrations.extend(table)
     registrations, _ = state.columns
     for whose, count in registrations.by_owner().items():
-        state.count_owned(*whose, count)
+        state.count_owned("registrations", *whose, count)
     for stream_id, count in registrations.by_stream().items():
         stream = state.streams[stream_id]
         state.streams[stream_id] = replace(stream, registrations=count)
+
+
+def _load_publishers(state: State, table: pa.Table) -> None:
+    for row in _with_micros(table, "stamp").to_pylist():
+        state.put_publisher(
+            (row["tenant"], row["owner"], row["publisher"]),
+            AcceptedBatch(
+                row["sequence"],
+                row["digest"],
+                row["first_row_id"],
+                row["rows"],
+                Position.unpack(row["position"]),
+                row["stamp"],
+            ),
+        )
 
 
 def _load_composites(state: State, table: pa.Table) -> None:
@@ -235,6 +245,7 @@ def _load_view(state: State, row: Mapping[str, Any], form: Mapping[str, Any]) ->
     state.views[view.id] = view
     if not view.dropped:
         state.view_names[view.tenant, definition.name] = view.id
+        state.count_owned("views", view.tenant, view.owner, 1)
 
 
 def _load_stream(
@@ -255,6 +266,7 @@ def _load_stream(
     state.streams[stream.id] = stream
     if not stream.dropped:
         state.stream_names[stream.tenant, stream.schema.name] = stream.id
+        state.count_owned("streams", stream.tenant, stream.owner, 1)
 
 
 def _with_micros(table: pa.Table, name: str) -> pa.Table:
@@ -356,15 +368,17 @@ def _access_row(state: State, kind: str, id_: str, at: int) -> dict[str, Any]:
     return row | {"tenant": body.get("tenant"), "body": json.dumps(body), "ended": False}
 
 
-def _publisher_row(state: State, key: tuple[str, str], at: int) -> dict[str, Any]:
-    publisher = state.publishers[key]
-    return {
-        "tenant": key[0],
-        "publisher": key[1],
-        "sequence": publisher.sequence,
-        "digest": publisher.digest,
-        "first_row_id": publisher.first_row_id,
-        "rows": publisher.rows,
-        "position": publisher.position.packed,
+def _publisher_row(state: State, key: PublisherKey, at: int) -> dict[str, Any]:
+    row = dict(zip(KEYS["publishers"], key, strict=True))
+    last = state.publishers.get(key)
+    if last is None:
+        return row | {"position": at, "ended": True}
+    return row | {
+        "sequence": last.sequence,
+        "digest": last.digest,
+        "first_row_id": last.first_row_id,
+        "rows": last.rows,
+        "stamp": last.stamp,
+        "position": last.position.packed,
         "ended": False,
     }

@@ -104,26 +104,60 @@ ACCESS_COMPARED: Access
 ACCESS_EVALUATED: Access
 
 class DefineRequest(_message.Message):
-    __slots__ = ("tenant", "owner", "sql")
+    __slots__ = ("tenant", "owner", "sql", "checksum")
     TENANT_FIELD_NUMBER: _ClassVar[int]
     OWNER_FIELD_NUMBER: _ClassVar[int]
     SQL_FIELD_NUMBER: _ClassVar[int]
+    CHECKSUM_FIELD_NUMBER: _ClassVar[int]
     tenant: str
     owner: str
     sql: str
-    def __init__(self, tenant: _Optional[str] = ..., owner: _Optional[str] = ..., sql: _Optional[str] = ...) -> None: ...
+    checksum: int
+    def __init__(self, tenant: _Optional[str] = ..., owner: _Optional[str] = ..., sql: _Optional[str] = ..., checksum: _Optional[int] = ...) -> None: ...
 
 class DefineResponse(_message.Message):
-    __slots__ = ("stream", "position", "notes", "view")
+    __slots__ = ("stream", "position", "notes", "view", "ended")
     STREAM_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
     NOTES_FIELD_NUMBER: _ClassVar[int]
     VIEW_FIELD_NUMBER: _ClassVar[int]
+    ENDED_FIELD_NUMBER: _ClassVar[int]
     stream: Stream
     position: bytes
     notes: _containers.RepeatedScalarFieldContainer[str]
     view: View
-    def __init__(self, stream: _Optional[_Union[Stream, _Mapping]] = ..., position: _Optional[bytes] = ..., notes: _Optional[_Iterable[str]] = ..., view: _Optional[_Union[View, _Mapping]] = ...) -> None: ...
+    ended: Ended
+    def __init__(self, stream: _Optional[_Union[Stream, _Mapping]] = ..., position: _Optional[bytes] = ..., notes: _Optional[_Iterable[str]] = ..., view: _Optional[_Union[View, _Mapping]] = ..., ended: _Optional[_Union[Ended, _Mapping]] = ...) -> None: ...
+
+class Ended(_message.Message):
+    __slots__ = ("views", "policies", "grants", "registrations", "policy_count", "grant_count", "registration_count", "view_count")
+    VIEWS_FIELD_NUMBER: _ClassVar[int]
+    POLICIES_FIELD_NUMBER: _ClassVar[int]
+    GRANTS_FIELD_NUMBER: _ClassVar[int]
+    REGISTRATIONS_FIELD_NUMBER: _ClassVar[int]
+    POLICY_COUNT_FIELD_NUMBER: _ClassVar[int]
+    GRANT_COUNT_FIELD_NUMBER: _ClassVar[int]
+    REGISTRATION_COUNT_FIELD_NUMBER: _ClassVar[int]
+    VIEW_COUNT_FIELD_NUMBER: _ClassVar[int]
+    views: _containers.RepeatedScalarFieldContainer[str]
+    policies: _containers.RepeatedScalarFieldContainer[str]
+    grants: _containers.RepeatedCompositeFieldContainer[Grant]
+    registrations: _containers.RepeatedCompositeFieldContainer[EndedRegistration]
+    policy_count: int
+    grant_count: int
+    registration_count: int
+    view_count: int
+    def __init__(self, views: _Optional[_Iterable[str]] = ..., policies: _Optional[_Iterable[str]] = ..., grants: _Optional[_Iterable[_Union[Grant, _Mapping]]] = ..., registrations: _Optional[_Iterable[_Union[EndedRegistration, _Mapping]]] = ..., policy_count: _Optional[int] = ..., grant_count: _Optional[int] = ..., registration_count: _Optional[int] = ..., view_count: _Optional[int] = ...) -> None: ...
+
+class EndedRegistration(_message.Message):
+    __slots__ = ("handle", "owner", "client_key")
+    HANDLE_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_KEY_FIELD_NUMBER: _ClassVar[int]
+    handle: bytes
+    owner: str
+    client_key: str
+    def __init__(self, handle: _Optional[bytes] = ..., owner: _Optional[str] = ..., client_key: _Optional[str] = ...) -> None: ...
 
 class Stream(_message.Message):
     __slots__ = ("name", "id", "columns", "ordered_by", "retain", "ahead", "row_count", "now", "sql", "registration_count", "key", "policies")
@@ -208,7 +242,7 @@ class ListViewsResponse(_message.Message):
     def __init__(self, views: _Optional[_Iterable[_Union[View, _Mapping]]] = ...) -> None: ...
 
 class RegisterRequest(_message.Message):
-    __slots__ = ("tenant", "owner", "client_key", "sql", "parameters", "lease", "replace")
+    __slots__ = ("tenant", "owner", "client_key", "sql", "parameters", "lease", "replace", "checksum")
     class ParametersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -223,6 +257,7 @@ class RegisterRequest(_message.Message):
     PARAMETERS_FIELD_NUMBER: _ClassVar[int]
     LEASE_FIELD_NUMBER: _ClassVar[int]
     REPLACE_FIELD_NUMBER: _ClassVar[int]
+    CHECKSUM_FIELD_NUMBER: _ClassVar[int]
     tenant: str
     owner: str
     client_key: str
@@ -230,7 +265,8 @@ class RegisterRequest(_message.Message):
     parameters: _containers.MessageMap[str, Value]
     lease: _duration_pb2.Duration
     replace: bool
-    def __init__(self, tenant: _Optional[str] = ..., owner: _Optional[str] = ..., client_key: _Optional[str] = ..., sql: _Optional[str] = ..., parameters: _Optional[_Mapping[str, Value]] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., replace: _Optional[bool] = ...) -> None: ...
+    checksum: int
+    def __init__(self, tenant: _Optional[str] = ..., owner: _Optional[str] = ..., client_key: _Optional[str] = ..., sql: _Optional[str] = ..., parameters: _Optional[_Mapping[str, Value]] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., replace: _Optional[bool] = ..., checksum: _Optional[int] = ...) -> None: ...
 
 class RegisterResponse(_message.Message):
     __slots__ = ("handle", "position", "created", "columns", "notes", "pattern", "lease_until", "replaced")
@@ -253,7 +289,7 @@ class RegisterResponse(_message.Message):
     def __init__(self, handle: _Optional[bytes] = ..., position: _Optional[bytes] = ..., created: _Optional[bool] = ..., columns: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., notes: _Optional[_Iterable[str]] = ..., pattern: _Optional[_Union[UpdatePattern, str]] = ..., lease_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., replaced: _Optional[bool] = ...) -> None: ...
 
 class RegisterManyRequest(_message.Message):
-    __slots__ = ("tenant", "owner", "sql", "arrow", "rows", "lease", "replace")
+    __slots__ = ("tenant", "owner", "sql", "arrow", "rows", "lease", "replace", "checksum")
     TENANT_FIELD_NUMBER: _ClassVar[int]
     OWNER_FIELD_NUMBER: _ClassVar[int]
     SQL_FIELD_NUMBER: _ClassVar[int]
@@ -261,6 +297,7 @@ class RegisterManyRequest(_message.Message):
     ROWS_FIELD_NUMBER: _ClassVar[int]
     LEASE_FIELD_NUMBER: _ClassVar[int]
     REPLACE_FIELD_NUMBER: _ClassVar[int]
+    CHECKSUM_FIELD_NUMBER: _ClassVar[int]
     tenant: str
     owner: str
     sql: str
@@ -268,7 +305,8 @@ class RegisterManyRequest(_message.Message):
     rows: Rows
     lease: _duration_pb2.Duration
     replace: bool
-    def __init__(self, tenant: _Optional[str] = ..., owner: _Optional[str] = ..., sql: _Optional[str] = ..., arrow: _Optional[bytes] = ..., rows: _Optional[_Union[Rows, _Mapping]] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., replace: _Optional[bool] = ...) -> None: ...
+    checksum: int
+    def __init__(self, tenant: _Optional[str] = ..., owner: _Optional[str] = ..., sql: _Optional[str] = ..., arrow: _Optional[bytes] = ..., rows: _Optional[_Union[Rows, _Mapping]] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., replace: _Optional[bool] = ..., checksum: _Optional[int] = ...) -> None: ...
 
 class RegisterManyResponse(_message.Message):
     __slots__ = ("handles", "position", "created_count", "replaced_count")
@@ -283,12 +321,14 @@ class RegisterManyResponse(_message.Message):
     def __init__(self, handles: _Optional[_Iterable[bytes]] = ..., position: _Optional[bytes] = ..., created_count: _Optional[int] = ..., replaced_count: _Optional[int] = ...) -> None: ...
 
 class UnregisterRequest(_message.Message):
-    __slots__ = ("tenant", "handle")
+    __slots__ = ("tenant", "handle", "checksum")
     TENANT_FIELD_NUMBER: _ClassVar[int]
     HANDLE_FIELD_NUMBER: _ClassVar[int]
+    CHECKSUM_FIELD_NUMBER: _ClassVar[int]
     tenant: str
     handle: bytes
-    def __init__(self, tenant: _Optional[str] = ..., handle: _Optional[bytes] = ...) -> None: ...
+    checksum: int
+    def __init__(self, tenant: _Optional[str] = ..., handle: _Optional[bytes] = ..., checksum: _Optional[int] = ...) -> None: ...
 
 class UnregisterResponse(_message.Message):
     __slots__ = ("position",)
@@ -325,7 +365,7 @@ class DescribeRegistrationRequest(_message.Message):
     def __init__(self, tenant: _Optional[str] = ..., handle: _Optional[bytes] = ...) -> None: ...
 
 class Registration(_message.Message):
-    __slots__ = ("handle", "owner", "client_key", "sql", "parameters", "stream", "window", "columns", "lease", "position", "registered_at", "predicate_id", "matched_rows", "stream_rows", "refresh", "trigger_id", "pattern", "lease_until", "legs", "views")
+    __slots__ = ("handle", "owner", "client_key", "sql", "parameters", "stream", "window", "columns", "lease", "position", "registered_at", "matched_rows", "stream_rows", "refresh", "pattern", "lease_until", "legs", "views")
     class ParametersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -344,11 +384,9 @@ class Registration(_message.Message):
     LEASE_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
     REGISTERED_AT_FIELD_NUMBER: _ClassVar[int]
-    PREDICATE_ID_FIELD_NUMBER: _ClassVar[int]
     MATCHED_ROWS_FIELD_NUMBER: _ClassVar[int]
     STREAM_ROWS_FIELD_NUMBER: _ClassVar[int]
     REFRESH_FIELD_NUMBER: _ClassVar[int]
-    TRIGGER_ID_FIELD_NUMBER: _ClassVar[int]
     PATTERN_FIELD_NUMBER: _ClassVar[int]
     LEASE_UNTIL_FIELD_NUMBER: _ClassVar[int]
     LEGS_FIELD_NUMBER: _ClassVar[int]
@@ -364,30 +402,26 @@ class Registration(_message.Message):
     lease: _duration_pb2.Duration
     position: bytes
     registered_at: _timestamp_pb2.Timestamp
-    predicate_id: int
     matched_rows: int
     stream_rows: int
     refresh: str
-    trigger_id: int
     pattern: UpdatePattern
     lease_until: _timestamp_pb2.Timestamp
     legs: _containers.RepeatedCompositeFieldContainer[RegistrationLeg]
     views: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, handle: _Optional[bytes] = ..., owner: _Optional[str] = ..., client_key: _Optional[str] = ..., sql: _Optional[str] = ..., parameters: _Optional[_Mapping[str, Value]] = ..., stream: _Optional[str] = ..., window: _Optional[str] = ..., columns: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., position: _Optional[bytes] = ..., registered_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., predicate_id: _Optional[int] = ..., matched_rows: _Optional[int] = ..., stream_rows: _Optional[int] = ..., refresh: _Optional[str] = ..., trigger_id: _Optional[int] = ..., pattern: _Optional[_Union[UpdatePattern, str]] = ..., lease_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., legs: _Optional[_Iterable[_Union[RegistrationLeg, _Mapping]]] = ..., views: _Optional[_Iterable[str]] = ...) -> None: ...
+    def __init__(self, handle: _Optional[bytes] = ..., owner: _Optional[str] = ..., client_key: _Optional[str] = ..., sql: _Optional[str] = ..., parameters: _Optional[_Mapping[str, Value]] = ..., stream: _Optional[str] = ..., window: _Optional[str] = ..., columns: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., position: _Optional[bytes] = ..., registered_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., matched_rows: _Optional[int] = ..., stream_rows: _Optional[int] = ..., refresh: _Optional[str] = ..., pattern: _Optional[_Union[UpdatePattern, str]] = ..., lease_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., legs: _Optional[_Iterable[_Union[RegistrationLeg, _Mapping]]] = ..., views: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class RegistrationLeg(_message.Message):
-    __slots__ = ("stream", "window", "predicate_id", "matched_rows", "stream_rows")
+    __slots__ = ("stream", "window", "matched_rows", "stream_rows")
     STREAM_FIELD_NUMBER: _ClassVar[int]
     WINDOW_FIELD_NUMBER: _ClassVar[int]
-    PREDICATE_ID_FIELD_NUMBER: _ClassVar[int]
     MATCHED_ROWS_FIELD_NUMBER: _ClassVar[int]
     STREAM_ROWS_FIELD_NUMBER: _ClassVar[int]
     stream: str
     window: str
-    predicate_id: int
     matched_rows: int
     stream_rows: int
-    def __init__(self, stream: _Optional[str] = ..., window: _Optional[str] = ..., predicate_id: _Optional[int] = ..., matched_rows: _Optional[int] = ..., stream_rows: _Optional[int] = ...) -> None: ...
+    def __init__(self, stream: _Optional[str] = ..., window: _Optional[str] = ..., matched_rows: _Optional[int] = ..., stream_rows: _Optional[int] = ...) -> None: ...
 
 class Value(_message.Message):
     __slots__ = ("boolean", "bigint", "double", "decimal", "text", "timestamp", "date")
@@ -422,7 +456,7 @@ class Rows(_message.Message):
     def __init__(self, columns: _Optional[_Iterable[str]] = ..., rows: _Optional[_Iterable[_Union[Row, _Mapping]]] = ...) -> None: ...
 
 class PublishRequest(_message.Message):
-    __slots__ = ("tenant", "stream", "publisher", "sequence", "arrow", "rows", "heartbeat")
+    __slots__ = ("tenant", "stream", "publisher", "sequence", "arrow", "rows", "heartbeat", "owner", "checksum")
     TENANT_FIELD_NUMBER: _ClassVar[int]
     STREAM_FIELD_NUMBER: _ClassVar[int]
     PUBLISHER_FIELD_NUMBER: _ClassVar[int]
@@ -430,6 +464,8 @@ class PublishRequest(_message.Message):
     ARROW_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    CHECKSUM_FIELD_NUMBER: _ClassVar[int]
     tenant: str
     stream: str
     publisher: str
@@ -437,7 +473,9 @@ class PublishRequest(_message.Message):
     arrow: bytes
     rows: Rows
     heartbeat: _timestamp_pb2.Timestamp
-    def __init__(self, tenant: _Optional[str] = ..., stream: _Optional[str] = ..., publisher: _Optional[str] = ..., sequence: _Optional[int] = ..., arrow: _Optional[bytes] = ..., rows: _Optional[_Union[Rows, _Mapping]] = ..., heartbeat: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    owner: str
+    checksum: int
+    def __init__(self, tenant: _Optional[str] = ..., stream: _Optional[str] = ..., publisher: _Optional[str] = ..., sequence: _Optional[int] = ..., arrow: _Optional[bytes] = ..., rows: _Optional[_Union[Rows, _Mapping]] = ..., heartbeat: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., owner: _Optional[str] = ..., checksum: _Optional[int] = ...) -> None: ...
 
 class PublishResponse(_message.Message):
     __slots__ = ("position", "row_count", "first_row_id", "duplicate", "unverified")
@@ -452,6 +490,58 @@ class PublishResponse(_message.Message):
     duplicate: bool
     unverified: bool
     def __init__(self, position: _Optional[bytes] = ..., row_count: _Optional[int] = ..., first_row_id: _Optional[int] = ..., duplicate: _Optional[bool] = ..., unverified: _Optional[bool] = ...) -> None: ...
+
+class ListPublishersRequest(_message.Message):
+    __slots__ = ("tenant", "owner", "prefix", "page_size", "page_token")
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    PREFIX_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    tenant: str
+    owner: str
+    prefix: str
+    page_size: int
+    page_token: str
+    def __init__(self, tenant: _Optional[str] = ..., owner: _Optional[str] = ..., prefix: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+
+class ListPublishersResponse(_message.Message):
+    __slots__ = ("publishers", "next_page_token")
+    PUBLISHERS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    publishers: _containers.RepeatedCompositeFieldContainer[Publisher]
+    next_page_token: str
+    def __init__(self, publishers: _Optional[_Iterable[_Union[Publisher, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
+
+class Publisher(_message.Message):
+    __slots__ = ("owner", "name", "sequence", "position", "published_at")
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    PUBLISHED_AT_FIELD_NUMBER: _ClassVar[int]
+    owner: str
+    name: str
+    sequence: int
+    position: bytes
+    published_at: _timestamp_pb2.Timestamp
+    def __init__(self, owner: _Optional[str] = ..., name: _Optional[str] = ..., sequence: _Optional[int] = ..., position: _Optional[bytes] = ..., published_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class ForgetPublishersRequest(_message.Message):
+    __slots__ = ("tenant", "owner", "names")
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    NAMES_FIELD_NUMBER: _ClassVar[int]
+    tenant: str
+    owner: str
+    names: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, tenant: _Optional[str] = ..., owner: _Optional[str] = ..., names: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ForgetPublishersResponse(_message.Message):
+    __slots__ = ("position",)
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    position: bytes
+    def __init__(self, position: _Optional[bytes] = ...) -> None: ...
 
 class InvokeRequest(_message.Message):
     __slots__ = ("tenant", "handle", "window", "as_of", "knowledge", "least_position", "encoding", "wait_for_engine", "unrefreshed", "latest")
@@ -631,7 +721,7 @@ class SyncPart(_message.Message):
     def __init__(self, item: _Optional[int] = ..., begin: _Optional[_Union[SyncBegin, _Mapping]] = ..., removed: _Optional[_Union[Removed, _Mapping]] = ..., rows: _Optional[_Union[SyncRows, _Mapping]] = ..., arrow: _Optional[bytes] = ..., resume: _Optional[bytes] = ..., end: _Optional[_Union[SyncEnd, _Mapping]] = ..., refused: _Optional[_Union[SyncRefused, _Mapping]] = ..., beat: _Optional[_Union[SyncBeat, _Mapping]] = ...) -> None: ...
 
 class SyncBegin(_message.Message):
-    __slots__ = ("mode", "continued", "reason", "columns", "pattern", "digest_of", "slides", "keyed")
+    __slots__ = ("mode", "continued", "reason", "columns", "pattern", "digest_of", "slides", "keyed", "combined")
     MODE_FIELD_NUMBER: _ClassVar[int]
     CONTINUED_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
@@ -640,6 +730,7 @@ class SyncBegin(_message.Message):
     DIGEST_OF_FIELD_NUMBER: _ClassVar[int]
     SLIDES_FIELD_NUMBER: _ClassVar[int]
     KEYED_FIELD_NUMBER: _ClassVar[int]
+    COMBINED_FIELD_NUMBER: _ClassVar[int]
     mode: SyncMode
     continued: bool
     reason: SyncReason
@@ -648,7 +739,8 @@ class SyncBegin(_message.Message):
     digest_of: DigestOf
     slides: bool
     keyed: bool
-    def __init__(self, mode: _Optional[_Union[SyncMode, str]] = ..., continued: _Optional[bool] = ..., reason: _Optional[_Union[SyncReason, str]] = ..., columns: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., pattern: _Optional[_Union[UpdatePattern, str]] = ..., digest_of: _Optional[_Union[DigestOf, str]] = ..., slides: _Optional[bool] = ..., keyed: _Optional[bool] = ...) -> None: ...
+    combined: bool
+    def __init__(self, mode: _Optional[_Union[SyncMode, str]] = ..., continued: _Optional[bool] = ..., reason: _Optional[_Union[SyncReason, str]] = ..., columns: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., pattern: _Optional[_Union[UpdatePattern, str]] = ..., digest_of: _Optional[_Union[DigestOf, str]] = ..., slides: _Optional[bool] = ..., keyed: _Optional[bool] = ..., combined: _Optional[bool] = ...) -> None: ...
 
 class SyncRows(_message.Message):
     __slots__ = ("rows",)
@@ -675,7 +767,7 @@ class SyncRow(_message.Message):
     def __init__(self, row_id: _Optional[int] = ..., visible_from: _Optional[int] = ..., visible_until: _Optional[int] = ..., checksum: _Optional[int] = ..., sort_key: _Optional[bytes] = ..., values: _Optional[_Iterable[_Union[Value, _Mapping]]] = ..., key: _Optional[int] = ...) -> None: ...
 
 class SyncEnd(_message.Message):
-    __slots__ = ("token", "position", "now", "row_count", "digest", "good_until", "lease_until", "notes")
+    __slots__ = ("token", "position", "now", "row_count", "digest", "good_until", "lease_until", "notes", "store_now")
     TOKEN_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
     NOW_FIELD_NUMBER: _ClassVar[int]
@@ -684,6 +776,7 @@ class SyncEnd(_message.Message):
     GOOD_UNTIL_FIELD_NUMBER: _ClassVar[int]
     LEASE_UNTIL_FIELD_NUMBER: _ClassVar[int]
     NOTES_FIELD_NUMBER: _ClassVar[int]
+    STORE_NOW_FIELD_NUMBER: _ClassVar[int]
     token: bytes
     position: bytes
     now: _timestamp_pb2.Timestamp
@@ -692,7 +785,8 @@ class SyncEnd(_message.Message):
     good_until: _timestamp_pb2.Timestamp
     lease_until: _timestamp_pb2.Timestamp
     notes: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, token: _Optional[bytes] = ..., position: _Optional[bytes] = ..., now: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., row_count: _Optional[int] = ..., digest: _Optional[bytes] = ..., good_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., lease_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., notes: _Optional[_Iterable[str]] = ...) -> None: ...
+    store_now: _timestamp_pb2.Timestamp
+    def __init__(self, token: _Optional[bytes] = ..., position: _Optional[bytes] = ..., now: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., row_count: _Optional[int] = ..., digest: _Optional[bytes] = ..., good_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., lease_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., notes: _Optional[_Iterable[str]] = ..., store_now: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class SyncRefused(_message.Message):
     __slots__ = ("code", "message", "detail")
@@ -733,8 +827,7 @@ class ExplainRequest(_message.Message):
     def __init__(self, tenant: _Optional[str] = ..., handle: _Optional[bytes] = ..., window: _Optional[str] = ...) -> None: ...
 
 class Explanation(_message.Message):
-    __slots__ = ("predicate_id", "registration_count", "factors", "other_predicates", "compared_predicates", "stored", "matched_rows", "stream_rows", "epoch", "run", "refresh", "trigger_id", "legs", "operator", "views", "composite")
-    PREDICATE_ID_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("registration_count", "factors", "other_predicates", "compared_predicates", "stored", "matched_rows", "stream_rows", "epoch", "run", "refresh", "legs", "operator", "views", "composite")
     REGISTRATION_COUNT_FIELD_NUMBER: _ClassVar[int]
     FACTORS_FIELD_NUMBER: _ClassVar[int]
     OTHER_PREDICATES_FIELD_NUMBER: _ClassVar[int]
@@ -745,12 +838,10 @@ class Explanation(_message.Message):
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     RUN_FIELD_NUMBER: _ClassVar[int]
     REFRESH_FIELD_NUMBER: _ClassVar[int]
-    TRIGGER_ID_FIELD_NUMBER: _ClassVar[int]
     LEGS_FIELD_NUMBER: _ClassVar[int]
     OPERATOR_FIELD_NUMBER: _ClassVar[int]
     VIEWS_FIELD_NUMBER: _ClassVar[int]
     COMPOSITE_FIELD_NUMBER: _ClassVar[int]
-    predicate_id: int
     registration_count: int
     factors: _containers.RepeatedCompositeFieldContainer[Factor]
     other_predicates: int
@@ -761,18 +852,16 @@ class Explanation(_message.Message):
     epoch: int
     run: ExplainedRun
     refresh: str
-    trigger_id: int
     legs: _containers.RepeatedCompositeFieldContainer[ExplainedLeg]
     operator: ExplainedOperator
     views: _containers.RepeatedScalarFieldContainer[str]
     composite: str
-    def __init__(self, predicate_id: _Optional[int] = ..., registration_count: _Optional[int] = ..., factors: _Optional[_Iterable[_Union[Factor, _Mapping]]] = ..., other_predicates: _Optional[int] = ..., compared_predicates: _Optional[int] = ..., stored: _Optional[_Union[StoredMatches, _Mapping]] = ..., matched_rows: _Optional[int] = ..., stream_rows: _Optional[int] = ..., epoch: _Optional[int] = ..., run: _Optional[_Union[ExplainedRun, _Mapping]] = ..., refresh: _Optional[str] = ..., trigger_id: _Optional[int] = ..., legs: _Optional[_Iterable[_Union[ExplainedLeg, _Mapping]]] = ..., operator: _Optional[_Union[ExplainedOperator, _Mapping]] = ..., views: _Optional[_Iterable[str]] = ..., composite: _Optional[str] = ...) -> None: ...
+    def __init__(self, registration_count: _Optional[int] = ..., factors: _Optional[_Iterable[_Union[Factor, _Mapping]]] = ..., other_predicates: _Optional[int] = ..., compared_predicates: _Optional[int] = ..., stored: _Optional[_Union[StoredMatches, _Mapping]] = ..., matched_rows: _Optional[int] = ..., stream_rows: _Optional[int] = ..., epoch: _Optional[int] = ..., run: _Optional[_Union[ExplainedRun, _Mapping]] = ..., refresh: _Optional[str] = ..., legs: _Optional[_Iterable[_Union[ExplainedLeg, _Mapping]]] = ..., operator: _Optional[_Union[ExplainedOperator, _Mapping]] = ..., views: _Optional[_Iterable[str]] = ..., composite: _Optional[str] = ...) -> None: ...
 
 class ExplainedLeg(_message.Message):
-    __slots__ = ("stream", "window", "predicate_id", "registration_count", "factors", "other_predicates", "compared_predicates", "stored", "matched_rows", "stream_rows", "considered_rows", "row_count", "current_rows", "implied_by")
+    __slots__ = ("stream", "window", "registration_count", "factors", "other_predicates", "compared_predicates", "stored", "matched_rows", "stream_rows", "considered_rows", "row_count", "current_rows", "implied_by", "quarantined")
     STREAM_FIELD_NUMBER: _ClassVar[int]
     WINDOW_FIELD_NUMBER: _ClassVar[int]
-    PREDICATE_ID_FIELD_NUMBER: _ClassVar[int]
     REGISTRATION_COUNT_FIELD_NUMBER: _ClassVar[int]
     FACTORS_FIELD_NUMBER: _ClassVar[int]
     OTHER_PREDICATES_FIELD_NUMBER: _ClassVar[int]
@@ -784,9 +873,9 @@ class ExplainedLeg(_message.Message):
     ROW_COUNT_FIELD_NUMBER: _ClassVar[int]
     CURRENT_ROWS_FIELD_NUMBER: _ClassVar[int]
     IMPLIED_BY_FIELD_NUMBER: _ClassVar[int]
+    QUARANTINED_FIELD_NUMBER: _ClassVar[int]
     stream: str
     window: str
-    predicate_id: int
     registration_count: int
     factors: _containers.RepeatedCompositeFieldContainer[Factor]
     other_predicates: int
@@ -798,19 +887,18 @@ class ExplainedLeg(_message.Message):
     row_count: int
     current_rows: int
     implied_by: ImpliedBy
-    def __init__(self, stream: _Optional[str] = ..., window: _Optional[str] = ..., predicate_id: _Optional[int] = ..., registration_count: _Optional[int] = ..., factors: _Optional[_Iterable[_Union[Factor, _Mapping]]] = ..., other_predicates: _Optional[int] = ..., compared_predicates: _Optional[int] = ..., stored: _Optional[_Union[StoredMatches, _Mapping]] = ..., matched_rows: _Optional[int] = ..., stream_rows: _Optional[int] = ..., considered_rows: _Optional[int] = ..., row_count: _Optional[int] = ..., current_rows: _Optional[int] = ..., implied_by: _Optional[_Union[ImpliedBy, _Mapping]] = ...) -> None: ...
+    quarantined: str
+    def __init__(self, stream: _Optional[str] = ..., window: _Optional[str] = ..., registration_count: _Optional[int] = ..., factors: _Optional[_Iterable[_Union[Factor, _Mapping]]] = ..., other_predicates: _Optional[int] = ..., compared_predicates: _Optional[int] = ..., stored: _Optional[_Union[StoredMatches, _Mapping]] = ..., matched_rows: _Optional[int] = ..., stream_rows: _Optional[int] = ..., considered_rows: _Optional[int] = ..., row_count: _Optional[int] = ..., current_rows: _Optional[int] = ..., implied_by: _Optional[_Union[ImpliedBy, _Mapping]] = ..., quarantined: _Optional[str] = ...) -> None: ...
 
 class ImpliedBy(_message.Message):
-    __slots__ = ("predicate_id", "condition", "looked_at_rows", "rows")
-    PREDICATE_ID_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("condition", "looked_at_rows", "rows")
     CONDITION_FIELD_NUMBER: _ClassVar[int]
     LOOKED_AT_ROWS_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
-    predicate_id: int
     condition: str
     looked_at_rows: int
     rows: int
-    def __init__(self, predicate_id: _Optional[int] = ..., condition: _Optional[str] = ..., looked_at_rows: _Optional[int] = ..., rows: _Optional[int] = ...) -> None: ...
+    def __init__(self, condition: _Optional[str] = ..., looked_at_rows: _Optional[int] = ..., rows: _Optional[int] = ...) -> None: ...
 
 class ExplainedOperator(_message.Message):
     __slots__ = ("name", "detail", "pattern", "inputs", "leg", "first_input", "steps")
@@ -907,7 +995,7 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class StatusResponse(_message.Message):
-    __slots__ = ("store_id", "version", "position", "now", "stream_count", "registration_count", "predicate_count", "epoch", "epoch_at", "behind_rows", "behind", "backfill_rows", "cache_bytes", "cache_limit_bytes", "uptime", "limits", "engine", "clock", "holes", "composite_count", "suspended_count", "quotas", "rest_rows", "security")
+    __slots__ = ("store_id", "version", "position", "now", "stream_count", "registration_count", "predicate_count", "epoch", "epoch_at", "behind_rows", "behind", "backfill_rows", "cache_bytes", "cache_limit_bytes", "uptime", "limits", "engine", "clock", "holes", "composite_count", "suspended_count", "quotas", "rest_rows", "security", "quarantine")
     STORE_ID_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
@@ -932,6 +1020,7 @@ class StatusResponse(_message.Message):
     QUOTAS_FIELD_NUMBER: _ClassVar[int]
     REST_ROWS_FIELD_NUMBER: _ClassVar[int]
     SECURITY_FIELD_NUMBER: _ClassVar[int]
+    QUARANTINE_FIELD_NUMBER: _ClassVar[int]
     store_id: str
     version: str
     position: bytes
@@ -956,7 +1045,26 @@ class StatusResponse(_message.Message):
     quotas: _containers.RepeatedCompositeFieldContainer[Quota]
     rest_rows: int
     security: SecurityStatus
-    def __init__(self, store_id: _Optional[str] = ..., version: _Optional[str] = ..., position: _Optional[bytes] = ..., now: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., stream_count: _Optional[int] = ..., registration_count: _Optional[int] = ..., predicate_count: _Optional[int] = ..., epoch: _Optional[int] = ..., epoch_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., behind_rows: _Optional[int] = ..., behind: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., backfill_rows: _Optional[int] = ..., cache_bytes: _Optional[int] = ..., cache_limit_bytes: _Optional[int] = ..., uptime: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., engine: _Optional[_Union[EngineStatus, _Mapping]] = ..., clock: _Optional[_Union[ClockState, _Mapping]] = ..., holes: _Optional[_Iterable[_Union[Hole, _Mapping]]] = ..., composite_count: _Optional[int] = ..., suspended_count: _Optional[int] = ..., quotas: _Optional[_Iterable[_Union[Quota, _Mapping]]] = ..., rest_rows: _Optional[int] = ..., security: _Optional[_Union[SecurityStatus, _Mapping]] = ...) -> None: ...
+    quarantine: _containers.RepeatedCompositeFieldContainer[Quarantined]
+    def __init__(self, store_id: _Optional[str] = ..., version: _Optional[str] = ..., position: _Optional[bytes] = ..., now: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., stream_count: _Optional[int] = ..., registration_count: _Optional[int] = ..., predicate_count: _Optional[int] = ..., epoch: _Optional[int] = ..., epoch_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., behind_rows: _Optional[int] = ..., behind: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., backfill_rows: _Optional[int] = ..., cache_bytes: _Optional[int] = ..., cache_limit_bytes: _Optional[int] = ..., uptime: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., engine: _Optional[_Union[EngineStatus, _Mapping]] = ..., clock: _Optional[_Union[ClockState, _Mapping]] = ..., holes: _Optional[_Iterable[_Union[Hole, _Mapping]]] = ..., composite_count: _Optional[int] = ..., suspended_count: _Optional[int] = ..., quotas: _Optional[_Iterable[_Union[Quota, _Mapping]]] = ..., rest_rows: _Optional[int] = ..., security: _Optional[_Union[SecurityStatus, _Mapping]] = ..., quarantine: _Optional[_Iterable[_Union[Quarantined, _Mapping]]] = ...) -> None: ...
+
+class Quarantined(_message.Message):
+    __slots__ = ("name", "tenant", "stream", "reason", "since", "registration_count", "policies")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    STREAM_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    REGISTRATION_COUNT_FIELD_NUMBER: _ClassVar[int]
+    POLICIES_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    tenant: str
+    stream: str
+    reason: str
+    since: _timestamp_pb2.Timestamp
+    registration_count: int
+    policies: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, name: _Optional[str] = ..., tenant: _Optional[str] = ..., stream: _Optional[str] = ..., reason: _Optional[str] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., registration_count: _Optional[int] = ..., policies: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class SecurityStatus(_message.Message):
     __slots__ = ("tls", "client_certificates", "modes", "missing", "tenant", "owner", "credential")

@@ -89,6 +89,16 @@ class PsoupStub:
                 request_serializer=psoup_dot_v1_dot_psoup__pb2.PublishRequest.SerializeToString,
                 response_deserializer=psoup_dot_v1_dot_psoup__pb2.PublishResponse.FromString,
                 _registered_method=True)
+        self.ListPublishers = channel.unary_unary(
+                '/psoup.v1.Psoup/ListPublishers',
+                request_serializer=psoup_dot_v1_dot_psoup__pb2.ListPublishersRequest.SerializeToString,
+                response_deserializer=psoup_dot_v1_dot_psoup__pb2.ListPublishersResponse.FromString,
+                _registered_method=True)
+        self.ForgetPublishers = channel.unary_unary(
+                '/psoup.v1.Psoup/ForgetPublishers',
+                request_serializer=psoup_dot_v1_dot_psoup__pb2.ForgetPublishersRequest.SerializeToString,
+                response_deserializer=psoup_dot_v1_dot_psoup__pb2.ForgetPublishersResponse.FromString,
+                _registered_method=True)
         self.Invoke = channel.unary_stream(
                 '/psoup.v1.Psoup/Invoke',
                 request_serializer=psoup_dot_v1_dot_psoup__pb2.InvokeRequest.SerializeToString,
@@ -234,6 +244,22 @@ class PsoupServicer:
     def PublishStream(self, request_iterator, context):
         """Publishes many batches in flight. Responses come in the order of the requests; the first
         refused batch ends the call with its error, and later ones were not accepted.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListPublishers(self, request, context):
+        """The publishers of an owner, with how far each has come: of every owner for those who administer
+        the tenant.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ForgetPublishers(self, request, context):
+        """Forgets publishers of an owner that are done: their sequences begin again with 1. All names are
+        forgotten or none. Durable when it returns.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -404,6 +430,16 @@ def add_PsoupServicer_to_server(servicer, server):
                     servicer.PublishStream,
                     request_deserializer=psoup_dot_v1_dot_psoup__pb2.PublishRequest.FromString,
                     response_serializer=psoup_dot_v1_dot_psoup__pb2.PublishResponse.SerializeToString,
+            ),
+            'ListPublishers': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListPublishers,
+                    request_deserializer=psoup_dot_v1_dot_psoup__pb2.ListPublishersRequest.FromString,
+                    response_serializer=psoup_dot_v1_dot_psoup__pb2.ListPublishersResponse.SerializeToString,
+            ),
+            'ForgetPublishers': grpc.unary_unary_rpc_method_handler(
+                    servicer.ForgetPublishers,
+                    request_deserializer=psoup_dot_v1_dot_psoup__pb2.ForgetPublishersRequest.FromString,
+                    response_serializer=psoup_dot_v1_dot_psoup__pb2.ForgetPublishersResponse.SerializeToString,
             ),
             'Invoke': grpc.unary_stream_rpc_method_handler(
                     servicer.Invoke,
@@ -773,6 +809,60 @@ class Psoup:
             '/psoup.v1.Psoup/PublishStream',
             psoup_dot_v1_dot_psoup__pb2.PublishRequest.SerializeToString,
             psoup_dot_v1_dot_psoup__pb2.PublishResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListPublishers(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/psoup.v1.Psoup/ListPublishers',
+            psoup_dot_v1_dot_psoup__pb2.ListPublishersRequest.SerializeToString,
+            psoup_dot_v1_dot_psoup__pb2.ListPublishersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ForgetPublishers(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/psoup.v1.Psoup/ForgetPublishers',
+            psoup_dot_v1_dot_psoup__pb2.ForgetPublishersRequest.SerializeToString,
+            psoup_dot_v1_dot_psoup__pb2.ForgetPublishersResponse.FromString,
             options,
             channel_credentials,
             insecure,

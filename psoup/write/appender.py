@@ -14,7 +14,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from psoup.errors import AfterFailure, ClockAhead, DiskFull, Stopping, StorageFailed
+from psoup.errors import (
+    AfterFailure,
+    ClockAhead,
+    ClockUnconfirmed,
+    DiskFull,
+    Stopping,
+    StorageFailed,
+)
 from psoup.store import Conflict, Entry, Hole, Log, State
 from psoup.store.log.decoding import DecodedRows, decode_rows
 from psoup.write.clock import ClockGuard
@@ -24,6 +31,10 @@ from psoup.write.line import GroupLimits, ProposalLine
 log = logging.getLogger("psoup.write")
 
 T = TypeVar("T")
+
+# How long a server waits for the clock of another machine, and how often it looks.
+_ANSWER_SECONDS = 10.0
+_ANSWER_POLL_SECONDS = 0.01
 
 
 class LogTail(Protocol):
@@ -124,17 +135,60 @@ class Appender:
         tail = self._tail
         while True:
             await tail.catch_up()
-            moment = self._moment()
-            draft = CommitDraft(tail.state.draft(), tail.version + 1, moment, tail.recent)
+            if self._guard.is_asked and self._guard.problem():
+                await self._tell_clock(asks=False)
+                continue
+            if self._guard.must_ask(tail.state.clock):
+                await self._compare_clocks()
+            draft = self._draft(self._moment())
             outcomes = [_propose(waiting, draft) for waiting in group]
-            if not draft.empty:
-                try:
-                    appended = await asyncio.to_thread(self._append, draft, tail.state)
-                except Conflict:
-                    continue
-                tail.apply(draft.version, draft.entries, *appended)
-            break
+            if draft.empty or await self._write(draft):
+                break
         _deliver(group, outcomes)
+
+    def _draft(self, moment: Moment) -> CommitDraft:
+        tail = self._tail
+        return CommitDraft(tail.state.draft(), tail.version + 1, moment, tail.recent)
+
+    async def _write(self, draft: CommitDraft) -> bool:
+        """Append a draft and apply it; return False if another server was faster."""
+        tail = self._tail
+        try:
+            appended = await asyncio.to_thread(self._append, draft, tail.state)
+        except Conflict:
+            return False
+        tail.apply(draft.version, *appended)
+        return True
+
+    async def _tell_clock(self, asks: bool) -> bool:
+        """Append what this machine's clock is; return False if another server was faster."""
+        # With the last stamp and nobody's clock: it moves nothing and vouches for nothing.
+        draft = self._draft(Moment(self._tail.state.clock, "", None))
+        draft.append("", "", self._guard.statement(asks))
+        return await self._write(draft)
+
+    async def _compare_clocks(self) -> None:
+        """Ask the servers of other machines, if any are present, for their clocks, and return when
+        one was heard. Raise ClockUnconfirmed if none answers in time."""
+        guard, tail, loop = self._guard, self._tail, asyncio.get_running_loop()
+        try:
+            if not await asyncio.to_thread(guard.sees_others):
+                return
+        except OSError as error:
+            raise _storage_error(error) from error
+        deadline, asked = loop.time() + _ANSWER_SECONDS, False
+        while guard.must_ask(tail.state.clock):
+            if not asked:
+                asked = await self._tell_clock(asks=True)
+            elif loop.time() >= deadline:
+                raise ClockUnconfirmed(
+                    "nothing was taken: this server's clock is far past the last event, and no "
+                    "server of the other machines has said yet what theirs is",
+                    hint="try again, or another server; or set this clock right",
+                )
+            else:
+                await asyncio.sleep(_ANSWER_POLL_SECONDS)
+            await tail.catch_up()
 
     def _moment(self) -> Moment:
         """Raises ClockAhead where this server's clock must not get into the log."""
@@ -146,17 +200,17 @@ class Appender:
         stamp = max(clock, last)
         return Moment(stamp, guard.timepiece.name, clock, guard.jump(last, stamp))
 
-    def _append(self, draft: CommitDraft, state: State) -> tuple[DecodedRows, int]:
-        """Writes the commit; returns its rows and the size of its file."""
+    def _append(self, draft: CommitDraft, state: State) -> tuple[Sequence[Entry], DecodedRows, int]:
+        """Writes the commit; returns its entries, its rows and the size of its file."""
         rows = decode_rows(draft.entries, state)
         if any(isinstance(found, Hole) for found in rows.values()):
             raise StorageFailed("a batch changed in this server's memory; nothing was taken")
         try:
-            nbytes = self._log.append(draft.version, draft.entries)
+            entries, nbytes = self._log.append(draft.version, draft.entries)
         except OSError as error:
             log.error("could not append to the log: %s", error)
             raise _storage_error(error) from error
-        return rows, nbytes
+        return entries, rows, nbytes
 
 
 def _propose(waiting: _Waiting, draft: CommitDraft) -> Any:

@@ -6,23 +6,29 @@ time its own machine has been up since it started, and appends nothing while it 
 by more than a limit. Its answers go by the time it should be then. A clock that is behind does no
 harm.
 
+Commits from before its start tell a server nothing about now. If its clock would move the stamps
+further than it can account for, and servers of other machines are present, it asks them for their
+clocks first, and appends nothing until one has answered.
+
 Everything here happens on the event loop.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from datastem.instants import MINUTE, format_instant
 from psoup.errors import BadRequest
-from psoup.store import Confirm, Entry, Jump
+from psoup.store import ClockAsked, Confirm, Entry, Jump
 from psoup.store.state.jumps import LEAST
 from psoup.write.draft import HEADER_BYTES, Chain, CommitDraft
 from psoup.write.timepiece import Timepiece
 
 # A machine that was not heard of for so long is not counted. Each ticks three times as often.
 LIVE = 15 * MINUTE
+# A machine that was heard of within this need not be asked for its clock.
+_FRESH = MINUTE
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,16 +47,26 @@ class ClockGuard:
     """Compares `timepiece` with the other machines' clocks; `limit` and `settle` are durations.
 
     A clock may be ahead by `limit` at most. A jump that this server announces is taken for true
-    after `settle` of later stamps.
+    after `settle` of later stamps; with 0 its clock is trusted. `sees_others` tells whether servers
+    of other machines are present.
     """
 
-    def __init__(self, timepiece: Timepiece, limit: int, settle: int) -> None:
+    def __init__(
+        self,
+        timepiece: Timepiece,
+        limit: int,
+        settle: int,
+        sees_others: Callable[[], bool] = lambda: False,
+    ) -> None:
         self.timepiece = timepiece
+        self.sees_others = sees_others
         self._limit = limit
         self._settle = settle
         self._begun = timepiece.wall() - timepiece.boot()
         self._others: dict[str, Heard] = {}
         self._live = False
+        # Whether another machine waits for this one's clock.
+        self.is_asked = False
         self._seen = 0, timepiece.boot()
         self._said = timepiece.boot()
 
@@ -64,16 +80,43 @@ class ClockGuard:
         """A commit of this or another server was applied."""
         if not entries:
             return
-        last, boot = entries[-1], self.timepiece.boot()
+        last = entries[-1]
         self.see(last.stamp)
         if last.server == self.timepiece.name:
-            self._said = boot
-        elif self._live and last.server and last.clock is not None:
-            found = Heard(last.clock - boot, boot)
-            known = self._others.get(last.server)
-            if known is not None and boot - known.at <= LIVE and known.offset > found.offset:
-                found = Heard(known.offset, boot)
-            self._others[last.server] = found
+            self._said, self.is_asked = self.timepiece.boot(), False
+        elif last.server and last.clock is not None:
+            self._hear_clock(last.server, last.clock)
+        for event in (entry.event for entry in entries):
+            if isinstance(event, ClockAsked) and event.server == self.timepiece.name:
+                self.is_asked = False
+            elif isinstance(event, ClockAsked):
+                self._hear_clock(event.server, event.clock)
+                self.is_asked |= self._live and event.asks
+
+    def _hear_clock(self, server: str, clock: int) -> None:
+        if not self._live:
+            return
+        boot = self.timepiece.boot()
+        heard, previous = Heard(clock - boot, boot), self._others.get(server)
+        if previous is not None and boot - previous.at <= LIVE and previous.offset > heard.offset:
+            heard = Heard(previous.offset, boot)
+        self._others[server] = heard
+
+    def must_ask(self, last: int) -> bool:
+        """Return True if the next stamp would be further past the last one than this server can
+        account for, and it has not heard of another machine just now."""
+        if not last or not self._settle:
+            return False
+        stamp = max(self.timepiece.wall(), last)
+        if self._unaccounted(last, stamp) <= min(self._limit, LEAST):
+            return False
+        boot = self.timepiece.boot()
+        silent = all(boot - heard.at > _FRESH for heard in self._others.values())
+        return silent and not self.timepiece.synchronised()
+
+    def statement(self, asks: bool) -> ClockAsked:
+        """Return what tells this machine's clock, and asks for the others' if it `asks`."""
+        return ClockAsked(self.timepiece.name, self.timepiece.wall(), asks)
 
     def see(self, stamp: int) -> None:
         """The last stamp of the log: time from here on is accounted for."""
@@ -128,11 +171,14 @@ class ClockGuard:
 
         None is needed where this machine's time service vouches for its clock.
         """
-        seen, at = self._seen
-        accounted = self.timepiece.boot() - at if seen == last else 0
-        if not last or stamp - last - accounted <= LEAST or self.timepiece.synchronised():
+        if not last or self._unaccounted(last, stamp) <= LEAST or self.timepiece.synchronised():
             return None
         return Jump(last, stamp, self.timepiece.name, self._limit, self._settle)
+
+    def _unaccounted(self, last: int, stamp: int) -> int:
+        """Return by how much `stamp` is past `last` and the time that this server ran since."""
+        seen, at = self._seen
+        return stamp - last - (self.timepiece.boot() - at if seen == last else 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from typing import Protocol, TypeAlias, TypeVar
 
 from psoup.store import AcceptedBatch, Data, Entry, Event, Jump, Position, State
 from psoup.store.log.position import MAX_EVENTS_PER_COMMIT
+from psoup.store.state.streams import PublisherKey
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -34,11 +35,12 @@ class Chain:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """When a commit is made: its stamp, and whose clock says what. `jump` precedes its events."""
+    """When a commit is made: its stamp, and whose clock says what, if one vouches for it. `jump`
+    precedes its events."""
 
     stamp: int
     server: str
-    clock: int
+    clock: int | None
     jump: Jump | None = None
 
 
@@ -52,19 +54,19 @@ class RecentBatches:
 
     def __init__(self, capacity: int = _REMEMBERED_BATCHES) -> None:
         self._capacity = capacity
-        self._batches: OrderedDict[tuple[str, str, int], AcceptedBatch] = OrderedDict()
+        self._batches: OrderedDict[tuple[PublisherKey, int], AcceptedBatch] = OrderedDict()
 
     def insert(self, entry: Entry) -> None:
         event = entry.event
         if not isinstance(event, Data) or not event.publisher:
             return
-        key = entry.tenant, event.publisher, event.sequence
-        self._batches[key] = AcceptedBatch.of(event, entry.position)
+        publisher = entry.tenant, entry.owner, event.publisher
+        self._batches[publisher, event.sequence] = AcceptedBatch.of(event, entry)
         while len(self._batches) > self._capacity:
             self._batches.popitem(last=False)
 
-    def probe(self, tenant: str, publisher: str, sequence: int) -> AcceptedBatch | None:
-        return self._batches.get((tenant, publisher, sequence))
+    def probe(self, publisher: PublisherKey, sequence: int) -> AcceptedBatch | None:
+        return self._batches.get((publisher, sequence))
 
 
 class CommitDraft:
@@ -100,8 +102,8 @@ class CommitDraft:
 
     @property
     def room(self) -> int:
-        """The number of events that the commit can still hold."""
-        return MAX_EVENTS_PER_COMMIT - len(self.entries)
+        """The number of events that the commit can still hold, beside the mark of its process."""
+        return MAX_EVENTS_PER_COMMIT - 1 - len(self.entries)
 
     def append(self, tenant: str, owner: str, event: Event) -> Position:
         position = Position(self.version, len(self.entries))
@@ -112,24 +114,23 @@ class CommitDraft:
         self.entries.append(entry)
         return position
 
-    def batch(self, tenant: str, publisher: str, sequence: int) -> AcceptedBatch | None:
-        """Finds an earlier batch; None where its contents are no longer known."""
-        last = self.state.publishers.get((tenant, publisher))
+    def batch(self, publisher: PublisherKey, sequence: int) -> AcceptedBatch | None:
+        """Return an earlier batch; None if its contents are no longer known."""
+        last = self.state.publishers.get(publisher)
         if last is not None and last.sequence == sequence:
             return last
-        return self._drafted(tenant, publisher, sequence) or self._recent.probe(
-            tenant, publisher, sequence
-        )
+        return self._drafted(publisher, sequence) or self._recent.probe(publisher, sequence)
 
-    def _drafted(self, tenant: str, publisher: str, sequence: int) -> AcceptedBatch | None:
-        wanted = tenant, publisher, sequence
-        for entry in self.entries:
+    def _drafted(self, publisher: PublisherKey, sequence: int) -> AcceptedBatch | None:
+        # The newest first: a publisher that was forgotten in this commit may have used it before.
+        for entry in reversed(self.entries):
             event = entry.event
             if (
                 isinstance(event, Data)
-                and (entry.tenant, event.publisher, event.sequence) == wanted
+                and (entry.tenant, entry.owner, event.publisher) == publisher
+                and event.sequence == sequence
             ):
-                return AcceptedBatch.of(event, entry.position)
+                return AcceptedBatch.of(event, entry)
         return None
 
 

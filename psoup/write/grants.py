@@ -9,6 +9,7 @@ from psoup.store import Position
 from psoup.store.log.access_events import AccessEnded, AccessPut
 from psoup.store.state.access import Grant, kind_of
 from psoup.write.draft import HEADER_BYTES, Chain, CommitDraft
+from psoup.write.quotas import check_objects
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,8 @@ class GrantAll:
     def propose(self, draft: CommitDraft) -> Position:
         for grant in self.grants:
             check_live(draft, grant.object_id)
+        new = {grant.id for grant in self.grants} - draft.state.access.grants.keys()
+        check_objects(draft.state, "grants", self.tenant, "", len(new))
         return draft.append(self.tenant, self.owner, AccessPut(self.grants))
 
 
@@ -58,9 +61,10 @@ def check_live(draft: CommitDraft, object_id: int) -> None:
         raise NoSuchStream("what the grant is on was dropped meanwhile")
 
 
-def end_grants(draft: CommitDraft, object_id: int, tenant: str, owner: str) -> None:
-    """Ends the grants on a stream or a view that is dropped."""
+def end_grants(draft: CommitDraft, object_id: int, tenant: str, owner: str) -> list[Grant]:
+    """End the grants on a stream or a view that is dropped, and return them."""
     found = [one for one in draft.state.access.grants.values() if one.object_id == object_id]
     if found:
         ids = tuple((kind_of(one), one.id) for one in found)
         draft.append(tenant, owner, AccessEnded(ids))
+    return found

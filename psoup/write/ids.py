@@ -1,9 +1,21 @@
-"""The ids that a registration brings: those of its predicates, and of its composite."""
+"""The ids of what is created: random ones of what clients are shown, and those of predicates, which
+no client sees."""
 
 from __future__ import annotations
 
+import secrets
+
 from psoup.store import Composite, State
 from querystem.composites import Composition
+
+
+def new_id(state: State) -> int:
+    """Draw an id for a stream, view, composite or policy: a positive int64 that says nothing about
+    how many others there are, and that none of them has or had."""
+    while True:
+        drawn = secrets.randbits(63)
+        if drawn and not state.has_id(drawn):
+            return drawn
 
 
 class PredicateIds:
@@ -23,9 +35,9 @@ class PredicateIds:
 
     def composite(self, composition: Composition) -> Composite:
         """The composite of the registration, with its predicate. A composite that there is keeps
-        its id, a new one gets the next of the streams'."""
+        its id, a new one gets a random one."""
         shape, key = composition.shape, composition.key
         parts = shape.legs, shape.factors_key, shape.span
         known = self._state.composites.find(*parts)
-        composite_id = self._state.next_stream_id if known is None else known
+        composite_id = new_id(self._state) if known is None else known
         return Composite(composite_id, *parts, self.id_of(composite_id, key), key)

@@ -10,6 +10,7 @@ from psoup.store import Conflict, Entry, Position, State, Store
 from psoup.store.log.access_events import AccessEnded, AccessEvent, AccessPut
 from psoup.store.state.access import Key
 from psoup.write.draft import HEADER_BYTES, Chain, CommitDraft
+from psoup.write.quotas import check_objects
 from psoup.write.timepiece import system_clock
 
 
@@ -23,6 +24,7 @@ class CreateKey:
     chain: Chain | None = None
 
     def propose(self, draft: CommitDraft) -> Position:
+        check_objects(draft.state, "keys", self.key.tenant, self.key.owner)
         return draft.append(self.key.tenant, self.by, AccessPut((self.key,)))
 
 

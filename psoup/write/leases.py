@@ -89,6 +89,7 @@ class LeaseKeeper:
         self._appender = appender
         self._guard = guard
         self._renewing: dict[bytes, asyncio.Future[Any]] = {}
+        self._answering: asyncio.Future[Any] | None = None
 
     def contact(self, handle: bytes) -> None:
         """Somebody asks for a registration: its lease begins anew, if some of it is used up."""
@@ -139,6 +140,13 @@ class LeaseKeeper:
             return
         if self._now - state.clock >= TICK or self._guard.silence >= TICK:
             await self._append(TickOnce(self._guard, TICK))
+
+    def answer(self) -> None:
+        """Tick if another machine asks for this one's clock."""
+        if not self._guard.is_asked or self._appender.stopping:
+            return
+        if self._answering is None or self._answering.done():
+            self._answering = self._append(TickOnce(self._guard, 0))
 
     async def expire(self) -> int:
         """Ends the registrations whose lease is used up, and returns how many those were."""

@@ -23,7 +23,8 @@ from psoup.store.state.access import FilledPolicy, Policy
 from psoup.write.appender import Appender, LogTail
 from psoup.write.clock import ClockGuard
 from psoup.write.draft import HEADER_BYTES, Chain, CommitDraft, Stale
-from psoup.write.ids import PredicateIds
+from psoup.write.ids import PredicateIds, new_id
+from psoup.write.quotas import check_objects
 from querystem.expressions import predicate_key
 from querystem.language import PolicyCondition
 
@@ -63,8 +64,9 @@ class DefinePolicy:
                 got=self.name[:100],
                 hint="drop it first, or choose another name",
             )
+        check_objects(draft.state, "policies", self.tenant, self.owner)
         form, claims = predicate_key(self.condition.where), self.condition.claims
-        whose = draft.state.next_stream_id, self.tenant, self.owner, self.name
+        whose = new_id(draft.state), self.tenant, self.owner, self.name
         policy = Policy(*whose, stream.id, self.text, form, claims)
         return stream, draft.append(self.tenant, self.owner, AccessPut((policy,)))
 

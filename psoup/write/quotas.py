@@ -12,10 +12,22 @@ from psoup.store.log.access_events import AccessEnded, AccessPut
 from psoup.store.state.access import Quota, kind_of
 from psoup.write.draft import HEADER_BYTES, Chain, CommitDraft
 
-# The limits there are. The last three are of each server.
-LIMITS = ("registrations", "bytes", "rows_per_second", "work_per_second", "watches")
-# What a file belongs to is a stream, and a stream to its tenant.
-OF_TENANTS = frozenset({"bytes"})
+# Objects that are counted when they come and go, and what frees one.
+OBJECTS: Mapping[str, str] = {
+    "registrations": "unregister some",
+    "publishers": "forget those that are done (psoup publisher forget)",
+    "streams": "drop one",
+    "views": "drop one",
+    "keys": "revoke one",
+    "grants": "revoke some",
+    "policies": "drop one",
+}
+# Rates, and what each server counts for itself.
+_OF_SERVERS = ("events_per_second", "rows_per_second", "work_per_second", "watches")
+# The limits there are.
+LIMITS = (*OBJECTS, "bytes", *_OF_SERVERS)
+# What a file belongs to is a stream, and a stream to its tenant; a grant has no owner.
+OF_TENANTS = frozenset({"bytes", "grants"})
 
 
 def quota_of(state: State, tenant: str, owner: str = "") -> Mapping[str, int]:
@@ -35,18 +47,19 @@ def limits_on(state: State, name: str, tenant: str, owner: str) -> Iterator[tupl
             yield whose, limit
 
 
-def check_registrations(state: State, tenant: str, owner: str, more: int) -> None:
-    """Raises QuotaExceeded where so many registrations more would be too many."""
-    for whose, limit in limits_on(state, "registrations", tenant, owner):
-        have = state.registered_by(tenant, whose)
-        if more and have + more > limit:
+def check_objects(state: State, kind: str, tenant: str, owner: str, more: int = 1) -> None:
+    """Raise QuotaExceeded if `more` objects of a kind would be too many for the owner or the
+    tenant."""
+    for whose, limit in limits_on(state, kind, tenant, owner):
+        count = state.owned_by(kind, tenant, whose)
+        if more and count + more > limit:
             called = f"owner {whose}" if whose else "the tenant"
             raise QuotaExceeded(
-                f"{called} may have {limit:,} registrations, and has {have:,}",
-                field="registrations",
+                f"{called} may have {limit:,} {kind}, and has {count:,}",
+                field=kind,
                 expected=f"at most {limit}",
-                got=f"{have} and {more} more",
-                hint="unregister some, or ask for a larger quota",
+                got=f"{count} and {more} more",
+                hint=f"{OBJECTS[kind]}, or ask for a larger quota",
             )
 
 

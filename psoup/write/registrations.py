@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from datastem.arrays import Int64s
+from datastem.arrays import Int64s, Mask
 from psoup.errors import BadRequest, KeyTaken
 from psoup.lookup import find_registration
 from psoup.store import (
@@ -27,9 +27,10 @@ from psoup.store import (
 )
 from psoup.store.log.events import MANY
 from psoup.store.state.columns import HANDLE_BYTES
+from psoup.store.state.registrations import KeyedRegistration
 from psoup.write.draft import HEADER_BYTES, Chain, CommitDraft, Stale
 from psoup.write.ids import PredicateIds
-from psoup.write.quotas import check_registrations
+from psoup.write.quotas import check_objects
 from querystem.composites import Composition
 from querystem.query import Leg, Query
 from querystem.query_json import query_form
@@ -126,7 +127,7 @@ class RegisterAll:
         """Raises QuotaExceeded where the new ones among these are too many."""
         new = [one.client_key for one in self.prepared if self._known(state, one) is None]
         named = {key for key in new if key}
-        check_registrations(state, self.tenant, self.owner, new.count("") + len(named))
+        check_objects(state, "registrations", self.tenant, self.owner, new.count("") + len(named))
 
     def _known(self, state: State, one: Prepared) -> Registration | None:
         key = self.tenant, self.owner, one.client_key
@@ -227,6 +228,7 @@ class ManyRows:
             "key": pa.array(keys, pa.string()),
         }
         self.table = pa.table(columns)
+        self.encoded_keys = columns["key"].dictionary_encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,21 +263,26 @@ class RegisterRows:
         others = [place for place in others if first[place]]
         if len(others) >= draft.room:
             raise BadRequest(f"{len(others)} registrations can't be replaced in one commit")
-        position = max((old.position for old in known.values()), default=START)
+        packed = max((old.position for old in known.values()), default=START.packed)
+        position = Position.unpack(packed)
         new = first.copy()
         new[list(known)] = False
-        check_registrations(draft.state, self.tenant, self.owner, int(new.sum()))
+        check_objects(draft.state, "registrations", self.tenant, self.owner, int(new.sum()))
         if new.any():
-            position = max(position, self._append(draft, self.rows.table.filter(pa.array(new))))
+            position = max(position, self._append(draft, new))
         for place in others:
             position = self._replace(draft, known[place].handle, place)
-        handles = [
+        return Registered(self._handles(known, first), int(new.sum()), position, len(others))
+
+    def _handles(self, known: Mapping[int, KeyedRegistration], first: Mask) -> list[bytes]:
+        if not known and first.all():
+            return self.rows.handles
+        return [
             known[place].handle if place in known else self.rows.handles[place]
             for place in self.rows.first.tolist()
         ]
-        return Registered(handles, int(new.sum()), position, len(others))
 
-    def _known(self, state: State) -> dict[int, Registration]:
+    def _known(self, state: State) -> dict[int, KeyedRegistration]:
         """The registrations that client keys have already, by the place of their row.
 
         Raises KeyTaken where one has another text or other parameters, and is not to be replaced.
@@ -283,8 +290,8 @@ class RegisterRows:
         rows = self.rows
         found = state.registrations.find_all(self.tenant, self.owner, rows.wanted)
         known = {}
-        for number, handle in found.items():
-            place, old = rows.keyed[number], state.registrations[handle]
+        for number, old in found.items():
+            place = rows.keyed[number]
             if not self.replace and (old.text, old.parameters) != (
                 self.text,
                 rows.parameters[place],
@@ -293,7 +300,7 @@ class RegisterRows:
             known[place] = old
         return known
 
-    def _has_query(self, old: Registration, place: int) -> bool:
+    def _has_query(self, old: KeyedRegistration, place: int) -> bool:
         """Tells whether a registration need not be replaced by the row at a place."""
         said = old.text, old.parameters, old.stream_id
         return not self.replace or said == (self.text, self.rows.parameters[place], self.stream_id)
@@ -307,15 +314,18 @@ class RegisterRows:
         event = Replace(handle, (leg,), self.text, parameters, self.form, views=self.views)
         return draft.append(self.tenant, self.owner, event)
 
-    def _append(self, draft: CommitDraft, new: pa.Table) -> Position:
-        ids = self._predicates(draft.state, new.column("key").combine_chunks())
-        rows = new.append_column("predicate_id", pa.array(ids)).select(MANY.names)
+    def _append(self, draft: CommitDraft, new: Mask) -> Position:
+        table, keys = self.rows.table, self.rows.encoded_keys
+        if not new.all():
+            table = table.filter(pa.array(new))
+            keys = table.column("key").combine_chunks().dictionary_encode()
+        ids = self._predicates(draft.state, keys)
+        rows = table.append_column("predicate_id", pa.array(ids)).select(MANY.names)
         event = RegisterMany(self.stream_id, self.text, self.form, self.lease, rows, self.views)
         return draft.append(self.tenant, self.owner, event)
 
-    def _predicates(self, state: State, keys: pa.Array) -> Int64s:
+    def _predicates(self, state: State, encoded: pa.DictionaryArray) -> Int64s:
         """The ids of the predicates with these keys; new ones get the next ids in that order."""
-        encoded = keys.dictionary_encode()
         ids = state.predicates.find_all(self.stream_id, encoded.dictionary)
         new = np.flatnonzero(ids < 0)
         ids[new] = np.arange(len(new)) + state.next_predicate_id

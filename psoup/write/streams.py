@@ -18,7 +18,9 @@ from psoup.store import (
     StreamState,
 )
 from psoup.write.draft import HEADER_BYTES, Chain, CommitDraft, Stale
-from psoup.write.view_ends import end_views_over
+from psoup.write.drops import Ended, check_policies, end_with
+from psoup.write.ids import new_id
+from psoup.write.quotas import check_objects
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,8 @@ class Define:
 
     def propose(self, draft: CommitDraft) -> tuple[StreamState, Position]:
         check_free(draft.state, self.tenant, self.schema.name)
-        stream_id = draft.state.next_stream_id
+        check_objects(draft.state, "streams", self.tenant, self.owner)
+        stream_id = new_id(draft.state)
         position = draft.append(self.tenant, self.owner, StreamCreated(stream_id, self.schema))
         return draft.state.streams[stream_id], position
 
@@ -50,19 +53,22 @@ def check_free(state: State, tenant: str, name: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """Drops the live stream of a name, and with `cascade` the views over it before."""
+    """Drops the live stream of a name, and with `cascade` the views over it before. One that has
+    row policies is dropped only for a caller who `administers` the tenant."""
 
     tenant: str
     owner: str
     name: str
     cascade: bool = False
+    administers: bool = False
     nbytes: int = HEADER_BYTES
     chain: Chain | None = None
 
-    def propose(self, draft: CommitDraft) -> tuple[StreamState, Position]:
+    def propose(self, draft: CommitDraft) -> tuple[StreamState, Position, Ended]:
         stream = find_stream(draft.state, self.tenant, self.name)
-        end_views_over(draft, stream.id, self.name, self.tenant, self.owner, self.cascade)
-        return stream, draft.append(self.tenant, self.owner, StreamEnded(stream.id))
+        check_policies(draft.state, stream, self.administers)
+        ended = end_with(draft, stream.id, self.name, self.tenant, self.owner, self.cascade)
+        return stream, draft.append(self.tenant, self.owner, StreamEnded(stream.id)), ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,11 +155,14 @@ class PublishBatch:
     def _repeated(self, draft: CommitDraft) -> Published | None:
         """The outcome of a batch whose sequence is not the next one; None where it is the next.
 
-        Raises SequenceGap, SequenceReused.
+        Raises SequenceGap, SequenceReused, and QuotaExceeded for one publisher too many.
         """
-        last = draft.state.publishers.get((self.tenant, self.publisher))
+        publisher = self.tenant, self.owner, self.publisher
+        last = draft.state.publishers.get(publisher)
         reached = last.sequence if last else 0
         if self.sequence == reached + 1:
+            if last is None:
+                check_objects(draft.state, "publishers", self.tenant, self.owner)
             return None
         if self.sequence > reached or last is None:
             raise SequenceGap(
@@ -162,7 +171,7 @@ class PublishBatch:
                 got=str(self.sequence),
                 hint=f"send sequence {reached + 1} next",
             )
-        old = draft.batch(self.tenant, self.publisher, self.sequence)
+        old = draft.batch(publisher, self.sequence)
         if old is None:
             return Published(last.position, self.rows, -1, duplicate=True, unverified=True)
         return self._same(old)

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from psoup.lookup import find_view
 from psoup.store import Position, ViewCreated, ViewEnded, ViewState
 from psoup.write.draft import HEADER_BYTES, Chain, CommitDraft, Stale
+from psoup.write.drops import Ended, end_with
+from psoup.write.ids import new_id
+from psoup.write.quotas import check_objects
 from psoup.write.registrations import check_views
 from psoup.write.streams import check_free
-from psoup.write.view_ends import end_views_over
 from querystem.views import ViewDefinition
 
 
@@ -32,10 +34,11 @@ class DefineView:
 
     def propose(self, draft: CommitDraft) -> tuple[ViewState, Position]:
         check_free(draft.state, self.tenant, self.definition.name)
+        check_objects(draft.state, "views", self.tenant, self.owner)
         if any(draft.state.streams[stream_id].dropped for stream_id in self.streams):
             raise Stale
         check_views(draft.state, self.views)
-        view_id, over = draft.state.next_stream_id, (*self.streams, *self.views)
+        view_id, over = new_id(draft.state), (*self.streams, *self.views)
         event = ViewCreated(view_id, self.definition, over)
         position = draft.append(self.tenant, self.owner, event)
         return draft.state.views[view_id], position
@@ -52,7 +55,7 @@ class EndView:
     nbytes: int = HEADER_BYTES
     chain: Chain | None = None
 
-    def propose(self, draft: CommitDraft) -> tuple[ViewState, Position]:
+    def propose(self, draft: CommitDraft) -> tuple[ViewState, Position, Ended]:
         view = find_view(draft.state, self.tenant, self.name)
-        end_views_over(draft, view.id, self.name, self.tenant, self.owner, self.cascade)
-        return view, draft.append(self.tenant, self.owner, ViewEnded(view.id))
+        ended = end_with(draft, view.id, self.name, self.tenant, self.owner, self.cascade)
+        return view, draft.append(self.tenant, self.owner, ViewEnded(view.id)), ended

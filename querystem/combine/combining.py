@@ -47,6 +47,7 @@ from querystem.query import (
     subquery_column,
 )
 from querystem.refresh import PartKind
+from results.masking import masked
 
 # Of each leg its rows; or, where they are looked up, all versions of them.
 LegInput: TypeAlias = pa.RecordBatch | LegColumns | Versions
@@ -90,7 +91,8 @@ class Combining:
 
     `most_pairs` bounds the pairs of rows that are looked at for one join, `room` the memory that
     all of them take. `runs` collects how inputs were joined. A query or a set operation that
-    is there twice, over the same inputs, is answered once.
+    is there twice, over the same inputs, is answered once. Numbers made from values, which
+    name groups and rows of DISTINCT and set operations, are masked with `mask`, if there is one.
     """
 
     now: int
@@ -98,6 +100,7 @@ class Combining:
     runs: list[JoinRun]
     room: JoinRoom = field(default_factory=JoinRoom)
     nows: Iterator[int] = iter(())
+    mask: bytes = b""
     _repeated: list[LegInput] = field(default_factory=list)
     _answered: list[_Answered] = field(default_factory=list)
 
@@ -242,7 +245,8 @@ class Combining:
         if isinstance(part, Query):
             found = self._rows(part, legs)
         else:
-            found = united(part, [self._query(query, legs) for query in part.queries])
+            queries = [self._query(query, legs) for query in part.queries]
+            found = united(part, queries, self.mask)
         if all(_is_among(one, self._repeated) for one in inputs):
             self._answered.append(_Answered(part, inputs, self.now, found))
         return found
@@ -257,6 +261,8 @@ class Combining:
             kept = kept_rows(query, rows_or_groups(query, [rows]))
             outputs = project(query, kept)
             ids = row_ids(query, kept, outputs)
+            if query.distinct or query.grouping is not None:
+                ids = masked(ids, self.mask)
             return ItemRows(_columns(outputs), np.full(len(ids), SINCE_EVER), (ids,))
         ts = rows.column("ts")
         columns = {"ts": ts, **_columns(project(query, rows))}

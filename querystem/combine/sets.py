@@ -14,6 +14,7 @@ from datastem.schema import Column
 from querystem.combine.rows import ItemRows
 from querystem.query import SetOperation, SetOperator
 from results.checksum import key_ids
+from results.masking import masked
 
 # How many copies of a value there are, given how many the first and the second query have.
 _COPIES: Mapping[SetOperator, Callable[[Int64s, Int64s], Int64s]] = {
@@ -25,17 +26,19 @@ _COPIES: Mapping[SetOperator, Callable[[Int64s, Int64s], Int64s]] = {
 }
 
 
-def united(operation: SetOperation, branches: Sequence[ItemRows]) -> ItemRows:
+def united(operation: SetOperation, branches: Sequence[ItemRows], mask: bytes = b"") -> ItemRows:
     """The rows of a set operation, from those of its queries.
 
     UNION ALL keeps the rows, each named by its branch and its parts there. The others make rows
-    anew, by their values, named by those and the number of the copy.
+    anew, by their values, named by those and the number of the copy; such a name is masked with
+    `mask`, if there is one.
     """
     columns = _columns(operation, branches)
     if operation.operator is SetOperator.UNION_ALL:
         return _appended(columns, branches)
     counted = _COPIES[operation.operator]
-    return _counted(operation.columns, columns, len(branches[0]), counted)
+    rows = _counted(operation.columns, columns, len(branches[0]), counted)
+    return ItemRows(rows.columns, rows.ts, tuple(masked(part, mask) for part in rows.parts))
 
 
 def _columns(operation: SetOperation, branches: Sequence[ItemRows]) -> dict[str, pa.Array]:

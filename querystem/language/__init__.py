@@ -32,7 +32,12 @@ from querystem.language.errors import (
     WindowProblem,
 )
 from querystem.language.grants import GrantActions
-from querystem.language.policies import PolicyCondition, bind_policy, filled_policy
+from querystem.language.policies import (
+    PolicyCondition,
+    bind_policy,
+    filled_policy,
+    sample_policy,
+)
 from querystem.language.references import Lookup, Names
 from querystem.language.statements import (
     CreatePolicy,
@@ -99,6 +104,7 @@ __all__ = [
     "policy_sql",
     "prepare",
     "refresh_text",
+    "sample_policy",
     "stream_sql",
     "view_sql",
     "window_text",

@@ -64,7 +64,8 @@ class Binder:
     `scope` has the columns a name may mean, `parameters` the types of `:name`; None is the type of
     a parameter that is always NULL. `clause` and `outputs`, the names that are only outputs', are
     for messages. Queries inside expressions are bound by `asking`; a query that is one may name
-    columns of the query around it, which `outer` binds. Where there are `claims`, expressions may
+    columns of the query around it, which `outer` binds. Columns of queries further out, which
+    `beyond` binds, are refused as not yet possible. Where there are `claims`, expressions may
     name those of a caller, and it gets the place of each.
     """
 
@@ -75,6 +76,7 @@ class Binder:
     used: dict[str, Span] = field(default_factory=dict)
     asking: Asking | None = None
     outer: Binder | None = None
+    beyond: Binder | None = None
     claims: dict[str, Span] | None = None
     _depth: int = 0
 
@@ -149,7 +151,8 @@ class Binder:
 
     def knows(self, column: exp.Expr) -> bool:
         """Whether a column is one of this query, or of a query around it."""
-        return self._is_own(column) or (self.outer is not None and self.outer.knows(column))
+        around = (self.outer, self.beyond)
+        return self._is_own(column) or any(one is not None and one.knows(column) for one in around)
 
     def _is_own(self, column: exp.Expr) -> bool:
         table, name = column.args.get("table"), column.this
@@ -173,8 +176,16 @@ class Binder:
     def _column(self, node: exp.Expr) -> Typed:
         consume(node, "this", "table")
         span = node_span(node)
-        if self.outer is not None and not self._is_own(node) and self.outer.knows(node):
-            return self._correlated(node)
+        nested = self.outer is not None or self.beyond is not None
+        if nested and not self._is_own(node):
+            if self.outer is not None and self.outer.knows(node):
+                return self._correlated(node)
+            if self.beyond is not None and self.beyond.knows(node):
+                raise NotYet(
+                    "a column of the outer query in a query of FROM or WITH",
+                    span,
+                    hint="compare it in the WHERE of the query that stands in the expression",
+                )
         if not isinstance(node.this, exp.Identifier):
             raise SyntaxProblem("* stands alone in the SELECT list", span)
         table, written = node.args.get("table"), str(node.this.this)

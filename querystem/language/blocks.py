@@ -113,7 +113,7 @@ class QueryBinder:
             return self._over_several(select, place, branch)
         leg, schema = self._text.leg(table, place)
         scope = Scope((stream_item(item_name(table), schema),))
-        base = replace(self._text.binder(scope), outer=place.outer)
+        base = replace(self._text.binder(scope), outer=place.outer, beyond=place.beyond)
         return self._clauses(select, base, lambda where: replace(leg, where=where), branch)
 
     def _over_several(self, select: exp.Expr, place: Place, branch: bool) -> BoundBlock:
@@ -135,7 +135,9 @@ class QueryBinder:
             later = [one for one in parts if asks(one)]
             return From(sources.items, all_of(on), tuple(rows.found), all_of(later))
 
-        base = replace(self._text.binder(scope), outer=place.outer, asking=rows)
+        base = replace(
+            self._text.binder(scope), outer=place.outer, beyond=place.beyond, asking=rows
+        )
         block = self._clauses(select, base, source, branch, groups)
         values = [replace(one, node=resolved(one.node)) for one in block.values]
         correlated = [resolved(condition) for condition in block.correlated]

@@ -26,7 +26,8 @@ def check_age(node: exp.Expr, scope: Scope) -> None:
     sides = node.this, node.args["expression"]
     for side, other in (sides, sides[::-1]):
         if isinstance(side, exp.Sub) and _is_now(side.this, scope):
-            window = _window(side.args["expression"])
+            before = isinstance(node, (exp.GT, exp.GTE) if side is node.this else (exp.LT, exp.LTE))
+            window = _window(side.args["expression"], before)
             of = other.args.get("table") if isinstance(other, exp.Column) else None
             alone = "" if of is None else f", or WINDOW({window}) after {of.name}"
             raise refuse_clock(node_span(node), f"write {window} at the end of the query{alone}")
@@ -38,7 +39,11 @@ def _is_now(node: exp.Expr, scope: Scope) -> bool:
     return is_clock(node.name) and not scope.has(node.name.lower())
 
 
-def _window(age: exp.Expr) -> str:
+def _window(age: exp.Expr, before: bool) -> str:
+    """Return the window of the rows that are at most so old or, with `before`, at least so old."""
+    duration = "duration"
     if isinstance(age, exp.Literal) and not age.args["is_string"]:
-        return f"RANGE {age.this} SECONDS"
-    return "RANGE duration"
+        duration = f"{age.this} SECONDS"
+    elif isinstance(age, exp.Interval) and age.args.get("unit") is not None:
+        duration = f"{age.this.this} {age.args['unit'].name.upper()}"
+    return f"BEGIN NOW - 30 DAYS END NOW - {duration}" if before else f"RANGE {duration}"

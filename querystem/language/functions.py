@@ -199,12 +199,25 @@ _INSTEAD = {
     "try_cast": "CAST, which gives NULL for what can't be converted",
 }
 
+# Functions that people look for and that nothing here stands for.
+_POWER = "powers and roots are not part of the language; write x * x, or compute them in the client"
+_CONCAT = "texts can't be joined; select both columns, and join them in the client"
+_MEDIAN = "the aggregates are avg, count, first, last, max, min, stddev and sum"
+_ABSENT = (
+    dict.fromkeys(("power", "pow", "sqrt", "exp", "ln", "log"), _POWER)
+    | dict.fromkeys(("concat", "concat_ws", "string_agg", "group_concat"), _CONCAT)
+    | dict.fromkeys(("median", "mode", "percentile", "percentile_cont", "quantile"), _MEDIAN)
+)
+
 
 def _unknown(name: str, span: Span) -> SyntaxProblem | UnknownFunction:
     if is_clock(name):
         return refuse_clock(span)
     known = [*FUNCTIONS, *AGGREGATES, "cast"]
-    hint = f"write {_INSTEAD[name]}" if name in _INSTEAD else suggest(name, known)
+    if name in _INSTEAD:
+        hint = f"write {_INSTEAD[name]}"
+    else:
+        hint = _ABSENT.get(name) or suggest(name, known)
     return UnknownFunction(f"there is no function {name[:60]}", span, hint=hint)
 
 

@@ -98,7 +98,7 @@ def group_binder(
     if not mixed and not select.args.get("group") and not select.args.get("having"):
         return None
     rows = _RowBinder(base.scope, base.parameters, "GROUP BY", base.outputs, base.used)
-    rows.outer = base.outer
+    rows.outer, rows.beyond = base.outer, base.beyond
     keys = _keys(select.args.get("group"), items, rows)
     rows.asking = base.asking
     return GroupBinder(
@@ -108,6 +108,7 @@ def group_binder(
         used=base.used,
         asking=asking,
         outer=base.outer,
+        beyond=base.beyond,
         rows=rows,
         keys=keys,
         mixed=mixed | _holding(select, is_query),

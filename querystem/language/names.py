@@ -91,9 +91,16 @@ _DURATIONS = dict.fromkeys(
     ("INTERVAL", "DURATION"),
     "durations stand in expressions only; extract(second FROM duration) is a DOUBLE",
 )
+# Spellings of other systems that mean the same here; a statement that uses one gets a note.
+SYNONYMS = {
+    "VARCHAR": Type(Kind.TEXT),
+    "INTEGER": Type(Kind.BIGINT),
+    "REAL": Type(Kind.DOUBLE),
+    "DOUBLE PRECISION": Type(Kind.DOUBLE),
+}
 _OTHER_TYPES = {
-    "BIGINT": "int integer smallint tinyint int2 int4 int8 int16 int32 int64 long serial",
-    "DOUBLE": "float real float4 float8 float64 double_precision",
+    "BIGINT": "int smallint tinyint int2 int4 int8 int16 int32 int64 long serial",
+    "DOUBLE": "float float4 float8 float64 double_precision",
     "DECIMAL(p,s)": "numeric number dec money",
     "TEXT": "varchar char string character nvarchar str clob json uuid",
     "BOOLEAN": "bool bit",
@@ -106,6 +113,9 @@ def read_type(text: str, span: Span) -> Type:
     """The type that a text stands for; raises TypeProblem, with the type to write instead."""
     match = _TYPE.fullmatch(text.strip())
     name = (match[1] if match else text.partition("(")[0].strip()).upper()
+    synonym = SYNONYMS.get(type_words(text))
+    if synonym is not None:
+        return synonym
     if match and name == Kind.DECIMAL.value:
         return _decimal(match[2], match[3], span)
     if match and name in _TYPES and match[2] is None:
@@ -115,6 +125,11 @@ def read_type(text: str, span: Span) -> Type:
     raise TypeProblem(
         f"{' '.join(text.split())[:60]} is not a type", span, hint=hint, reason="BAD_TYPE"
     )
+
+
+def type_words(text: str) -> str:
+    """Return the name of a type as SYNONYMS has it: upper case, one blank between words."""
+    return " ".join(text.upper().split())
 
 
 def _decimal(precision: str | None, scale: str | None, span: Span) -> Type:

@@ -12,6 +12,7 @@ from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
 from querystem.language.dialect import PSoup, Refused
+from querystem.language.durations import UNITS
 from querystem.language.errors import SyntaxProblem
 from querystem.language.frames import REFRESH_AT_END, WINDOW_AT_END, WINDOW_WORDS, set_apart
 from querystem.language.grammar import QueryParser
@@ -94,7 +95,22 @@ def _hint(token: Token, tokens: Sequence[Token]) -> str:
     words = _last_words(token, tokens)
     if words == ["DISTINCT", "ON"]:
         return "ROWS 1 PARTITION BY column at the end of the query is the newest row of each"
-    return next((_INSTEAD[word] for word in reversed(words) if word in _INSTEAD), "")
+    if len(words) == 2 and words[1].removesuffix("S") in UNITS and words[0].isdigit():
+        return _duration_hint(" ".join(words), token, tokens)
+    instead = next((_INSTEAD[word] for word in reversed(words) if word in _INSTEAD), "")
+    return instead or (_INSTEAD["MINUS"] if token.token_type == TokenType.DASH else "")
+
+
+def _duration_hint(duration: str, token: Token, tokens: Sequence[Token]) -> str:
+    """Return what to write for a duration that stands outside a window, as in ts > NOW - 5 DAYS."""
+    at = next(index for index, other in enumerate(tokens) if other is token)
+    if [word.text.upper() for word in tokens[max(0, at - 3) : at - 1]] == ["NOW", "-"]:
+        return (
+            f"NOW stands only in windows: end the query with RANGE {duration} for the rows since "
+            f"then, or with BEGIN NOW - 30 DAYS END NOW - {duration} for those before"
+        )
+    amount, unit = duration.split()
+    return f"a duration in an expression is written INTERVAL '{amount}' {unit}"
 
 
 def _meant(token: Token, tokens: Sequence[Token]) -> str:
@@ -114,6 +130,7 @@ _WORDS = [*sorted(WINDOW_WORDS), "WHERE", "GROUP BY", "HAVING", "ORDER BY", "LIM
 _INSTEAD = {
     "INTERVAL": "write INTERVAL '10' MINUTE, INTERVAL '-10' MINUTE or :n * INTERVAL '1' MINUTE",
     "FETCH": "write LIMIT number",
+    "MINUS": "rows of one query without those of another: SELECT … EXCEPT ALL SELECT …",
     "TOP": "write LIMIT number after ORDER BY",
     "FILTER": "write the condition inside: count(CASE WHEN condition THEN 1 END)",
     "IGNORE": "aggregates leave NULLs out",

@@ -11,10 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from decimal import Decimal
+from datetime import date
+from decimal import Context, Decimal
 
 from sqlglot import exp
 
+from datastem.instants import from_micros
 from datastem.schema import StreamSchema
 from datastem.types import Kind, Type
 from querystem.expressions import Call, Expression, Literal, Parameter, Scalar
@@ -40,6 +42,9 @@ from querystem.language.scan import MAX_TEXT
 from querystem.language.scope import Scope, stream_item
 from querystem.language.statements import CreatePolicy
 from querystem.language.tree import consume
+
+# Python's own context has 28 digits, and a DECIMAL up to 38.
+_WIDE = Context(prec=64)
 
 ClaimValue = str | int | float | bool | None
 
@@ -132,11 +137,32 @@ def filled_policy(where: Expression, claims: Mapping[str, ClaimValue]) -> Expres
         one.name: _literal(claims.get(one.name.removeprefix(f"{one.type} ")), one.type)
         for one in _parameters(where)
     }
+    return _filled(where, literals)
+
+
+def sample_policy(where: Expression) -> Expression:
+    """The condition with a value of the right type in the place of each claim, to try it with."""
+    literals = {one.name: Literal(_SAMPLES[one.type.kind], one.type) for one in _parameters(where)}
+    return _filled(where, literals)
+
+
+def _filled(where: Expression, literals: Mapping[str, Literal]) -> Expression:
     try:
         return expression_filler(where)(literals)
     except QueryError:
         # A text of the caller that is no pattern, say: nobody is told, and no row is shown.
         return FALSE
+
+
+_SAMPLES: Mapping[Kind, Scalar] = {
+    Kind.BOOLEAN: True,
+    Kind.BIGINT: 1,
+    Kind.DOUBLE: 1.0,
+    Kind.DECIMAL: Decimal(0),
+    Kind.TEXT: "a",
+    Kind.TIMESTAMP: from_micros(0),
+    Kind.DATE: date(1970, 1, 1),
+}
 
 
 def _literal(value: ClaimValue, type_: Type) -> Literal:
@@ -178,7 +204,7 @@ def _decimal(value: int | float, type_: Type) -> Decimal | None:
     whole = len(digits) + exponent
     if -exponent > type_.scale or whole > type_.precision - type_.scale:
         return None
-    return exact.quantize(Decimal(1).scaleb(-type_.scale))
+    return exact.quantize(Decimal(1).scaleb(-type_.scale), context=_WIDE)
 
 
 def _of_time(value: str, type_: Type) -> Scalar:

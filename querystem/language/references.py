@@ -51,14 +51,21 @@ def inside_views(lookup: Lookup) -> Lookup:
 @dataclass(frozen=True, slots=True)
 class Place:
     """The place of a block in a text: the window that reaches it, whether that is its `own`, the
-    queries that WITH names there, in an expression the binder of the query `outer` to it, and the
-    `view` that is inlined there."""
+    queries that WITH names there, in an expression the binder of the query `outer` to it, in a
+    query of FROM or WITH inside an expression that of the query `beyond` it, and the `view` that is
+    inlined there."""
 
     frame: exp.Expr | None = None
     own: bool = False
     named: Mapping[str, NamedQuery] = field(default_factory=dict)
     outer: Binder | None = None
     view: str = ""
+    beyond: Binder | None = None
+
+    def inner(self) -> Place:
+        """The place of a query of FROM or WITH: no window reaches it, and no columns from around
+        the query that it stands in."""
+        return Place(None, True, dict(self.named), beyond=self.outer or self.beyond)
 
     def within(self, node: exp.Expr) -> Place:
         """The place inside a query, which may have a window, and names by WITH, of its own."""
@@ -71,11 +78,11 @@ class Place:
                     f"WITH names two queries {name}", node_span(cte), reason="DUPLICATE_NAME"
                 )
             here.add(name)
-            named[name] = NamedQuery(cte, Place(None, True, dict(named)))
+            named[name] = NamedQuery(cte, replace(self.inner(), named=dict(named)))
         frame = node.args.get("frame")
         if frame is None:
             return replace(self, named=named)
-        return Place(frame, True, named, self.outer)
+        return Place(frame, True, named, self.outer, beyond=self.beyond)
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,7 +125,7 @@ class Sources:
             before = scope
             scope = Scope((*before.items, item), before.merged)
             if join is not None:
-                conditions, scope = self._joined(join, before, scope)
+                conditions, scope = self._joined(join, before, scope, place)
                 if left:
                     scope = self._left_joined(start, all_of(conditions), scope)
                 else:
@@ -147,7 +147,7 @@ class Sources:
             self._text.reached.add(id(query.node))
             return self._query(query.node.this, name, frame, query.place, flat)
         consume(node, "this", "alias", "frame")
-        return self._query(node.this, name, frame, Place(None, True, place.named), flat)
+        return self._query(node.this, name, frame, place.inner(), flat)
 
     def _leg(self, table: exp.Expr, name: str, place: Place, before: Scope) -> ScopeItem:
         number = len(self._items)
@@ -246,7 +246,7 @@ class Sources:
         consume(select, "expressions", "from_", "joins", "where", "frame", "ctes")
         start, span = len(self._items), node_span(select)
         scope = self.scope(select, place)
-        binder = self._text.binder(scope)
+        binder = replace(self._text.binder(scope), beyond=place.beyond)
         items = read_items(select, scope)
         outputs = {item.name: need_type(binder.bind(item.node)).node for item in items}
         where = bind_condition(select.args.get("where"), "WHERE", binder)
@@ -267,13 +267,15 @@ class Sources:
     # ---- joins
 
     def _joined(
-        self, join: exp.Expr, before: Scope, scope: Scope
+        self, join: exp.Expr, before: Scope, scope: Scope, place: Place
     ) -> tuple[list[Expression], Scope]:
         """The conditions of a join, and the scope after it."""
         consume(join, "this", "kind", "on", "using")
         conditions = []
         if (on := join.args.get("on")) is not None:
-            binder = replace(self._text.binder(scope), clause="ON")
+            binder = replace(
+                self._text.binder(scope), clause="ON", outer=place.outer, beyond=place.beyond
+            )
             conditions.append(self.resolved(binder.condition(on).node, node_span(on)))
         for column in join.args.get("using") or ():
             name, span = identifier(column), node_span(column)

@@ -3,6 +3,7 @@ beside."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from sqlglot.tokenizer_core import TokenType
@@ -14,7 +15,7 @@ from querystem.language.dialect import uncommented
 from querystem.language.durations import read_duration, write_duration
 from querystem.language.errors import BindProblem, Span, SyntaxProblem, TypeProblem, located
 from querystem.language.grants import GrantActions, parse_grant
-from querystem.language.names import read_type, suggest, write_name
+from querystem.language.names import SYNONYMS, read_type, suggest, type_words, write_name
 from querystem.language.scan import MAX_TEXT, TokenReader, scan, span_of
 from querystem.views import Delivery, ViewDefinition
 
@@ -143,11 +144,12 @@ def _create(
     if reader.sees("AS"):
         return _view(reader, text, name, Delivery.PLAIN)
     reader.need("(", hint=_STREAM)
-    columns = [_column(reader, text)]
+    notes: dict[str, None] = {}
+    columns = [_column(reader, text, notes)]
     while reader.take(","):
-        columns.append(_column(reader, text))
+        columns.append(_column(reader, text, notes))
     reader.need(")", hint="columns are separated by commas")
-    return _finish(reader, name, columns, max_columns)
+    return _finish(reader, name, columns, max_columns, notes)
 
 
 _DELIVERIES = (Delivery.COMPLETE, Delivery.STREAMED)
@@ -197,9 +199,16 @@ def view_sql(view: ViewDefinition) -> str:
     return f"CREATE {word}VIEW {write_name(view.name)} AS {view.text}"
 
 
-def _column(reader: TokenReader, text: str) -> tuple[Column, Span]:
+def _column(reader: TokenReader, text: str, notes: dict[str, None]) -> tuple[Column, Span]:
+    if reader.sees("PRIMARY", "KEY"):
+        reader.fail("PRIMARY KEY is not part of the language", hint=_KEY_AFTER)
     name, span = reader.need_name("the name of a column")
-    type_ = _type(reader, text)
+    type_ = _type(reader, text, notes)
+    if reader.sees("PRIMARY", "KEY"):
+        reader.fail(
+            "PRIMARY KEY is not part of the language",
+            hint=f"write KEY ({write_name(name)}) after the columns",
+        )
     if not (reader.sees(",") or reader.sees(")")):
         reader.fail(
             "a column has a name and a type",
@@ -208,20 +217,34 @@ def _column(reader: TokenReader, text: str) -> tuple[Column, Span]:
     return Column(name, type_), span
 
 
-def _type(reader: TokenReader, text: str) -> Type:
+_KEY_AFTER = "write KEY (column) after the columns"
+
+
+def _type(reader: TokenReader, text: str, notes: dict[str, None]) -> Type:
+    """Return the type of a column; add a note if it is spelled as in other systems."""
     token = reader.token
     if token is None or token.token_type != TokenType.VAR:
         reader.fail("expected the type of the column")
-    taken = [reader.skip()]
+    tokens = [reader.skip()]
+    if reader.sees("PRECISION"):
+        tokens.append(reader.skip())
     if reader.sees("("):
         while not reader.sees(")"):
-            taken.append(reader.skip())
-        taken.append(reader.skip())
-    return read_type(uncommented(text, taken), span_of(taken[0]).to(span_of(taken[-1])))
+            tokens.append(reader.skip())
+        tokens.append(reader.skip())
+    written = uncommented(text, tokens)
+    type_ = read_type(written, span_of(tokens[0]).to(span_of(tokens[-1])))
+    if (spelling := type_words(written)) in SYNONYMS:
+        notes[f"{spelling} is taken as {type_}"] = None
+    return type_
 
 
 def _finish(
-    reader: TokenReader, name: str, columns: list[tuple[Column, Span]], max_columns: int
+    reader: TokenReader,
+    name: str,
+    columns: list[tuple[Column, Span]],
+    max_columns: int,
+    notes: Iterable[str],
 ) -> CreateStream:
     _check_names(columns, max_columns)
     ordered_by: str | None = None
@@ -249,7 +272,7 @@ def _finish(
         ahead=durations.get("AHEAD", HOUR),
         key=key,
     )
-    return CreateStream(schema, _notes(schema))
+    return CreateStream(schema, (*notes, *_notes(schema)))
 
 
 def _duration_option(reader: TokenReader, given: dict[str, int]) -> tuple[str, int]:

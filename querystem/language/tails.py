@@ -127,7 +127,7 @@ class Tail:
         texts = [self.windows[number] for number in legs]
         check_clocks([text.schema for text in texts], query.moving, [one.place for one in texts])
         self._check_triggers(draft, query, [text.schema for text in texts])
-        return _one_refresh(query)
+        return query
 
     def _text(self, draft: Refresh) -> RefreshText:
         assert isinstance(draft, DraftEvery | DraftOn), "REFRESH is read once"
@@ -176,13 +176,6 @@ def window_number(window: Window) -> int:
     """The number of a window that is not read yet."""
     assert isinstance(window, DraftWindow), "windows are read once"
     return window.number
-
-
-def _one_refresh(query: Query) -> Query:
-    """The query over one leg with the leg's REFRESH as its own: both are of one stream."""
-    if not isinstance(query.source, Leg) or query.refresh is not None:
-        return query
-    return replace(query, source=replace(query.leg, refresh=None), refresh=query.leg.refresh)
 
 
 # ---- all windows and REFRESH of a query

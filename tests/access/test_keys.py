@@ -59,11 +59,21 @@ def test_names_have_bounds() -> None:
         ("acme", "b" * 257, []),
         ("acme", "bob", [""]),
         ("acme", "bob", ["r"] * 65),
+        ("ac\nme", "bob", []),
+        ("acme", "b\x1bob", []),
+        ("acme", "\ud800", []),
+        ("acme", "bob", ["\udfff"]),
     ]:
         with pytest.raises(BadRequest):
             new_key(tenant, owner, roles, "", 1)
     with pytest.raises(BadRequest, match="expired before"):
         new_key("acme", "bob", [], "", 5, 5)
+
+
+def test_a_claim_that_cannot_be_encoded_is_null() -> None:
+    key, _ = new_key("acme", "bob", [], r'{"region": "\ud800", "\udfff": 1, "tab": "a\tb"}', 1)
+    assert read_claims(key.claims) == {"region": None, "tab": "a\tb"}
+    assert plain_claims({"region": "\ud800", "\udfff": 1}, []) == {"region": None}
 
 
 def test_only_plain_claims_are_taken() -> None:

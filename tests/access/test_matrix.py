@@ -96,6 +96,17 @@ def revoke(role: Role, obj: str) -> str:
     return MISSING if obj == UNKNOWN else OK
 
 
+def own_publishers(role: Role, obj: str) -> str:
+    """Publishers of the caller, or of any owner for those who administer."""
+    return OK if obj == OWN or role.administers else DENIED
+
+
+def forget(role: Role, obj: str) -> str:
+    if obj == OTHERS and not role.administers:
+        return DENIED
+    return MISSING if obj == UNKNOWN else OK
+
+
 def always(role: Role, obj: str) -> str:
     return OK
 
@@ -118,6 +129,8 @@ EXPECTED: dict[str, Callable[[Role, str], str]] = {
     "DescribeRegistration": own_registration(reading=True),
     "Publish": needs("publish"),
     "PublishStream": needs("publish"),
+    "ListPublishers": own_publishers,
+    "ForgetPublishers": forget,
     "Invoke": own_registration(reading=True),
     "Ask": needs("read"),
     "Explain": own_registration(reading=True),
@@ -198,6 +211,23 @@ class World:
         handle: bytes = response.handle
         return handle
 
+    async def _forgetting(self, tenant: str, role: Role, obj: str) -> pb.ForgetPublishersRequest:
+        """A request to forget a publisher that has just published, or one that never did."""
+        name, own = f"p{next(self.numbers)}", "main" if role.name == "anyone" else role.name
+        owner = "somebody" if obj == OTHERS else own
+        if obj != UNKNOWN:
+            batch = pb.PublishRequest(
+                tenant=tenant,
+                owner=owner,
+                stream="orders",
+                publisher=name,
+                sequence=1,
+                arrow=ipc(ROWS),
+            )
+            await self.root.call("Publish", batch)
+        asked = owner if obj == OTHERS else ""
+        return pb.ForgetPublishersRequest(tenant=tenant, owner=asked, names=[name])
+
     async def key(self, tenant: str, obj: str) -> str:
         """A key that was not revoked yet."""
         if obj == UNKNOWN:
@@ -228,6 +258,11 @@ class World:
         if rpc == "SetQuota":
             limits = [pb.QuotaLimit(name="watches", limit=9)]
             return pb.SetQuotaRequest(owner="somebody", limits=limits, **where)
+        if rpc == "ListPublishers":
+            owner = "" if obj == OWN else "somebody"
+            return pb.ListPublishersRequest(owner=owner, **where)
+        if rpc == "ForgetPublishers":
+            return await self._forgetting(tenant, role, obj)
         if rpc == "RevokeKey":
             return pb.RevokeKeyRequest(id=await self.key(tenant, obj), **where)
         if rpc in ("Sync", "Watch"):

@@ -10,6 +10,7 @@ from typing import Any
 import grpc
 import pyarrow as pa
 import pytest
+from google.protobuf.timestamp_pb2 import Timestamp
 
 from psoup.errors import QuotaExceeded
 from psoup.server.quotas import Quotas
@@ -30,7 +31,7 @@ async def stub(tmp_path: Path) -> AsyncIterator[Any]:
         yield stub
 
 
-async def allow(stub: Any, owner: str = "", **limits: int) -> None:
+async def allow(stub: Any, *, owner: str = "", **limits: int) -> None:
     root = NamedCaller(stub, "ops", "root", ("operator",))
     wanted = [pb.QuotaLimit(name=name, limit=limit) for name, limit in limits.items()]
     await root.call("SetQuota", pb.SetQuotaRequest(tenant="shop", owner=owner, limits=wanted))
@@ -82,6 +83,120 @@ async def test_rows_a_second_leave_a_debt(stub: Any) -> None:
     root = NamedCaller(stub, "ops", "root", ("operator",))
     await root.call("SetQuota", pb.SetQuotaRequest(tenant="shop", remove=["rows_per_second"]))
     await sender.call("Publish", batch)
+
+
+async def test_record_batches_without_rows_are_counted(stub: Any) -> None:
+    empty = pa.record_batch({"a": pa.array([], pa.int64())})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, empty.schema) as writer:
+        for _ in range(5000):
+            writer.write_batch(empty)
+    batch = pb.PublishRequest(stream="s", arrow=sink.getvalue().to_pybytes())
+    sender = NamedCaller(stub, "shop", "sender", ("publisher",))
+    await allow(stub, rows_per_second=10)
+    await sender.call("Publish", batch)
+    told = await refused(sender, "Publish", batch)
+    assert told.field == "rows_per_second" and told.retry_after.seconds > 60
+
+
+async def test_batches_without_rows_and_new_names_are_counted(stub: Any) -> None:
+    boss = NamedCaller(stub, "shop", "boss", ("administrator",))
+    await boss.define("CREATE STREAM timed (a BIGINT, at TIMESTAMP) ORDERED BY at")
+    sender = NamedCaller(stub, "shop", "sender", ("publisher",))
+
+    def heartbeat(name: str, sequence: int = 1) -> pb.PublishRequest:
+        at = Timestamp(seconds=1_700_000_000)
+        return pb.PublishRequest(stream="timed", publisher=name, sequence=sequence, heartbeat=at)
+
+    await allow(stub, rows_per_second=1)
+    for rpc in ("Publish", "PublishStream"):
+        with pytest.raises(grpc.aio.AioRpcError):
+            for number in range(100):
+                await sender.call(rpc, heartbeat(f"{rpc} {number}"))
+    root = NamedCaller(stub, "ops", "root", ("operator",))
+    await root.call("SetQuota", pb.SetQuotaRequest(tenant="shop", remove=["rows_per_second"]))
+    for name in (await sender.only("ListPublishers", pb.ListPublishersRequest())).publishers:
+        await sender.call("ForgetPublishers", pb.ForgetPublishersRequest(names=[name.name]))
+
+    await allow(stub, owner="sender", publishers=2)
+    await sender.call("Publish", heartbeat("a"))
+    await sender.call("Publish", heartbeat("b"))
+    full = await refused(sender, "Publish", heartbeat("c"))
+    assert full.field == "publishers" and "forget" in full.hint
+    await sender.call("Publish", heartbeat("a", 2))
+    await sender.call("Publish", heartbeat("a", 2))
+    await sender.call("ForgetPublishers", pb.ForgetPublishersRequest(names=["b"]))
+    await sender.call("Publish", heartbeat("c"))
+    await allow(stub, publishers=3)
+    other = NamedCaller(stub, "shop", "other", ("publisher",))
+    await other.call("Publish", heartbeat("a"))
+    assert (await refused(other, "Publish", heartbeat("b"))).expected == "at most 3"
+
+
+async def test_every_kind_of_object_is_counted(stub: Any) -> None:
+    boss = NamedCaller(stub, "shop", "boss", ("administrator",))
+
+    def define(sql: str) -> tuple[str, Any]:
+        return "Define", pb.DefineRequest(sql=sql)
+
+    def key() -> tuple[str, Any]:
+        return "CreateKey", pb.CreateKeyRequest(owner="boss")
+
+    cases: dict[str, tuple[tuple[str, Any], tuple[str, Any] | None]] = {
+        "streams": (define("CREATE STREAM t (a BIGINT)"), define("DROP STREAM t")),
+        "views": (define("CREATE VIEW v AS SELECT a FROM s"), define("DROP VIEW v")),
+        "grants": (
+            define("GRANT read, register ON s TO ROLE x"),
+            define("REVOKE read, register ON s FROM ROLE x"),
+        ),
+        "policies": (define("CREATE POLICY p ON s USING (a > 1)"), define("DROP POLICY p ON s")),
+        "keys": (key(), None),
+    }
+    for kind, (create, end) in cases.items():
+        used = {"streams": 1}.get(kind, 0)
+        room = 2 if kind == "grants" else 1
+        await allow(stub, owner="", **{kind: used + room - 1})
+        assert (await refused(boss, *create)).field == kind
+        await allow(stub, owner="", **{kind: used + room})
+        if kind != "grants":
+            await allow(stub, owner="boss", **{kind: used + room})
+        made = await boss.only(*create)
+        (listed,) = await boss.call("ListQuotas", pb.ListQuotasRequest())
+        counts = {one.name: one.used for quota in listed.quotas for one in quota.limits}
+        assert counts[kind] == used + room
+        if kind == "keys":
+            assert (await refused(boss, *key())).field == kind
+            end = "RevokeKey", pb.RevokeKeyRequest(id=made.key.id)
+        assert end is not None
+        await boss.call(*end)
+        await boss.call(*create)
+
+
+async def test_events_a_second(stub: Any) -> None:
+    await allow(stub, events_per_second=1)
+    boss = NamedCaller(stub, "shop", "boss", ("administrator",))
+    table = ipc(pa.table({"least": list(range(100))}))
+    many = pb.RegisterManyRequest(sql="SELECT a FROM s WHERE a > :least", arrow=table)
+    (made,) = await boss.call("RegisterMany", many)
+    batch = pb.PublishRequest(stream="s", arrow=ipc(ROWS))
+    for rpc, request in {
+        "Publish": batch,
+        "PublishStream": batch,
+        "Register": pb.RegisterRequest(sql="SELECT a FROM s"),
+        "RegisterMany": many,
+        "Unregister": pb.UnregisterRequest(handle=made.handles[0]),
+        "Define": pb.DefineRequest(sql="DROP STREAM s"),
+        "CreateKey": pb.CreateKeyRequest(owner="x"),
+        "ForgetPublishers": pb.ForgetPublishersRequest(names=["x"]),
+    }.items():
+        told = await refused(boss, rpc, request)
+        assert told.field == "events_per_second" and told.retry_after.seconds > 60
+    await boss.call("Ask", pb.AskRequest(sql="SELECT a FROM s"))
+    await allow(stub, events_per_second=0)
+    root = NamedCaller(stub, "ops", "root", ("operator",))
+    request = pb.SetQuotaRequest(tenant="shop", remove=["events_per_second"])
+    await root.call("SetQuota", request)
+    await boss.call("Publish", batch)
 
 
 async def test_bytes_of_a_tenant(stub: Any) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -28,9 +30,13 @@ from psoup.write.streams import Define
 from querystem.language import CreateStream, parse_statement
 from results.window import Bound, TimeWindow, Window
 from tests.answers.test_without_server import NOW, running
+from tests.damage import flip, named_files, tear_commit
 from tests.support.server.callers import anyone
 from tests.support.server.epochs import HandMadeEngine
 from tests.support.server.process import ipc
+
+# Legs are created in the order of their ids.
+pytestmark = pytest.mark.usefixtures("counted_ids")
 
 STREAMS = (
     "CREATE STREAM bids (item BIGINT, price DOUBLE, at TIMESTAMP) ORDERED BY at RETAIN 1 DAY",
@@ -238,3 +244,53 @@ async def test_how_many_queries_share_a_join_is_not_for_everybody(tmp_path: Path
         assert plan.composite is not None
         assert " of 2 queries: " in told_of(plan, view, others=True)
         assert "quer" not in told_of(plan, view, others=False)
+
+
+def _flip_file(store: Store, composite_id: int) -> None:
+    flip(named_files(store, f"stems/{composite_id}")[0])
+
+
+def _remove_file(store: Store, composite_id: int) -> None:
+    named_files(store, f"stems/{composite_id}")[0].unlink()
+
+
+def _tear_commit(store: Store, composite_id: int) -> None:
+    tear_commit(store, f"stems/{composite_id}")
+
+
+def _remove_table(store: Store, composite_id: int) -> None:
+    shutil.rmtree(store.stem(composite_id).root)
+
+
+@pytest.mark.parametrize("damage", [_flip_file, _remove_file, _tear_commit, _remove_table])
+@pytest.mark.parametrize("sql", [QUERIES[0], QUERIES[4]])
+async def test_damaged_combinations_are_joined_at_invoke(
+    damage: Callable[[Store, int], None], sql: str, tmp_path: Path
+) -> None:
+    chance = random.Random(1)
+    async with running(tmp_path / "store") as core:
+        engine = HandMadeEngine(core.store)
+        await define(core)
+        made, _, _ = await register(core, pb.RegisterRequest(sql=sql))
+        for number in range(3):
+            await fill(core, chance, number)
+        engine.step()
+        (composite,) = engine.state.composites.values()
+        highs = [engine.state.streams[stream_id].high for stream_id in composite.legs]
+        local = [_local_predicates(engine, composite.id, leg) for leg in range(len(highs))]
+        engine.compose(composite.id, 0, highs, local, chance)
+        engine.step()
+        sound, expected, _ = answers(core.store, made.handles[0], None)
+        assert sound.composite is not None and expected.num_rows
+        damage(core.store, composite.id)
+        _, found, _ = answers(core.store, made.handles[0], None)
+        assert found.to_pylist() == expected.to_pylist()
+        # What was read before the damage was done is left out from its first failure on.
+        replica, maker = Replica.open(core.store, Memory(1 << 20)), AnswerMaker(core.store)
+        source = RegisteredQuery("main", made.handles[0])
+        question = Question(
+            source, read_texts(maker.memo, texts_of(replica.state, source, "", False)), ANYONE
+        )
+        maker.answer(View.at(replica, NOW), question)
+        plan = maker.plan(View.at(replica, NOW), question)
+        assert plan.composite is None and plan.composing

@@ -20,7 +20,7 @@ from querystem.refresh import RefreshEvery, RefreshOn
 from results.window import UNBOUNDED
 from tests.support.answers.copies import TreeCopy
 from tests.support.answers.refreshing import RefreshMaker, RefreshWorld, fresh_query, streams_of
-from tests.support.answers.trees import START
+from tests.support.answers.trees import EVENT, START
 
 
 @pytest.fixture
@@ -170,3 +170,122 @@ def test_groups_inside_are_those_over_no_rows(world: RefreshWorld) -> None:
         found = world.found(question)
         assert found == world.told(question)
         assert (found.now, found.answer) == (None, [(0,)]), text
+
+
+def test_refresh_inside_the_window_of_one_reference_leaves_the_now(world: RefreshWorld) -> None:
+    """The rows are as of the point; NOW is the query's, and the answer is full at the point."""
+    world.clock = START + 40 * SECOND
+    for second in (1, 6, 12):
+        world.publish("early", [(second, "x", second - 40)])
+        world.clock = START + 40 * SECOND
+    schemas = {name: stream.schema for name, stream in world.streams.items()}
+    for text, instants in (
+        ("SELECT a FROM early WINDOW(UNBOUNDED REFRESH EVERY 5 SECONDS)", (10, 12, 10)),
+        ("SELECT a FROM early REFRESH EVERY 5 SECONDS", (10, 10, None)),
+    ):
+        question = world.asked(bind_query(text, schemas.__getitem__), None, False)
+        found = world.found(question)
+        seconds = [
+            None if one is None else (one - START) // SECOND
+            for one in (found.instant, found.now, found.full)
+        ]
+        assert (tuple(seconds), found.answer) == (instants, [(1,), (6,)])
+        assert found == world.told(question)
+
+
+# ---- as of an instant
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_as_of_an_instant_is_what_was_answered_then(world: RefreshWorld, seed: int) -> None:
+    """With the knowledge of then, queries of every kind, over streams of every kind, with and
+    without REFRESH, have the answer of then, whatever came since."""
+    maker = RefreshMaker(world.chance)
+    later = 0
+    for _ in range(8):
+        query = maker.query()
+        names = streams_of(query)
+        live = []
+        for _ in range(5):
+            for _ in range(world.chance.choice((1, 2, 5))):
+                world.happens(names)
+            _come_to_the_clock(world, query)
+            # What comes next has a later stamp.
+            live.append((world.clock, world.found(world.asked(query, None, False))))
+            assert world.found(world.asked(query, world.clock, False)) == live[-1][1], query
+            world.clock += SECOND
+        for instant, answer in live:
+            if all(world.retains_what_it_did(name, instant) for name in names):
+                shown = world.found(world.asked(query, instant, False))
+                # A late row, or one that is gone since, may have begun a stream before the last
+                # common point: whether there was one counts from all rows, not those known then.
+                assert replace(shown, full=answer.full) == answer, (query, instant)
+                later += 1
+    assert later, "no instant was asked about later"
+
+
+def _come_to_the_clock(world: RefreshWorld, query: Query) -> None:
+    """Takes time on until the present is the same as AS OF the present instant.
+
+    AS OF t is at NOW = t (docs/language.md). NOW of arrival time is t at the instant t; NOW of
+    event time is what the streams have reached, so they must have reached t and not more. A query
+    that is as of a refresh point over event time is at the NOW of the point, which depends on what
+    the streams had reached and not on t: it is enough that they have a NOW and are not ahead.
+    """
+    timed = [name for name in dict.fromkeys(streams_of(query)) if name in EVENT]
+    reached = {name: world.reached(name) for name in timed}
+    world.clock = max([world.clock, *(one for one in reached.values() if one is not None)])
+    at_points = query.refresh is not None and all(leg.stream in EVENT for leg in query.legs)
+    for name in timed:
+        if not at_points or reached[name] is None:
+            world.beat_at(name, world.clock)
+
+
+@pytest.mark.parametrize("engine", [False, True], ids=["tail", "stored"])
+def test_a_heartbeat_that_came_later_was_not_known_then(world: RefreshWorld, engine: bool) -> None:
+    """Neither makes it a point of REFRESH EVERY, nor takes it NOW of REFRESH ON further."""
+    schemas = {name: stream.schema for name, stream in world.streams.items()}
+    queries = [
+        bind_query(text, schemas.__getitem__)
+        for text in (
+            "SELECT a FROM early REFRESH EVERY 5 SECONDS",
+            "SELECT a FROM early REFRESH ON late",
+            "SELECT e.a FROM early AS e, late AS l WHERE e.a < l.a REFRESH EVERY 5 SECONDS",
+        )
+    ]
+    world.clock = START + 60 * SECOND
+    events = (("early", 1, True), ("late", 20, True), ("early", 12, False), ("early", 18, False))
+    live = []
+    for name, second, has_row in events:
+        if has_row:
+            world.publish(name, [(second, "x", second - (world.clock - START) // SECOND)])
+        else:
+            world.beat_at(name, START + second * SECOND)
+        if engine:
+            world.step()
+        live.append([world.found(world.asked(query, None, False)) for query in queries])
+        world.clock += SECOND
+    for place, answers in enumerate(live[1:], 1):
+        instant = START + (60 + place) * SECOND
+        for query, answer in zip(queries, answers, strict=True):
+            question = world.asked(query, instant, False)
+            assert world.found(question) == world.told(question) == answer, (query, instant)
+    points = [[(one.instant or 0) - START, (one.now or 0) - START] for one in live[-1]]
+    assert points == [[15 * SECOND] * 2, [20 * SECOND, 18 * SECOND], [15 * SECOND] * 2]
+
+
+def test_as_of_an_instant_shows_no_point_that_the_stream_had_not_reached(
+    world: RefreshWorld,
+) -> None:
+    world.clock = START + 60 * SECOND
+    for second in (1, 6, 12):
+        world.publish("early", [(second, "x", START // SECOND + second - world.clock // SECOND)])
+    schemas = {name: stream.schema for name, stream in world.streams.items()}
+    query = bind_query("SELECT a FROM early REFRESH EVERY 5 SECONDS", schemas.__getitem__)
+    live, instant = world.found(world.asked(query, None, False)), world.clock
+    assert (live.instant, live.answer) == (START + 10 * SECOND, [(1,), (6,)])
+    assert world.found(world.asked(query, instant, False)) == live
+    world.clock += 10 * SECOND
+    world.publish("early", [(30, "x", -40)])
+    assert world.found(world.asked(query, None, False)).instant == START + 30 * SECOND
+    assert world.found(world.asked(query, instant, False)) == live

@@ -61,6 +61,7 @@ def answer(path: Path, source: RegisteredQuery) -> int:
     return maker.answer(View.at(replica, NOW), Question(source, query, ANYONE)).row_count
 
 
+@pytest.mark.usefixtures("counted_ids")
 @pytest.mark.parametrize("dropped", ["cars", "parked"])
 async def test_the_leg_whose_stream_has_gone_is_named(dropped: str, tmp_path: Path) -> None:
     async with running(tmp_path / "store") as core:

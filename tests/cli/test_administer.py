@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from client_sdk import Client
 from psoup.cli import cli
 from tests.support.server.process import ServerProcess
 
@@ -42,6 +43,17 @@ def test_who_may_do_what_and_how_much(tmp_path: Path) -> None:
         ]
         assert "did you mean read" in run("grant", "make", "GRANT raed ON trades", code=1).stderr
         assert "no quotas" in run("quota", "list").stderr
+        for name in ("a1", "a2", "b"):
+            with Client(server.address) as client:
+                client.publisher(name).publish("trades", [{"symbol": "IBM"}])
+        publishers = json.loads(run("publisher", "list", "a", "--json").stdout)
+        assert [(one["name"], one["sequence"]) for one in publishers] == [("a1", 1), ("a2", 1)]
+        assert "give names" in run("publisher", "forget", code=2).stderr
+        assert "0 forgotten" in run("publisher", "forget", "--idle", "1h").stderr
+        assert "no publisher 'c'" in run("publisher", "forget", "b", "c", code=1).stderr
+        assert "2 forgotten" in run("publisher", "forget", "b", "a1").stderr
+        assert "1 forgotten" in run("publisher", "forget", "--idle", "0s").stderr
+        assert "no publishers" in run("publisher", "list").stderr
         run("quota", "set", "registrations=1", "watches=2")
         run("quota", "set", "--of", "alice", "watches=none", "registrations=1")
         assert "write NAME=NUMBER" in run("quota", "set", "watches", code=2).stderr
@@ -52,7 +64,21 @@ def test_who_may_do_what_and_how_much(tmp_path: Path) -> None:
         assert "alice" in listed and "watches" in listed
         assert "registrations of tenant" in run("status").stdout
         told = json.loads(run("audit", "-n", "3", "--json").stdout)
-        assert [one["action"] for one in told] == ["set quota", "set quota", "revoke"]
+        assert [one["action"] for one in told] == ["set quota", "set quota", "forget publisher"]
+        run("stream", "create", "CREATE STREAM doomed (a BIGINT) RETAIN 1 DAY")
+        run("policy", "create", "CREATE POLICY few ON doomed USING (a < 3)")
+        run("view", "create", "CREATE VIEW few_more AS SELECT a FROM doomed")
+        run("grant", "make", "GRANT read ON few_more TO ROLE field")
+        run("quota", "set", "registrations=none")
+        run("register", "--key", "lost", "SELECT a FROM few_more")
+        dropped = run("stream", "drop", "doomed", "--cascade", "--yes").stderr.splitlines()
+        assert dropped == [
+            "dropped doomed",
+            "views: few_more",
+            "row policies: few",
+            "grants: read on few_more to role field",
+            "queries that can't be answered any more: lost of main",
+        ]
         run("--tenant", "acme", "stream", "create", "CREATE STREAM theirs (a BIGINT) RETAIN 1 DAY")
         assert "theirs" in run("audit", "--all-tenants").stdout
         assert "theirs" in run("--tenant", "acme", "audit").stdout

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from client_sdk import Client
+from client_sdk import Client, ConnectionFailed, MockTransport
 from tests.cli.conftest import Run
 
 PARKING = "CREATE STREAM parking (place TEXT, free BIGINT, zone TEXT) KEY (place)"
@@ -83,3 +84,67 @@ def test_a_stream_without_a_key_has_none_to_delete(run: Run, tmp_path: Path) -> 
 def test_streams_show_their_keys(run: Run) -> None:
     assert "place" in run("stream", "list").stdout
     assert "key place" in run("stream", "show", "parking").stdout
+
+
+def write(path: Path, first: str, count: int = 1) -> str:
+    lines = [f"{number},{ord(first)},{first}" for number in range(count)]
+    path.write_text("\n".join(["place,free,zone", *lines, ""]))
+    return str(path)
+
+
+def zones(client: Client) -> set[object]:
+    return {row["zone"] for row in client.ask("SELECT zone FROM parking").rows}
+
+
+def test_a_file_that_is_there_already_is_published_again(
+    run: Run, client: Client, tmp_path: Path
+) -> None:
+    a, b = write(tmp_path / "a.csv", "a"), write(tmp_path / "b.csv", "b")
+    for _ in range(3):
+        for path, zone in ((a, "a"), (b, "b"), (a, "a")):
+            shown = run("publish", "parking", path).stderr
+            assert zones(client) == {zone}
+        assert "a.csv was published before" in shown
+    assert client.stream("parking").row_count == 9
+    names = [record.name for record in client.publishers(prefix="file-")]
+    times = sorted(name.partition("/")[2] for name in names)
+    assert times == ["", "", "2", "2", "3", "3", "4", "5", "6"]
+
+
+def test_once_leaves_a_file_that_is_there(run: Run, client: Client, tmp_path: Path) -> None:
+    a, b = write(tmp_path / "a.csv", "a"), write(tmp_path / "b.csv", "b")
+    for path in (a, b):
+        run("publish", "parking", path, "--once")
+    shown = run("publish", "parking", a, "--once").stderr
+    assert "a.csv had been published before" in shown
+    assert zones(client) == {"b"} and client.stream("parking").row_count == 2
+
+
+def test_a_second_time_that_is_cut_is_carried_on(
+    run: Run,
+    client: Client,
+    transport: MockTransport,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The command keeps nothing of its own, so that a cut is to it what a kill is."""
+    monkeypatch.setattr("psoup.cli.readers.csv_reader.BLOCK_BYTES", 2_000)
+    monkeypatch.setattr("client_sdk._grpc.effects.Retry.pause", lambda self, made: 0.0)
+    a, b = write(tmp_path / "a.csv", "a", 1000), write(tmp_path / "b.csv", "b", 1000)
+    for path in (a, b):
+        run("publish", "parking", path)
+    publish = transport._handlers["Publish"]
+
+    def cut(request: Any) -> Any:
+        if request.sequence > 3:
+            raise ConnectionFailed("cut")
+        return publish(request)
+
+    for _ in range(2):
+        transport._handlers["Publish"] = cut
+        run("publish", "parking", a, code=3)
+        half = client.stream("parking").row_count
+        assert 2000 < half < 3000
+    transport._handlers["Publish"] = publish
+    assert f"({half - 2000:,} had been there)" in run("publish", "parking", a).stderr
+    assert zones(client) == {"a"} and client.stream("parking").row_count == 3000

@@ -82,6 +82,7 @@ def test_the_same_file_again_publishes_nothing(run: Run, client: Client, tmp_pat
     run("publish", "trades", str(tmp_path / "day.csv"))
     again = run("publish", "trades", str(tmp_path / "copy.csv"))
     assert "3 had been there" in again.stderr
+    assert "copy.csv had been published before" in again.stderr
     assert len(rows(client)) == 3
     run("publish", "trades", str(tmp_path / "day.csv"), "--publisher", "once-more")
     assert len(rows(client)) == 6

@@ -7,6 +7,8 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+import pandas
+import pyarrow as pa
 import pytest
 
 import client_sdk
@@ -151,17 +153,43 @@ def test_a_batch_past_the_limit_is_not_sent() -> None:
         client.publish("s", [{"a": "x" * 1000} for _ in range(20)])
 
 
-def test_a_publisher_cuts_what_is_too_large() -> None:
+TEXTS = [{"a": "x" * 1000} for _ in range(20)]
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [TEXTS],
+        TEXTS,
+        iter(TEXTS),
+        pa.Table.from_pylist(TEXTS),
+        pa.RecordBatch.from_pylist(TEXTS),
+        pandas.DataFrame(TEXTS),
+        [pandas.DataFrame(TEXTS[:10]), pandas.DataFrame(TEXTS[10:])],
+    ],
+    ids=["batches", "dicts", "iterator", "table", "record batch", "pandas", "pandas batches"],
+)
+def test_a_publisher_cuts_what_is_too_large(rows: Any) -> None:
     stream = pb.Stream(name="s", id=1, columns=[pb.Column(name="a", type="TEXT")])
     transport = MockTransport(
         {"DescribeStream": lambda request: stream, "Publish": lambda r: pb.PublishResponse()}
     )
     client = Client(transport=transport, max_message_bytes=10_000)
-    client.publisher("me").publish_many("s", [[{"a": "x" * 1000} for _ in range(20)]])
+    client.publisher("me").publish_many("s", rows)
     sent = transport.requests("PublishStream")
     assert [request.sequence for request in sent] == list(range(1, len(sent) + 1))
     assert len(sent) > 2
     assert all(request.ByteSize() <= 10_000 for request in sent)
+    tables = [pa.ipc.open_stream(request.arrow).read_all() for request in sent]
+    assert pa.concat_tables(tables).to_pylist() == TEXTS
+
+
+@pytest.mark.parametrize("rows", ["text", b"bytes", {"a": "x"}])
+def test_what_is_no_rows_is_refused(rows: Any) -> None:
+    stream = pb.Stream(name="s", id=1, columns=[pb.Column(name="a", type="TEXT")])
+    client = Client(transport=MockTransport({"DescribeStream": lambda request: stream}))
+    with pytest.raises(TypeError):
+        client.publisher("me").publish_many("s", rows)
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,13 @@ def flip_in_column(path: Path, name: str) -> None:
     flip(path, 8 * (column.data_page_offset + column.total_compressed_size - 9))
 
 
+def tear_commit(store: Store, table: str) -> Path:
+    """Cut the newest commit of a table short; return its path."""
+    commit = max(store.table(table).log.glob("*.json"))
+    commit.write_bytes(commit.read_bytes()[:40])
+    return commit
+
+
 def named_files(store: Store, table: str) -> list[Path]:
     """The files of a table that the newest epoch names, oldest rows first."""
     _, epoch = store.epochs.latest()

@@ -71,7 +71,8 @@ async def _make(root: Path) -> list[bytes]:
                 engine.step()
     finally:
         await core.stop()
-    for folder in (store.log.folder, store.epochs.folder, store.table("matches"), store.stem(1)):
+    stem = store.stem(engine.state.stream_names["main", "trips"])
+    for folder in (store.log.folder, store.epochs.folder, store.table("matches"), stem):
         folder.checkpoint(folder.latest_version() - 1)
     return handles
 

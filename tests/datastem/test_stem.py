@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datastem.blocks import BLOCK_ROWS, Block, Part, split_blocks
+from datastem.blocks import BLOCK_ROWS, MOST_MERGED_BYTES, Block, Part, SplitRows
 from datastem.codec import stem_schema
 from datastem.memory import Memory
 from datastem.schema import Column, StreamSchema
@@ -105,7 +105,7 @@ def test_oracle(
         ids = list(range(high + gap, high + gap + len(ts)))
         batch = rows(ids, ts)
         files.log[number] = batch
-        stem.insert(batch, high, ids[-1] + 1, number if logged else None)
+        stem.insert(SplitRows.of(batch), high, ids[-1] + 1, number if logged else None)
         high = ids[-1] + 1
         known += zip(ids, ts, strict=True)
         pending.append(batch)
@@ -133,7 +133,7 @@ def test_a_block_of_which_files_have_all_rows_is_not_pinned_by_the_tail() -> Non
     stem, high = DataStem(memory, files.read), 0
     for number, first in enumerate([10, BLOCK_ROWS, BLOCK_ROWS + 1]):
         files.log[number] = rows([first], [0])
-        stem.insert(files.log[number], high, first + 1, number)
+        stem.insert(SplitRows.of(files.log[number]), high, first + 1, number)
         high = first + 1
         if number == 0:
             files.write(files.log.pop(0))
@@ -155,9 +155,39 @@ def test_a_block_has_few_parts(sizes: list[int]) -> None:
     assert all(left >= 2 * right for left, right in zip(lengths, lengths[1:], strict=False))
 
 
+def test_an_append_copies_a_bounded_part_of_a_block_of_long_rows() -> None:
+    text, block = "x" * (MOST_MERGED_BYTES // 64), Block(0)
+    for number in range(40):
+        batch = rows(range(10 * number, 10 * number + 10), [0] * 10)
+        before, block = block, block.append(Part(batch.append_column("t", pa.array([text] * 10))))
+        copied = [part for part in block.parts if not any(part is one for one in before.parts)]
+        assert sum(part.nbytes for part in copied) <= MOST_MERGED_BYTES
+    assert len(block.parts) <= 2 * block.nbytes // MOST_MERGED_BYTES
+    assert [id_ for part in block.parts for id_ in part.ids.tolist()] == [*range(400)]
+    for number in range(400, 500):
+        block = block.append(Part(rows([number], [0]).append_column("t", pa.array(["short"]))))
+    assert len(block.parts) <= 2 * block.nbytes // MOST_MERGED_BYTES + 7
+
+
+def test_the_parts_of_a_large_insert_do_not_keep_it_in_memory() -> None:
+    batch = rows(range(2 * BLOCK_ROWS), [0] * (2 * BLOCK_ROWS))
+    for part in SplitRows.of(batch).parts.values():
+        assert part.rows.get_total_buffer_size() < batch.nbytes * 3 // 4
+
+
+def test_an_insert_copies_no_more_than_the_block_it_shares_with_earlier_rows() -> None:
+    stem, count = DataStem(Memory(10**9), Files().read), 3 * BLOCK_ROWS
+    stem.insert(SplitRows.of(rows(range(10), [0] * 10)), 0, 10)
+    split = SplitRows.of(rows(range(10, count), [0] * (count - 10)))
+    stem.insert(split, 10, count)
+    blocks = stem.view().blocks
+    assert [len(blocks[number].parts) for number in range(3)] == [1, 1, 1]
+    assert all(blocks[number].parts[0] is split.parts[number] for number in (1, 2))
+
+
 def test_rows_are_split_at_the_edges_of_blocks() -> None:
     ids = [0, 5, BLOCK_ROWS - 1, BLOCK_ROWS, 5 * BLOCK_ROWS + 1]
-    parts = split_blocks(rows(ids, [0] * 5))
+    parts = SplitRows.of(rows(ids, [0] * 5)).parts
     assert {number: part.ids.tolist() for number, part in parts.items()} == {
         0: [0, 5, BLOCK_ROWS - 1],
         1: [BLOCK_ROWS],
@@ -180,7 +210,7 @@ def test_rows_only_in_the_log_stay_and_others_leave() -> None:
         start = number * BLOCK_ROWS
         batch = rows(range(start, start + BLOCK_ROWS), [number] * BLOCK_ROWS)
         files.write(batch)
-        stem.insert(batch, start, start + BLOCK_ROWS)
+        stem.insert(SplitRows.of(batch), start, start + BLOCK_ROWS)
     used = memory.used
     stem.cover(stem.indexed(2 * BLOCK_ROWS, files.segments[:2]))
     assert memory.used <= used // 3 + 1
@@ -197,7 +227,7 @@ def test_the_tail_leaves_memory_and_is_read_again_from_the_log() -> None:
     stem, step, count = DataStem(memory, files.read), 10_000, 60
     for place in range(count):
         files.log[place] = rows(range(place * step, (place + 1) * step), [place] * step)
-        stem.insert(files.log[place], place * step, (place + 1) * step, place)
+        stem.insert(SplitRows.of(files.log[place]), place * step, (place + 1) * step, place)
         assert memory.used <= memory.limit
     assert files.reads == 0
     assert probe(stem, None, count) == list(range(count * step))
@@ -205,7 +235,7 @@ def test_the_tail_leaves_memory_and_is_read_again_from_the_log() -> None:
     files.reads = 0
     assert probe(stem, 3, 4) == list(range(3 * step, 4 * step))
     assert files.reads == 1, "the others are known by their ts to have none"
-    stem.insert(rows([], []), count * step, count * step + 5, count)
+    stem.insert(SplitRows.of(rows([], [])), count * step, count * step + 5, count)
     assert probe(stem, count - 1, count) == list(range((count - 1) * step, count * step))
 
 
@@ -214,7 +244,9 @@ def test_blocks_of_the_tail_are_found_by_their_ts() -> None:
     stem, half = DataStem(Memory(10**8), Files().read), BLOCK_ROWS // 2
     for place, ts in enumerate((30, 31, 10, 11, 20, 21, 5)):
         first = place * half
-        stem.insert(rows(range(first, first + half), [ts] * half), first, first + half, place)
+        stem.insert(
+            SplitRows.of(rows(range(first, first + half), [ts] * half)), first, first + half, place
+        )
     asked = ((None, 100), (10, 11), (5, 6), (21, 31), (40, 50))
     for _ in range(2):
         view = stem.view()
@@ -235,7 +267,7 @@ def test_how_far_the_stream_was_at_an_instant() -> None:
     for number, stamp in enumerate([10, 20, 20, 30]):
         start = number * 40_000
         batch = rows(range(start, start + 40_000), [0] * 40_000, stamp)
-        stem.insert(batch, start, start + 40_000)
+        stem.insert(SplitRows.of(batch), start, start + 40_000)
     expected = {9: (0, None), 10: (40_000, 10), 19: (40_000, 10), 20: (120_000, 20)}
     for instant, known in {**expected, 29: (120_000, 20), 30: (160_000, 30)}.items():
         assert stem.view().high_at("_stamp", instant) == known
@@ -247,7 +279,7 @@ def test_marks_that_are_null_come_first() -> None:
     nulls = pa.nulls(3, SCHEMA.field("_before").type)
     batches[0] = batches[0].set_column(SCHEMA.names.index("_before"), "_before", nulls)
     for number, batch in enumerate(batches):
-        stem.insert(batch, 3 * number, 3 * number + 3)
+        stem.insert(SplitRows.of(batch), 3 * number, 3 * number + 3)
     view = stem.view()
     found = [view.high_at("_before", most) for most in (-1, 0, 1, 2)]
     assert found == [(3, 0), (3, 0), (6, 1), (9, 2)]
@@ -262,7 +294,9 @@ def test_the_first_row_from_an_id_and_a_ts_on() -> None:
     stem = DataStem(Memory(10**6), Files().read)
     for number, ts in enumerate((5, 9, 7)):
         stem.insert(
-            rows(range(number * 2, number * 2 + 2), [ts, 1], number), number * 2, number * 2 + 2
+            SplitRows.of(rows(range(number * 2, number * 2 + 2), [ts, 1], number)),
+            number * 2,
+            number * 2 + 2,
         )
     view = stem.view()
     found = [view.first_from(high, "_position", 6) for high in (0, 3, 5)]
@@ -302,7 +336,7 @@ def test_a_block_read_before_it_was_full_is_read_again() -> None:
     stem.cover(stem.indexed(10, files.segments))
     assert probe(stem, 5, 6) == list(range(10)), "half a block, from the files"
     rest = rows(range(10, BLOCK_ROWS + 10), [7] * BLOCK_ROWS)
-    stem.insert(rest, 10, BLOCK_ROWS + 10)
+    stem.insert(SplitRows.of(rest), 10, BLOCK_ROWS + 10)
     files.write(rest)
     stem.cover(stem.indexed(BLOCK_ROWS + 10, files.segments))
     assert probe(stem, 7, 8) == list(range(10, BLOCK_ROWS + 10))
@@ -315,7 +349,7 @@ def test_a_reader_overtaken_by_everything_keeps_no_half_block() -> None:
     stem.cover(stem.indexed(10, files.segments))
     old = stem.view()
     rest = rows(range(10, 2 * BLOCK_ROWS), [5] * (2 * BLOCK_ROWS - 10))
-    stem.insert(rest, 10, 2 * BLOCK_ROWS)
+    stem.insert(SplitRows.of(rest), 10, 2 * BLOCK_ROWS)
     files.write(rest)
     stem.cover(stem.indexed(2 * BLOCK_ROWS, files.segments))
     assert [part.ids.tolist() for part in old.probe(5, 6)] == [list(range(10))]
@@ -325,9 +359,9 @@ def test_a_reader_overtaken_by_everything_keeps_no_half_block() -> None:
 @pytest.mark.parametrize(("first", "high"), [(5, 8), (11, 14), (10, 9)])
 def test_rows_that_do_not_go_on_where_the_stem_stands_are_refused(first: int, high: int) -> None:
     stem = DataStem(Memory(10**6), Files().read)
-    stem.insert(rows(range(10), [0] * 10), 0, 10)
+    stem.insert(SplitRows.of(rows(range(10), [0] * 10)), 0, 10)
     with pytest.raises(ValueError, match="do not follow"):
-        stem.insert(rows(range(first, high), [0] * max(0, high - first)), first, high)
+        stem.insert(SplitRows.of(rows(range(first, high), [0] * max(0, high - first))), first, high)
     assert (stem.high, probe(stem, None, 50)) == (10, list(range(10)))
 
 
@@ -349,7 +383,7 @@ def test_the_ids_that_files_lack_tell_what_was_deleted() -> None:
     for first, ts in ((0, 10), (100, 20), (200, 30), (300, 5)):
         batch = rows(range(first, first + 100), [ts] * 100)
         files.write(batch)
-        stem.insert(batch, first, first + 100)
+        stem.insert(SplitRows.of(batch), first, first + 100)
     every = files.segments
     stem.cover(stem.indexed(400, every))
     assert [stem.view().first_id(*span) for span in ((20, 21), (None, 6), (25, 99))] == [

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.process
 PAGE = read("docs/security.md")
 SECTIONS = [
     *("Threat model", "Step by step", "Identity", "Permission", "Row policies", "Quotas", "Audit"),
-    *("What may still be seen", "Measured"),
+    *("Security events", "What may still be seen", "Measured"),
 ]
 WALK = PAGE.partition("## Step by step")[2].partition("\n## ")[0]
 OFFLINE = ("keep", "rows", "publish", "status")

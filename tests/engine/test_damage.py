@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from psoup.engine.engine import Engine
 from psoup.engine.settings import EngineSettings
 from psoup.store import Accept, CorruptStore, Losses, Store
-from tests.damage import flip, named_files
+from tests.damage import flip, named_files, tear_commit
 from tests.engine.test_keyed import Story, closures, keyed
 from tests.support.engine.author import READINGS, Author, above, readings, sensor_is
 from tests.support.engine.pump import Pump
@@ -79,7 +79,10 @@ def test_coverage_is_made_anew_when_an_engine_starts(
     assert_joined(store, stream, {predicate: lambda row: row["value"] > 1.0})
 
 
-def test_closures_are_made_anew(store: Store, author: Author, spark: SparkSession) -> None:
+@pytest.mark.parametrize("torn", [False, True])
+def test_closures_are_made_anew(
+    store: Store, author: Author, spark: SparkSession, torn: bool
+) -> None:
     pump, story = Pump(store, spark, WATCHFUL), Story(author, keyed(), 5)
     for _ in range(3):
         story.publish(20)
@@ -90,9 +93,25 @@ def test_closures_are_made_anew(store: Store, author: Author, spark: SparkSessio
         return sorted((row["row_id"], row["by"], row["end"]) for row in rows)
 
     before = ends()
-    flip(named_files(store, "closures")[1])
+    if torn:
+        tear_commit(store, "closures")
+        pump = Pump(store, spark, WATCHFUL)
+    else:
+        flip(named_files(store, "closures")[1])
     pump.run()
     assert ends() == before
+
+
+@pytest.mark.parametrize("name", ["matches", "coverage"])
+def test_derived_tables_whose_log_can_t_be_read_are_begun_again(
+    store: Store, author: Author, spark: SparkSession, name: str
+) -> None:
+    stream, predicate = fill(author, Pump(store, spark, WATCHFUL))
+    tear_commit(store, name)
+    pump = Pump(store, spark, WATCHFUL)
+    author.publish(stream, readings([1, 2], [9.0, 0.5]))
+    pump.run()
+    assert_joined(store, stream, {predicate: lambda row: row["value"] > 1.0})
 
 
 def test_rows_come_back_from_the_log(store: Store, author: Author, spark: SparkSession) -> None:

@@ -14,6 +14,7 @@ from psoup.engine.engine import Engine
 from psoup.engine.implied import matched_ids
 from psoup.engine.worker import Slice
 from psoup.store import DataFile, Store
+from psoup.store.delta.checksums import Checks
 from tests.support.engine.author import READINGS, Author, above, readings, sensor_is
 from tests.support.engine.reading import assert_joined
 
@@ -67,7 +68,7 @@ def test_every_predicate_of_the_pass_has_one(
 
 
 def test_a_file_that_is_gone_is_no_answer(tmp_path: Path, store: Store) -> None:
-    gone = DataFile("gone.parquet", 1, 1)
+    gone = DataFile("gone.parquet", 1, 1, Checks(0, 0))
     assert matched_ids(store.table("matches").root, [gone], [1], 0, 10) is None
     found = matched_ids(store.table("matches").root, [], [1], 0, 10)
     assert found is not None and not len(found)

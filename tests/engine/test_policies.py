@@ -21,7 +21,7 @@ pytestmark = pytest.mark.spark
 
 def _policy(author: Author, stream: int) -> Policy:
     form = predicate_key(sensor_is(1))
-    made = Policy(author.state.next_stream_id, "main", "main", "mine", stream, "?", form, ("s",))
+    made = Policy(author.new_id(), "main", "main", "mine", stream, "?", form, ("s",))
     author.append(AccessPut((made,)))
     return made
 
@@ -61,7 +61,7 @@ def test_filled_policies_are_matched_and_end(
         assert loaded.access.filled == author.state.access.filled
         assert loaded.access.policies_of(stream) == [policy]
         assert loaded.next_predicate_id == author.state.next_predicate_id
-        assert loaded.next_stream_id == policy.policy_id + 1
+        assert loaded.has_id(policy.policy_id)
         ended = [("filled", one) for one in author.state.access.filled]
         author.append(AccessEnded((("policy", policy.id), *ended)))
         engine.wait_for(author.publish(stream, readings([1], [7.0])))

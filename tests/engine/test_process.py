@@ -97,3 +97,7 @@ def test_it_works_refuses_a_second_one_and_ends_cleanly(
     assert f"(process {engine.pid} on " in (tmp_path / "second.log").read_text()
     engine.send_signal(signal.SIGINT)
     assert engine.wait(PATIENCE) == 0
+
+
+def test_spark_takes_messages_only_from_its_own(spark) -> None:
+    assert spark.sparkContext.getConf().get("spark.authenticate") == "true"

@@ -45,7 +45,7 @@ from tests.support.server.machines import (
 )
 from tests.support.server.process import rows_of
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("counted_ids")]
 
 EAGER = EngineSettings(housekeeping=0.0, grace=0.0, trim_commits=2, merge_files=3)
 KEYED = StreamSchema("k", (Column("a", BIGINT), Column("b", BIGINT)), retain=2 * HOUR, key=("a",))
@@ -93,7 +93,7 @@ async def _spoil(world: Machines, spark: SparkSession) -> tuple[list[bytes], Cop
         items = [pb.SyncItem(handle=handles[0])]
         async for part in sync(wrong, pb.SyncRequest(items=items), None):
             copy.take(part)
-        position = wrong.store.positions.encode(wrong.follower.state.position)
+        position = wrong.positions.encode(wrong.follower.state.position)
         assert await answer(wrong) == [3, 4, 5, 6]
     return handles, copy, position
 
@@ -109,13 +109,13 @@ async def _check(world: Machines, handles: list[bytes], copy: Copy, position: by
         assert all(handle in state.registrations for handle in handles)
         assert all(state.registrations[handle].stamp <= world.time for handle in handles)
         with pytest.raises(ForeignPosition):
-            right.store.positions.decode(position)
+            right.positions.decode(position)
         items = [pb.SyncItem(handle=handles[0], token=copy.token)]
         parts = [part async for part in sync(right, pb.SyncRequest(items=items), None)]
         assert parts[0].begin.mode == pb.SYNC_MODE_WHOLE
         await put(right, 7)
         assert await answer(right) == [1, 2, 3, 4, 5, 6, 7]
-        publisher = state.publishers["main", "p1"]
+        publisher = state.publishers["main", "main", "p1"]
         assert publisher.sequence == 6
 
 

@@ -17,7 +17,7 @@ from tests.support.engine.pump import Pump
 from tests.support.engine.reading import stem_rows
 from tests.support.server.machines import Machine, Machines, Said, answer, arrival, define, put
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("counted_ids")]
 
 EAGER = EngineSettings(housekeeping=0.0, grace=0.0, trim_commits=2, merge_files=100)
 

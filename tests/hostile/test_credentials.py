@@ -28,6 +28,7 @@ from psoup.server.identity.web_tokens import WebTokens
 from psoup.store.state.state import State
 from psoup.v1 import psoup_pb2 as pb
 from psoup.v1.psoup_pb2_grpc import PsoupStub
+from tests.hostile.metered import bounded_here
 from tests.hostile.mutating import mutated_bytes
 from tests.support.authority import AUDIENCE, ISSUER, Authority, Issuer
 from tests.support.server.process import ServerProcess
@@ -109,7 +110,8 @@ async def test_a_mutated_jwt_makes_nobody_else(cases: int, tmp_path: Path) -> No
         draw = random.Random(number)
         token = mutated_jwt(draw, draw.choice(tokens), tokens)
         try:
-            caller = await verifier.principal(token)
+            with bounded_here(number):
+                caller = await verifier.principal(token)
         except Unauthenticated:
             continue
         except Exception as error:
@@ -132,7 +134,7 @@ async def test_a_mutated_key_is_no_key(cases: int) -> None:
         content = mutated_bytes(draw, draw.choice(texts).encode(), [t.encode() for t in texts])
         text = content.decode("latin-1")
         if text not in texts:
-            with pytest.raises(Unauthenticated):
+            with bounded_here(number), pytest.raises(Unauthenticated):
                 await keys.principal(text)
 
 

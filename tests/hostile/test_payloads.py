@@ -12,6 +12,7 @@ import pytest
 from psoup.answers.difference import Claim, Cursor, LegMark, Mark
 from psoup.server.wire.copies import KEY_BYTES, CopySubject, Tokens, Unusable
 from psoup.store import Position
+from tests.hostile.metered import bounded_here
 from tests.hostile.mutating import mutated_bytes
 
 ROOT = Path(__file__).parents[2]
@@ -52,7 +53,8 @@ def test_a_mutated_token_is_no_token(cases: int) -> None:
         if token in known:
             continue
         try:
-            writer.read(token).about(subject)
+            with bounded_here(number):
+                writer.read(token).about(subject)
         except Unusable:
             continue
         except Exception as error:

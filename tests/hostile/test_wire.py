@@ -1,6 +1,6 @@
 """Requests to every call of the wire, drawn at random and mutated, from one tenant of a server that
-another tenant uses too: each is answered or refused in time, nothing of the other's is in what
-comes back, and the other's answers stay as they were."""
+another tenant uses too: each is answered or refused in time and takes little of the event loop,
+nothing of the other's is in what comes back, and the other's answers stay as they were."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,10 @@ from psoup.cli.bench.memory import resident
 from psoup.store import Store
 from psoup.v1 import psoup_pb2 as pb
 from psoup.write.keys import append_key
+from tests.hostile.metered import MeteredServer
 from tests.hostile.mutating import mutated_bytes, mutated_text, random_message
 from tests.hostile.test_texts import texts
-from tests.support.server.process import ServerProcess, ipc
+from tests.support.server.process import ipc
 
 pytestmark = pytest.mark.process
 
@@ -43,7 +45,7 @@ class Attacked:
     The attacker administers a tenant of its own, and knows names and a handle of the victim's.
     """
 
-    server: ServerProcess
+    server: MeteredServer
     words: list[Any]
     key: str
     victim: Client
@@ -87,7 +89,8 @@ def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attacked]:
     store = Store.open(folder / "store", create=True, sync=False)
     keys = {tenant: made_key(store, tenant) for tenant in ("victim", "attacker")}
     limits = ("--compute-rows", "100000", "--memory", "256MB", "--wait", "1")
-    server = ServerProcess(folder / "store", *limits, "--auth", "keys", "--durability", "none")
+    options = *limits, "--auth", "keys", "--durability", "none"
+    server = MeteredServer(folder / "store", *options, token=keys["attacker"])
     victim, attacker = (
         Client(server.address, credentials=Credentials(token=key)) for key in keys.values()
     )
@@ -141,7 +144,8 @@ def test_whatever_is_sent_is_answered_or_refused(attacked: Attacked, cases: int)
             content = mutated_bytes(draw, content, samples)
         else:
             samples = [*samples[-50:], content]
-        code, got = attacked.send(method, content)
+        send = partial(attacked.send, method, content)
+        code, got = attacked.server.sent((number, method), send)
         seen[code] += 1
         assert code not in _FAILURES, (number, method, code, got[:500])
         assert SECRET.encode() not in got, (number, method, got[:500])

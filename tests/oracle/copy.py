@@ -201,6 +201,14 @@ class Copy:
         return "different"
 
 
+def values_in(part: pb.SyncPart) -> list[Values]:
+    """The values of the rows of a part, whatever a copy makes of them."""
+    if part.HasField("arrow"):
+        rows = pa.ipc.open_stream(part.arrow).read_all().to_pylist()
+        return [tuple(v for name, v in row.items() if not name.startswith("_")) for row in rows]
+    return [_typed(row).values for row in part.rows.rows]
+
+
 def checksum_of(row: Kept, kinds: list[Type]) -> int:
     values = row.values if row.key is None else (*row.values, row.key)
     kinds = kinds if row.key is None else [*kinds, parse_type("BIGINT")]

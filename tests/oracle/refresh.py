@@ -87,6 +87,11 @@ class History:
     def _point(self, query: Query, now: int) -> Point | None:
         match query.refresh:
             case RefreshEvery(period):
+                if not self.today and self.schemas[query.leg.stream].ordered_by is not None:
+                    passed = self._passed(query.leg.stream, len(self.known))
+                    if passed is None:
+                        return None
+                    now = min(now, passed)
                 return self._every(query.leg.stream, now // period * period)
             case RefreshOn() as refresh if self.today:
                 return self._on_today(query.leg.stream, refresh)
@@ -115,15 +120,29 @@ class History:
         if self.schemas[stream].ordered_by is None:
             stamp = self.known[place].stamp
             return Point(stamp, stamp, rows)
+        reached = self._passed(stream, place + 1)
+        return Point(row["ts"], None if reached is None else min(now, row["ts"], reached), rows)
+
+    def _passed(self, stream: str, count: int) -> int | None:
+        """What a stream had reached before its first retained row after some events, or heartbeat
+        after the instant asked about; what it has reached if there is none."""
+        own = [(n, event) for n, event in enumerate(self.events) if event.stream == stream]
         later = [
             n
-            for n, event in enumerate(self.known)
-            if event.stream == stream and any(self._retains(stream, one) for one in event.rows)
+            for n, event in own
+            if n >= count and any(self._retains(stream, row["ts"]) for row in event.rows)
         ]
-        after = next((n for n in later if n > place), None)
-        before = [event.reached for event in self.known[:after] if event.stream == stream]
-        reached = now if after is None else max(before, default=None)
-        return Point(row["ts"], None if reached is None else min(now, row["ts"], reached), rows)
+        if self.as_of is not None and not self.today:
+            later += [
+                n
+                for n, event in own
+                if not event.rows
+                and event.stamp > self.as_of
+                and self._retains(stream, event.reached)
+            ]
+        after = min(later, default=None)
+        before = [event.reached for event in self.events[:after] if event.stream == stream]
+        return max(before, default=None)
 
     def _on_today(self, stream: str, refresh: RefreshOn) -> Point | None:
         assert self.as_of is not None
@@ -145,12 +164,12 @@ class History:
             if event.stream == refresh.stream
             and evaluate_row(refresh.where, row) is True
             and self.shown.get(refresh.stream, everything)(row)
-            and self._retains(refresh.stream, row)
+            and self._retains(refresh.stream, row["ts"])
         ]
 
-    def _retains(self, stream: str, row: Row) -> bool:
+    def _retains(self, stream: str, ts: int) -> bool:
         retain, present = self.schemas[stream].retain, self.present(stream)
-        return retain is None or present is None or row["ts"] > present - retain
+        return retain is None or present is None or ts > present - retain
 
 
 def _rows(events: Sequence[Event], stream: str) -> list[Row]:

@@ -119,6 +119,10 @@ class TreeHistory:
         """Tells whether a row of an event is still there, for certain."""
         return any(self.retains(event.stream, row["ts"]) for row in event.rows)
 
+    def _is_unknown_heartbeat(self, event: Event, as_of: int) -> bool:
+        retained = self.retains(event.stream, event.reached)
+        return not event.rows and event.stamp > as_of and retained
+
     def streams(self, events: Sequence[Event]) -> dict[str, Known]:
         """All streams, of which the rows of some events are known."""
         return {
@@ -162,14 +166,18 @@ class TreeHistory:
 
     def around(self, stream: str, place: int) -> int | None:
         """NOW of a stream before its first retained row after an event, and no later than the
-        present."""
-        present = self.present(stream) if self.as_of is None else self.as_of
-        known = self.known
-        own = (n for n, one in enumerate(known) if one.stream == stream)
-        later = (n for n in own if self.has_retained(known[n]))
-        after = next((n for n in later if n > place), None)
-        reached = present if after is None else self.reached(stream, known[:after])
-        return None if reached is None or present is None else min(reached, present)
+        present; as of an instant, before its first retained heartbeat after that, too."""
+        present = self.present(stream)
+        own = [n for n, one in enumerate(self.events) if one.stream == stream]
+        later = [n for n in own if n > place and self.has_retained(self.events[n])]
+        if self.as_of is not None and not self.today:
+            later += [n for n in own if self._is_unknown_heartbeat(self.events[n], self.as_of)]
+        after = min(later, default=None)
+        reached = present if after is None else self.reached(stream, self.events[:after])
+        if reached is None or present is None:
+            return None
+        asked = [] if self.as_of is None else [self.as_of]
+        return min(reached, present, *asked)
 
     def matching(self, refresh: RefreshOn, known: Sequence[Event]) -> list[tuple[int, Row]]:
         return [
@@ -228,10 +236,11 @@ class _Pointing:
 
     def every(self, refresh: RefreshEvery) -> _Moment:
         history, now, events = self.history, self.now, self.moment.events
-        if history.as_of is None and not self.by_clock:
+        if not history.today and not self.by_clock:
             place = len(events) - 1
             reached = [history.around(stream, place) for stream in self.holding]
-            now = self._least(reached if self.whole else [*reached, now])
+            fresh = self.whole and history.as_of is None
+            now = self._least(reached if fresh else [*reached, now])
         if now is None:
             return _Moment(_NEVER, (), None)
         instant = (now - refresh.offset) // refresh.period * refresh.period + refresh.offset

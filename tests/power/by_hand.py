@@ -11,7 +11,6 @@ from contextlib import closing
 from pathlib import Path
 
 from psoup.store import Store
-from psoup.store.delta import checkpoints
 from psoup.store.layout import ENGINE_TABLES
 from tests.power.recorder import Journal
 from tests.support.engine.author import READINGS, Author, above, readings
@@ -22,7 +21,6 @@ BATCHES = 3
 
 
 def main(root: Path, journal: Path) -> None:
-    checkpoints.REMEMBERED_MINUTES = 0
     store = Store.open(root, create=True)
     author, engine = Author(store), HandMadeEngine(store)
     stream = author.create(READINGS)
@@ -36,7 +34,7 @@ def main(root: Path, journal: Path) -> None:
             for name in (*ENGINE_TABLES, "epochs", "log", f"stems/{stream}"):
                 if store.table(name).latest_version():
                     store.table(name).checkpoint()
-                    store.table(name).drop_commits()
+                    store.table(name).drop_commits(store.table(name).floor())
 
 
 if __name__ == "__main__":

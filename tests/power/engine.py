@@ -6,18 +6,17 @@ import sys
 
 from psoup.engine import run
 from psoup.engine.settings import EngineSettings
-from psoup.store.delta import checkpoints
 
 EAGER = EngineSettings(
     grace=5.0,
     housekeeping=0.05,
     trim_commits=4,
     checkpoint_commits=4,
+    commit_grace=0.0,
     merge_files=3,
     compact_files=3,
 )
 
 if __name__ == "__main__":
     vars(run)["EngineSettings"] = lambda: EAGER
-    checkpoints.REMEMBERED_MINUTES = 0
     sys.exit(run.main())

@@ -7,6 +7,7 @@ import random
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 
 from psoup.server.calls.invoke import invoke
 from psoup.server.calls.publish import publish
@@ -18,6 +19,9 @@ from querystem.language import CreateStream, parse_statement
 from tests.answers.test_without_server import running
 from tests.support.server.epochs import HandMadeEngine
 from tests.support.server.process import ipc, received
+
+# Legs are created in the order of their ids.
+pytestmark = pytest.mark.usefixtures("counted_ids")
 
 
 async def step(core: Core, engine: HandMadeEngine) -> None:

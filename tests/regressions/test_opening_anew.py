@@ -30,6 +30,8 @@ from tests.server.test_epochs import define, rows, running, send, until
 from tests.support.server.epochs import HandMadeEngine
 from tests.support.server.process import received
 
+pytestmark = pytest.mark.usefixtures("counted_ids")
+
 SELECT = "SELECT a FROM s"
 
 

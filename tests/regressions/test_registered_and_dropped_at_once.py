@@ -18,6 +18,7 @@ import pytest
 
 from psoup.server.main import Server
 from psoup.server.settings import Settings
+from psoup.store import Entry
 from psoup.store.log.log import Log
 from psoup.v1 import psoup_pb2 as pb
 from psoup.v1.psoup_pb2_grpc import PsoupStub
@@ -47,7 +48,7 @@ async def in_one_commit(
     going, append = threading.Event(), Log.append
     waiting = server.core.appender._line
 
-    def held_back(log: Log, *given: Any) -> int:
+    def held_back(log: Log, *given: Any) -> tuple[Sequence[Entry], int]:
         assert going.wait(30)
         return append(log, *given)
 
@@ -84,7 +85,7 @@ async def test_each_gets_its_own_answer(
             monkeypatch,
         )
         versions = {
-            server.core.store.positions.decode(each.position).version
+            server.core.positions.decode(each.position).position.version
             for each in (one, rows, published, dropped, *made)
         }
         assert len(versions) == 1, "they were one commit"

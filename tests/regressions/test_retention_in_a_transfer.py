@@ -21,6 +21,8 @@ from tests.oracle.copy import Copy
 from tests.support.server.epochs import HandMadeEngine
 from tests.support.server.process import ipc
 
+pytestmark = pytest.mark.usefixtures("counted_ids")
+
 START = 1_700_000_000 * SECOND
 STREAM = "CREATE STREAM s (a BIGINT, at TIMESTAMP) ORDERED BY at RETAIN 60 SECONDS"
 

@@ -6,6 +6,7 @@ import struct
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import grpc
 import numpy as np
@@ -16,13 +17,14 @@ from datastem.accept import Limits, accept
 from datastem.errors import RowError
 from datastem.schema import Column, StreamSchema
 from datastem.types import TEXT
-from psoup.server.admission import weight
+from psoup.errors import BadRequest
+from psoup.server.admission import OpenedMessage, open_message
 from psoup.server.wire.arrow import measure, read_table
 from psoup.store import Store
 from psoup.v1 import psoup_pb2 as pb
 from tests.server.conftest import Start
 from tests.support.server.epochs import HandMadeEngine
-from tests.support.server.process import ServerProcess, detail, ipc
+from tests.support.server.process import ServerProcess, detail, ipc, rows_of
 
 MB = 1 << 20
 LIMITS = Limits(batch_bytes=8 * MB)
@@ -121,17 +123,65 @@ def test_columns_are_limited_together(pool: pa.MemoryPool) -> None:
     assert pool.max_memory() < 4 * LIMITS.batch_bytes
 
 
-def test_values_weigh_more_than_their_message_and_arrow_is_weighed_later() -> None:
-    method = "/psoup.v1.Psoup/Publish"
+async def opened(method: str, message: bytes) -> OpenedMessage:
+    return await open_message(f"/psoup.v1.Psoup/{method}", message)
+
+
+async def test_values_weigh_more_than_their_message_and_arrow_its_bytes() -> None:
     row = pb.Row(values=[pb.Value(boolean=True)] * 10)
-    values = pb.PublishRequest(stream="s", rows=pb.Rows(rows=[row] * 100)).SerializeToString()
-    assert weight(method, values) == (40 * len(values), 40 * len(values))
-    arrow = pb.PublishRequest(stream="s", arrow=b"x" * 1000).SerializeToString()
-    assert weight(method, arrow) == (0, 0)
-    parsing, kept = weight("/psoup.v1.Psoup/Sync", values)
-    assert parsing > kept > len(values)
-    for damaged in (b"", b"\xff", b"\x0a", b"\x07\x07", b"\x08\x01" * 1000):
-        assert weight(method, damaged)[0] == 40 * len(damaged)
+    request = pb.PublishRequest(stream="s", rows=pb.Rows(rows=[row] * 100))
+    content = request.SerializeToString()
+    values = await opened("Publish", content)
+    assert (values.parsing_bytes, values.parsed_bytes) == (40 * len(content), 40 * len(content))
+    assert (values.envelope, values.arrow) == (content, None)
+    sync = await opened("Sync", b"\x12\x00" * 1000)
+    assert sync.parsing_bytes > sync.parsed_bytes > 2000
+
+    batch = b"x" * 100_000
+    for publish in (
+        pb.PublishRequest(stream="s", arrow=batch),
+        pb.RegisterManyRequest(arrow=batch),
+    ):
+        method = "Publish" if isinstance(publish, pb.PublishRequest) else "RegisterMany"
+        message = await opened(method, publish.SerializeToString())
+        assert message.arrow is not None and bytes(message.arrow) == batch
+        assert len(message.envelope) < 10
+        assert 100_000 <= message.parsed_bytes <= message.parsing_bytes < 101_000
+    # Rows after Arrow are the batch, and weigh as rows.
+    both = await opened("Publish", publish_with(arrow=batch) + content)
+    assert both.parsing_bytes > len(batch) + 40 * len(content)
+    assert pb.PublishRequest.FromString(both.envelope).WhichOneof("batch") == "rows"
+    last = await opened("Publish", content + publish_with(arrow=batch))
+    assert pb.PublishRequest.FromString(last.envelope).WhichOneof("batch") == "arrow"
+
+
+def publish_with(**fields: Any) -> bytes:
+    return pb.PublishRequest(**fields).SerializeToString()
+
+
+async def reason_of(method: str, message: bytes) -> str:
+    with pytest.raises(BadRequest) as refused:
+        await opened(method, message)
+    return refused.value.reason
+
+
+async def test_what_would_take_the_parser_long_is_refused_before() -> None:
+    arrow = publish_with(arrow=b"x")
+    wrong = b"\xff" * 9, b"\xff" * (16 * MB), b"\x0a", b"\x07\x07", b"\x2a\xff\xff\xff", arrow * 2
+    for message in wrong:
+        assert await reason_of("Publish", message) == "BAD_REQUEST"
+    text = publish_with(rows=rows_of(["t"], [pb.Value(text="x" * MB)]))
+    many = publish_with(rows=pb.Rows(rows=[pb.Row()] * 60_000))
+    wide = publish_with(rows=rows_of([], [pb.Value()] * 60_000))
+    for message in (text, many, wide, arrow + wide, wide + arrow):
+        assert await reason_of("Publish", message) == "BATCH_TOO_LARGE"
+    # A tag may be written in more bytes than it needs.
+    overlong = b"\x32\x84\xd3\x0e\x12\x80\xd3\x0e" + b"\x8a\x80\x00\x00" * 60_000
+    assert len(pb.PublishRequest.FromString(overlong).rows.rows[0].values) == 60_000
+    assert await reason_of("Publish", overlong) == "BATCH_TOO_LARGE"
+    for method, tag in (("Sync", b"\x12"), ("Ask", b"\x1a"), ("Register", b"\x2a")):
+        assert await reason_of(method, tag + b"\x00" * 60_000) == "BAD_REQUEST"
+        assert await reason_of(method, (tag + b"\x00") * 60_000) == "MESSAGE_TOO_LARGE"
 
 
 @pytest.mark.process
@@ -206,3 +256,31 @@ def test_rows_are_refused_while_the_engine_is_too_far_behind(start: Start, tmp_p
     while server.stub.Status(pb.StatusRequest()).epoch < number:
         pass
     server.publish("s", rows)
+
+
+def record_batches(count: int, columns: int, rows: int = 0) -> bytes:
+    schema = pa.schema([(f"c{number}", pa.string()) for number in range(columns)])
+    batch = pa.record_batch([pa.nulls(rows, pa.string())] * columns, schema=schema)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema) as writer:
+        for _ in range(count):
+            writer.write_batch(batch)
+    return bytes(sink.getvalue())
+
+
+@pytest.mark.parametrize(
+    ("batches", "columns", "rows"), [(32_000, 1, 0), (300, 1000, 0), (11_000, 1, 1), (0, 30_000, 0)]
+)
+def test_a_message_with_many_record_batches_is_refused(
+    batches: int, columns: int, rows: int
+) -> None:
+    with pytest.raises(RowError) as refused:
+        read_table(record_batches(batches, columns, rows), LIMITS)
+    assert refused.value.reason == "BATCH_TOO_LARGE"
+    assert "record batch" in refused.value.hint
+
+
+def test_some_record_batches_are_taken_and_counted() -> None:
+    content = record_batches(15, 1000, 1)
+    assert read_table(content, LIMITS).num_rows == 15
+    assert measure(content, LIMITS).batches == 15

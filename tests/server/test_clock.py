@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from psoup.errors import ClockAhead, ClockUnconfirmed
 from psoup.server.calls.register import register
 from psoup.store import Tick
 from psoup.v1 import psoup_pb2 as pb
+from psoup.write import appender
 from psoup.write.leases import TICK
 from tests.support.server.machines import (
     START,
@@ -53,16 +55,17 @@ async def test_a_jump_stands_before_what_it_stamps(world: Machines) -> None:
         await define(right, arrival(HOUR))
         await put(right, 1)
     world.time += MINUTE
-    async with world.server(Machine("a")) as right, world.server(Machine("b", DAY)) as wrong:
+    async with world.server(Machine("b", DAY)) as wrong:
         await put(wrong, 2)
         entries = wrong.store.log.read(wrong.follower.version)
-        assert [type(entry.event).__name__ for entry in entries] == ["Jump", "Data"]
+        kinds = [type(entry.event).__name__ for entry in entries]
+        assert kinds == ["Jump", "Data", "WriterStarted"]
         jump = jumps_of(wrong)[0]
         assert (jump.before, jump.to, jump.server) == (START, START + MINUTE + DAY, "b")
-        await right.follower.catch_up()
-        for core in (right, wrong):
-            assert core.follower.state.vouched == START
-            assert core.follower.state.jumps.unconfirmed == DAY + MINUTE
+        assert wrong.follower.state.vouched == START
+    async with world.server(Machine("a")) as right:
+        assert right.follower.state.vouched == START
+        assert right.follower.state.jumps.unconfirmed == DAY + MINUTE
         # Answers follow NOW as ever: what it hid is hidden, and is there.
         assert await answer(right) == [2]
 
@@ -147,11 +150,14 @@ async def test_of_two_the_one_ahead_appends_nothing(world: Machines) -> None:
             await put(wrong, 1)
         await put(right, 2)
         assert await answer(right) == [2] and jumps_of(right) == []
-        # A machine nobody hears of any more is not asked.
+        # One that was not heard of for long is asked.
         await wrong.follower.catch_up()
         world.time += HOUR
+        with pytest.raises(ClockAhead):
+            await put(wrong, 3)
+    async with world.server(Machine("b", DAY)) as wrong:
         await put(wrong, 3)
-        assert len(jumps_of(wrong)) == 1
+        assert len(jumps_of(wrong)) == 1, "alone there is nobody to ask"
 
 
 async def test_of_many_one_ahead_of_most(world: Machines) -> None:
@@ -169,6 +175,61 @@ async def test_of_many_one_ahead_of_most(world: Machines) -> None:
         await fast.follower.catch_up()
         with pytest.raises(ClockAhead):
             await put(fast, 2)
+
+
+async def test_one_ahead_from_its_start_asks_the_others_before_it_appends(world: Machines) -> None:
+    """Whoever it has not heard of since, because nothing was appended meanwhile."""
+    async with world.server(Machine("a")) as right:
+        await define(right, arrival())
+        await put(right, 1)
+        world.time += 20 * MINUTE
+        for ahead in (DAY, 11 * MINUTE):
+            async with world.server(Machine("b", ahead)) as wrong:
+                with pytest.raises(ClockAhead):
+                    await put(wrong, 2)
+        async with world.server(Machine("c")) as agreeing:
+            await put(agreeing, 3)
+        assert await answer(right) == [1, 3]
+        assert jumps_of(right) == []
+        assert right.follower.state.clock == world.time
+
+
+async def test_two_that_start_after_an_outage_hear_each_other(world: Machines) -> None:
+    async with world.server(Machine("a")) as core:
+        await define(core, arrival())
+    world.time += 3 * DAY
+    async with world.server(Machine("a")) as one, world.server(Machine("b", DAY)) as fast:
+        results = await asyncio.gather(put(fast, 1), put(one, 2), return_exceptions=True)
+        assert isinstance(results[0], ClockAhead) and not isinstance(results[1], Exception)
+        assert await answer(one) == [2]
+        assert [jump.to - jump.before for jump in jumps_of(one)] == [3 * DAY]
+
+
+async def test_nothing_is_appended_while_the_others_are_silent(
+    world: Machines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(appender, "_ANSWER_SECONDS", 0.05)
+    async with world.server(Machine("a")) as right:
+        await define(right, arrival())
+        world.time += HOUR
+        monkeypatch.setattr(right.leases, "answer", lambda: None)
+        async with world.server(Machine("b", DAY)) as wrong:
+            with pytest.raises(ClockUnconfirmed, match="no server of the other machines has said"):
+                await put(wrong, 1)
+            assert wrong.follower.state.clock == START, "the question has moved nothing"
+        # A server that is told to trust its clock asks nobody.
+        trusted = Machine("c", HOUR)
+        async with world.server(trusted, clock_settle=0.0, clock_limit=7200.0) as trusting:
+            await put(trusting, 2)
+
+
+async def test_servers_of_one_machine_are_no_others(world: Machines) -> None:
+    async with world.server(Machine("a")) as core:
+        await define(core, arrival())
+    world.time += 3 * DAY
+    async with world.server(Machine("a")) as one, world.server(Machine("a")):
+        await put(one, 1)
+        assert len(jumps_of(one)) == 1
 
 
 async def test_a_clock_within_the_limit_goes_on(world: Machines) -> None:

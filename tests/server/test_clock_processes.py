@@ -44,7 +44,15 @@ def test_a_day_ahead_from_start_to_confirmation(start: Start, tmp_path: Path) ->
     put(right, 1)
     assert right.values(handle) == [[1]]
     wrong = start(clock=machine(tmp_path, "wrong", DAY))
+    with pytest.raises(grpc.RpcError) as caught:
+        put(wrong, 2)
+    assert detail(caught.value).reason == "CLOCK_AHEAD", "it has asked the other one"
+    assert right.values(handle) == [[1]]
+    wrong.stop()
+    right.stop()
+    wrong = start(clock=machine(tmp_path, "wrong", DAY))
     put(wrong, 2)
+    right = start(clock=machine(tmp_path, "right"))
     # Every server's NOW follows; what is hidden is known to be in doubt.
     status = right.stub.Status(pb.StatusRequest())
     assert right.values(handle) == [[2]]
@@ -88,8 +96,10 @@ def test_a_wrong_clock_is_taken_back(start: Start, tmp_path: Path) -> None:
     right.define("CREATE STREAM s (a BIGINT) RETAIN 1 HOUR")
     handle = right.register("SELECT a FROM s").handle
     put(right, 1)
+    right.stop()
     wrong = start(clock=machine(tmp_path, "wrong", DAY))
     position = put(wrong, 2)
+    right = start(clock=machine(tmp_path, "right"))
     store = str(tmp_path / "store")
     assert "stop every server" in psoup(right, "repair", store, "--clock", "--yes", code=1)
     right.stop()

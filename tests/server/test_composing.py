@@ -11,7 +11,6 @@ from psoup.write import composing
 from psoup.write.registrations import Prepared, RegisterAll
 from querystem.language import bind_query
 from tests.server.test_epochs import define, running
-from tests.store.test_upgrade import sample
 
 JOIN = "SELECT x.a FROM s x, s y WHERE x.a = y.a AND x.a > {} RANGE 1 HOUR"
 CROSS = "SELECT x.a FROM s x, s y WHERE x.a < y.a RANGE 1 HOUR"
@@ -47,9 +46,10 @@ async def test_a_join_is_registered_with_its_composite(tmp_path: Path) -> None:
         table = pb.Rows(columns=["low"], rows=values)
         many = pb.RegisterManyRequest(sql=JOIN.format(":low"), rows=table)
         handles += (await register_many(core, many)).handles
-        assert composites(core, handles) == [2, 0, 0, 2, 2, 2, 2]
         state = core.follower.state
-        assert state.composites[2].registrations == 5
+        (shared_id,) = state.composites
+        assert composites(core, handles) == [shared_id, 0, 0, *[shared_id] * 4]
+        assert state.composites[shared_id].registrations == 5
         registered = [state.registrations[handle].composite for handle in handles]
         shared = {one.predicate_id for one in registered if one is not None}
         assert len(shared) == 3, "equal queries share the predicate over the composite"
@@ -64,20 +64,11 @@ async def test_joins_of_before_get_composites(tmp_path: Path, monkeypatch) -> No
         texts = [JOIN.format(number % 2) for number in range(5)]
         handles = await register_as_before(core, *texts, CROSS, ONE)
         assert composites(core, handles) == [0] * 7
-        before = core.follower.state.next_stream_id
     async with running(path) as core, running(path) as other:
         made = await core.composer.compose_all()
         await other.follower.catch_up()
-        assert made == 5 and composites(core, handles) == [before] * 5 + [0, 0]
+        (shared_id,) = core.follower.state.composites
+        assert made == 5 and composites(core, handles) == [shared_id] * 5 + [0, 0]
         assert composites(other, handles) == composites(core, handles)
         assert await other.composer.compose_all() == await core.composer.compose_all() == 0
-        assert core.follower.state.composites[before].registrations == 5
-
-
-async def test_joins_of_an_earlier_format_get_composites(tmp_path: Path) -> None:
-    path = sample(3, tmp_path)
-    async with running(path) as core:
-        assert not core.follower.state.composites
-        assert await core.composer.compose_all() == 1
-        (one,) = [one for one in core.follower.state.registrations.values() if one.composite]
-        assert "FROM trips t JOIN places p ON t.lane = p.free" in one.text
+        assert core.follower.state.composites[shared_id].registrations == 5

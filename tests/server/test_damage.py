@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import grpc
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
 from psoup.cli import cli
 from psoup.store import Store
+from psoup.store.log.log import PROOF_SECONDS
 from psoup.v1 import psoup_pb2 as pb
-from tests.damage import flip, flip_in, flip_in_column, named_files
+from tests.damage import flip, flip_in, flip_in_column, named_files, tear_commit
 from tests.damage.world import DAY, answers, make, trips
 from tests.server.conftest import Start
 from tests.support.server.process import ROOT, ServerProcess, detail
+
+pytestmark = pytest.mark.usefixtures("counted_ids")
 
 LOST = grpc.StatusCode.DATA_LOSS
 
@@ -156,6 +162,46 @@ def test_a_damaged_commit_of_the_log_stops_a_server_with_its_name(store: Store) 
     flip(commit)
     said = cannot_start(store.root)
     assert commit.name in said and "psoup repair" in said
+
+
+def test_running_servers_acknowledge_nothing_over_a_hole(start: Start, tmp_path: Path) -> None:
+    servers = [start(), start()]
+    servers[0].define("CREATE STREAM s (a BIGINT)")
+    sequences = itertools.count(1)
+
+    def publish(server: ServerProcess) -> None:
+        server.publish("s", pa.table({"a": [next(sequences)]}))
+
+    for server in servers * 7:
+        publish(server)
+    path = tmp_path / "store" / "log" / "_delta_log" / f"{7:020d}.json"
+    content = path.read_bytes()
+    path.unlink()
+    time.sleep(PROOF_SECONDS)
+    for server in servers:
+        with pytest.raises(grpc.RpcError) as refused:
+            publish(server)
+        assert refused.value.code() == LOST and path.name in str(refused.value.details())
+    path.write_bytes(content)
+    for server in servers:
+        publish(server)
+
+
+def test_a_gone_file_of_the_log_is_damage_and_not_trimming(store: Store, start: Start) -> None:
+    version = store.log.latest_version() - 1
+    file = store.log.file(version)
+    assert file is not None
+    store.log.folder.path_of(file).unlink()
+    said = cannot_start(store.root)
+    assert f"version {version} of the log can't be read" in said and file.path in said
+
+
+@pytest.mark.parametrize("name", ["matches", "coverage", "closures"])
+def test_a_torn_commit_of_what_is_derived_stops_nothing(
+    store: Store, handles: list[bytes], right: list[Any], start: Start, name: str
+) -> None:
+    tear_commit(store, name)
+    assert answers(start(), handles) == right
 
 
 def test_damaged_definitions_stop_a_server_with_their_file(tmp_path: Path, start: Start) -> None:

@@ -29,6 +29,8 @@ from tests.support.server.callers import anyone
 from tests.support.server.epochs import HandMadeEngine
 from tests.support.server.process import ipc, received
 
+pytestmark = pytest.mark.usefixtures("counted_ids")
+
 START = 20_000 * DAY
 SQL = "CREATE STREAM s (a BIGINT, at TIMESTAMP) ORDERED BY at"
 QUERY = "SELECT a, row_id FROM s WHERE a % 7 = 3 RANGE 100 SECONDS"

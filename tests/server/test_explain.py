@@ -34,7 +34,7 @@ async def test_a_registration_is_explained(tmp_path: Path) -> None:
         first = await explain(core, pb.ExplainRequest(handle=handles[0]))
         values = np.arange(1500)
         matching = (values % 7 == 3) & (values > 100)
-        assert (first.predicate_id, first.registration_count) == (1, 2)
+        assert first.registration_count == 2
         assert (first.other_predicates, first.compared_predicates) == (2, 2)
         shown = {each.text: each for each in first.factors}
         assert {text: each.shared_by for text, each in shown.items()} == {

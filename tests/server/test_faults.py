@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import itertools
 import random
@@ -25,6 +26,9 @@ from psoup.v1 import psoup_pb2 as pb
 from psoup.write.streams import Define
 from querystem.language import CreateStream, parse_statement
 from tests.server.conftest import Start
+from tests.store.test_durable import misreport_links
+from tests.store.test_numbers import stall_in_link
+from tests.support.server.epochs import HandMadeEngine
 from tests.support.server.process import ipc
 
 pytestmark = pytest.mark.process
@@ -162,3 +166,67 @@ async def test_a_failing_disk_takes_nothing_and_harms_nothing(
     sent = await publish(core, request)
     assert (sent.duplicate, sent.first_row_id) == (False, 0)
     await core.stop()
+
+
+async def serving(store: Path) -> Core:
+    core = Core(Store.open(store, create=True, sync=False), Settings(store))
+    await core.start()
+    return core
+
+
+async def define(core: Core) -> None:
+    statement = parse_statement("CREATE STREAM s (a BIGINT)")
+    assert isinstance(statement, CreateStream)
+    await core.appender.submit(Define("main", "main", statement.schema))
+
+
+async def test_links_that_are_misreported_store_no_batch_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    core = await serving(tmp_path / "store")
+    await define(core)
+    misreport_links(monkeypatch, errno.EEXIST, every=5)
+    sent = [
+        await publish(core, pb.PublishRequest(stream="s", arrow=ipc(numbers(number))))
+        for number in range(40)
+    ]
+    assert [(reply.duplicate, reply.first_row_id) for reply in sent] == [
+        (False, number) for number in range(40)
+    ]
+    assert [stream.high for stream in core.follower.state.streams.values()] == [40]
+    await core.stop()
+
+
+async def test_a_server_that_stalls_in_a_link_acknowledges_nothing_that_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stalled, other = await serving(tmp_path / "store"), await serving(tmp_path / "store")
+    await define(other)
+    late = pb.PublishRequest(stream="s", publisher="late", sequence=1, arrow=ipc(numbers(7)))
+    await stalled.follower.catch_up()
+    entered, going = threading.Event(), threading.Event()
+
+    def stall() -> None:
+        entered.set()
+        assert going.wait(60)
+
+    with monkeypatch.context() as patch:
+        stall_in_link(patch, stall)
+        publishing = asyncio.create_task(publish(stalled, late))
+        await asyncio.to_thread(entered.wait, 60)
+        engine, folder = HandMadeEngine(other.store), other.store.log.folder
+        for _ in range(2):
+            for _ in range(3):
+                await publish(other, pb.PublishRequest(stream="s", arrow=ipc(numbers(1))))
+            engine.step()
+            folder.checkpoint()
+        folder.drop_commits(folder.floor())
+        going.set()
+        with pytest.raises(StorageFailed, match="behind two checkpoints"):
+            await publishing
+    sent = await publish(stalled, late)
+    assert (sent.duplicate, sent.first_row_id) == (False, 6)
+    await other.follower.catch_up()
+    for core in (stalled, other):
+        assert [stream.high for stream in core.follower.state.streams.values()] == [7]
+        await core.stop()

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from datastem.blocks import SplitRows
 from datastem.codec import decode, encode, query_view
 from datastem.memory import Memory
 from datastem.schema import StreamSchema
@@ -103,7 +104,7 @@ class Bench:
     def grow(self, count: int) -> None:
         rows = batch(self.stem.high, count, 1)
         self.rows.append(rows)
-        self.stem.insert(rows, self.stem.high, self.stem.high + count)
+        self.stem.insert(SplitRows.of(rows), self.stem.high, self.stem.high + count)
 
     def cover(self, high: int) -> None:
         self.stem.cover(self.stem.indexed(high, [RowSegment(0, high, 0, 1 << 60, "file")]))

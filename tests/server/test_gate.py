@@ -33,3 +33,23 @@ def test_a_quarter_is_for_those_who_have_few() -> None:
                 more.enter_context(gate.entered(""))
     with ExitStack() as stack:
         assert entered(gate, stack, "") == 40, "whose tenant is not known counts for nobody"
+
+
+def test_places_of_each_party_and_of_all() -> None:
+    gate = Gate(10, "calls without a credential", "", 10, most_each=4)
+    with ExitStack() as stack:
+        assert entered(gate, stack, "one connection") == 4
+        assert entered(gate, stack, "another") == 4
+        assert entered(gate, stack, "a third") == 2
+        assert entered(gate, stack, "a fourth") == 0
+    with ExitStack() as stack:
+        assert entered(gate, stack, "one connection") == 4, "places are given back"
+
+
+def test_a_refusal_keeps_no_traceback_of_those_before() -> None:
+    gate, lengths = Gate(0, "calls", "--calls", 1), set()
+    for _ in range(3):
+        with pytest.raises(Overloaded) as refused, gate.entered("a"):
+            pass
+        lengths.add(len(refused.traceback))
+    assert len(lengths) == 1

@@ -69,10 +69,9 @@ def test_a_registration_over_one_stream_has_one_leg(market: ServerProcess) -> No
     found = market.stub.DescribeRegistration(request)
     (leg,) = found.legs
     assert (leg.stream, leg.window, leg.stream_rows) == ("trades", "RANGE 1 HOUR", 3)
-    assert (leg.stream, leg.window, leg.predicate_id, leg.matched_rows, leg.stream_rows) == (
+    assert (leg.stream, leg.window, leg.matched_rows, leg.stream_rows) == (
         found.stream,
         found.window,
-        found.predicate_id,
         found.matched_rows,
         found.stream_rows,
     )
@@ -118,7 +117,6 @@ def test_every_leg_of_a_registration_is_described(market: ServerProcess) -> None
     found = describe(market, made.handle)
     legs = [(leg.stream, leg.window, leg.stream_rows) for leg in found.legs]
     assert legs == [("trades", "RANGE 1 HOUR", 3), ("names", "UNBOUNDED", 2)]
-    assert len({leg.predicate_id for leg in found.legs}) == 2
     assert (found.stream, found.window) == ("trades", "RANGE 1 HOUR")
     assert found.pattern == made.pattern == pb.UPDATE_PATTERN_STR
     request = pb.ListRegistrationsRequest(tenant=market.tenant)

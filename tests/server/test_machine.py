@@ -166,7 +166,8 @@ class Soup(RuleBasedStateMachine):
     @rule(share=st.floats(0, 1))
     def cut(self, share: float) -> None:
         """What was matched over the older rows is dropped, and computed where somebody asks."""
-        self.engine.cut(1, int(share * len(self.rows)))
+        for stream_id in list(self.engine.state.streams):
+            self.engine.cut(stream_id, int(share * len(self.rows)))
 
     @rule(server=st.integers(0, 1))
     def restart(self, server: int) -> None:

@@ -4,12 +4,18 @@ over the rows that are shown, and a copy is after its next sync."""
 from __future__ import annotations
 
 import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import rule
 
+from psoup.server.core import Core
+from psoup.v1 import psoup_pb2 as pb
+from tests.oracle.copy import values_in
 from tests.server.test_several_machine import SeveralSoup
 from tests.server.test_several_sync_machine import SeveralRecharge
-from tests.server.test_sync_machine import Recharge
+from tests.server.test_sync_machine import Recharge, Standing
+from tests.support.server.guest_world import GuestWorld
 from tests.support.server.policy_world import PolicyWorld, SeveralPolicyWorld
-from tests.support.server.sync_world import machine_settings
+from tests.support.server.sync_world import Asked, machine_settings
 
 
 class PolicySoup(SeveralPolicyWorld, SeveralSoup):
@@ -24,12 +30,62 @@ class SeveralPolicyRecharge(SeveralPolicyWorld, SeveralRecharge):
     """Copies of answers over several streams."""
 
 
+class GuestRecharge(GuestWorld, SeveralRecharge):
+    """Copies of a caller who may read views, and mostly not the streams behind them."""
+
+    def standing_for(self, server: int, asked: Asked) -> Standing:
+        standing = super().standing_for(server, asked)
+        self.texts[standing.handle] = self.without_own_window(asked.text)
+        return standing
+
+    def replaced(self, server: int, one: Standing, asked: Asked) -> None:
+        self.sendable.pop(one.handle, None)
+        self.texts[one.handle] = self.without_own_window(asked.text)
+        super().replaced(server, one, asked)
+
+    @rule(server=st.integers(0, 1), one=Recharge.standing)
+    def ask_for_base_rows(self, server: int, one: Standing) -> None:
+        item = pb.SyncItem(handle=one.handle, base_rows=True)
+        self._catch_up()
+        first, *_ = super()._parts(self.cores[server], pb.SyncRequest(items=[item]), None)
+        if self._is_guarded(one.handle):
+            assert first.refused.detail.reason == "PERMISSION_DENIED"
+
+    def _parts(self, core: Core, request: pb.SyncRequest, most: int | None) -> list[pb.SyncPart]:
+        self._catch_up()
+        for item in request.items:
+            self.note_sendable(core, item.handle)
+        parts = super()._parts(core, request, most)
+        for part in parts:
+            handle = request.items[part.item].handle
+            if self._is_guarded(handle):
+                assert set(values_in(part)) <= self.sendable[handle], self.texts[handle]
+        return parts
+
+    def _check(self, one: Standing) -> None:
+        super()._check(one)
+        if self._is_guarded(one.handle):
+            values = {row.values for row in one.copy.rows.values()}
+            assert values <= self.sendable[one.handle], "what may not be seen is on the device"
+
+    def _catch_up(self) -> None:
+        for core in self.cores:
+            self.run(core.follower.catch_up())
+
+    def _is_guarded(self, handle: bytes) -> bool:
+        legs = self.cores[0].follower.state.registrations[handle].streams
+        names = {self.cores[0].follower.state.streams[one].schema.name for one in legs}
+        return self.is_guarded(names)
+
+
 TestPolicySoup = PolicySoup.TestCase
 TestPolicySoup.settings = machine_settings(8, 20)
 TestPolicyRecharge = PolicyRecharge.TestCase
 TestPolicyRecharge.settings = machine_settings(10, 30)
 TestSeveralPolicyRecharge = SeveralPolicyRecharge.TestCase
 TestSeveralPolicyRecharge.settings = machine_settings(6, 20)
+TestGuestRecharge = GuestRecharge.TestCase
+TestGuestRecharge.settings = machine_settings(6, 20)
 
 
 @pytest.mark.soak
@@ -44,3 +100,10 @@ def test_oracle_policies_for_long(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_oracle_copies_under_policies_for_long(seed: int) -> None:
     SeveralPolicyRecharge().live(seed)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("seed", range(20))
+def test_oracle_copies_through_views_for_long(seed: int) -> None:
+    GuestRecharge().live(seed)

@@ -9,7 +9,7 @@ import pytest
 
 from datastem.memory import Memory
 from psoup.errors import Overloaded
-from psoup.server.memory import Room
+from psoup.server.memory import Hold, Room
 
 KB = 1 << 10
 LIMIT = 1000 * KB
@@ -120,5 +120,49 @@ def test_requests_push_out_what_can_be_read_again() -> None:
         await hold.reserve(200 * KB)
         assert block.evicted
         assert memory.used == 200 * KB
+
+    run(test)
+
+
+def test_messages_that_wait_have_as_much_as_there_is_room_for() -> None:
+    async def test() -> None:
+        one = room()
+        first = one.hold("a")
+        await first.reserve(LIMIT)
+        waiting = [one.hold("b") for _ in range(2)]
+        for hold in waiting:
+            hold.arrive(LIMIT // 2)
+        late = one.hold("c")
+        with pytest.raises(Overloaded):
+            late.arrive(LIMIT // 2)
+        late.arrive(10 * KB)
+        tasks = [asyncio.create_task(hold.reserve(LIMIT // 2)) for hold in waiting]
+        await settled()
+        first.release()
+        await asyncio.gather(*tasks)
+        late.arrive(LIMIT // 2)
+        for hold in (*waiting, late):
+            hold.release()
+        assert (one.used, one.arrived) == (0, 0)
+
+    run(test)
+
+
+def test_a_request_that_needs_more_gives_back_what_it_has_while_it_waits() -> None:
+    async def test() -> None:
+        one = room()
+        holds = [one.hold(name) for name in "abcd"]
+        for hold in holds:
+            hold.arrive(200 * KB)
+            await hold.reserve(200 * KB)
+
+        async def grow(hold: Hold) -> None:
+            await hold.reserve(700 * KB)
+            await settled()
+            hold.release()
+
+        # Each has a part, and there is no room for the rest of any.
+        await asyncio.gather(*map(grow, holds))
+        assert (one.used, one.arrived) == (0, 0)
 
     run(test)

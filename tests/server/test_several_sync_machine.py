@@ -52,7 +52,7 @@ class SeveralRecharge(Recharge, SeveralWorld):
     def check(self, asked: Asked, seen: Seen) -> None:
         """It is the naive answer at its position and NOW, and stays it until time changes it."""
         assert isinstance(asked, _AskedSeveral) and asked.written is not None
-        position = self.cores[0].store.positions.decode(seen.position)
+        position = self.cores[0].positions.decode(seen.position).position
         clock = seen.now if seen.slides and seen.now is not None else asked.clock
         told = self.history(position, clock).ask(asked.query)
         assert seen.now == told.now, asked.text

@@ -100,7 +100,7 @@ def test_groups_change_and_go_by_their_key(server: ServerProcess) -> None:
     before = copy.rows_received
     parts = recharge(server, handle, copy)
     own = pb.Row(values=[pb.Value(text="0007"), pb.Value(bigint=1007)]).ByteSize()
-    assert size_of(parts) <= 3 * own + 200
+    assert size_of(parts) <= 3 * own + 240
     assert begin_of(parts).mode == pb.SYNC_MODE_UNSPECIFIED
     assert (copy.rows_received - before, copy.removed_received) == (1, 1)
     assert copy.answer(copy.now)[6] == ("0007", 1007)

@@ -13,6 +13,7 @@ from psoup.server.calls.register import register
 from psoup.server.calls.sync import sync
 from psoup.server.core import Core
 from psoup.v1 import psoup_pb2 as pb
+from querystem.query import Leg
 from tests.oracle.copy import Copy, Values, runs_of
 from tests.support.server.sync_world import Asked, Question, World, machine_settings, questions
 
@@ -144,7 +145,7 @@ class Recharge(World):
     def recharge(self, server: int, one: Standing) -> None:
         """Until it is complete, in as many calls as that takes."""
         for _ in range(1000):
-            request = pb.SyncRequest(items=[self._item(one)], byte_budget=400)
+            request = pb.SyncRequest(items=[self._item(one)], byte_budget=800)
             parts = self._parts(self.cores[server], request, None)
             assert len(parts) > 1
             for part in parts:
@@ -183,9 +184,9 @@ class Recharge(World):
                 one.copy.take(part)
         parts = self._parts(self.cores[server], self._request(one), None)
         assert [part.WhichOneof("part") for part in parts] == ["begin", "end"]
-        legs = len(one.asked.query.legs)
-        more = 40 * legs if legs > 1 else 0
-        assert sum(part.ByteSize() + 5 for part in parts) <= 200 + more
+        query = one.asked.query
+        more = 0 if isinstance(query.source, Leg) else 40 * len(query.legs)
+        assert sum(part.ByteSize() + 5 for part in parts) <= 230 + more
         for part in parts:
             self._note_clock(one, part)
             one.copy.take(part)

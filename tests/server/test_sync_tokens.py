@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.ciphers.aead import AESSIV
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -31,7 +32,7 @@ from psoup.server.wire.copies import (
     Unusable,
     read_key,
 )
-from psoup.store import Position, Store
+from psoup.store import Position, Store, WriterMarks
 from psoup.v1 import psoup_pb2 as pb
 from psoup.write.streams import Define
 from querystem.identity import Identified, identified
@@ -76,23 +77,41 @@ def test_there_and_back(claim: Claim) -> None:
 
 
 def test_tokens_that_were_given_out_go_on_working() -> None:
-    """Those of the version before name no text: it is the one of the answer's position."""
-    mark = Mark(Position.unpack(77), (LegMark(5),), 6, None)
+    """The bytes of a token, written out; other versions are unreadable."""
+    at = Position(9, 1)
+    mark = Mark(at, (LegMark(5),), 6, None)
     other = replace(mark, legs=(LegMark(8),), horizon=9, digest=b"d" * 16)
-    subject = b"".join(SUBJECT.marks(1))
-    plain = struct.pack(">qqqq", 77, 5, 6, 2**63 - 1)
-    pair = plain + bytes(16) + struct.pack(">qqqq", 77, 8, 6, 9) + b"d" * 16
+    head = b"".join(SUBJECT.marks) + struct.pack(">q", -3)
+    plain = struct.pack(">qqqq", at.packed, 5, 6, 2**63 - 1)
+    pair = plain + bytes(16) + struct.pack(">qqqq", at.packed, 8, 6, 9) + b"d" * 16
     cases = [
-        (Claim(mark), b"\1\1store 01" + subject + plain),
-        (Claim(mark, other, Cursor(4)), b"\1\7store 01" + subject + pair + struct.pack(">q", 4)),
+        (Claim(mark), b"\1" + head + plain),
+        (Claim(mark, other, Cursor(4)), b"\7" + head + pair + struct.pack(">q", 4)),
     ]
+    tokens = Tokens(b"store 01", bytes(KEY_BYTES), lambda: WriterMarks([2, 10], [-3, 4]))
     for claim, content in cases:
-        token = content + hmac.digest(bytes(KEY_BYTES), content, "sha256")[:16]
-        assert TOKENS.read(token).about(replace(SUBJECT, text=Position.unpack(77))) == claim
+        token = _sealed(b"\4", content)
+        assert tokens.write(SUBJECT, claim) == token
+        signed = tokens.read(token)
+        assert signed.about(SUBJECT) == claim and signed.marked == (at, -3)
         with pytest.raises(Unusable, match="REPLACED"):
-            TOKENS.read(token).about(replace(SUBJECT, text=Position.unpack(78)))
-        today = b"\2" + content[1:10] + b"".join(SUBJECT.marks(2)) + content[26:]
-        assert TOKENS.write(SUBJECT, claim)[:-16] == today
+            signed.about(replace(SUBJECT, text=Position(9, 2)))
+        with pytest.raises(Unusable, match="UNREADABLE"):
+            tokens.read(_sealed(b"\3", content))
+
+
+def _sealed(version: bytes, content: bytes) -> bytes:
+    key = hmac.digest(bytes(KEY_BYTES), b"psoup tokens", "sha512")
+    head = version + b"store 01"
+    return head + AESSIV(key).encrypt(content, [head, b""])
+
+
+def test_a_token_does_not_show_what_it_says() -> None:
+    """How many rows a stream has is nothing for who reads a view of it."""
+    mark = Mark(Position(9, 0), (LegMark(5, 6), LegMark(7, 8, 3)), 6, None, b"d" * 16, 2)
+    token = TOKENS.write(SUBJECT, Claim(mark, mark, Cursor(3)))
+    numbers = struct.pack(">qqqq", 5, 6, 0, -(2**63)), struct.pack(">q", 7), struct.pack(">q", 8)
+    assert not any(one in token for one in (*numbers, *SUBJECT.marks, b"d" * 16))
 
 
 @given(CLAIMS, st.data())

@@ -13,7 +13,7 @@ from psoup.v1 import psoup_pb2 as pb
 from tests.oracle.copy import Copy
 from tests.server.conftest import Start
 from tests.support.server.process import ServerProcess
-from tests.support.server.syncing import SQL, item_of, numbers, recharge
+from tests.support.server.syncing import SQL, item_of, numbers, parts_of, recharge
 
 pytestmark = pytest.mark.process
 
@@ -66,6 +66,23 @@ def test_a_long_poll_ends_with_the_first_news(server: ServerProcess) -> None:
         copy.take(part)
     timer.join()
     assert copy.answer(copy.now) == [(4,)]
+
+
+def test_a_watch_that_resumes_a_transfer_brings_what_came_since(server: ServerProcess) -> None:
+    """The transfer has the position it was begun with; nothing else wakes the watch here."""
+    server.define(SQL)
+    server.publish("s", numbers(0, 500))
+    handle, copy = server.register("SELECT a FROM s").handle, Copy()
+    for part in parts_of(server, item_of(handle, copy), byte_budget=100):
+        copy.take(part)
+    assert copy.resume
+    server.publish("s", numbers(500, 1))
+    request = pb.WatchRequest(
+        sync=pb.SyncRequest(tenant=server.tenant, items=[item_of(handle, copy)]), rounds=2
+    )
+    for part in server.stub.Watch(request, timeout=30):
+        copy.take(part)
+    assert len(copy.answer(copy.now)) == 501
 
 
 def test_watch_ends_with_its_last_item(server: ServerProcess) -> None:

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 from google.protobuf.duration_pb2 import Duration
 
-from psoup.server.calls.invoke import Deadline
+from psoup.server.calls.reach import Deadline
 from psoup.server.calls.register import register
 from psoup.server.calls.sync import SyncCall
 from psoup.server.calls.watch import Watcher

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import threading
-import time
 from pathlib import Path
 
 import deltalake
 import pyarrow as pa
 import pytest
 
-from psoup.store import Conflict, CorruptStore, DeltaFolder
+from psoup.store import Conflict, DeltaFolder, LogTrimmed
 from psoup.store.delta.files import write_data_file
 
 SCHEMA = pa.schema([("_row_id", pa.int64()), ("_ts", pa.timestamp("us", tz="UTC"))])
@@ -98,25 +96,8 @@ def test_a_checkpoint_stands_for_the_commits_before_it(folder: DeltaFolder) -> N
     add(folder, 6, 6)
     behind = DeltaFolder(folder.root).snapshot(6)
     assert len(behind.files) == 6
-    with pytest.raises(CorruptStore):
+    with pytest.raises(LogTrimmed):
         folder.snapshot(3)
-
-
-def test_commits_behind_a_checkpoint_go_when_both_are_old(folder: DeltaFolder) -> None:
-    for version in range(1, 4):
-        add(folder, version, version)
-    folder.checkpoint()
-    long_ago = time.time() - 11 * 60
-    for path in folder.log.iterdir():
-        os.utime(path, (long_ago, long_ago))
-    for version in range(4, 6):
-        add(folder, version, version)
-    folder.checkpoint()
-    expected = folder.snapshot()
-    folder.drop_commits()
-    there = [folder.read_commit(version) is not None for version in range(6)]
-    assert there == [False, False, False, True, True, True]
-    assert folder.snapshot() == expected
 
 
 def test_advance_gives_the_same_as_opening(folder: DeltaFolder) -> None:

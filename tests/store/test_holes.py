@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import time
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
+import deltalake
 import pyarrow as pa
 import pytest
 
 from psoup.engine.recover import open_ledger
-from psoup.store import Conflict, CorruptStore, DeltaFolder, Store
-from psoup.store.delta import checkpoints
+from psoup.store import Conflict, CorruptStore, DeltaFolder, LogTrimmed, Store
+from psoup.store.delta import Snapshot
 from psoup.store.delta.files import write_data_file
 from tests.support.engine.author import READINGS, Author, above, readings
 from tests.support.server.epochs import HandMadeEngine
@@ -122,7 +123,7 @@ def test_what_a_clean_up_left_behind_its_checkpoint_is_no_hole(tmp_path: Path) -
         forget(folder, *gone)
         assert folder.latest_version() == 12
         assert folder.snapshot() == expected
-    with pytest.raises(CorruptStore):
+    with pytest.raises(LogTrimmed, match="version 6 of the table t is behind a checkpoint"):
         folder.snapshot(7)
     forget(folder, 11)
     with pytest.raises(CorruptStore, match="version 11 of"):
@@ -168,23 +169,44 @@ def test_a_lost_pointer_to_the_checkpoint_is_found_anew(
     folder.checkpoint()
 
 
-def test_commits_stay_until_two_checkpoints_stand_for_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(checkpoints, "REMEMBERED_MINUTES", 0)
+def test_commits_stay_until_two_checkpoints_stand_for_them(tmp_path: Path) -> None:
     folder = table(tmp_path / "t", 12, checkpointed=[5])
-    time.sleep(0.01)
-    folder.drop_commits()
+    folder.drop_commits(6)
     assert folder.read_commit(0) is not None
     folder.checkpoint(10)
-    folder.drop_commits()
+    assert folder.floor() == 5
+    folder.drop_commits(6)
     there = [version for version in range(13) if folder.read_commit(version) is not None]
     assert there == list(range(5, 13))
     expected = folder.snapshot()
     checkpoint(folder, 10).write_bytes(b"")
     assert folder.snapshot() == expected
     with pytest.raises(CorruptStore):
-        folder.drop_commits()
+        folder.drop_commits(folder.floor())
+
+
+@pytest.mark.parametrize("damage", ["torn", "missing", "removed"])
+def test_a_table_is_begun_again_over_a_log_that_can_t_be_read(tmp_path: Path, damage: str) -> None:
+    folder = table(tmp_path / "t", 12, checkpointed=[5])
+    seen = folder.snapshot()
+    if damage == "torn":
+        commit(folder, 9).write_bytes(commit(folder, 9).read_bytes()[:30])
+    elif damage == "missing":
+        forget(folder, 9)
+    else:
+        shutil.rmtree(folder.root)
+    begun = folder.restart(SCHEMA, after=14)
+    assert begun == Snapshot(15), "no version means two things"
+    assert folder.snapshot() == folder.advance(seen, 15) == begun
+    for version in range(16, 20):
+        add(folder, version)
+    assert len(folder.snapshot().files) == len(folder.advance(seen, 19).files) == 4
+    folder.checkpoint()
+    assert deltalake.DeltaTable(folder.root).to_pyarrow_table()["a"].to_pylist() == [
+        *range(19, 15, -1)
+    ]
+    again = DeltaFolder(folder.root).restart(SCHEMA, after=0)
+    assert again.version == 20 and not folder.snapshot().files
 
 
 # ---- a whole store
@@ -204,7 +226,8 @@ def store(tmp_path: Path) -> Store:
     return store
 
 
-TABLES = ["log", "epochs", "registrations", "predicates", "publishers", "coverage", "stems/1"]
+TABLES = ["log", "epochs", "registrations", "predicates", "publishers", "stems/1"]
+DERIVED = ["matches", "coverage", "closures"]
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -216,6 +239,21 @@ def test_an_engine_does_not_start_over_damage(store: Store, name: str, damage: s
     with pytest.raises(CorruptStore, match=f"version {version} of the table {name}"):
         open_ledger(store)
         store.table(name).snapshot()
+
+
+@pytest.mark.parametrize("name", DERIVED)
+@pytest.mark.parametrize("damage", ["missing", "empty"])
+def test_an_engine_begins_a_derived_table_again(store: Store, name: str, damage: str) -> None:
+    folder = store.table(name)
+    if not folder.latest_version():
+        folder.commit(1, operation="TEST")
+    path = commit(folder, max(folder.latest_version() - 1, 0))
+    path.unlink() if damage == "missing" else path.write_bytes(b"")
+    ledger = open_ledger(store)
+    assert ledger.tables[name].version > folder.latest_version() - 2
+    _, epoch = store.epochs.latest()
+    assert store.snapshot(epoch, name) == ledger.tables[name]
+    assert open_ledger(store).epoch == ledger.epoch
 
 
 def test_a_log_that_ends_before_the_epoch_is_damage(store: Store) -> None:

@@ -156,12 +156,12 @@ def test_the_log_and_the_epoch_give_it_back(tmp_path: Path) -> None:
     state, read = State(), State()
     for version in range(1, 7):
         mine = [entry for entry in entries if entry.position.version == version]
-        store.log.append(version, mine)
+        mine = list(store.log.append(version, mine)[0])
         assert store.log.read(version) == store.log.read(version, payloads=False) == mine
         for entry in mine:
             state.apply(entry)
         epoch = Epoch(
-            version, "step", version, state.position, state.clock, 0, 1, 1, {}, {},
+            version, "step", version, state.position, state.clock, 0, 1, {}, {},
             state.leases.outages, state.jumps,
         )  # fmt: skip
         store.epochs.append(version, epoch)

@@ -133,8 +133,10 @@ class Registering:
             assert (one.handle in self.columns) == (one.handle in self.model)
         wanted = [f"k{number}" for number in range(self.number + 2)]
         found_all = self.columns.find_all("t1", "o0", pa.array(wanted))
-        assert {wanted[place]: handle for place, handle in found_all.items()} == {
-            key: one.handle for (t, o, key), one in keys.items() if key and (t, o) == ("t1", "o0")
+        assert {wanted[place]: one for place, one in found_all.items()} == {
+            key: (one.handle, one.stream_id, one.text, one.parameters, one.position.packed)
+            for (t, o, key), one in keys.items()
+            if key and (t, o) == ("t1", "o0")
         }
 
 

@@ -32,8 +32,12 @@ from psoup.store import (
     Touched,
     Trigger,
     Unregister,
+    WriterMarks,
 )
-from psoup.store.log.events import MANY
+from psoup.store.log.access_events import AccessEnded, AccessPut
+from psoup.store.log.events import MANY, Denied, PublishersForgotten
+from psoup.store.log.position import PositionCodec
+from psoup.store.state.access import Grant, Key
 from tests.support.tables import epoch_of, write_changes
 
 SCHEMA = StreamSchema("readings", (Column("speed", BIGINT),), retain=5)
@@ -80,6 +84,8 @@ def entries(events: list[Event], version: int = 1) -> list[Entry]:
     ]
 
 
+KEPT_GRANT, ENDED_GRANT = (Grant("main", "role", name, "read", 1) for name in ("kept", "ended"))
+
 EVENTS: list[Event] = [
     StreamCreated(1, SCHEMA),
     register(1, 1, 1, "a", "mine"),
@@ -103,6 +109,14 @@ EVENTS: list[Event] = [
     Unregister((21).to_bytes(16)),
     swap(2, (1, 8, "g"), (1, 5, "d")),
     swap(14, (1, 5, "d"), triggers=(Trigger(1, 8, "g"),)),
+    data(1, 5, 1, "q", 1),
+    data(1, 6, 1, "r", 1),
+    PublishersForgotten("main", ("q", "r")),
+    data(1, 7, 1, "r", 1),
+    AccessPut((Key("k", "main", "ann", (), "{}", "0", 1), KEPT_GRANT, ENDED_GRANT)),
+    AccessPut((KEPT_GRANT,)),
+    AccessEnded((("grant", ENDED_GRANT.id),)),
+    Denied("key 1", "you may not", 3),
 ]
 
 
@@ -115,17 +129,17 @@ def folded(events: list[Event]) -> State:
 
 def test_the_log_gives_back_what_was_appended(store: Store) -> None:
     written = entries(EVENTS)
-    store.log.append(1, written)
-    assert store.log.read(1) == written
+    appended, _ = store.log.append(1, written)
+    assert store.log.read(1) == appended and appended[:-1] == written
     headers = store.log.read(1, payloads=False)
-    assert [entry.position for entry in headers] == [entry.position for entry in written]
+    assert [entry.position for entry in headers] == [entry.position for entry in appended]
     assert all(entry.event.payload is None for entry in headers if isinstance(entry.event, Data))
 
 
 def test_fold() -> None:
     state = folded(EVENTS)
-    assert state.streams[1].high == 5
-    assert state.streams[1].reached == 5
+    assert state.streams[1].high == 8
+    assert state.streams[1].reached == 8
     assert state.streams[1].registrations == 6
     assert state.find_stream("main", "gone") is None
     assert state.streams[2].dropped
@@ -135,10 +149,14 @@ def test_fold() -> None:
     assert state.registrations.find("main", "main", "mine") is None
     shared = {one.id: one.registrations for one in state.predicates.values()}
     assert shared == {1: 2, 3: 2, 5: 2, 7: 1, 8: 2}
-    assert state.registrations[(14).to_bytes(16)].position == Position(1, len(EVENTS) - 1)
+    assert state.registrations[(14).to_bytes(16)].position == Position(1, 21)
     assert state.predicates.find(1, "d") == 5
-    assert state.publishers["main", "p"].sequence == 2
-    assert (state.next_stream_id, state.next_predicate_id) == (3, 9)
+    assert state.publishers["main", "main", "p"].sequence == 2
+    assert [name for _, _, name in state.publishers] == ["p", "r"]
+    counts = {"registrations": 6, "streams": 1, "publishers": 2, "keys": 1, "grants": 1}
+    assert {kind: state.owned_by(kind, "main") for kind in counts} == counts
+    assert (state.owned_by("keys", "main", "ann"), state.owned_by("keys", "main", "main")) == (1, 0)
+    assert state.next_predicate_id == 9 and state.has_id(2) and not state.has_id(3)
 
 
 def test_many_at_once_are_the_same_as_one_by_one() -> None:
@@ -164,11 +182,11 @@ def test_a_draft_changes_only_itself(cut: int) -> None:
         draft.apply(entry)
     assert state == folded(EVENTS[:cut])
     whole = folded(EVENTS)
-    for name in ("streams", "registrations", "predicates", "publishers"):
+    for name in ("streams", "registrations", "predicates", "publishers", "owned"):
         assert dict(getattr(draft, name)) == getattr(whole, name)
 
 
-@pytest.mark.parametrize("cuts", [[22], [3, 11, 17, 21, 22], [12, 14, 22], list(range(1, 23))])
+@pytest.mark.parametrize("cuts", [[30], [3, 11, 17, 21, 24, 25, 30], [12, 14, 30], [*range(1, 31)]])
 def test_the_tables_give_the_fold_back(store: Store, cuts: list[int]) -> None:
     state = State()
     versions: dict[str, int] = {}
@@ -190,6 +208,7 @@ def test_the_tables_give_the_fold_back(store: Store, cuts: list[int]) -> None:
     for columns in loaded.columns:
         columns._check()
     assert loaded.publishers == state.publishers
+    assert loaded.owned == state.owned
     assert loaded.stream_names == state.stream_names
     assert _without_position(loaded) == _without_position(state)
 
@@ -203,7 +222,7 @@ def _without_position(state: State) -> list[Any]:
 
 def test_epochs_drop_old_files_and_stay_readable(store: Store) -> None:
     for number in range(1, 40):
-        epoch = Epoch(number, "step", number, Position(number, 0), number, 0, 1, 1, {"log": 1}, {})
+        epoch = Epoch(number, "step", number, Position(number, 0), number, 0, 1, {"log": 1}, {})
         store.epochs.append(number, epoch)
     version, epoch = store.epochs.latest(12)
     assert (version, epoch.number) == (39, 39)
@@ -216,11 +235,16 @@ def test_epochs_drop_old_files_and_stay_readable(store: Store) -> None:
 
 def test_a_position_is_of_one_store(store: Store, tmp_path: Path) -> None:
     other = Store.open(tmp_path / "other", create=True)
-    token = store.positions.encode(Position(7, 3))
-    assert store.positions.decode(token) == Position(7, 3)
-    for wrong in (b"", b"x" * 16, token[:-1], other.positions.encode(Position(7, 3))):
+    writers = WriterMarks([2, 5, 8], [-22, 55, 88])
+    positions = PositionCodec(store.identity, lambda: writers)
+    token = positions.encode(Position(7, 3))
+    assert len(token) == 24
+    assert positions.decode(token) == (Position(7, 3), 55)
+    assert positions.decode(positions.encode(Position(1, 0))).mark == 0
+    foreign = PositionCodec(other.identity).encode(Position(7, 3))
+    for wrong in (b"", b"x" * 24, token[:-1], token[:16], foreign):
         with pytest.raises(ForeignPosition):
-            store.positions.decode(wrong)
+            positions.decode(wrong)
 
 
 def test_opening(store: Store, tmp_path: Path) -> None:

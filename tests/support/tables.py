@@ -22,6 +22,6 @@ def epoch_of(state: State, versions: dict[str, int]) -> Epoch:
         stream.id: StreamMark(stream.high, stream.reached, 0) for stream in state.streams.values()
     }
     return Epoch(
-        1, "step", 1, state.position, state.clock, 7, state.next_stream_id,
+        1, "step", 1, state.position, state.clock, 7,
         state.next_predicate_id, versions, marks, state.leases.outages, state.jumps,
     )  # fmt: skip

@@ -22,7 +22,13 @@ def main() -> int:
     seed, lives = options.seed, 0
     while time.monotonic() < end:
         seconds = min(60 * options.life, max(10.0, end - time.monotonic()))
-        life = Life(folder / f"life-{seed}", seed, seconds, options.servers, tuple(options.faults))
+        life = Life(
+            folder / f"life-{seed}",
+            seed,
+            seconds,
+            options.servers,
+            faults=tuple(options.faults),
+        )
         print(f"life {seed}: {seconds:.0f} s", flush=True)
         try:
             total += life.run(lambda text: print(f"  {text}", flush=True))

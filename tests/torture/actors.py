@@ -38,6 +38,8 @@ class Actor:
         self.ledger = ledger
         self._targets = targets
         self._client: Client | None = None
+        # Held during a step.
+        self.stepping = threading.Lock()
 
     def run(self, ending: threading.Event) -> None:
         """Steps until `ending` is set. Raises what no client should meet."""
@@ -51,13 +53,18 @@ class Actor:
     def finish(self, patience: int = 200) -> None:
         """Brings what is under way to its end, now that nothing fails any more."""
 
+    def undo(self, version: int) -> None:
+        """Goes back to what the store had said at a version of its log, which it was put back to.
+        What was seen of the store stays with its client, and in the file of copies."""
+
     def step(self) -> None:
         raise NotImplementedError
 
     def attempt(self, step: Callable[[], None]) -> bool:
         """Whether the step came to its end."""
         try:
-            step()
+            with self.stepping:
+                step()
         except PsoupError as error:
             if error.code not in EXPECTED:
                 raise
@@ -93,6 +100,8 @@ class Publishing(Actor):
         self._sequence = 1
         self._rows = 0
         self._pending: tuple[str, list[Row]] | None = None
+        # The version of the log and the rows of each batch, by sequence from 1.
+        self._taken: list[tuple[int, int]] = []
 
     def step(self) -> None:
         if self._pending is None:
@@ -105,11 +114,19 @@ class Publishing(Actor):
         stream, rows = self._pending
         said = self.client.publish(stream, rows, publisher=self.name, sequence=self._sequence)
         assert said.first_row_id >= 0, f"{self.name} {self._sequence}: its content is not known"
-        position = self._positions.decode(said.position)
+        position = self._positions.decode(said.position).position
         self.ledger.take(stream, TakenBatch(position, said.first_row_id, tuple(rows)))
+        self._taken.append((position.version, len(rows)))
         self._sequence += 1
         self._rows += len(rows)
         self._pending = None
+
+    def undo(self, version: int) -> None:
+        while self._taken and self._taken[-1][0] > version:
+            _, rows = self._taken.pop()
+            self._sequence -= 1
+            self._rows -= rows
+            self._pending = None
 
     def finish(self, patience: int = 200) -> None:
         while self._pending is not None:
@@ -128,6 +145,7 @@ class Registering(Actor):
         self._positions = positions
         self._numbers = 0
         self._mine: dict[bytes, Question] = {}
+        self._versions: dict[bytes, int] = {}
         self._registering: tuple[str, Question] | None = None
         self._leaving: bytes | None = None
 
@@ -150,8 +168,10 @@ class Registering(Actor):
             self._numbers += 1
             self._registering = f"{self.name} {self._numbers}", random_question(self.dice)
         key, question = self._registering
-        handle = self.client.register(question.sql, key=key).handle
+        registered = self.client.register(question.sql, key=key)
+        handle = registered.handle
         self._mine[handle] = question
+        self._versions[handle] = self._positions.decode(registered.position).position.version
         self.ledger.register(handle, question.sql)
         self._registering = None
 
@@ -169,10 +189,17 @@ class Registering(Actor):
         del self._mine[handle]
         self.ledger.unregister(handle)
 
+    def undo(self, version: int) -> None:
+        for handle in [handle for handle in self._mine if self._versions[handle] > version]:
+            del self._mine[handle]
+            self.ledger.unregister(handle)
+            if self._leaving == handle:
+                self._leaving = None
+
     def _read(self) -> None:
         handle, question = self.dice.choice(list(self._mine.items()))
         answer = self.client.invoke(handle)
-        position = self._positions.decode(answer.position)
+        position = self._positions.decode(answer.position).position
         given = GivenAnswer("invoke", question, position, answer.now, tuple(values_of(answer)))
         self.ledger.answer(given)
 
@@ -216,6 +243,6 @@ class Travelling(Actor):
         copy = self._copies[name]
         state = copy.state
         values: tuple[Values, ...] = tuple(tuple(row.values()) for row in copy.rows(state.now))
-        position = self._positions.decode(state.position)
+        position = self._positions.decode(state.position).position
         given = GivenAnswer("copies", self._questions[name], position, state.now, values)
         self.ledger.answer(given)

@@ -6,8 +6,17 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
+from typing import Any
 
+import grpc
+import pyarrow as pa
+
+from client_sdk import Client, PsoupError, Retry
+from datastem.instants import SECOND
+from psoup.v1 import psoup_pb2 as pb
+from psoup.v1.psoup_pb2_grpc import PsoupStub
 from tests.support.system.processes import Process
+from tests.torture.workload import DEFINITIONS
 from tests.torture.world import World, frozen
 
 Fault = Callable[[World, Random], None]
@@ -15,8 +24,18 @@ Fault = Callable[[World, Random], None]
 _DAY = 24 * 3600
 # From a clock nobody notices to one that is past every lease and retention.
 _CLOCK_STEPS = (30, 3 * 3600, _DAY, 40 * _DAY, -3600)
+# The servers' default, in seconds.
+_CLOCK_LIMIT = 600
 # Tables that can be computed again from the rows and the log.
 _DERIVED = ("matches", "coverage", "closures")
+# Clients that ask for everything and read it late, with little room for what they do not read.
+_SLOW_READERS = 12
+_READ_SECONDS = 30.0
+_SMALL_WINDOW = [
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.http2.bdp_probe", 0),
+    ("grpc.http2.lookahead_bytes", 64 << 10),
+]
 
 
 def _kill_or_stop(dice: Random) -> Callable[[Process], object]:
@@ -43,8 +62,33 @@ def freeze(world: World, dice: Random) -> None:
 
 def fill_disk(world: World, dice: Random) -> None:
     """For a moment nothing can be written."""
-    with world.full_disk():
+    with world.switched_on("full-disk"):
         time.sleep(dice.uniform(0.2, 2.0))
+
+
+def misreport_links(world: World, dice: Random) -> None:
+    """For a while some commits are made and reported as conflicts, as NFS may."""
+    with world.switched_on("own-conflict"):
+        time.sleep(dice.uniform(0.5, 4.0))
+
+
+def stall_link(world: World, dice: Random) -> None:
+    """A server stalls in the link of a commit until its number was used, and perhaps is free."""
+    server = dice.choice(world.servers)
+    with world.switched_on(f"stalled-link-{server.pid}"):
+        time.sleep(dice.uniform(1.0, 12.0))
+
+
+def leave_engine_away(world: World, dice: Random) -> None:
+    """No engine runs for longer than commits stay behind a checkpoint; then it catches up."""
+    _kill_or_stop(dice)(world.engine)
+    time.sleep(dice.uniform(3.0, 8.0))
+    world.start_engine()
+
+
+def claim_oddly(world: World, dice: Random) -> None:
+    """A policy comes into the log, filled in with a claim that nobody can evaluate."""
+    world.run("tests.torture.odd_claims", str(world.store), str(dice.randrange(1 << 30)))
 
 
 def step_clock(world: World, dice: Random) -> None:
@@ -57,11 +101,47 @@ def step_clock(world: World, dice: Random) -> None:
     world.set_clock(place, 0)
 
 
+def start_ahead(world: World, dice: Random) -> None:
+    """A server starts with a clock that is ahead, and is written to before it has heard anybody."""
+    place = dice.randrange(len(world.targets))
+    world.set_clock(place, dice.choice([step for step in _CLOCK_STEPS if step > _CLOCK_LIMIT]))
+    world.restart_server(place, Process.kill)
+    refusal = ""
+    with Client(world.targets[place], retry=Retry(attempts=1)) as client:
+        try:
+            client.register("SELECT n FROM plain WHERE n < 0", key=f"ahead {place}")
+        except PsoupError as error:
+            refusal = error.reason
+    time.sleep(dice.uniform(0.5, 3.0))
+    world.set_clock(place, 0)
+    if len(world.targets) > 1:
+        assert refusal in ("CLOCK_AHEAD", "CLOCK_UNCONFIRMED"), refusal
+        ahead = world.newest_stamp() / SECOND - time.time()
+        assert ahead <= _CLOCK_LIMIT, f"the stamps are {ahead:.0f} s ahead"
+
+
 def flip_bit(world: World, dice: Random) -> None:
     """A bit of a derived file turns over, for good."""
     files = [file for table in _DERIVED for file in (world.store / table).rglob("*.parquet")]
     if files:
         flip(dice.choice(sorted(files)), dice)
+
+
+def damage_composites(world: World, dice: Random) -> None:
+    """A bit of a stored join, or of a commit of its table, turns over; perhaps something starts."""
+    folders = [
+        world.store / kind / joins.name
+        for joins in (world.store / "joins").glob("*")
+        for kind in ("stems", "joins")
+    ]
+    if not folders:
+        return
+    pattern = dice.choice(["*.parquet", "_delta_log/*.json"])
+    if files := sorted(dice.choice(folders).glob(pattern)):
+        flip(files[-1] if pattern.endswith("json") else dice.choice(files), dice)
+    start = dice.choice([end_server, end_engine, None])
+    if start is not None:
+        start(world, dice)
 
 
 def flip(file: Path, dice: Random) -> None:
@@ -81,12 +161,74 @@ def cut_power(world: World, dice: Random) -> None:
     world.cut_power(dice)
 
 
+def restore(world: World, dice: Random) -> None:
+    """The store is put back to a back-up, with its key for tokens; clients keep what they saw."""
+    version = world.back_up()
+    time.sleep(dice.uniform(1.0, 4.0))
+    with world.quiet():
+        world.ledger.undo(version)
+        for actor in world.actors:
+            actor.undo(version)
+        world.restore()
+
+
+def read_slowly(world: World, dice: Random) -> None:
+    """Many clients ask for all rows and read on later. Each gets its whole answer or an error."""
+    target = dice.choice(world.targets)
+    channels = [grpc.insecure_channel(target, options=_SMALL_WINDOW) for _ in range(_SLOW_READERS)]
+    try:
+        calls = [
+            PsoupStub(channel).Ask(
+                pb.AskRequest(
+                    sql=f"SELECT * FROM {dice.choice([*DEFINITIONS])}", encoding=pb.ENCODING_ARROW
+                ),
+                timeout=_READ_SECONDS,
+            )
+            for channel in channels
+        ]
+        firsts = [_next(call) for call in calls]
+        time.sleep(dice.uniform(0.5, 3.0))
+        for call, first in zip(calls, firsts, strict=True):
+            if first is not None:
+                _check_whole(first, call)
+    finally:
+        for channel in channels:
+            channel.close()
+
+
+def _next(call: Any) -> pb.InvokeResponse | None:
+    """Return the first message; None if the call was refused."""
+    try:
+        message: pb.InvokeResponse = next(call)
+    except grpc.RpcError:
+        return None
+    return message
+
+
+def _check_whole(first: pb.InvokeResponse, call: Any) -> None:
+    """Read the rest of an answer, which has as many rows as it said, or ends with an error."""
+    try:
+        content = b"".join(message.arrow for message in call)
+    except grpc.RpcError:
+        return
+    rows = pa.ipc.open_stream(content).read_all().num_rows
+    assert rows == first.header.row_count, f"{rows} of {first.header.row_count} rows came"
+
+
 FAULTS: dict[str, Fault] = {
     "end a server": end_server,
     "end the engine": end_engine,
     "freeze": freeze,
     "fill the disk": fill_disk,
+    "own conflict": misreport_links,
+    "stalled link": stall_link,
+    "engine away": leave_engine_away,
+    "odd claims": claim_oddly,
     "step a clock": step_clock,
+    "clock ahead at start": start_ahead,
     "flip a bit": flip_bit,
+    "damaged composites": damage_composites,
     "cut the power": cut_power,
+    "restore a back-up": restore,
+    "slow readers": read_slowly,
 }

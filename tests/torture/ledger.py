@@ -66,6 +66,17 @@ class Ledger:
             del self.registered[handle]
             self.tally["unregistered"] += 1
 
+    def undo(self, version: int) -> None:
+        """Forgets what a restore has taken back: all that is of later versions of the log."""
+        with self._lock:
+            for stream, batches in self.batches.items():
+                kept = [batch for batch in batches if batch.position.version <= version]
+                self.tally["batches undone"] += len(batches) - len(kept)
+                self.batches[stream] = kept
+            answers = [given for given in self.answers if given.position.version <= version]
+            self.tally["answers undone"] += len(self.answers) - len(answers)
+            self.answers = answers
+
     def count(self, what: str) -> None:
         with self._lock:
             self.tally[what] += 1

@@ -29,12 +29,17 @@ _TRAVELLERS = 2
 
 @dataclass(frozen=True)
 class Life:
-    """A seed draws the rows, the queries and the faults; the moments are the machine's."""
+    """A seed draws the rows, the queries and the faults; the moments are the machine's.
+
+    It goes on for some seconds, and until there were at least `least_faults`: a busy machine may
+    take long for each.
+    """
 
     folder: Path
     seed: int
     seconds: float
     servers: int = 2
+    least_faults: int = 1
     faults: tuple[str, ...] = tuple(FAULTS)
 
     def run(self, say: Say) -> Counter[str]:
@@ -42,7 +47,7 @@ class Life:
         self.folder.mkdir(parents=True, exist_ok=True)
         ledger = Ledger()
         try:
-            with World(self.folder, self.servers) as world:
+            with World(self.folder, self.servers, ledger) as world:
                 self._live(world, ledger, say)
                 world.settle()
                 with Client(world.targets[0]) as client:
@@ -57,7 +62,7 @@ class Life:
         with Client(world.targets[0]) as client:
             for sql in DEFINITIONS.values():
                 client.define(sql)
-        actors = self._actors(world, ledger)
+        actors = world.actors = self._actors(world, ledger)
         ending = threading.Event()
         with ThreadPoolExecutor(len(actors)) as pool:
             running = [pool.submit(actor.run, ending) for actor in actors]
@@ -82,7 +87,9 @@ class Life:
     def _fail(self, world: World, ledger: Ledger, running: list[Future[None]], say: Say) -> None:
         dice = Random(self.seed)
         end = time.monotonic() + self.seconds
-        while time.monotonic() < end:
+        count = 0
+        while count < self.least_faults or time.monotonic() < end:
+            count += 1
             time.sleep(dice.uniform(0.2, 2.0))
             name = dice.choice(self.faults)
             say(f"{name}, after {ledger.tally['rows']} rows and {len(ledger.answers)} answers")

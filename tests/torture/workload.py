@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any
 
 from datastem.schema import OP, StreamSchema
 from querystem.language import CreateStream, parse_statement
+from tests.oracle.comparing import Values
 from tests.support.system.question import Question
 
 Row = dict[str, Any]
@@ -19,6 +23,8 @@ DEFINITIONS = {
     "places": "CREATE STREAM places (place TEXT, n BIGINT, x DOUBLE) KEY (place)",
 }
 _PLACES = 40
+_JOIN_SHARE = 0.2
+_JOIN_WINDOWS = ("", "RANGE 20 SECONDS", "RANGE 5 MINUTES")
 _NULL_SHARE = 0.1
 
 _CONDITIONS = (
@@ -66,8 +72,35 @@ def random_rows(stream: str, dice: Random, who: str, first: int, count: int) -> 
     return rows
 
 
+@dataclass(frozen=True)
+class SelfJoin(Question):
+    """A join of the rows of two publishers with one number, which composites find ahead. `query` is
+    that of one leg: its answer is the number and publisher of each row."""
+
+    remainder: int = 0
+
+    @classmethod
+    def random(cls, dice: Random) -> SelfJoin:
+        window, remainder = dice.choice(_JOIN_WINDOWS), dice.randrange(3)
+        sql = (
+            "SELECT count(*) AS c, max(l.n) AS top, min(r.n) AS low FROM plain l, plain r "
+            f"WHERE l.n = r.n AND l.who <> r.who AND l.n % 3 = {remainder} {window}"
+        )
+        leg = Question.of(f"SELECT n, who FROM plain {window}", schema_of("plain"))
+        return cls(sql, leg.query, leg.schema, remainder)
+
+    def naive(
+        self, rows: Sequence[Row], now: datetime | None, *given: Any, **options: Any
+    ) -> list[Values]:
+        numbers = Counter(n for n, _ in super().naive(rows, now, *given, **options))
+        pairs = {n: m * (m - 1) for n, m in numbers.items() if m > 1 and n % 3 == self.remainder}
+        return [(sum(pairs.values()), max(pairs, default=None), min(pairs, default=None))]
+
+
 def random_question(dice: Random) -> Question:
     """One of some hundred texts, so that registrations share predicates now and then."""
+    if dice.random() < _JOIN_SHARE:
+        return SelfJoin.random(dice)
     stream = dice.choice(list(DEFINITIONS))
     name = "place" if stream == "places" else "who"
     outputs, grouping = dice.choice(_OUTPUTS)

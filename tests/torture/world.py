@@ -10,41 +10,52 @@ import contextlib
 import os
 import shutil
 import signal
-from collections.abc import Callable, Iterator
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from random import Random
 from types import TracebackType
 from typing import Self
 
 from client_sdk import Client
-from psoup.store import Store
+from psoup.store import LogTrimmed, Store
+from psoup.store.log.position import PositionCodec
 from psoup.write.timepiece import VARIABLE as CLOCK_FILE
 from tests.power.disk import Recording
 from tests.power.recorder import Journal, environment
 from tests.support.system.processes import Process, RunningStore
+from tests.torture.actors import Actor
+from tests.torture.ledger import Ledger
 
-FULL_DISK = "PSOUP_TORTURE_FULL_DISK"
+SWITCHES = "PSOUP_TORTURE_SWITCHES"
 _INSIDE = Path(__file__).parent / "inside"
 _READY = r"server ready on (\S+)"
 
 
 class World:
-    """Leaving the context kills what still runs. `targets` never change once they are known."""
+    """Leaving the context kills what still runs. `targets` never change once they are known;
+    `actors` use the store, and `ledger` has what it said."""
 
-    def __init__(self, folder: Path, servers: int) -> None:
+    def __init__(self, folder: Path, servers: int, ledger: Ledger) -> None:
         self.folder = folder
         self.store = folder / "store"
         self.targets: list[str] = []
-        self._full = folder / "full-disk"
+        self._switches = folder / "switches"
+        self._switches.mkdir(exist_ok=True)
         self._variables = self._environment()
-        self.running = RunningStore(folder, environment=self._variables)
+        self.running = RunningStore(
+            folder, environment=self._variables, engine_module="tests.torture.engine"
+        )
+        self.ledger = ledger
+        self.actors: list[Actor] = []
         self._servers: list[Process] = []
         for place in range(servers):
             self.set_clock(place, 0)
             process = self._server(place, 0)
             self._servers.append(process)
             self.targets.append(process.wait_for(_READY)[1])
-        self.positions = Store.open(self.store).positions
+        self.positions = PositionCodec(Store.open(self.store).identity)
         self.start_engine()
 
     def __enter__(self) -> Self:
@@ -59,13 +70,17 @@ class World:
         for process in self.processes():
             process.kill()
 
+    @property
+    def servers(self) -> Sequence[Process]:
+        return self._servers
+
     def processes(self) -> list[Process]:
         return [*self._servers, self.engine]
 
     def _environment(self) -> dict[str, str]:
         recorded = environment(self.store, self.folder / "journal")
         path = os.pathsep.join([str(_INSIDE), recorded["PYTHONPATH"]])
-        return recorded | {"PYTHONPATH": path, FULL_DISK: str(self._full)}
+        return recorded | {"PYTHONPATH": path, SWITCHES: str(self._switches)}
 
     # ---- servers
 
@@ -91,6 +106,15 @@ class World:
     def _clock(self, place: int) -> Path:
         return self.folder / f"clock-{place}"
 
+    def newest_stamp(self) -> int:
+        """Return the last stamp of the log, in microseconds."""
+        store = Store.open(self.store)
+        while True:
+            # The engine may move on under this reader.
+            with contextlib.suppress(LogTrimmed):
+                _, epoch = store.epochs.latest()
+                return store.log.last_stamp(epoch, store.log.latest_version() + 1)
+
     # ---- the engine
 
     @property
@@ -107,14 +131,20 @@ class World:
 
     # ---- everything
 
+    def run(self, module: str, *arguments: str) -> None:
+        """Run a module to its end as a process of the store, so that what it writes is recorded."""
+        variables = {**os.environ, **self._variables}
+        subprocess.run([sys.executable, "-m", module, *arguments], env=variables, check=True)
+
     @contextlib.contextmanager
-    def full_disk(self) -> Iterator[None]:
-        """Every write of the store's processes fails inside."""
-        self._full.touch()
+    def switched_on(self, fault: str) -> Iterator[None]:
+        """Inside, the store's processes have a fault that inside/sitecustomize.py knows."""
+        switch = self._switches / fault
+        switch.touch()
         try:
             yield
         finally:
-            self._full.unlink()
+            switch.unlink()
 
     def cut_power(self, dice: Random) -> None:
         """Ends every process and takes from the disk what was not synced; then all start again."""
@@ -127,10 +157,43 @@ class World:
         for gone in (self.store, journal):
             shutil.rmtree(gone)
         left.rename(self.store)
+        self._adopt()
+        self.start()
+
+    def _adopt(self) -> None:
+        """Begins a journal with what stands in the store."""
+        journal = self.folder / "journal"
         environment(self.store, journal)
         with contextlib.closing(Journal(self.store, journal)) as notes:
             notes.adopt()
+
+    def back_up(self) -> int:
+        """Copies the store as it is at one instant; returns the last version of its log."""
+        back_up = self.folder / "back-up"
+        shutil.rmtree(back_up, ignore_errors=True)
+        with contextlib.ExitStack() as stack:
+            for process in self.processes():
+                stack.enter_context(frozen(process))
+            shutil.copytree(self.store, back_up)
+        return Store(back_up).log.latest_version()
+
+    def restore(self) -> None:
+        """Ends every process and puts the back-up in the place of the store; then all start."""
+        for process in self.processes():
+            process.kill()
+        for gone in (self.store, self.folder / "journal"):
+            shutil.rmtree(gone)
+        (self.folder / "back-up").rename(self.store)
+        self._adopt()
         self.start()
+
+    @contextlib.contextmanager
+    def quiet(self) -> Iterator[None]:
+        """Nobody is in the middle of anything inside, and nobody begins."""
+        with contextlib.ExitStack() as stack:
+            for actor in self.actors:
+                stack.enter_context(actor.stepping)
+            yield
 
     def start(self) -> None:
         """Starts servers and engine, none of which may run; the engine may be starting after."""

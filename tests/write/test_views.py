@@ -13,6 +13,8 @@ from psoup.write.streams import Define, Drop
 from psoup.write.views import DefineView, EndView
 from querystem.views import ViewDefinition
 
+pytestmark = pytest.mark.usefixtures("counted_ids")
+
 COLUMNS = (Column("a", BIGINT),)
 
 

@@ -27,6 +27,8 @@ from psoup.write.streams import Define, PublishBatch
 from psoup.write.timepiece import of_clock, system_clock
 from querystem.language import bind_rows
 
+pytestmark = pytest.mark.usefixtures("counted_ids")
+
 SCHEMA = StreamSchema("s", (Column("a", BIGINT),))
 
 

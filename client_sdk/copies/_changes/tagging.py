@@ -1,14 +1,15 @@
 """Tags: the least that leads from one answer to the next.
 
 A row is what it was before where it has the same id, or in a keyed stream the same key. So each
-identity changes once at most: it came (`+`), it has other values (`u`), or it is gone (`-`). Rows
-are as the file holds them.
+identity changes once at most: it came (`+`), it has other values (`u`), or it is gone (`-`). The id
+of a combination of rows is no identity: of those that went and came, equal ones cancel. Rows are as
+the file holds them.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -39,7 +40,7 @@ class Passage:
     `at` is the NOW of the sync that brought it. Rows with the ids `ended` are gone because a key
     was updated or deleted. Rows with the ids `waiting` were there and entered by time. Keys of
     `twins` are on several rows of the next answer, and name none of them. After a `whole` answer
-    ids may be others than before.
+    ids may be others than before. Unless `left_told`, it is not told which rows left their window.
     """
 
     shape: Shape
@@ -49,6 +50,7 @@ class Passage:
     waiting: Collection[int] = ()
     twins: Collection[int] = ()
     whole: bool = False
+    left_told: bool = True
 
     def tags(self, old: Sequence[StoredRow], new: Sequence[StoredRow]) -> list[TaggedRow]:
         """Tags the difference between rows of the answer before and rows of the next one."""
@@ -60,10 +62,34 @@ class Passage:
             del befores[before[_ROW_ID]], afters[after[_ROW_ID]]
             if self._values(before) != self._values(after):
                 found += self._changed(before, after)
-        found += [self._gone(row) for row in befores.values()]
-        found += [self._come(row) for row in afters.values()]
+        removed, added = [*befores.values()], [*afters.values()]
+        if self.shape.combined:
+            removed, added = self._without_equal_values(removed, added)
+        found += [self._gone(row) for row in removed]
+        found += [self._come(row) for row in added]
         found.sort(key=lambda one: one[0])
-        return [tagged for _, tagged in found]
+        tagged_rows = [tagged for _, tagged in found]
+        return [one for one in tagged_rows if self.left_told or one.why != "left"]
+
+    def _without_equal_values(
+        self, removed: Sequence[StoredRow], added: Sequence[StoredRow]
+    ) -> tuple[list[StoredRow], list[StoredRow]]:
+        """Leave out rows that went and came with equal values, each as often as it did both.
+
+        Those that time alone took away stay: they left at an instant of their own. So do those of
+        which it is not told that they left, since nothing would be told of the ones that came.
+        """
+        staying = [row for row in removed if self._expired(row) or self._is_untold(row)]
+        others = [row for row in removed if not (self._expired(row) or self._is_untold(row))]
+        values = self._content_values
+        both = Counter(map(values, others)) & Counter(map(values, added))
+        return [*staying, *_minus(others, both.copy(), values)], _minus(added, both, values)
+
+    def _is_untold(self, row: StoredRow) -> bool:
+        return not self.left_told and self._why(row) == "left"
+
+    def _content_values(self, row: StoredRow) -> tuple[Any, ...]:
+        return tuple(self._values(row))
 
     def _pairs(
         self, befores: dict[int, StoredRow], afters: dict[int, StoredRow]
@@ -137,18 +163,23 @@ def _without_equal(
 ) -> tuple[list[StoredRow], list[StoredRow]]:
     """Leaves out rows that are in both but for their ids, each as often as it is in both."""
     both = Counter(map(_content, old)) & Counter(map(_content, new))
-    return _minus(old, both.copy()), _minus(new, both)
+    return _minus(old, both.copy(), _content), _minus(new, both, _content)
 
 
-def _minus(rows: Sequence[StoredRow], some: Counter[Any]) -> list[StoredRow]:
-    left = []
+def _minus(
+    rows: Sequence[StoredRow],
+    counts: Counter[Any],
+    content_of: Callable[[StoredRow], tuple[Any, ...]],
+) -> list[StoredRow]:
+    """Return the rows without as many of each content as `counts` has, which is used up."""
+    remaining = []
     for row in rows:
-        content = _content(row)
-        if some[content]:
-            some[content] -= 1
+        content = content_of(row)
+        if counts[content]:
+            counts[content] -= 1
         else:
-            left.append(row)
-    return left
+            remaining.append(row)
+    return remaining
 
 
 def _content(row: StoredRow) -> tuple[Any, ...]:

@@ -46,9 +46,11 @@ class Move:
         return bool(self.version.reason)
 
 
-def seen_at(version: Version, clock: int) -> int | None:
-    """Gives the NOW at which a version is seen once it has come, by a clock in microseconds."""
-    return max(clock, version.now or 0) if version.shape.slides else version.now
+def seen_at(version: Version, now: int) -> int | None:
+    """Gives the NOW at which a version is seen once it has come, in microseconds; `now` is that of
+    the device.
+    """
+    return max(now, version.now or 0) if version.shape.slides else version.now
 
 
 class WrongRows(Exception):
@@ -204,11 +206,9 @@ class _Following:
             waiting=waiting,
             twins=self._twins() if old and new else (),
             whole=move.whole,
+            left_told=record.declaration.changes != WITHOUT_LEFT,
         )
-        changes = passage.tags(old, new)
-        if record.declaration.changes == WITHOUT_LEFT:
-            changes = [change for change in changes if change.why != "left"]
-        log.append(self._connection, record.copy_id, changes)
+        log.append(self._connection, record.copy_id, passage.tags(old, new))
 
     def _ended(self) -> set[int]:
         found = self._connection.execute(

@@ -18,7 +18,7 @@ from client_sdk._exceptions import CopyError, FileBusy, FileDamaged, FileFull, W
 from client_sdk._grpc.effects import Flow, Pause
 
 APPLICATION_ID = 0x50536F75
-FORMAT = 3
+FORMAT = 4
 _MEMORY = ":memory:"
 # How long a transaction waits for those of other processes.
 BUSY_SECONDS = 10.0
@@ -58,6 +58,8 @@ CREATE TABLE _psoup_ended (copy_id, row_id, PRIMARY KEY (copy_id, row_id)) WITHO
 CREATE TABLE _psoup_changes (number INTEGER PRIMARY KEY AUTOINCREMENT, copy_id, content);
 CREATE INDEX _psoup_changes_of_copy ON _psoup_changes (copy_id);
 """,
+    # Versions without an offset of the clock.
+    3: "",
 }
 
 

@@ -21,18 +21,28 @@ from client_sdk._exceptions import ErrorDetail, OtherStore
 from client_sdk._grpc.effects import Flow
 from client_sdk._session import Session
 from client_sdk._wire.models import Stream
-from client_sdk._wire.status import StoreLimits
+from client_sdk._wire.status import StoreLimits, StoreStatus
 from client_sdk._wire.values import Column
 from client_sdk.copies._file.file import CopyFile
 from client_sdk.copies._file.records import seal, unseal
 
+# The tenant and the owner of callers whom nobody asks who they are.
+_MAIN = "main"
+
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """The store a file belongs to. `limits` are those of the server that was last asked."""
+    """The store a file belongs to, and for whom the file was last used there: sequences belong to
+    an owner of a tenant. `limits` are those of the server that was last asked."""
 
     store_id: str
     limits: StoreLimits
+    tenant: str = _MAIN
+    owner: str = _MAIN
+
+    @property
+    def caller(self) -> tuple[str, str]:
+        return self.tenant, self.owner
 
 
 def home_of(connection: sqlite3.Connection) -> Home | None:
@@ -41,28 +51,45 @@ def home_of(connection: sqlite3.Connection) -> Home | None:
     content = unseal(row[0]) if row else None
     if content is None:
         return None
-    return Home(content["store_id"], StoreLimits(**content["limits"]))
+    limits, caller = StoreLimits(**content["limits"]), content.get("caller", (_MAIN, _MAIN))
+    return Home(content["store_id"], limits, *caller)
 
 
 def visit(session: Session, file: CopyFile, *, move: bool = False) -> Flow[Home]:
-    """Asks the store who it is and what it takes, and keeps that.
+    """Ask the store who it is, what it takes and whom it takes the caller for, and keep that.
 
-    Raises OtherStore where the file belongs to another one, unless it is to `move`.
+    For another caller the queue goes on under a new name; pieces that may have been sent keep the
+    mark of the name before. Raise OtherStore if the file belongs to another store, unless it is
+    to `move`.
     """
     status = yield from _flows.status(session, None)
-    found = Home(status.store_id, status.limits)
+    found = _home(session, status)
     with file.writing(durable=True) as connection:
         before = home_of(connection)
         if before is not None and before.store_id != found.store_id:
             if not move and _is_waited_for(connection):
                 raise _other(file.name, before, found)
             connection.execute("DELETE FROM _psoup_streams")
+            connection.execute("UPDATE _psoup_queue SET tried = NULL")
+            begin_anew(connection)
+        elif before is not None and before.caller != found.caller:
             begin_anew(connection)
         if before != found:
             connection.execute("DELETE FROM _psoup_store")
-            content = {"store_id": found.store_id, "limits": asdict(found.limits)}
+            content = {
+                "store_id": found.store_id,
+                "limits": asdict(found.limits),
+                "caller": found.caller,
+            }
             connection.execute("INSERT INTO _psoup_store VALUES (?)", (seal(content),))
     return found
+
+
+def _home(session: Session, status: StoreStatus) -> Home:
+    security = status.security
+    tenant, owner = (security.tenant, security.owner) if security is not None else ("", "")
+    caller = session.tenant or tenant or _MAIN, session.owner or owner or _MAIN
+    return Home(status.store_id, status.limits, *caller)
 
 
 def _is_waited_for(connection: sqlite3.Connection) -> bool:

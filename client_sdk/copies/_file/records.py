@@ -6,12 +6,13 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from client_sdk._wire.models import columns_of, pattern_name
 from client_sdk._wire.values import Column, from_micros, utc
 from client_sdk.copies._file.checksums import Sums
+from client_sdk.copies._file.clock import Offset
 from psoup.v1 import psoup_pb2 as pb
 
 
@@ -62,6 +63,7 @@ class Shape:
     """A shape is what `begin` says of the rows of a whole answer.
 
     `keyed` rows have a digest of their KEY, which is stored as one more column after the others.
+    Rows that are `combined` are made of several rows, so that their ids are no identities.
     """
 
     columns: tuple[Column, ...]
@@ -69,6 +71,7 @@ class Shape:
     by_checksum: bool
     slides: bool
     keyed: bool = False
+    combined: bool = False
 
     @property
     def stored(self) -> tuple[Column, ...]:
@@ -83,6 +86,7 @@ class Shape:
             begin.digest_of == pb.DIGEST_OF_CHECKSUMS,
             begin.slides,
             begin.keyed,
+            begin.combined,
         )
 
     def to_content(self) -> dict[str, Any]:
@@ -101,7 +105,7 @@ class Version:
     microseconds.
 
     `reason` says why all of it was sent, where it or a version since the one that is seen was sent
-    whole.
+    whole. `offset` is how far the store's clock was from this device's; None if it did not say.
     """
 
     table: str
@@ -116,6 +120,7 @@ class Version:
     notes: tuple[str, ...]
     base_rows: bool
     reason: str = ""
+    offset: Offset | None = None
 
     @classmethod
     def from_wire(
@@ -126,6 +131,7 @@ class Version:
         before: Version | None,
         base_rows: bool,
         reason: str,
+        offset: Offset | None,
     ) -> Version:
         """Makes a version of its `end`; `before` is the one it follows from, None for a whole
         answer.
@@ -135,14 +141,15 @@ class Version:
             shape=shape,
             token=end.token,
             position=end.position,
-            now=_micros(end, "now"),
+            now=end_micros(end, "now"),
             row_count=end.row_count,
             digest=end.digest,
-            good_until=_micros(end, "good_until"),
-            lease_until=_micros(end, "lease_until"),
+            good_until=end_micros(end, "good_until"),
+            lease_until=end_micros(end, "lease_until"),
             notes=tuple(end.notes) if before is None or end.notes else before.notes,
             base_rows=base_rows,
             reason=reason,
+            offset=offset,
         )
 
     def to_content(self) -> dict[str, Any]:
@@ -155,6 +162,8 @@ class Version:
             fields[name] = bytes.fromhex(fields[name])
         fields["shape"] = Shape.from_content(fields["shape"])
         fields["notes"] = tuple(fields["notes"])
+        offset = fields.get("offset")
+        fields["offset"] = offset and Offset(**offset)
         return cls(**fields)
 
     @property
@@ -232,7 +241,8 @@ class Stage:
         return cls(**{**content, "shape": shape, "resume": resume})
 
 
-def _micros(end: pb.SyncEnd, field: str) -> int | None:
+def end_micros(end: pb.SyncEnd, field: str) -> int | None:
+    """Return an instant of an `end` in microseconds; None if it is absent."""
     if not end.HasField(field):
         return None
     stamp = getattr(end, field)
@@ -253,7 +263,9 @@ class CopyState:
 
     `now` is None where an event-time stream had no rows. Without new data the copy is what the
     store would answer before `good_until`; None: always. The registration may end if nobody syncs
-    until `lease_until`. `row_count` counts rows that are yet to enter too.
+    until `lease_until`. `row_count` counts rows that are yet to enter too. `clock_offset` is the
+    store's clock less this device's; None where it is not known, because the device was started or
+    its clock was set since the last sync.
     """
 
     columns: tuple[Column, ...]
@@ -266,13 +278,15 @@ class CopyState:
     notes: tuple[str, ...]
     row_count: int
     base_rows: bool
+    clock_offset: timedelta | None = None
 
     def fresh(self, now: datetime | None = None) -> bool:
         """Tells whether the copy is still right at `now`, given no new data.
 
-        None is the instant by this machine's clock.
+        None is the store's NOW, by this machine's clock and its offset.
         """
-        moment = datetime.now().astimezone() if now is None else now
+        present = datetime.now().astimezone() + (self.clock_offset or timedelta(0))
+        moment = present if now is None else now
         return self.good_until is None or utc(moment) < self.good_until
 
 

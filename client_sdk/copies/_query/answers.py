@@ -1,13 +1,14 @@
 """The answer of a copy at an instant, and which instant that is.
 
-NOW of a copy that slides is the client's clock, never behind the store's and never backwards.
+NOW of a copy that slides is the store's clock, as the client reckons it from its own: never behind
+the store's at the last sync, and never backwards.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
 
 import pyarrow as pa
 
@@ -15,6 +16,7 @@ from client_sdk._exceptions import FileDamaged, NotSynced
 from client_sdk._wire.values import Column, from_micros, schema_of, to_micros
 from client_sdk.copies._file import catalog, tables
 from client_sdk.copies._file.catalog import Record
+from client_sdk.copies._file.clock import DeviceClock
 from client_sdk.copies._file.file import BUSY_SECONDS, CopyFile
 from client_sdk.copies._file.records import Version
 from client_sdk.copies._file.tables import restored
@@ -92,19 +94,13 @@ def _rows_at(
         yield pa.RecordBatch.from_arrays(arrays, schema=schema_of(columns))
 
 
-Clock = Callable[[], datetime]
-
 _SECOND = 1_000_000
-
-
-def machine_clock() -> datetime:
-    return datetime.now(UTC)
 
 
 class CopyClock:
     """Knows the NOW each copy was last seen at. The file is told every second, if it has time."""
 
-    def __init__(self, file: CopyFile, clock: Clock) -> None:
+    def __init__(self, file: CopyFile, clock: DeviceClock) -> None:
         self._file = file
         self._clock = clock
         self._seen: dict[tuple[int, bytes], int] = {}
@@ -125,7 +121,12 @@ class CopyClock:
         if not version.shape.slides:
             return version.now
         shown = max(record.shown or 0, self._seen.get(_key(record), 0))
-        return max(to_micros(self._clock()), version.now or 0, shown)
+        return max(self._clock.now(version.offset), version.now or 0, shown)
+
+    def offset(self, record: Record) -> timedelta | None:
+        """Return the store's clock less the device's; None where that is not known."""
+        micros = self._clock.offset(version_of(record).offset)
+        return None if micros is None else timedelta(microseconds=micros)
 
     def note(self, record: Record, now: int | None) -> None:
         """Notes that the copy was seen at `now`, and is not to be seen at an earlier instant.

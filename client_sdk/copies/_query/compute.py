@@ -12,7 +12,7 @@ windows that count rows, and where rows of a key replaced each other since, it c
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 import pyarrow as pa
@@ -28,7 +28,7 @@ from datastem.types import parse_type
 from querystem.evaluate import answer_of, rows_in_window
 from querystem.identity import base_query, slides
 from querystem.language import QueryError, bind_query, bind_window, window_text
-from querystem.query import Query
+from querystem.query import Leg, Query
 from querystem.refresh import RefreshEvery
 from results.window import Bound, TimeWindow, Window
 
@@ -82,7 +82,7 @@ def computation(
     """Binds a query to the evaluator. Raises NotComputable and QueryProblem."""
     schema = _schema(stream)
     try:
-        query = _bound(sql, parameters, schema)
+        query = _one_refresh(_bound(sql, parameters, schema))
         if window:
             query = query.with_window(bind_window(window, schema, query.period_of(0)))
     except QueryError as error:
@@ -94,6 +94,14 @@ def computation(
     held = _columns(base_query(query, schema))
     own = _refreshable(query, schema)
     return Evaluated(query, columns, held, own, window_text(_widened(own, query.period_of(0) or 0)))
+
+
+def _one_refresh(query: Query) -> Query:
+    """Return a query over one stream with the REFRESH of its WINDOW() as its own: rows and points
+    are the same."""
+    if not isinstance(query.source, Leg) or query.refresh is not None:
+        return query
+    return replace(query, source=replace(query.leg, refresh=None), refresh=query.leg.refresh)
 
 
 def _bound(sql: str, parameters: Mapping[str, Scalar], schema: StreamSchema) -> Query:

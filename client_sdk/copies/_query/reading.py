@@ -34,9 +34,10 @@ from client_sdk.copies._query.answers import (
 class Copy:
     """A copy is the answer of one registration, offline.
 
-    Where `state.slides`, the answer is that at this machine's NOW: rows leave and enter by
-    themselves. Else it stays at `state.now`. An explicit `now` may be later than that, not earlier;
-    results that have no intervals (groups, DISTINCT, LIMIT) are the same at any.
+    Where `state.slides`, the answer is that at the store's NOW, by this machine's clock and its
+    `state.clock_offset`: rows leave and enter by themselves. Else it stays at `state.now`. An
+    explicit `now` may be later than that, not earlier; results that have no intervals (groups,
+    DISTINCT, LIMIT) are the same at any.
     """
 
     def __init__(self, file: CopyFile, now: CopyClock, name: str) -> None:
@@ -50,7 +51,8 @@ class Copy:
         with self._file.reading() as connection:
             record = catalog.find(connection, self.name)
             state = version_of(record).state
-            return replace(state, columns=answer_columns(connection, record))
+            columns, offset = answer_columns(connection, record), self._now.offset(record)
+            return replace(state, columns=columns, clock_offset=offset)
 
     @property
     def synced(self) -> bool:

@@ -12,9 +12,10 @@ batch waits on. Should the store have taken it after all, under an earlier sendi
 lost, the sequence is used up, and the store says so. Then, and whenever else the numbers are not
 what the file thinks (a store or a file from a backup), the queue goes on under a new name from 1.
 
-Where the store has taken the sequence but no longer knows with which rows, the batch is doubtful. A
-repeat of our own never is: the next is sent only when this one is acknowledged, and what the last
-sequence of a publisher held is known for ever.
+A batch is doubtful if the store may have taken it and can't be asked: it took the sequence but no
+longer knows with which rows, or the batch may have been sent for another owner, or with a sequence
+that the store does not know any more. A repeat under one identity never is: the next is sent only
+when this one is acknowledged, and what the last sequence of a publisher held is known for ever.
 """
 
 from __future__ import annotations
@@ -184,9 +185,10 @@ class Outbox:
             return replace(run.sent, error=error)
 
 
-_NUMBERS = frozenset({"SEQUENCE_GAP", "SEQUENCE_REUSED"})
+_GAP = "SEQUENCE_GAP"
+_NUMBERS = frozenset({_GAP, "SEQUENCE_REUSED"})
 # About who sends, not about what is sent.
-_SENDER = frozenset({"NAME_TOO_LONG"})
+_SENDER = frozenset({"BAD_NAME", "NAME_TOO_LONG"})
 # A store that keeps knowing each new random name from somebody else is broken.
 _MOST_NAMES = 3
 
@@ -216,16 +218,23 @@ class Sending:
         if not waiting.whole:
             self._reject(waiting, _damaged(waiting))
             return
+        if waiting.tried_otherwise:
+            self._doubt(waiting, _sent_otherwise(waiting))
+            return
         try:
             if not waiting.piece.checked:
                 yield from self._check(waiting, room)
             elif room.holds(waiting.piece):
-                yield from self._publish(waiting)
+                yield from self._publish(waiting, home)
             else:
                 self._cut(waiting, room)
         except PsoupError as error:
             ours = error.detail.store_id == home.store_id
-            if ours and error.reason in _NUMBERS:
+            if ours and error.reason == _GAP and waiting.tried:
+                # The store does not know how far this publisher was: it is from a back-up and has
+                # not taken the batch, or the publisher was forgotten and it may have.
+                self._doubt(waiting, error)
+            elif ours and error.reason in _NUMBERS:
                 self._rename(waiting, error)
             elif ours and _is_final(error):
                 self._reject(waiting, error)
@@ -253,11 +262,13 @@ class Sending:
             table = batches.rows_of(waiting.piece)
             self._queue.replace(waiting, batches.fitted(table, room))
 
-    def _publish(self, waiting: Waiting) -> Flow[None]:
+    def _publish(self, waiting: Waiting, home: Home) -> Flow[None]:
         if not self._queue.trying(waiting):
             return
+        # Named, so that a credential that changes meanwhile can't send it as another owner's.
         request = pb.PublishRequest(
-            tenant=self._session.tenant,
+            tenant=home.tenant,
+            owner=home.owner,
             stream=waiting.stream,
             publisher=waiting.publisher,
             sequence=waiting.sequence,
@@ -306,6 +317,14 @@ def _forgotten(waiting: Waiting) -> PsoupError:
         f"the store has had sequence {waiting.sequence} of {waiting.publisher}, and no longer "
         "knows with which rows: another copy of this file may have sent these, or others",
         detail=ErrorDetail("UNVERIFIED"),
+    )
+
+
+def _sent_otherwise(waiting: Waiting) -> PsoupError:
+    return PsoupError(
+        f"it may have been sent before as {waiting.tried}, for another tenant or owner; the store "
+        "would take it once more",
+        detail=ErrorDetail("OTHER_OWNER"),
     )
 
 

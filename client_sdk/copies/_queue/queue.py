@@ -36,8 +36,8 @@ QUEUE_BYTES = 256 << 20
 class Waiting:
     """The first piece that waits, and the identity it is sent with.
 
-    `tried` says that it may have been sent before with this identity. It is not `whole` where it is
-    not what was queued.
+    `tried` is the mark of the identity with which it may have been sent before; None if it was not.
+    It is not `whole` where it is not what was queued.
     """
 
     batch: int
@@ -47,7 +47,12 @@ class Waiting:
     checksum: str
     publisher: str
     sequence: int
-    tried: bool
+    tried: str | None
+
+    @property
+    def tried_otherwise(self) -> bool:
+        """True if it may have been sent with another identity than it would be sent with now."""
+        return self.tried is not None and self.tried != self.mark
 
     @property
     def whole(self) -> bool:
@@ -112,10 +117,8 @@ class Queue:
                 return None
             batch, number, stream, kind, payload, rows, checksum, _, tried, _, _ = row
             who = identity_for(connection, batch)
-        piece, mark = Piece(kind, payload, rows), f"{who.name} {who.next_sequence}"
-        return Waiting(
-            batch, number, stream, piece, checksum, who.name, who.next_sequence, tried == mark
-        )
+        piece, identity_ = Piece(kind, payload, rows), (who.name, who.next_sequence)
+        return Waiting(batch, number, stream, piece, checksum, *identity_, tried)
 
     def trying(self, waiting: Waiting) -> bool:
         """Notes that a piece may leave now; False where it must not, being another process's by
@@ -124,7 +127,7 @@ class Queue:
         The note is on the disk before the piece is sent: what has left under a sequence is never
         cut otherwise.
         """
-        with self._file.writing(durable=not waiting.tried) as connection:
+        with self._file.writing(durable=waiting.tried is None) as connection:
             who = identity(connection)
             if not _waits(connection, waiting) or f"{who.name} {who.next_sequence}" != waiting.mark:
                 return False
@@ -153,11 +156,13 @@ class Queue:
         return [Rejected.from_row(row) for row in rows]
 
     def doubt(self, sent: Waiting, error: PsoupError) -> list[Doubtful]:
-        """Puts a piece aside and its sequence with it. Gives nothing where it is gone already."""
-        said = {**_why(error), "publisher": sent.publisher, "sequence": sent.sequence}
+        """Put a piece aside, and with it the sequence that it may have. Return nothing if it is
+        gone already."""
+        name, _, sequence = (sent.tried or sent.mark).rpartition(" ")
+        said = {**_why(error), "publisher": name, "sequence": int(sequence)}
         with self._file.writing(durable=True) as connection:
             rows = put_aside(connection, "doubtful", sent.batch, sent.number, said)
-            if rows:
+            if rows and not sent.tried_otherwise:
                 use_up(connection, sent.publisher, sent.sequence, end=True)
         return [Doubtful.from_row(row) for row in rows]
 
@@ -171,6 +176,7 @@ class Queue:
             who = identity(connection)
             if not _waits(connection, sent) or f"{who.name} {who.next_sequence}" != sent.mark:
                 return False
+            _unmark(connection, sent)
             begin_anew(connection)
         return True
 
@@ -238,6 +244,14 @@ def _waits(connection: sqlite3.Connection, sent: Waiting) -> bool:
         (sent.batch, sent.number, sent.checksum),
     )
     return rows.fetchone() is not None
+
+
+def _unmark(connection: sqlite3.Connection, sent: Waiting) -> None:
+    """Note that a piece was not taken with the identity it was sent with."""
+    connection.execute(
+        "UPDATE _psoup_queue SET tried = NULL WHERE batch = ? AND piece = ?",
+        (sent.batch, sent.number),
+    )
 
 
 def _was_tried(connection: sqlite3.Connection, waiting: Waiting) -> bool:

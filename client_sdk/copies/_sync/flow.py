@@ -16,11 +16,11 @@ from client_sdk import _flows
 from client_sdk._exceptions import ConnectionFailed, PsoupError, ServerError, Timeout
 from client_sdk._grpc.effects import Attempts, Flow, Give, Hear, Listen, Pause, Repeat
 from client_sdk._session import Session
-from client_sdk._wire.values import duration, from_value, to_micros
+from client_sdk._wire.values import MOST_TYPED_BYTES, duration, from_value
 from client_sdk.copies._file import catalog
+from client_sdk.copies._file.clock import DeviceClock
 from client_sdk.copies._file.file import CopyFile
 from client_sdk.copies._file.home import home_of, learn, visit
-from client_sdk.copies._query.answers import Clock
 from client_sdk.copies._query.base_rows import learn_computation
 from client_sdk.copies._queue.batches import Sent
 from client_sdk.copies._sync.items import Change, Item, Step
@@ -44,6 +44,17 @@ class SyncOptions:
     send: bool = True
 
     def request(self, session: Session, items: Sequence[Item], budget: int) -> pb.SyncRequest:
+        """Make the request. If the ids that repairs name take more than a message may have, ask for
+        the answers of damaged copies whole."""
+        request = self._request(session, items, budget)
+        if request.ByteSize() > MOST_TYPED_BYTES:
+            for item in items:
+                if item.repair.needed:
+                    item.ask_whole()
+            request = self._request(session, items, budget)
+        return request
+
+    def _request(self, session: Session, items: Sequence[Item], budget: int) -> pb.SyncRequest:
         return pb.SyncRequest(
             tenant=session.tenant,
             items=[item.to_wire() for item in items],
@@ -61,7 +72,7 @@ def new_key(name: str) -> str:
     return f"{short}@{secrets.token_hex(8)}"
 
 
-def open_items(file: CopyFile, options: SyncOptions, clock: Clock) -> list[Item]:
+def open_items(file: CopyFile, options: SyncOptions, clock: DeviceClock) -> list[Item]:
     """Makes an item of each copy, the most important first. Raises UnknownCopy."""
     file.take_doubt()
     with file.reading() as connection:
@@ -153,7 +164,7 @@ class SyncRun:
     """A run is one sync. The caller holds the lock of the file."""
 
     def __init__(
-        self, file: CopyFile, session: Session, options: SyncOptions, clock: Clock
+        self, file: CopyFile, session: Session, options: SyncOptions, clock: DeviceClock
     ) -> None:
         self._file = file
         self._clock = clock
@@ -163,9 +174,12 @@ class SyncRun:
         self._attempts = Attempts(session.retry, Repeat.READ, session.timeout)
         self._progress = False
         self._received = 0
+        self._asked = b""
 
     def flow(self) -> Flow[Synced]:
         self._items = open_items(self._file, self._options, self._clock)
+        for item in self._items:
+            item.resumed = item.staged
         yield from self._register()
         while due := self._due():
             try:
@@ -177,11 +191,9 @@ class SyncRun:
             else:
                 yield from self._register()
                 if self._options.one_position and all(item.ended for item in self._live()):
-                    ids = [item.declaration.copy_id for item in self._live()]
-                    promote(self._file, ids, to_micros(self._clock()))
-                    if any(item.begins_anew for item in self._live()):
-                        self._file.scrub()
-                    break
+                    self._promote()
+                    if not any(item.due for item in self._live()):
+                        break
             if self._left is not None and self._left <= 0:
                 break
         if self._left is None or self._left > 0:
@@ -191,20 +203,24 @@ class SyncRun:
     def _live(self) -> list[Item]:
         return [item for item in self._items if item.error is None]
 
+    def _promote(self) -> None:
+        """Makes the answers of one position the ones that are seen."""
+        live = self._live()
+        promote(self._file, [item.declaration.copy_id for item in live], self._clock)
+        if any(item.begins_anew for item in live):
+            self._file.scrub()
+
     def _due(self) -> list[Item]:
         """Gives the items to ask for; with one position all of them, until all have ended in one
         call.
         """
         if self._options.one_position:
-            live = self._live()
-            for item in live:
-                item.ended = False
-            return live
+            return self._live()
         return [item for item in self._items if item.due][:MOST_ITEMS]
 
     def _synced(self) -> Synced:
         changes = {item.name: item.change for item in self._items}
-        if self._options.one_position and not all(item.ended for item in self._live()):
+        if self._options.one_position and any(item.due for item in self._live()):
             for item in self._live():
                 changes[item.name] = replace(changes[item.name], status="incomplete")
         return Synced(changes, received_bytes=self._received)
@@ -220,7 +236,10 @@ class SyncRun:
 
     def _call(self, due: list[Item]) -> Flow[None]:
         self._progress = False
+        for item in due:
+            item.ask()
         request = self._options.request(self._session, due, self._left or 0)
+        self._asked = request.least_position
         yield Listen("Sync", request, self._attempts.remaining())
         skipped: set[int] = set()
         moved = False
@@ -246,6 +265,8 @@ class SyncRun:
 
     def _after(self, error: PsoupError) -> Flow[None]:
         """Waits after an error. Raises it where the call is not made again."""
+        if self._session.forget(error, self._asked):
+            return
         if isinstance(error, Timeout) and self._progress:
             self._attempts.reset()
             return
@@ -298,7 +319,7 @@ class WatchRun:
         file: CopyFile,
         session: Session,
         options: SyncOptions,
-        clock: Clock,
+        clock: DeviceClock,
         every: timedelta | None,
     ) -> None:
         self._file = file
@@ -308,6 +329,7 @@ class WatchRun:
         self._every = every
         self._attempts = Attempts(session.retry, Repeat.READ, None)
         self._heard = False
+        self._asked = b""
 
     def flow(self) -> Flow[None]:
         self._items = open_items(self._file, self._options, self._clock)
@@ -325,7 +347,8 @@ class WatchRun:
             except Overtaken:
                 pass
             except PsoupError as error:
-                if not (isinstance(error, Timeout) and self._heard):
+                timed_out = isinstance(error, Timeout) and self._heard
+                if not timed_out and not self._session.forget(error, self._asked):
                     yield Pause(self._attempts.pause_after(error))
             for item in live:
                 if item.error is None:
@@ -350,6 +373,7 @@ class WatchRun:
             every=None if self._every is None else duration(self._every),
         )
         self._heard = False
+        self._asked = request.sync.least_position
         yield Listen("Watch", request, _CALL_SECONDS)
         while (part := (yield Hear())) is not None:
             self._heard = True

@@ -8,13 +8,12 @@ from typing import Literal
 
 from client_sdk._exceptions import PsoupError, ServerError, UnknownCopy
 from client_sdk._grpc.channels import detail_from, error_for
-from client_sdk._wire.values import to_micros
 from client_sdk.copies._changes.told import RESETS
 from client_sdk.copies._file import catalog, tables
 from client_sdk.copies._file.catalog import Record
+from client_sdk.copies._file.clock import DeviceClock
 from client_sdk.copies._file.file import CopyFile
-from client_sdk.copies._file.records import Declaration, Shape
-from client_sdk.copies._query.answers import Clock
+from client_sdk.copies._file.records import Declaration, Shape, end_micros
 from client_sdk.copies._query.base_rows import sync_window
 from client_sdk.copies._sync.received import GARBLED, arrow_rows, ids_of, typed_rows
 from client_sdk.copies._sync.transfer import (
@@ -58,13 +57,14 @@ class Item:
     at.
 
     `verified` says that every row was read in this round; `repair` is what that has found.
-    `replaced` says that the registration has got another query since.
+    `replaced` says that the registration has got another query since. `resumed` says that an
+    earlier sync began the transfer: its end lacks what the caller has written since.
     """
 
     file: CopyFile
     declaration: Declaration
     hidden: bool
-    clock: Clock
+    clock: DeviceClock
     basis: Basis = (b"", b"")
     shape: Shape | None = None
     repair: Repair = NO_REPAIR
@@ -77,12 +77,13 @@ class Item:
     whole: bool = False
     reason: str = ""
     replaced: bool = False
+    resumed: bool = False
     rows: int = 0
     removed: int = 0
     repaired: int = 0
 
     @classmethod
-    def open(cls, file: CopyFile, record: Record, hidden: bool, clock: Clock) -> Item:
+    def open(cls, file: CopyFile, record: Record, hidden: bool, clock: DeviceClock) -> Item:
         item = cls(file, record.declaration, hidden, clock)
         item.reopen()
         return item
@@ -92,8 +93,14 @@ class Item:
         return self.declaration.name
 
     @property
+    def staged(self) -> bool:
+        """True if a part of the next answer is in the file."""
+        return bool(self.basis[1])
+
+    @property
     def due(self) -> bool:
-        return not self.ended and self.error is None
+        """True if the item is to be asked for, perhaps once more after a resumed transfer."""
+        return self.error is None and (not self.ended or self.resumed)
 
     @property
     def must_register(self) -> bool:
@@ -118,9 +125,14 @@ class Item:
             return Change("refused", *counts, error=self.error)
         changed = self.whole or self.rows or self.removed
         status: Status = "changed" if changed else "unchanged"
-        return Change(status if self.ended else "incomplete", *counts)
+        return Change("incomplete" if self.due else status, *counts)
 
     # ---- asking
+
+    def ask(self) -> None:
+        """Begins a call: after the end of a resumed transfer, one up to what the store has now."""
+        self.resumed = self.resumed and not self.ended
+        self.ended = False
 
     def reopen(self) -> None:
         """Goes on from what the file has now. What had come since the last token is of no use."""
@@ -137,6 +149,7 @@ class Item:
             if staged is not None and not self._goes_on(record):
                 drop_stage(connection, record)
                 staged = None
+                self.resumed = self.resumed and self.ended
             self.declaration = record.declaration
             self.basis = record.basis if staged is not None else (record.basis[0], b"")
             self._expect(record, staged.shape if staged is not None else None)
@@ -160,7 +173,7 @@ class Item:
             catalog.put_verified(connection, self.declaration.copy_id, self._now())
 
     def _now(self) -> int:
-        return to_micros(self.clock())
+        return self.clock.micros()
 
     def _goes_on(self, record: Record) -> bool:
         """Tells whether what is staged belongs to what is asked for now."""
@@ -176,6 +189,11 @@ class Item:
             self.shape = shape
         elif record.base is not None:
             self.shape = record.base.shape
+
+    def ask_whole(self) -> None:
+        """Ask for the whole answer, not for what differs."""
+        self.repair, self.verified = WHOLE, True
+        self.reopen()
 
     def to_wire(self) -> pb.SyncItem:
         declaration, (token, resume) = self.declaration, self.basis
@@ -235,6 +253,9 @@ class Item:
             self._forget_query()
             if self.declaration.base_rows:
                 return Step.WRONG
+        if begin.reason == pb.SYNC_REASON_TARGET_GONE:
+            # The server aims at what it has now instead.
+            self.resumed = False
         self.inbox = Inbox(begin)
         if begin.columns:
             self.shape = Shape.from_wire(begin)
@@ -271,7 +292,8 @@ class Item:
 
     def _end(self, end: pb.SyncEnd) -> None:
         copy_id, inbox, repair = self.declaration.copy_id, self.inbox, self.repair
-        ending = Ending(end, repair, self.hidden, self._now())
+        offset = self.clock.measure(end_micros(end, "store_now"))
+        ending = Ending(end, repair, self.hidden, offset, self.clock.now(offset))
         self.basis = finish(self.file, copy_id, self.basis, inbox, ending)
         self._count()
         self.repaired += len(repair.damaged)
@@ -326,8 +348,8 @@ class Change:
     """A change is what a sync did to one copy.
 
     "incomplete": the byte budget, or a transfer of one position, left the rest for the next sync;
-    the copy is as it was. "refused": `error` says why; the copy is as it was. `whole` is True where
-    all rows were sent, and `reason` says why. `repaired` rows were found damaged.
+    the copy is of an earlier position. "refused": `error` says why; the copy is as it was. `whole`
+    is True where all rows were sent, and `reason` says why. `repaired` rows were found damaged.
     """
 
     status: Status

@@ -14,6 +14,7 @@ from client_sdk.copies._changes.told import RESETS, Move, WrongRows, follow, not
 from client_sdk.copies._file import catalog, tables
 from client_sdk.copies._file.catalog import Record
 from client_sdk.copies._file.checksums import NO_ROWS, StoredRow
+from client_sdk.copies._file.clock import DeviceClock, Offset
 from client_sdk.copies._file.file import CopyFile
 from client_sdk.copies._file.records import Shape, Stage, Version
 from client_sdk.copies._file.tables import Changes
@@ -54,13 +55,15 @@ def stage(
 @dataclass(frozen=True, slots=True)
 class Ending:
     """The end of a transfer, and what it is to become: the version that is seen or, where
-    `hidden`, the one that follows. `clock` is the client's, in microseconds.
+    `hidden`, the one that follows. `now` is the store's by the client's clock and its `offset`, in
+    microseconds.
     """
 
     end: pb.SyncEnd
     repair: Repair
     hidden: bool
-    clock: int
+    offset: Offset | None
+    now: int
 
 
 def finish(file: CopyFile, copy_id: int, basis: Basis, inbox: Inbox, ending: Ending) -> Basis:
@@ -85,7 +88,9 @@ def finish(file: CopyFile, copy_id: int, basis: Basis, inbox: Inbox, ending: End
         shape = staged.shape or _base(record).shape
         reason = staged.reason or WHOLE_FOR_NO_REASON if before is None else _kept_reason(record)
         base_rows = record.declaration.base_rows
-        version = Version.from_wire(ending.end, table, shape, before, base_rows, reason)
+        version = Version.from_wire(
+            ending.end, table, shape, before, base_rows, reason, ending.offset
+        )
         sums = NO_ROWS if before is None else before.sums
         changes = Changes(connection, table, shape, sums)
         if before is not None:
@@ -99,7 +104,7 @@ def finish(file: CopyFile, copy_id: int, basis: Basis, inbox: Inbox, ending: End
         if hidden:
             _put_versions(connection, record, record.version, version)
         else:
-            _see(connection, record, version, ending.clock, None if all_read else changes.touched)
+            _see(connection, record, version, ending.now, None if all_read else changes.touched)
         return version.token, b""
 
 
@@ -107,20 +112,20 @@ def _see(
     connection: sqlite3.Connection,
     record: Record,
     version: Version,
-    clock: int,
+    now: int,
     touched: Collection[int] | None,
 ) -> None:
     """Makes a version the one that is seen, and tells what changed: of the rows `touched` and by
     time, or with None of all. Raises Mismatch where rows are damaged.
     """
     try:
-        follow(connection, record, Move(version, seen_at(version, clock), touched))
+        follow(connection, record, Move(version, seen_at(version, now), touched))
     except WrongRows:
         raise Mismatch(f"{record.name}: rows are damaged") from None
     _put_versions(connection, record, replace(version, reason=""), None)
 
 
-def promote(file: CopyFile, copy_ids: Sequence[int], clock: int) -> None:
+def promote(file: CopyFile, copy_ids: Sequence[int], clock: DeviceClock) -> None:
     """Makes the versions that follow those that are seen, all at once. Raises Mismatch where rows
     of one are damaged.
     """
@@ -128,7 +133,8 @@ def promote(file: CopyFile, copy_ids: Sequence[int], clock: int) -> None:
         for copy_id in copy_ids:
             record = catalog.by_id(connection, copy_id)
             if record is not None and record.following is not None:
-                _see(connection, record, record.following, clock, None)
+                now = clock.now(record.following.offset)
+                _see(connection, record, record.following, now, None)
 
 
 def drop_stage(connection: sqlite3.Connection, record: Record) -> None:

@@ -30,7 +30,7 @@ SUFFIXES = {
     ".delta": "delta",
 }
 _SPREADSHEETS = frozenset({".xlsx", ".xls", ".xlsm", ".ods"})
-_FILES = {"parquet": ParquetSink, "csv": CsvSink, "json": JsonSink, "jsonl": JsonLinesSink}
+_FILES = {"parquet": ParquetSink, "json": JsonSink, "jsonl": JsonLinesSink}
 
 
 def format_of(path: Path) -> str:
@@ -45,7 +45,7 @@ def format_of(path: Path) -> str:
     raise BadPull(f"{path}: the format can't be told from the name, {what}; {known}")
 
 
-def sink_for(path: Path, form: str, name: str) -> Sink:
+def sink_for(path: Path, form: str, name: str, csv_safe: bool = False) -> Sink:
     """Makes the sink. Raises BadPull where `path` can't be an output of that format."""
     if not path.resolve().parent.is_dir():
         raise BadPull(f"{path}: there is no folder {path.resolve().parent}")
@@ -61,7 +61,7 @@ def sink_for(path: Path, form: str, name: str) -> Sink:
             return DeltaSink(path)
         except ImportError as error:
             raise BadPull(str(error)) from error
-    return _FILES[form](path)
+    return CsvSink(path, csv_safe) if form == "csv" else _FILES[form](path)
 
 
 __all__ = ["FORMATS", "SUFFIXES", "Output", "Sink", "Stamp", "format_of", "sink_for"]

@@ -31,6 +31,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
 
+from client_sdk._wire.csv_safe import formula_safe, formula_safe_schema
 from client_sdk._wire.values import Column, schema_of
 
 Stamp = list[list[int]]
@@ -115,10 +116,15 @@ class ParquetSink(FileSink):
 class CsvSink(FileSink):
     """CSV has a line of names. TEXT is quoted and NULL is nothing at all, so that "" is a text."""
 
+    def __init__(self, path: Path, safe: bool = False) -> None:
+        super().__init__(path)
+        self._safe = safe
+
     def _fill(self, output: Output, file: IO[bytes]) -> None:
-        with pyarrow.csv.CSVWriter(file, output.schema) as writer:
+        schema = formula_safe_schema(output.schema) if self._safe else output.schema
+        with pyarrow.csv.CSVWriter(file, schema) as writer:
             for batch in output.batches():
-                writer.write_batch(batch)
+                writer.write_batch(formula_safe(batch) if self._safe else batch)
 
 
 class JsonLinesSink(FileSink):

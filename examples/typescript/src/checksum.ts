@@ -120,3 +120,13 @@ function wideHalves(number: bigint): [bigint, bigint] {
   const bits = BigInt.asUintN(128, number);
   return [u64(bits), bits >> 64n];
 }
+
+/** The CRC-32 of zlib, of requests as they are sent. */
+export function crc32(bytes: Uint8Array): number {
+  let rest = ~0;
+  for (const byte of bytes) {
+    rest ^= byte;
+    for (let bit = 0; bit < 8; bit++) rest = (rest >>> 1) ^ (rest & 1 ? 0xedb88320 : 0);
+  }
+  return ~rest >>> 0;
+}

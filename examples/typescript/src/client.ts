@@ -1,14 +1,17 @@
 /** Calls of the wire that a client with a copy makes, sent again where that is right. */
-import { create } from "@bufbuild/protobuf";
+import { create, type DescMessage, type MessageInitShape, type MessageShape, toBinary } from "@bufbuild/protobuf";
 import { durationFromMs } from "@bufbuild/protobuf/wkt";
 import { Code, ConnectError, createClient, type Client as Stub } from "@connectrpc/connect";
 import { type Credentials, Shown } from "./credentials.js";
 import { Copy, Garbled, type Wanted } from "./copy.js";
+import { crc32 } from "./checksum.js";
 import {
   ErrorDetailSchema,
   IdsSchema,
   Psoup,
+  PublishRequestSchema,
   type PublishResponse,
+  RegisterRequestSchema,
   type RegisterResponse,
   type Stream,
   type SyncItem,
@@ -58,6 +61,8 @@ const MAY_PASS = new Set([Code.Unavailable, Code.Aborted, Code.Canceled]);
 const MOST_FAILURES = 6;
 const LONGEST_PAUSE = 5_000;
 const SILENCE = 90_000;
+/** A message without Arrow has 1 MiB at most; the rest of a request is small. */
+const MOST_ITEM_BYTES = 1_000_000;
 
 export class Client {
   private readonly stub: Stub<typeof Psoup>;
@@ -80,8 +85,9 @@ export class Client {
   async register(sql: string, options: Registering = {}): Promise<RegisterResponse> {
     const { key = "", leaseSeconds } = options;
     const lease = leaseSeconds === undefined ? {} : { lease: durationFromMs(leaseSeconds * 1000) };
-    const request = { tenant: this.tenant, clientKey: key, sql, ...lease };
-    return key ? this.again(() => this.stub.register(request)) : understood(this.stub.register(request));
+    const request = summed(RegisterRequestSchema, { tenant: this.tenant, clientKey: key, sql, ...lease });
+    const call = () => this.stub.register(request, SUMMED);
+    return key ? this.again(call) : understood(call());
   }
 
   async describe(stream: string): Promise<Stream> {
@@ -100,18 +106,22 @@ export class Client {
       values: types.map((type, place) => toWire(row[place] ?? null, type)),
     }));
     const batch = { case: "rows" as const, value: { columns, rows: values } };
-    const request = { tenant: this.tenant, stream: stream.name, publisher, sequence, batch };
-    return publisher
-      ? this.again(() => this.stub.publish(request))
-      : understood(this.stub.publish(request));
+    const content = { tenant: this.tenant, stream: stream.name, publisher, sequence, batch };
+    const request = summed(PublishRequestSchema, content);
+    const call = () => this.stub.publish(request, SUMMED);
+    return publisher ? this.again(call) : understood(call());
   }
 
   /**
    * Brings the copy up to date and mends it where it is damaged. False where the calls were used
-   * up before.
+   * up before. A transfer that an earlier sync began is of an earlier position, so that another
+   * one follows it.
    */
   async sync(handle: Uint8Array, copy: Copy, save: Save, options: Syncing = {}): Promise<boolean> {
     const calls = { left: options.calls ?? Infinity };
+    if (copy.staged?.resume && !(await this.transfer(handle, copy, save, false, options, calls))) {
+      return false;
+    }
     for (const whole of [false, false, true]) {
       if (!(await this.transfer(handle, copy, save, whole, options, calls))) return false;
       if (copy.isSound()) return true;
@@ -133,7 +143,7 @@ export class Client {
     while (copy.end === before) {
       if (calls.left-- <= 0) return false;
       await this.again(async (progress) => {
-        const item = itemOf(handle, copy.want(anew));
+        const item = itemOf(handle, copy, anew);
         for await (const part of patient((signal) => this.parts(item, options, signal))) {
           take(copy, part, save);
           anew &&= copy.staged?.resume == null;
@@ -174,7 +184,7 @@ export class Client {
     const before = copy.end;
     while (copy.end === before) {
       await this.again(async (progress) => {
-        const sync = { tenant: this.tenant, items: [itemOf(handle, copy.want(false))] };
+        const sync = { tenant: this.tenant, items: [itemOf(handle, copy, false)] };
         const parts = patient((signal) => this.stub.watch({ sync, rounds: 1 }, { signal }));
         for await (const part of parts) {
           if (part.part.case !== "beat") take(copy, part, save);
@@ -185,7 +195,24 @@ export class Client {
   }
 }
 
-function itemOf(handle: Uint8Array, { token, whole, repair }: Wanted): SyncItem {
+/** Tells the server that every message of a call has a checksum. */
+const SUMMED = { headers: { "psoup-checksum": "crc32" } };
+
+/** A request with the checksum of its bytes, which comes last on the wire. */
+function summed<T extends DescMessage>(schema: T, content: MessageInitShape<T>): MessageShape<T> {
+  const message = create(schema, content) as MessageShape<T> & { checksum?: number };
+  message.checksum = crc32(toBinary(schema, message));
+  return message;
+}
+
+/** What to ask for. A server takes so many bytes: if the ids of a repair take more, all is asked for. */
+function itemOf(handle: Uint8Array, copy: Copy, whole: boolean): SyncItem {
+  const item = wantedItem(handle, copy.want(whole));
+  const fits = toBinary(SyncItemSchema, item).length <= MOST_ITEM_BYTES;
+  return fits ? item : wantedItem(handle, copy.want(true));
+}
+
+function wantedItem(handle: Uint8Array, { token, whole, repair }: Wanted): SyncItem {
   const item = create(SyncItemSchema, { handle, token, whole });
   if (repair.resend.length) item.resend = create(IdsSchema, { runs: toRuns(repair.resend) });
   if (repair.have) item.have = create(IdsSchema, { runs: toRuns(repair.have) });

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { checksum, digest, sumOfBytes, type Summed } from "../src/checksum.js";
+import { checksum, crc32, digest, sumOfBytes, type Summed } from "../src/checksum.js";
 import { fromRuns, toRuns } from "../src/ids.js";
 import { fromText, parseType, toText } from "../src/values.js";
 
@@ -25,6 +25,10 @@ test("the documented digests", () => {
   assert.equal(hex(digest([7n])), "dda1a1b5cb045ff70d21b083019afbfb");
   assert.equal(hex(digest([8n, 7n])), "13d836a57c56b5951ddb4013bbc0e5f7");
   assert.equal(hex(digest([])), "0".repeat(32));
+});
+
+test("the documented checksum of a request", () => {
+  assert.equal(crc32(Buffer.from("123456789")), 0xcbf43926);
 });
 
 test("every field counts in the checksum", () => {

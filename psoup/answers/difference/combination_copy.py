@@ -20,7 +20,7 @@ import numpy as np
 from datastem.arrays import Int64s
 from psoup.answers.difference.combinations import CombinedRows, Combiner, LegChange
 from psoup.answers.difference.copier import CopyChunk, once
-from psoup.answers.difference.good_until import next_change
+from psoup.answers.difference.good_until import next_change, next_entry
 from psoup.answers.difference.job import (
     NO_DIGEST,
     CopyJob,
@@ -30,6 +30,7 @@ from psoup.answers.difference.job import (
     by_clock,
     fresh_target,
     legs_apart,
+    withholds,
 )
 from psoup.answers.difference.keys import NO_IDS
 from psoup.answers.difference.leg_sets import LegSets, moments_of
@@ -230,14 +231,14 @@ class CombinationCopier(RowwiseCopier):
     def _good_until(self) -> int | None:
         """Rows that are gone with the clock alone, though NOW does not go by it, and rows that were
         not sent ahead, change the answer."""
-        horizon = self.job.target.horizon
-        instants = [] if horizon is None else [horizon + 1]
+        target, memo = self.job.target, self.maker.memo
+        shown = [leg.matcher.shown for leg in self._change.legs]
         if not by_clock(self.plan):
             regions = [leg.wanted.rows.choices[0].region for leg in self._change.legs]
-            shown = [leg.matcher.shown for leg in self._change.legs]
-            found = next_change(self.plan, regions, self.job.target, self.maker.memo, shown)
-            instants += [] if found is None else [found]
-        return min(instants, default=None)
+            return next_change(self.plan, regions, target, memo, shown)
+        if withholds(self.plan):
+            return next_entry(self.plan, target, memo, shown)
+        return None if target.horizon is None else target.horizon + 1
 
     # ---- the rows
 

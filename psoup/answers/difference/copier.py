@@ -106,6 +106,11 @@ class CopyChunk:
             None if self.keys is None else self.keys[start:stop],
         )
 
+    def after(self, cursor: Cursor) -> CopyChunk:
+        """Return the rows from a cursor on, of a chunk that is by ascending id."""
+        start = int(np.searchsorted(self.ids, cursor.next_id))
+        return self.slice(start, len(self.ids) - start)
+
     def take(self, places: Int64s) -> CopyChunk:
         chosen = pa.array(places)
         return CopyChunk(
@@ -187,6 +192,10 @@ class Copier(Protocol):
     def renewed(self, plan: Plan, job: CopyJob) -> Copier:
         """A copier for the job of the difference and a plan of now: between two pieces nothing is
         held that can be found again."""
+
+    def held(self) -> CopyChunk | None:
+        """Return the rows that must be held until they are sent, because nothing less than
+        computing the answer again would find them; None if a copier of a later plan finds them."""
 
     def piece(self, cursor: Cursor, limit: int) -> CopyChunk | None:
         """The lacking rows from the cursor on: at least one, of about `limit` bytes, in the order

@@ -15,6 +15,7 @@ from psoup.answers.difference.job import Mark, enters_by_time
 from psoup.answers.folds import Fold
 from psoup.answers.plan import LegPlan, Plan
 from psoup.answers.shown_rows import ShownRows
+from psoup.answers.windows import NO_ROWS
 from querystem.query import From, Item, LeftJoin, Leg, Query, SetOperation, Source
 from querystem.refresh import periodic
 from results.region import Region, entered, leaving, visible
@@ -54,6 +55,22 @@ def next_change(
     return None if soonest == FOR_EVER else soonest
 
 
+def next_entry(plan: Plan, mark: Mark, memo: Memo, shown: Sequence[ShownRows | None]) -> int | None:
+    """Return the instant when the first row enters a leg's window that waits for its time; None
+    without one.
+
+    Only legs whose stream goes by arrival time count. Rows that do not match count too, if they are
+    shown: an instant that depended on a condition would tell what is in a row before it is shown.
+    """
+    soonest = FOR_EVER
+    for number, leg in enumerate(plan.legs):
+        if leg.schema.ordered_by is None and isinstance(leg.window, TimeWindow):
+            high = mark.legs[number].high
+            changes = _Changes(leg, False, NO_ROWS.region, mark, high, memo, shown[number])
+            soonest = min(soonest, changes.enters(leg.window))
+    return None if soonest == FOR_EVER else soonest
+
+
 def _next_points(plan: Plan, mark: Mark) -> Iterator[int]:
     """The next point of each part whose points are told by the clock."""
     for part in plan.query.refreshed_parts:
@@ -82,7 +99,7 @@ class _Changes:
         window = self.leg.window
         if self.stays or not isinstance(window, TimeWindow):
             return leaves
-        return min(leaves, self._enters(window))
+        return min(leaves, self.enters(window))
 
     def next_over(self, window: TimeWindow) -> int:
         """The next change that a window over a query makes, among whose rows are the leg's."""
@@ -91,7 +108,7 @@ class _Changes:
         held = self.region if begin is None else self.region.narrowed(since=(begin, 0))
         ts = self._least(held)
         leaves = ts if ts == FOR_EVER else int(visible(window, np.array([ts]), None)[1][0])
-        return min(leaves, self._enters(window))
+        return min(leaves, self.enters(window))
 
     def _leaves(self, ts: int) -> int:
         """The instant at which a row leaves: by the window, where NOW moves; by the retention,
@@ -104,7 +121,7 @@ class _Changes:
             return int(visible(leg.window, least, retain)[1][0])
         return int(leaving(least, retain)[0])
 
-    def _enters(self, window: TimeWindow) -> int:
+    def enters(self, window: TimeWindow) -> int:
         """The instant at which the first row enters that waits for its time."""
         if not enters_by_time(window) or self.mark.now is None:
             return FOR_EVER

@@ -228,6 +228,22 @@ def enters_by_time(window: Window) -> bool:
     return gap or window.slide is not None
 
 
+def withholds(plan: Plan) -> bool:
+    """Tells whether a view keeps rows back until an instant, from a caller who may not read the
+    view's stream.
+
+    Over the clock those are the rows that enter a window of the view later. Over event time NOW
+    waits for the slowest stream, so any window of a view keeps rows of the others back.
+    """
+    if not plan.unread:
+        return False
+    clock = by_clock(plan)
+    return any(
+        leg.stream_id in plan.unread and any(not clock or enters_by_time(one) for one in windows)
+        for leg, windows in zip(plan.legs, plan.query.view_windows, strict=True)
+    )
+
+
 def make_job(
     question: Question,
     plan: Plan,
@@ -298,7 +314,10 @@ def _latest(*instants: int | None) -> int | None:
 
 
 def _horizon(plan: Plan, now: int | None, before: Mark | None, away: int | None) -> int | None:
-    """Never nearer than before: what was sent ahead is there."""
+    """Return the instant up to which rows are sent ahead; None for all of them. It is never nearer
+    than before, since what was sent ahead is there. What a view withholds is not sent ahead."""
+    if withholds(plan):
+        return now
     bounded = by_clock(plan) and any(enters_by_time(leg.window) for leg in plan.legs)
     if (
         away is None

@@ -13,25 +13,42 @@ from datastem.arrays import Int64s
 from datastem.codec import KEY_FIELD
 from psoup.answers.plan import LegPlan, Plan
 from psoup.answers.windows import parts_of
-from querystem.query import Leg
+from querystem.query import From, Item, Leg, Source
 from results.id_sets import member
+from results.masking import masked
 
 NO_IDS: Int64s = np.empty(0, np.int64)
 
 
-def has_keys(plan: Plan) -> bool:
-    """Tells whether the rows of an answer are rows of one keyed stream, so that each has a key."""
+def is_combined(plan: Plan) -> bool:
+    """Tells whether the rows of an answer are combinations of rows, named by all of them."""
     query = plan.query
+    return query.grouping is None and not query.distinct and not isinstance(query.source, Leg)
+
+
+def has_keys(plan: Plan) -> bool:
+    """Tells whether each row of an answer is a row of one keyed stream, so that it has a key. The
+    stream is that of the first leg; queries inside expressions add no rows."""
+    query = plan.query
+    outer: Source | Item = query.source
+    if isinstance(outer, From) and len(outer.items) == 1:
+        (outer,) = outer.items
     plain = query.grouping is None and not query.distinct
-    return plain and isinstance(query.source, Leg) and plan.leg.keyed is not None
+    rows = isinstance(outer, Leg) and outer.as_of is None
+    return plain and rows and plan.legs[0].keyed is not None
 
 
-def key_digests(leg: LegPlan, ids: Int64s) -> Int64s:
-    """The digest of the key of each row of a keyed stream; the ids ascend."""
-    found = [NO_IDS]
+def key_digests(plan: Plan, row_ids: Int64s) -> Int64s:
+    """The digest of the key of each row of a plan's keyed stream, masked if a view may hide the
+    key; in the order of the row ids."""
+    leg, digests = plan.legs[0], np.empty(len(row_ids), np.int64)
+    order = np.argsort(row_ids, kind="stable")
+    ids, start = row_ids[order], 0
     for part in parts_of(leg.stem, ids, leg.stem.high):
-        found.append(part.rows.column(KEY_FIELD.name).to_numpy()[part.find(ids)])
-    return np.concatenate(found)
+        keys = part.rows.column(KEY_FIELD.name).to_numpy()[part.find(ids)]
+        digests[order[start : start + len(keys)]] = keys
+        start += len(keys)
+    return masked(digests, plan.mask)
 
 
 def ended_rows(leg: LegPlan, gone: Int64s, high: int, now: int | None, cut: int | None) -> Int64s:

@@ -46,16 +46,18 @@ class LegMoment:
 def moments_of(plan: Plan, mark: Mark) -> tuple[LegMoment, ...]:
     """The legs of a plan as a mark of its answer has them."""
     return tuple(
-        _moment(mark, leg, leg.current if apart else mark.now)
-        for leg, apart in zip(mark.legs, legs_apart(plan), strict=True)
+        _moment(mark, leg, apart) for leg, apart in zip(mark.legs, legs_apart(plan), strict=True)
     )
 
 
-def _moment(mark: Mark, leg: LegMark, now: int | None) -> LegMoment:
+def _moment(mark: Mark, leg: LegMark, apart: bool) -> LegMoment:
+    """The horizon is an instant of the query's NOW, so a leg that is taken `apart` has none: at its
+    stream's own NOW no row waits."""
+    now = leg.current if apart else mark.now
     if mark.now is None or now is None:
         return LegMoment(None, None, None, leg.high)
     current = now if leg.current is None else max(now, leg.current)
-    return LegMoment(now, current, mark.horizon, leg.high, leg.low)
+    return LegMoment(now, current, None if apart else mark.horizon, leg.high, leg.low)
 
 
 @dataclass(frozen=True)

@@ -46,10 +46,12 @@ _KEPT_BYTES = 2 << 20
 @dataclass(frozen=True)
 class _Answer:
     """A computed answer. It is `numbered` where two keys had one number, so that the ids of its
-    rows are places and say nothing."""
+    rows are places and say nothing. `row_ids` are those of the rows of a keyed stream that the rows
+    of the answer are, in their order; None if they are not, or nobody asks."""
 
     chunk: CopyChunk
     numbered: bool
+    row_ids: Int64s | None = None
 
     @once
     def digest(self) -> bytes:
@@ -96,20 +98,28 @@ class ResultCopier:
 
     def _ended(self, mark: Mark, removed: Int64s) -> Int64s:
         """Rows that are gone because their key was updated or deleted, where that is asked."""
-        if not self._keyed:
+        copy = self._copy
+        if copy is None or copy.row_ids is None:
             return NO_IDS
-        leg, now = self.plan.leg, self._now_of_leg(mark)
-        oldest = None if now is None else oldest_retained(leg.schema, max(now, mark.horizon or now))
+        leg, known, now = self.plan.legs[0], mark.legs[0], self._now_of(0, mark)
+        current = mark.horizon if isinstance(self.plan.query.source, Leg) else known.current
+        oldest = None if now is None else oldest_retained(leg.schema, max(now, current or now))
+        # Ids of the answer and of the stream's rows, of those that are gone and were in the copy.
+        gone = np.flatnonzero(member(copy.chunk.ids, removed))
+        ids, row_ids = copy.chunk.ids[gone], copy.row_ids[gone]
         cut = None if oldest is None else oldest - 1
-        return ended_rows(leg, removed, mark.high, now, cut)
+        ended = np.sort(ended_rows(leg, row_ids, known.high, now, cut))
+        return ids[member(row_ids, ended)]
 
     @property
     def _keyed(self) -> bool:
         return self.job.question.changes and has_keys(self.plan)
 
+    def held(self) -> CopyChunk:
+        return self._lacking
+
     def piece(self, cursor: Cursor, limit: int) -> CopyChunk:
-        start = int(np.searchsorted(self._lacking.ids, cursor.next_id))
-        return self._lacking.slice(start, len(self._lacking.ids) - start).cut(limit)
+        return self._lacking.after(cursor).cut(limit)
 
     # ---- the two answers
 
@@ -199,7 +209,7 @@ class ResultCopier:
         and so do other registrations of the same query."""
         plan, memo = self.plan, self.maker.memo
         legs = tuple((leg.stream_id, leg.subject) for leg in plan.legs)
-        about = mark.legs, mark.now, mark.horizon, mark.nows, self._keyed
+        about = mark.legs, mark.now, mark.horizon, mark.nows, self._keyed, plan.mask
         key = ("answer", legs, plan.query, *about)
         kept = memo.get(key)
         if isinstance(kept, _Answer):
@@ -227,10 +237,12 @@ class ResultCopier:
         count = len(found.ids)
         ids = found.ids if found.unique else np.arange(count)
         begin, until = np.full(count, SINCE_EVER), np.full(count, FOR_EVER)
-        keys = key_digests(self.plan.leg, ids) if self._keyed else None
+        row_ids = found.parts[0] if self._keyed else None
+        keys = None if row_ids is None else key_digests(self.plan, row_ids)
         return _Answer(
             CopyChunk(ids, begin, until, found.sort_keys, found.outputs, keys=keys),
             not found.unique,
+            row_ids,
         )
 
     def _choices(self, mark: Mark) -> list[Choice]:
@@ -238,7 +250,7 @@ class ResultCopier:
         if mark.now is None:
             return [NO_ROWS] * len(self.plan.legs)
         if isinstance(self.plan.query.source, Leg):
-            leg, now = self.plan.leg, self._now_of_leg(mark)
+            leg, now = self.plan.leg, self._now_of(0, mark)
             if now is None:
                 return [NO_ROWS]
             oldest = oldest_retained(leg.schema, max(now, mark.horizon or now))
@@ -246,15 +258,17 @@ class ResultCopier:
             return [rows_at(leg, matcher, Horizon(now, oldest, mark.high), self.maker.memo)]
         return [self._choice(number, mark) for number in range(len(self.plan.legs))]
 
-    def _now_of_leg(self, mark: Mark) -> int | None:
-        """The NOW of the one leg of the answer at a mark."""
-        return mark.now if self.plan.leg.leg.refresh is None else mark.legs[0].now
+    def _now_of(self, number: int, mark: Mark) -> int | None:
+        """The NOW that the window of a leg is applied at, at a mark."""
+        known, query = mark.legs[number], self.plan.query
+        if isinstance(query.source, Leg):
+            return mark.now if query.leg.refresh is None else known.now
+        if query.stays_inside(number):
+            return known.now
+        return known.current if legs_apart(self.plan)[number] else mark.now
 
     def _choice(self, number: int, mark: Mark) -> Choice:
-        leg, known = self.plan.legs[number], mark.legs[number]
-        now = known.current if legs_apart(self.plan)[number] else mark.now
-        if self.plan.query.stays_inside(number):
-            now = known.now
+        leg, known, now = self.plan.legs[number], mark.legs[number], self._now_of(number, mark)
         if now is None or leg.leg.as_of is not None:
             return NO_ROWS
         oldest = oldest_retained(leg.schema, max(now, known.current or now))

@@ -95,7 +95,7 @@ class RowCopier(RowwiseCopier):
             begin, until, slid = ts, leaving(ts, retain), False
         places_in_order = sort_keys(query, rows, moments=slid)
         keyed = self.job.question.changes and has_keys(self.plan)
-        keys = key_digests(leg, ids) if keyed else None
+        keys = key_digests(self.plan, ids) if keyed else None
         return CopyChunk(ids, begin, until, places_in_order, project(query, rows), keys=keys)
 
     def _lacking(self, low: int = 0) -> Iterator[tuple[Part, Int64s]]:

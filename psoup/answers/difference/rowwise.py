@@ -76,6 +76,10 @@ class RowwiseCopier(ABC):
 
     # ---- the rows
 
+    def held(self) -> CopyChunk | None:
+        """Return None: rows are found again for each piece."""
+        return None
+
     def piece(self, cursor: Cursor, limit: int) -> CopyChunk | None:
         """The first of the lacking rows from the cursor on, as `Copier` has it."""
         chunks: list[CopyChunk] = []

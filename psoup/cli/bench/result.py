@@ -13,9 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import click
-
-from psoup.cli.output import grid
+from psoup.cli.output import echo, grid
 
 if TYPE_CHECKING:
     from psoup.cli.bench.measure import Measurement
@@ -82,7 +80,7 @@ class Result:
         lines.append(["queries registered", f"{measured.registered:,.0f} queries/s"])
         lines += [[f"memory: {name}", f"{size >> 20:,} MiB"] for name, size in self.memory.items()]
         grid(["what", "measured"], lines)
-        click.echo()
+        echo()
         grid(
             ["time", "p50", "p99", "times"],
             [

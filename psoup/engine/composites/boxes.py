@@ -28,12 +28,22 @@ from psoup.engine.composites.units import (
     StoreUnit,
 )
 from psoup.engine.composites.worker import combine, store
-from psoup.engine.jobs import CompositeOutcome, Outcome, Written, by_table, job_of, run_tasks
+from psoup.engine.jobs import (
+    CompositeOutcome,
+    Outcome,
+    SparkJob,
+    TaskFailed,
+    Written,
+    by_table,
+    job_of,
+    run_tasks,
+)
 from psoup.engine.ledger import Ledger, joins_name, stem_name, stream_of
 from psoup.engine.settings import EngineSettings
 from psoup.store.composite_marks import CompositeMark
 from psoup.store.delta.files import DataFile
-from psoup.store.state.composites import CompositeState
+from psoup.store.state.composites import CompositeState, Identity
+from psoup.store.state.quarantine import COMPOSITE, reason_of
 from querystem.composites import Shape
 
 log = logging.getLogger(__name__)
@@ -48,8 +58,29 @@ def edges_of(legs: tuple[int, ...], factors: str, span: int | None) -> tuple[Key
     return key_edges(Shape.read(legs, factors, span))
 
 
+@dataclass(frozen=True, slots=True)
+class CompositeForm:
+    """What names a composite, to be read in another process."""
+
+    composite_id: int
+    identity: Identity
+
+
+def read_form(job: SparkJob, form: CompositeForm) -> list[Outcome]:
+    """Read the edges of a composite; raise whatever that raises."""
+    edges_of(*form.identity)
+    return []
+
+
+def composites_to_keep(ledger: Ledger) -> list[CompositeState]:
+    """Return the composites, without those that are set aside."""
+    set_aside = {one.id for one in ledger.state.quarantine.entries if one.kind == COMPOSITE}
+    return [one for one in ledger.state.composites.values() if one.id not in set_aside]
+
+
 def wanted_predicates(ledger: Ledger) -> dict[int, LegPredicates]:
-    """The local predicates that registrations have for each leg of every composite.
+    """The local predicates that registrations have for each leg of every composite, without those
+    that are set aside.
 
     Legs that read one stream share theirs: which leg of a query is which of the composite's is not
     asked, and rows that are in without need do no harm.
@@ -58,6 +89,7 @@ def wanted_predicates(ledger: Ledger) -> dict[int, LegPredicates]:
     composites, streams, predicates = registrations.composed_legs()
     found: dict[tuple[int, int], tuple[int, ...]] = {}
     rows = np.unique(np.stack([composites, streams, predicates]), axis=1)
+    rows = rows[:, ~np.isin(rows[2], list(ledger.state.quarantine.predicates))]
     places = np.flatnonzero(np.diff(rows[:2], axis=1).any(axis=0)) + 1
     for part in np.split(rows, places, axis=1):
         if part.shape[1]:
@@ -69,13 +101,18 @@ def wanted_predicates(ledger: Ledger) -> dict[int, LegPredicates]:
 
 
 class CompositeBox:
-    """One composite as the ledger has it now, and what comes of work over it."""
+    """One composite as the ledger has it now, and what comes of work over it. Making one raises
+    TaskFailed if its form can't be read."""
 
     def __init__(self, ledger: Ledger, composite: CompositeState, settings: EngineSettings) -> None:
         self.ledger = ledger
         self.composite = composite
         self.settings = settings
-        self.edges = edges_of(*composite.identity)
+        try:
+            self.edges = edges_of(*composite.identity)
+        except Exception as error:
+            form = CompositeForm(composite.id, composite.identity)
+            raise TaskFailed(reason_of(error), read_form, job_of(ledger), form) from error
         self.measured = Measured.read(self.mark.order)
 
     @property

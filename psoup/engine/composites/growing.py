@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from psoup.engine.composites.boxes import (
     CompositeBox,
     LegPredicates,
+    composites_to_keep,
     find_combinations,
     store_drafts,
     summary,
@@ -72,7 +73,7 @@ class Growing:
         if not ledger.composites:
             return False
         wanted = wanted_predicates(ledger)
-        ids = sorted(ledger.state.composites)
+        ids = sorted(one.id for one in composites_to_keep(ledger))
         for composite_id in [*filter(self._last.__lt__, ids), *filter(self._last.__ge__, ids)]:
             box = CompositeBox(ledger, ledger.state.composites[composite_id], self.settings)
             started = time.monotonic()

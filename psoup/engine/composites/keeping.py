@@ -8,6 +8,7 @@ from psoup.engine.composites.boxes import (
     CompositeBox,
     Found,
     LegPredicates,
+    composites_to_keep,
     find_combinations,
     wanted_predicates,
 )
@@ -31,7 +32,7 @@ def keep_up(ledger: Ledger, spark: SparkSession, settings: EngineSettings) -> No
     wanted = wanted_predicates(ledger)
     boxes: dict[int, CompositeBox] = {}
     units: list[CombineUnit] = []
-    for composite in ledger.state.composites.values():
+    for composite in composites_to_keep(ledger):
         box = CompositeBox(ledger, composite, settings)
         _let_go(box, wanted[composite.id])
         if arrived := _arrived(box):

@@ -75,7 +75,8 @@ def store(job: SparkJob, unit: StoreUnit) -> list[Outcome]:
         table = pa.ipc.open_file(source).read_all()
     made = combinations_of(table, unit.work.plan.legs)
     written = _store(job, LegReading(job, unit.work), made, unit.first)
-    path.unlink(missing_ok=True)
+    if not job.trial:
+        path.unlink(missing_ok=True)
     return written
 
 
@@ -132,8 +133,8 @@ def _match(
     job: SparkJob, reading: LegReading, made: CombinationRows, ids: Int64s, predicates: Ranges
 ) -> list[Outcome]:
     """Matches combinations with the predicates in some ranges; their ids ascend."""
-    known = predicates_of(job.root, job.checked)
-    known.advance(job.predicates)
+    known = predicates_of(job.root)
+    known.advance(job.predicates, job.excluded)
     stem = known.stem(reading.work.id, predicates)
     if stem.empty:
         return []

@@ -10,7 +10,7 @@ import contextlib
 import logging
 import os
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import islice
@@ -20,7 +20,7 @@ from psoup.engine.ledger import Ledger
 from psoup.engine.settings import EngineSettings
 from psoup.store.delta import DeltaFolder, Snapshot
 from psoup.store.delta.durable import WRITERS, remove, together
-from psoup.store.errors import Conflict
+from psoup.store.errors import Conflict, LogTrimmed
 
 
 class Trim:
@@ -42,25 +42,28 @@ class Trim:
         if len(self._consumed) < 3:
             return False
         folder = ledger.store.log.folder
-        oldest = self._consumed[0]
-        self._files = (
-            files_below(folder, oldest)
-            if self._files is None
-            else folder.advance(self._files, oldest)
-        )
+        self._files = self._files_below(folder, self._consumed[0])
         if len(self._files.files) < self._commits:
             return False
-        self._remove(folder, ledger.store.sync)
+        self._remove(ledger)
         return True
 
-    def _remove(self, folder: DeltaFolder, sync: bool) -> None:
+    def _files_below(self, folder: DeltaFolder, version: int) -> Snapshot:
+        """Return the log's files up to `version`, from those known before if commits lead there."""
+        if self._files is not None:
+            # An engine that catches up leaves a checkpoint ahead, and commits go behind it.
+            with contextlib.suppress(LogTrimmed):
+                return folder.advance(self._files, version)
+        return files_below(folder, version)
+
+    def _remove(self, ledger: Ledger) -> None:
         assert self._files is not None
-        files = self._files
-        version = folder.latest_version(files.version)
+        files, log = self._files, ledger.store.log
+        version = log.latest_version(files.version)
         while True:
             try:
                 version += 1
-                folder.commit(version, (), files.files.values(), operation="TRIM", sync=sync)
+                log.trim(version, files.files.values(), ledger.epoch)
             except Conflict:
                 continue
             self._files = Snapshot(files.version)
@@ -68,7 +71,11 @@ class Trim:
 
 
 def files_below(folder: DeltaFolder, version: int) -> Snapshot:
-    """The log's files up to `version`, also where its Delta checkpoint is newer than that."""
+    """Return the log's files up to `version`, also if its Delta checkpoint is newer than that.
+
+    Files of later commits that are gone behind a checkpoint are among them: an epoch has consumed
+    those, too.
+    """
     newest = folder.snapshot()
     files = dict(newest.files)
     for later in range(version + 1, newest.version + 1):
@@ -160,8 +167,11 @@ class Checkpoint:
         self._commits = settings.checkpoint_commits
         self._write_every = settings.housekeeping / 2
         self._drop_every = 2 * settings.housekeeping
+        self._grace = settings.commit_grace
         self._done: dict[str, tuple[int, float]] = {}
         self._dropped: dict[str, float] = {}
+        # When each floor of a table was first seen, oldest first.
+        self._floors: defaultdict[str, deque[tuple[float, int]]] = defaultdict(deque)
 
     def advance(self, ledger: Ledger) -> bool:
         versions = {name: snapshot.version for name, snapshot in ledger.tables.items()}
@@ -180,6 +190,19 @@ class Checkpoint:
         folder, now = ledger.folder(name), time.monotonic()
         folder.checkpoint(version)
         if now >= self._dropped.get(name, 0.0) + self._drop_every:
-            folder.drop_commits(version)
+            self._drop(name, folder, now)
             self._dropped[name] = now
         self._done[name] = version, now
+
+    def _drop(self, name: str, folder: DeltaFolder, now: float) -> None:
+        """Drop the commits that this chore saw behind two checkpoints for the grace.
+
+        It counts by a clock that stands still while the machine sleeps, and begins again with each
+        engine: neither a clock that is set nor a sleep frees the number of a commit early.
+        """
+        floors, due = self._floors[name], 0
+        floors.append((now, folder.floor()))
+        while floors and now - floors[0][0] >= self._grace:
+            _, due = floors.popleft()
+        if due:
+            folder.drop_commits(due)

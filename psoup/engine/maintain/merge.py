@@ -141,8 +141,8 @@ def merge_run(job: SparkJob, run: FileRun) -> list[Outcome]:
     together = with_partition(pa.concat_tables(tables), run.table, run.stream_id, run.segment)
     if run.table == "closures":
         return write_closures(job, run.stream_id, together.sort_by(_BY_ROW))
-    known = predicates_of(job.root, job.checked)
-    known.advance(job.predicates)
+    known = predicates_of(job.root)
+    known.advance(job.predicates, job.excluded)
     live = pa.array(known.live(run.stream_id), pa.int64())
     together = pieces.covered(together, run.cohorts)
     return write_pieces(job, run.stream_id, pieces.merge(together, live))

@@ -12,11 +12,12 @@ from psoup.errors import BadRequest
 from psoup.server.core import Core
 from psoup.server.permission import Acting, demand_operator, name_of
 from psoup.server.settings import check_name
+from psoup.server.wire.describing import grant_message
 from psoup.server.wire.values import from_instant
-from psoup.store import Epoch, Position, State, Store
+from psoup.store import Epoch, Position, Store
 from psoup.store.audit import AuditRecord, audit_of_rows
 from psoup.store.delta.reading import reader
-from psoup.store.state.access import Grant, Quota
+from psoup.store.state.access import Quota
 from psoup.v1 import psoup_pb2 as pb
 from psoup.write.quotas import SetLimits, quota_of
 
@@ -35,14 +36,7 @@ async def list_grants(core: Core, request: pb.ListGrantsRequest) -> pb.ListGrant
     state = core.follower.state
     mine = [one for one in state.access.grants.values() if one.tenant == acting.tenant]
     grants = sorted(mine, key=lambda one: (name_of(state, one.object_id), one.to, one.id))
-    return pb.ListGrantsResponse(grants=[_grant(state, one) for one in grants])
-
-
-def _grant(state: State, grant: Grant) -> pb.Grant:
-    named = name_of(state, grant.object_id) if grant.object_id else ""
-    message = pb.Grant(action=grant.action, object=named)
-    setattr(message, grant.to, grant.name)
-    return message
+    return pb.ListGrantsResponse(grants=[grant_message(state, one) for one in grants])
 
 
 # ---- quotas
@@ -158,7 +152,7 @@ def _place(token: str) -> tuple[int, int]:
 
 def _record(core: Core, one: AuditRecord) -> pb.AuditRecord:
     return pb.AuditRecord(
-        position=core.store.positions.encode(Position.unpack(one.position)),
+        position=core.positions.encode(Position.unpack(one.position)),
         at=from_instant(one.stamp),
         tenant=one.tenant,
         actor=one.owner,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TypeVar
 
 from psoup.access.actions import Action
@@ -12,13 +13,17 @@ from psoup.errors import BadRequest, NamedByViews, NoSuchStream
 from psoup.lookup import TenantStreams, find_stream, find_view
 from psoup.server.core import Core
 from psoup.server.permission import Acting
+from psoup.server.settings import check_name
 from psoup.store import Position, State, StreamState, ViewState, views_over
 from psoup.store.state.access import Grant
 from psoup.write.draft import Proposal, Stale
+from psoup.write.drops import Ended, check_policies
 from psoup.write.grants import GrantAll, Revoke
 from psoup.write.policies import DefinePolicy, EndPolicy
 from psoup.write.streams import Define, Drop
 from psoup.write.views import DefineView, EndView
+from querystem.expressions import predicate_key
+from querystem.index.trial import try_predicate
 from querystem.language import (
     CreatePolicy,
     CreateStream,
@@ -31,6 +36,7 @@ from querystem.language import (
     bind_policy,
     bind_query,
     bind_view,
+    sample_policy,
 )
 
 T = TypeVar("T")
@@ -38,47 +44,65 @@ T = TypeVar("T")
 _ATTEMPTS = 3
 
 
-async def define(
-    core: Core, acting: Acting, sql: str, statement: Statement
-) -> tuple[StreamState | ViewState | None, Position]:
-    """Runs a statement, whose text is `sql`, and tells what it made or dropped, durably: of a
-    policy its stream, None for what was granted or revoked. Raises QueryError, ServerError."""
+@dataclass(frozen=True, slots=True)
+class Defined:
+    """The outcome of a statement: the stream or view that it made or dropped, of a policy its
+    stream, None for what was granted or revoked; and what ended with what was dropped."""
+
+    object: StreamState | ViewState | None
+    position: Position
+    ended: Ended | None = None
+
+
+async def define(core: Core, acting: Acting, sql: str, statement: Statement) -> Defined:
+    """Run a statement, whose text is `sql`; return its outcome when it is durable. Raise
+    QueryError, ServerError."""
     await core.follower.catch_up()
     state, tenant, owner = core.follower.state, acting.tenant, acting.owner
     acting.check_owner(state)
     match statement:
         case CreateStream(schema):
             acting.demand(state)
-            return await core.appender.submit(Define(tenant, owner, schema))
+            return Defined(*await core.appender.submit(Define(tenant, owner, schema)))
         case CreateView():
             acting.demand(state)
-            return await _create_view(core, acting, sql, statement)
+            return Defined(*await _create_view(core, acting, sql, statement))
         case DropView(name, _, cascade):
-            return await core.appender.submit(_end_view(state, acting, name, cascade))
+            return await _end_view(core, acting, name, cascade)
         case DropStream(name, _, cascade):
             if state.find_view(tenant, name) is not None:
-                return await core.appender.submit(_end_view(state, acting, name, cascade))
-            stream = find_stream(state, tenant, name, acting.visible(state))
-            _check_drop(state, acting, stream.id, name)
-            dropped = await core.appender.submit(Drop(tenant, owner, name, cascade))
-            core.policies.policy_ended()
-            return dropped
+                return await _end_view(core, acting, name, cascade)
+            return await _end_stream(core, acting, name, cascade)
         case CreatePolicy():
             acting.demand(state, actions=(Action.ADMINISTER,))
-            return await _create_policy(core, acting, sql, statement)
+            return Defined(*await _create_policy(core, acting, sql, statement))
         case DropPolicy(name, stream_name):
             acting.demand(state, actions=(Action.ADMINISTER,))
             ended = await core.appender.submit(EndPolicy(tenant, owner, name, stream_name))
             core.policies.policy_ended()
-            return ended
+            return Defined(*ended)
         case GrantActions():
-            return None, await _grant(core, acting, statement)
+            return Defined(None, await _grant(core, acting, statement))
 
 
-def _end_view(state: State, acting: Acting, name: str, cascade: bool) -> EndView:
+async def _end_view(core: Core, acting: Acting, name: str, cascade: bool) -> Defined:
+    state = core.follower.state
     view = find_view(state, acting.tenant, name, acting.visible(state))
     _check_drop(state, acting, view.id, name)
-    return EndView(acting.tenant, acting.owner, name, cascade)
+    proposal = EndView(acting.tenant, acting.owner, name, cascade)
+    return Defined(*await core.appender.submit(proposal))
+
+
+async def _end_stream(core: Core, acting: Acting, name: str, cascade: bool) -> Defined:
+    state = core.follower.state
+    stream = find_stream(state, acting.tenant, name, acting.visible(state))
+    administers = acting.administers(state)
+    check_policies(state, stream, administers)
+    _check_drop(state, acting, stream.id, name)
+    proposal = Drop(acting.tenant, acting.owner, name, cascade, administers)
+    dropped = Defined(*await core.appender.submit(proposal))
+    core.policies.policy_ended()
+    return dropped
 
 
 def _check_drop(state: State, acting: Acting, object_id: int, name: str) -> None:
@@ -103,6 +127,8 @@ async def _grant(core: Core, acting: Acting, statement: GrantActions) -> Positio
             raise NoSuchStream(f"there is no stream or view {named!r}", got=named[:100])
         (object_id,) = found.ids_of([named])
     acting.demand(state, [object_id], (Action.ADMINISTER,))
+    if not statement.revoked:
+        check_name(statement.whom, statement.to, core.settings)
     grants = [
         Grant(tenant, statement.to, statement.whom, action, object_id)
         for action in statement.actions
@@ -139,7 +165,9 @@ async def _create_policy(
     def bound(found: TenantStreams) -> DefinePolicy:
         limit = core.settings.query_bytes
         condition = bind_policy(sql, statement, found.lookup, max_text=limit, names=found.names)
-        stream_id = found.stream(statement.stream).id
+        stream = found.stream(statement.stream)
+        try_predicate(predicate_key(sample_policy(condition.where)), stream.schema.types)
+        stream_id = stream.id
         whose = tenant, owner, statement.name, statement.stream, stream_id
         return DefinePolicy(*whose, statement.text, condition)
 

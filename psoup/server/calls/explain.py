@@ -20,6 +20,7 @@ from psoup.answers.composing import told_of
 from psoup.answers.implied import ImpliedUse
 from psoup.answers.plan import LegPlan
 from psoup.answers.planning import TextReplaced, find_source
+from psoup.errors import ConditionFails
 from psoup.server.calls.explain_run import Stages, make_run
 from psoup.server.calls.invoke import readable
 from psoup.server.core import Core
@@ -27,6 +28,7 @@ from psoup.server.permission import Acting
 from psoup.server.wire.describing import view_name
 from psoup.server.wire.values import pattern_number
 from psoup.store import StreamState
+from psoup.store.state.quarantine import PREDICATE
 from psoup.v1 import psoup_pb2 as pb
 from querystem.combine import JoinRun
 from querystem.expressions import Expression, from_json
@@ -72,7 +74,6 @@ async def _explain(core: Core, request: pb.ExplainRequest) -> pb.Explanation:
         composite=told_of(plan, view, administers(view.state, reader)),
         epoch=plan.epoch.number,
         refresh=refresh_text(question.query.refresh),
-        trigger_id=source.triggers[0].predicate_id if source.triggers else 0,
         views=[view_name(view.state, one) for one in source.views],
     )
     await core.in_thread(_complete, core, message, plan, legs, stages)
@@ -99,15 +100,14 @@ def _leg(
     state = core.follower.state
     _, predicates = state.columns
     found = state.predicates[leg.predicate_id]
-    message = pb.ExplainedLeg(
-        stream=stream.schema.name, window=leg_window_text(leg.leg), predicate_id=found.id
-    )
+    message = pb.ExplainedLeg(stream=stream.schema.name, window=leg_window_text(leg.leg))
     others = pa.array([], pa.string())
     if administers(state, reader):
         ids = predicates.of_stream(leg.stream_id)
         others = predicates.having(ids[ids != leg.predicate_id][-_LOOKED_AT:]).column("key")
         message.registration_count = found.registrations
         message.other_predicates, message.compared_predicates = len(ids) - 1, len(others)
+    message.quarantined = _quarantined(plan, leg, administers(state, reader))
     bound = plan.hides(leg.stream_id)
     if not bound:
         covered = plan.epoch.covering(leg.stream_id).ranges(leg.predicate_id)
@@ -116,11 +116,29 @@ def _leg(
     return _ExplainedLeg(leg, message, others, reader, bound)
 
 
+def _quarantined(plan: Plan, leg: LegPlan, reason: bool) -> str:
+    """Describe what is in quarantine of a leg; with its reason if the caller may see that, since it
+    can quote values."""
+    told = []
+    entry = plan.epoch.epoch.quarantine.find(PREDICATE, leg.predicate_id)
+    if entry is not None:
+        told.append("the condition fails" + (f": {entry.reason}" if reason else ""))
+    if any(one.is_set_aside for one in leg.policy or ()):
+        told.append("a row policy fails, and shows nothing")
+    return "; ".join(told)
+
+
 def _complete(
     core: Core, message: pb.Explanation, plan: Plan, legs: Sequence[_ExplainedLeg], stages: Stages
 ) -> None:
     """Fills in what takes long."""
-    run = make_run(core, plan, stages)
+    try:
+        run = make_run(core, plan, stages)
+    except ConditionFails:
+        # What is in quarantine is shown all the same.
+        message.legs.extend(leg.message for leg in legs)
+        _tell_of_first(message)
+        return
     for leg, rows in zip(legs, run.legs, strict=True):
         if rows.matched is not None:
             leg.message.row_count = rows.matched
@@ -147,7 +165,7 @@ def _implied_by(core: Core, leg: _ExplainedLeg, use: ImpliedUse) -> pb.ImpliedBy
     own = registrations.has_predicate(reader.tenant, reader.owner, use.implied)
     message = pb.ImpliedBy(condition=_ANOTHER)
     if own or administers(state, reader):
-        message.predicate_id, message.condition = use.implied, expression_text(use.where)
+        message.condition = expression_text(use.where)
     if not leg.bound:
         message.looked_at_rows, message.rows = use.looked_at, use.rows
     return message
@@ -156,7 +174,6 @@ def _implied_by(core: Core, leg: _ExplainedLeg, use: ImpliedUse) -> pb.ImpliedBy
 def _tell_of_first(message: pb.Explanation) -> None:
     """Says of the first leg's predicate what an explanation said before queries had several."""
     first = message.legs[0]
-    message.predicate_id = first.predicate_id
     message.registration_count = first.registration_count
     message.factors.extend(first.factors)
     message.other_predicates = first.other_predicates
@@ -234,7 +251,11 @@ def _factors(where: Expression, others: Sequence[str]) -> list[pb.Factor]:
 
 def _factors_of(key: str) -> Sequence[Factor]:
     spending()(_READ_UNITS + len(key) * _CHARACTER_UNITS)
-    return factors_of(from_json(json.loads(key)))
+    try:
+        return factors_of(from_json(json.loads(key)))
+    except (LookupError, TypeError, ValueError):
+        # Another query's, which nobody can read; the engine has it in quarantine.
+        return ()
 
 
 def _factor(factor: Factor, beside: dict[Expression, set[Factor]], shared_by: int) -> pb.Factor:

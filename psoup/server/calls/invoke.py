@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing
 from typing import Any, TypeAlias
 
-from psoup.answers import Answer, AnswerMaker, Plan, Question
+from psoup.answers import Answer, AnswerMaker, ChosenRows, Plan, Question
 from psoup.answers.looked import looked_at
 from psoup.answers.matching import Uncovered, Work
 from psoup.answers.planning import TextReplaced
@@ -22,14 +21,17 @@ from psoup.answers.question import (
 )
 from psoup.errors import BadRequest, NotReached, TooMuchWork
 from psoup.lookup import TenantStreams
+from psoup.server.calls.reach import Deadline, reach_own
+from psoup.server.calls.sending import CHUNK_BYTES, Outgoing, outgoing, send, weighed
 from psoup.server.core import Core
 from psoup.server.fair_queue import CALLER
 from psoup.server.follower import Follower
+from psoup.server.memory import Hold
 from psoup.server.permission import Acting
 from psoup.server.precedence import waiting
 from psoup.server.settings import Settings, check_text
 from psoup.server.turns import TURN_UNITS
-from psoup.server.wire.arrow import Message, pieces
+from psoup.server.wire.arrow import Message
 from psoup.server.wire.parameters import to_json, to_scalars
 from psoup.server.wire.values import (
     BadValue,
@@ -38,7 +40,6 @@ from psoup.server.wire.values import (
     from_instant,
     to_instant,
 )
-from psoup.store import Position
 from psoup.v1 import psoup_pb2 as pb
 from psoup.write.interest import Looked
 from querystem.language import TemplateCache, bind_query
@@ -50,34 +51,15 @@ from results.window import TimeWindow
 
 Terms: TypeAlias = pb.InvokeRequest | pb.AskRequest
 
-# What is left of a call's own time for the reason to arrive in time.
-_LEAST_MARGIN, _MOST_MARGIN = 0.05, 1.0
 _ENCODINGS = frozenset(pb.Encoding.values())
 # Typed values are made one by one: so many of them on the event loop.
 _FEW_VALUES = 1000
-_AT_ONCE = 4
 # Longer texts are not even compared on the event loop.
 _SHORT_TEXT = 2048
 
 
-@dataclass(frozen=True, slots=True)
-class Deadline:
-    """An instant of the monotonic clock."""
-
-    at: float
-
-    @classmethod
-    def after(cls, seconds: float | None, limit: float) -> Deadline:
-        if seconds is not None:
-            limit = min(limit, seconds - min(_MOST_MARGIN, max(_LEAST_MARGIN, seconds / 10)))
-        return cls(time.monotonic() + max(limit, 0.0))
-
-    @property
-    def left(self) -> float:
-        return max(0.0, self.at - time.monotonic())
-
-
 Find = Callable[[], Awaitable[Question]]
+_Computed: TypeAlias = tuple[Plan, Answer | ChosenRows, Outgoing]
 
 
 async def invoke(
@@ -97,8 +79,9 @@ async def invoke(
         core.leases.contact(request.handle)
         return Question(texts.source, query, acting.principal, **_terms(request))
 
-    async for message in _stream(core, request, find, seconds):
-        yield message
+    async with aclosing(_stream(core, request, find, seconds)) as messages:
+        async for message in messages:
+            yield message
 
 
 async def ask(
@@ -117,8 +100,9 @@ async def ask(
         source = text_source(query, streams)
         return Question(source, query, acting.principal, **_terms(request))
 
-    async for message in _stream(core, request, find, seconds):
-        yield message
+    async with aclosing(_stream(core, request, find, seconds)) as messages:
+        async for message in messages:
+            yield message
 
 
 async def readable(
@@ -167,51 +151,36 @@ def _terms(request: Terms) -> dict[str, Any]:
 
 async def _stream(
     core: Core, request: Terms, find: Find, seconds: float | None
-) -> AsyncIterator[Message]:
+) -> AsyncGenerator[Message, None]:
     started = time.perf_counter()
     deadline = Deadline.after(seconds, core.settings.wait)
     if request.encoding not in _ENCODINGS:
         raise BadRequest("an encoding this server does not know", field="encoding")
     if request.least_position:
-        least = core.store.positions.decode(request.least_position)
-        await reach(core.follower, least, deadline)
-    plan, found, messages = await _answer(core, request, find, deadline)
-    header = _header(core, plan, found, int((time.perf_counter() - started) * 1e6))
-    yield pb.InvokeResponse(header=header)
-    async for message in messages.stream(core):
-        yield message
+        await reach_own(core, request.least_position, deadline)
+    hold = core.answer_room.hold(CALLER.get().account)
+    try:
+        header, messages = await _reply(core, request, find, deadline, hold)
+        header.elapsed.CopyFrom(from_duration(int((time.perf_counter() - started) * 1e6)))
+        yield pb.InvokeResponse(header=header)
+        async with aclosing(send(core, messages, hold)) as sent:
+            async for message in sent:
+                yield message
+    finally:
+        hold.release()
 
 
-class _Messages:
-    """The messages of an answer, made one ahead, so that the last is known to be the last."""
+async def _reply(
+    core: Core, request: Terms, find: Find, deadline: Deadline, hold: Hold
+) -> tuple[pb.AnswerHeader, Outgoing]:
+    """Return all that is held of an answer while it is sent, which is no plan: that would keep
+    blocks of rows in memory."""
 
-    def __init__(self, source: Iterator[Message]) -> None:
-        self._source = source
-        self._ahead = next(source, None)
-        self._first = self._next(1)
+    async def attempt() -> tuple[pb.AnswerHeader, Outgoing]:
+        plan, found, messages = await _answer(core, request, find, deadline)
+        return _header(core, plan, found), messages
 
-    async def stream(self, core: Core) -> AsyncIterator[Message]:
-        """Yields the messages. While some are sent the next are made: a few at once, since each
-        visit to a thread costs as much as making one."""
-        ready = self._first
-        while ready:
-            made = None
-            if self._ahead is not None:
-                made = asyncio.ensure_future(core.in_thread(self._next, _AT_ONCE))
-            try:
-                for message in ready:
-                    yield message
-                ready = await made if made else []
-            finally:
-                if made:
-                    made.cancel()
-
-    def _next(self, count: int) -> list[Message]:
-        found: list[Message] = []
-        while self._ahead is not None and len(found) < count:
-            found.append(self._ahead)
-            self._ahead = next(self._source, None)
-        return found
+    return await weighed(hold, attempt, lambda reply: reply[1].nbytes)
 
 
 # ---- binding
@@ -256,34 +225,13 @@ def written_out(query: Query) -> Query:
 # ---- waiting
 
 
-async def reach(follower: Follower, least: Position, deadline: Deadline) -> None:
-    """Waits until the server is as far as a position. Raises NotReached."""
-    if follower.state.position < least:
-        await follower.catch_up()
-    while follower.state.position < least:
-        waiting()
-        if not deadline.left or not await follower.moved(deadline.left):
-            raise NotReached(
-                "this server has not seen that position yet",
-                expected=_show(least),
-                got=_show(follower.state.position),
-                hint="ask again, or with a longer deadline",
-            )
-
-
-def _show(position: Position) -> str:
-    return f"position {position.version}.{position.ordinal}"
-
-
-async def _answer(
-    core: Core, request: Terms, find: Find, deadline: Deadline
-) -> tuple[Plan, Answer, _Messages]:
+async def _answer(core: Core, request: Terms, find: Find, deadline: Deadline) -> _Computed:
     """Plans and computes; again each time the engine moves, for whoever waits for the engine, and
     where the query was replaced meanwhile."""
     question = await find()
     plan: Plan
 
-    def attempt() -> Awaitable[tuple[Plan, Answer, _Messages]]:
+    def attempt() -> Awaitable[_Computed]:
         nonlocal plan
         plan = core.maker.plan(core.follower.view, question)
         return _computed(core, plan, request)
@@ -323,7 +271,7 @@ async def _wait_for_engine(follower: Follower, plan: Plan, deadline: Deadline) -
             )
 
 
-async def _computed(core: Core, plan: Plan, request: Terms) -> tuple[Plan, Answer, _Messages]:
+async def _computed(core: Core, plan: Plan, request: Terms) -> _Computed:
     """Computes here if that is quick, else in a thread. The plan may be settled on the way."""
     waits = isinstance(request, pb.InvokeRequest) and request.wait_for_engine
     work = core.maker.work(wait_for_engine=waits, bound=plan.bound)
@@ -334,33 +282,26 @@ async def _computed(core: Core, plan: Plan, request: Terms) -> tuple[Plan, Answe
     values = found.row_count * len(plan.query.columns)
     core.quotas.charge_work(caller.tenant, caller.owner, TURN_UNITS + values)
     if request.encoding == pb.ENCODING_ARROW or values <= _FEW_VALUES:
-        return plan, found, _messages(plan, request, found, size)
-    return plan, found, await core.in_thread(_messages, plan, request, found, size)
+        return plan, found, outgoing(plan.query, found, request.encoding, size)
+    messages = await core.in_thread(outgoing, plan.query, found, request.encoding, size)
+    return plan, found, messages
 
 
-def _compute(
-    maker: AnswerMaker, plan: Plan, request: Terms, work: Work, size: int
-) -> tuple[Plan, Answer, _Messages]:
+def _compute(maker: AnswerMaker, plan: Plan, request: Terms, work: Work, size: int) -> _Computed:
     plan = maker.settle(plan, work)
-    found = maker.evaluate(plan, work)
-    return plan, found, _messages(plan, request, found, size)
-
-
-def _messages(plan: Plan, request: Terms, found: Answer, size: int) -> _Messages:
-    """The messages of an answer, none of much more than `size` bytes."""
-    return _Messages(pieces(found.batches, plan.query.columns, request.encoding, size))
+    found = maker.evaluate_in_chunks(plan, work, CHUNK_BYTES)
+    return plan, found, outgoing(plan.query, found, request.encoding, size)
 
 
 # ---- the header
 
 
-def _header(core: Core, plan: Plan, found: Answer, elapsed: int) -> pb.AnswerHeader:
+def _header(core: Core, plan: Plan, found: Answer | ChosenRows) -> pb.AnswerHeader:
     header = pb.AnswerHeader(
-        position=core.store.positions.encode(found.position),
+        position=core.positions.encode(found.position),
         row_count=found.row_count,
         columns=columns_message(plan.query.columns),
         epoch=plan.epoch.number,
-        elapsed=from_duration(elapsed),
         notes=(*plan.notes, *plan.losses),
     )
     if not plan.bound:

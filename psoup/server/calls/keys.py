@@ -28,7 +28,7 @@ async def create_key(core: Core, request: pb.CreateKeyRequest) -> pb.CreateKeyRe
     )
     position = await core.appender.submit(CreateKey(key, acting.principal.owner))
     return pb.CreateKeyResponse(
-        key=_message(key), secret=text, position=core.store.positions.encode(position)
+        key=_message(key), secret=text, position=core.positions.encode(position)
     )
 
 
@@ -46,7 +46,7 @@ async def revoke_key(core: Core, request: pb.RevokeKeyRequest) -> pb.RevokeKeyRe
     acting = Acting.of(request, core.settings)
     revocation = RevokeKey(acting.tenant, acting.principal.owner, request.id)
     key, position = await core.appender.submit(revocation)
-    return pb.RevokeKeyResponse(key=_message(key), position=core.store.positions.encode(position))
+    return pb.RevokeKeyResponse(key=_message(key), position=core.positions.encode(position))
 
 
 def _expires(request: pb.CreateKeyRequest) -> int | None:

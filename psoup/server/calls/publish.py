@@ -23,7 +23,7 @@ from psoup.server.follower import Follower
 from psoup.server.memory import HOLD
 from psoup.server.permission import Acting
 from psoup.server.settings import Settings, check_name
-from psoup.server.wire.arrow import BatchMeasures, measure, read_table
+from psoup.server.wire.arrow import BatchMeasures, Buffer, batch_of, measure, read_table
 from psoup.server.wire.values import BadValue, to_instant, to_table
 from psoup.store import StreamState
 from psoup.store.log.position import PositionCodec
@@ -49,7 +49,7 @@ async def publish(core: Core, request: pb.PublishRequest) -> pb.PublishResponse:
     for _ in range(_ATTEMPTS):
         batch = await accepted(core, request, None)
         try:
-            return response(core.store.positions, await core.appender.submit(batch))
+            return response(core.positions, await core.appender.submit(batch))
         except Stale:
             await core.follower.catch_up()
     raise BadRequest("the stream was dropped and created again, over and over")
@@ -70,36 +70,41 @@ async def accepted(core: Core, request: pb.PublishRequest, chain: Chain | None) 
 async def _accepted(core: Core, request: pb.PublishRequest, chain: Chain | None) -> PublishBatch:
     _check_identity(request, core.settings)
     acting, state = Acting.of(request, core.settings), core.follower.state
+    acting.check_owner(state)
     stream = find_stream(state, acting.tenant, request.stream, acting.visible(state))
     acting.demand(state, [stream.id])
     _check_backlog(core.follower.backlog_bytes, core.settings.log_bytes, request)
     core.quotas.check_rows(acting.tenant, acting.owner)
-    given = core.follower, core.settings.batch, request, acting, stream, chain
-    if await _reserve(core, request, stream.schema) <= _SMALL_BYTES:
+    arrow = batch_of(request) if request.HasField("arrow") else None
+    given = core.follower, core.settings.batch, request, arrow, acting, stream, chain
+    size, batches = await _reserve(core, request, arrow, stream.schema)
+    if size <= _SMALL_BYTES:
         batch = _accept(*given)
     else:
         batch = await core.in_thread(_accept, *given)
-    core.quotas.charge_rows(acting.tenant, acting.owner, batch.rows)
+    core.quotas.charge_rows(acting.tenant, acting.owner, max(batch.rows, batches))
     return batch
 
 
-async def _reserve(core: Core, request: pb.PublishRequest, schema: StreamSchema) -> int:
-    """The size of a request, unpacked, for which there is room from here on.
+async def _reserve(
+    core: Core, request: pb.PublishRequest, arrow: Buffer | None, schema: StreamSchema
+) -> tuple[int, int]:
+    """The size of a request in the stream's types, for which there is room from here on, and its
+    record batches.
 
     Typed values have had theirs since they were parsed. Raises Overloaded, RowError.
     """
-    size, hold = request.ByteSize(), HOLD.get()
-    if not request.HasField("arrow"):
-        return size
-    found = await measured(core, request.arrow)
+    if arrow is None:
+        return request.ByteSize(), 0
+    found, hold = await measured(core, arrow), HOLD.get()
     limit = core.settings.batch.batch_bytes
     decoded = limit if found.dictionaries else found.nbytes + found.rows * _row_bytes(schema)
     if hold is not None:
-        await hold.reserve(size + _COPIES * min(decoded, limit))
-    return max(size, found.nbytes)
+        await hold.reserve(len(arrow) + _COPIES * min(decoded, limit))
+    return max(len(arrow), decoded), found.batches
 
 
-async def measured(core: Core, arrow: bytes) -> BatchMeasures:
+async def measured(core: Core, arrow: Buffer) -> BatchMeasures:
     """Measures an Arrow batch by what it says of itself. Raises RowError."""
     limits = core.settings.batch
     if len(arrow) <= _SMALL_BYTES:
@@ -157,6 +162,7 @@ def _accept(
     follower: Follower,
     limits: Limits,
     request: pb.PublishRequest,
+    arrow: Buffer | None,
     acting: Acting,
     stream: StreamState,
     chain: Chain | None,
@@ -169,9 +175,7 @@ def _accept(
     if kind == "heartbeat":
         return _heartbeat(follower, request, acting, stream, chain)
     schema = stream.schema
-    sent: pa.Table = (
-        read_table(request.arrow, limits) if kind == "arrow" else to_table(request.rows, schema)
-    )
+    sent: pa.Table = to_table(request.rows, schema) if arrow is None else read_table(arrow, limits)
     taken = accept(sent, schema, _stamp(follower), limits)
     return PublishBatch(
         tenant=acting.tenant,
@@ -241,7 +245,7 @@ async def publish_stream(
             if isinstance(item, Exception):
                 raise item
             try:
-                yield response(core.store.positions, await item)
+                yield response(core.positions, await item)
             except Stale:
                 raise NoSuchStream(
                     "the stream was dropped during the call", hint="publish to another stream"
@@ -258,8 +262,9 @@ async def _enqueue(
     chain = Chain()
     try:
         async for request in requests:
-            tenant = Acting.of(request, core.settings).tenant
-            CALLER.set(replace(CALLER.get(), tenant=tenant))
+            acting = Acting.of(request, core.settings)
+            CALLER.set(replace(CALLER.get(), tenant=acting.tenant))
+            core.quotas.take_event(acting.tenant, acting.principal.owner)
             batch = await accepted(core, request, chain)
             await queue.put(core.appender.enqueue(batch))
     except Exception as error:

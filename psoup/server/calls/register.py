@@ -15,7 +15,7 @@ from psoup.server.core import Core
 from psoup.server.memory import HOLD
 from psoup.server.permission import Acting
 from psoup.server.settings import Settings, check_name, check_text
-from psoup.server.wire.arrow import read_table
+from psoup.server.wire.arrow import Buffer, batch_of, read_table
 from psoup.server.wire.parameters import (
     rows_columns,
     table_columns,
@@ -78,10 +78,11 @@ async def register_many(core: Core, request: pb.RegisterManyRequest) -> Register
         raise BadRequest("RegisterMany needs a table of values", field="table")
     acting, lease = await _terms(core, request)
     tenant, owner = acting.tenant, acting.owner
-    await _reserve(core, request)
+    arrow = batch_of(request) if request.HasField("arrow") else None
+    await _reserve(core, arrow)
 
     def propose(found: TenantStreams) -> RegisterAll | RegisterRows:
-        given = _Given(core.settings, request)
+        given = _Given(core.settings, request.rows, arrow)
         limit, sql = core.settings.query_bytes, request.sql
         bound = bind_rows(
             sql, found.lookup, given.columns, given.count, max_text=limit, names=found.names
@@ -103,18 +104,21 @@ async def register_many(core: Core, request: pb.RegisterManyRequest) -> Register
         await core.follower.catch_up()
         proposal = await core.in_thread(propose, acting.streams(core.follower.state))
         with contextlib.suppress(Stale):
-            return await core.appender.submit(proposal)
+            registered = await core.appender.submit(proposal)
+            more = len(registered.handles) - 1
+            core.quotas.charge_events(tenant, acting.principal.owner, more)
+            return registered
     raise _again_and_again()
 
 
-async def _reserve(core: Core, request: pb.RegisterManyRequest) -> None:
+async def _reserve(core: Core, arrow: Buffer | None) -> None:
     """Finds room for the table as it will be unpacked. Raises Overloaded, RowError."""
     hold = HOLD.get()
-    if hold is not None and request.HasField("arrow"):
-        found = await measured(core, request.arrow)
+    if hold is not None and arrow is not None:
+        found = await measured(core, arrow)
         limit = core.settings.batch.batch_bytes
         nbytes = limit if found.dictionaries else found.nbytes
-        await hold.reserve(_COPIES * nbytes + found.rows * _ROW_BYTES)
+        await hold.reserve(len(arrow) + _COPIES * nbytes + found.rows * _ROW_BYTES)
 
 
 def _again_and_again() -> BadRequest:
@@ -150,16 +154,16 @@ def _lease(settings: Settings, lease: Duration | None) -> int:
 class _Given:
     """The table of a RegisterMany: the values of the parameters, and client keys if it has any."""
 
-    def __init__(self, settings: Settings, request: pb.RegisterManyRequest) -> None:
+    def __init__(self, settings: Settings, rows: pb.Rows, arrow: Buffer | None) -> None:
         """Raises RowError, BadRequest."""
         limits = settings.batch
-        if request.WhichOneof("table") == "arrow":
-            table = read_table(request.arrow, limits)
+        if arrow is not None:
+            table = read_table(arrow, limits)
             self.count = _checked(settings, table.num_rows)
             columns = table_columns(table, limits)
         else:
-            self.count = _checked(settings, len(request.rows.rows))
-            columns = rows_columns(request.rows, limits)
+            self.count = _checked(settings, len(rows.rows))
+            columns = rows_columns(rows, limits)
         keys = columns.pop(_KEY_COLUMN, [None] * self.count)
         self.client_keys = ["" if key is None else str(key) for key in keys]
         self.columns = columns

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, TypeVar
 
@@ -17,15 +17,15 @@ from psoup.answers.difference.job import aim, make_job
 from psoup.answers.planning import TextReplaced
 from psoup.answers.question import RegisteredQuery, StoredTexts, known_reading, read_texts, texts_of
 from psoup.errors import BadRequest
-from psoup.server.calls.invoke import Deadline, reach
+from psoup.server.calls.reach import Deadline, is_foreign, reach, reach_own
 from psoup.server.calls.transfer import Budget, Transfer, copy_subject
-from psoup.server.calls.withdrawn import WithdrawnTransfer, is_readable
+from psoup.server.calls.withdrawn import WithdrawnTransfer, is_withdrawn
 from psoup.server.core import Core
+from psoup.server.memory import HOLD
 from psoup.server.permission import Acting
 from psoup.server.status_codes import FAMILIES, code_of, detail_of
 from psoup.server.wire.copies import CopySubject, Signed, Tokens, Unusable
 from psoup.server.wire.values import BadValue, to_micros
-from psoup.store import START, Position
 from psoup.v1 import psoup_pb2 as pb
 from results.id_sets import from_runs
 
@@ -34,6 +34,8 @@ T = TypeVar("T")
 MOST_ITEMS = 1000
 # Ids a client may name in `have` and `resend`, of all items of a call: a few bytes can name many.
 MOST_IDS = 50_000_000
+# What an id takes in memory: its array, and another one while it is compared with the rows.
+_ID_BYTES = 16
 
 _UNLIMITED = sys.maxsize
 
@@ -46,8 +48,10 @@ async def sync(
 ) -> AsyncGenerator[pb.SyncPart, None]:
     """Brings copies up to date. `seconds` is what is left of the call's deadline, if it has one."""
     call = SyncCall(core, request)
-    async for part in call.parts(Deadline.after(seconds, core.settings.wait)):
-        yield part
+    deadline = Deadline.after(seconds, core.settings.wait)
+    async with contextlib.aclosing(call.parts(deadline)) as parts:
+        async for part in parts:
+            yield part
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,42 +76,65 @@ class SyncCall:
         self._away = _away(request)
         self._signed = [_signed(core.tokens, item.token, acting.binding) for item in request.items]
         self.transfers: dict[int, Transfer | WithdrawnTransfer] = {}
+        self._hold = HOLD.get()
 
-    async def parts(self, deadline: Deadline) -> AsyncIterator[pb.SyncPart]:
-        """The parts of all items, one item after the other."""
+    async def parts(self, deadline: Deadline) -> AsyncGenerator[pb.SyncPart, None]:
+        """The parts of all items, one item after the other. Raises Overloaded, BadRequest."""
+        room_bytes = 0 if self._hold is None else self._hold.nbytes
+        try:
+            async with contextlib.aclosing(self._parts(deadline)) as parts:
+                async for part in parts:
+                    yield part
+        finally:
+            # The next round of a Watch names no ids any more.
+            if self._hold is not None:
+                self._hold.shrink(room_bytes)
+
+    async def _parts(self, deadline: Deadline) -> AsyncGenerator[pb.SyncPart, None]:
         core, items = self._core, self._request.items
-        await reach(core.follower, self._needed, deadline)
+        await self._reach(deadline)
         state = core.follower.state
         if not all(self._acting.owns(state, item.handle) for item in items):
             await core.follower.catch_up()
-        jobs = await self._read_jobs()
+        jobs: list[_Job | None] = [*await self._read_jobs()]
         budget = Budget(self._request.byte_budget or _UNLIMITED)
         waiting, said = sorted(range(len(items)), key=lambda index: -items[index].priority), False
         while waiting:
             index = waiting[0]
             try:
-                async for part in self._item(index, jobs[index], budget):
-                    part.item, said = index, True
-                    budget.spend(part)
-                    yield part
+                async with contextlib.aclosing(self._item(index, jobs, budget)) as parts:
+                    async for part in parts:
+                        part.item, said = index, True
+                        budget.spend(part)
+                        yield part
             except TextReplaced:
                 if not said:
-                    jobs = await self._read_jobs()
+                    jobs = [*await self._read_jobs()]
                     continue
                 # What was sent of it is of no use; the next call gets the other answer whole.
             del waiting[0]
 
-    @property
-    def _needed(self) -> Position:
-        """The position the server must have reached."""
-        least = self._request.least_position
-        found = [self._core.store.positions.decode(least)] if least else []
-        for signed in self._signed:
-            if isinstance(signed, Signed) and signed.claim.position is not None:
-                found.append(signed.claim.position)
-        return max(found, default=START)
+    async def _reach(self, deadline: Deadline) -> None:
+        """Return when the server is as far as all that the client shows; a token of a history that
+        the store does not have is unusable then. Raises ForeignPosition, NotReached."""
+        if self._request.least_position:
+            await reach_own(self._core, self._request.least_position, deadline)
+        marked = [one.marked for one in self._signed if isinstance(one, Signed)]
+        await reach(self._core, [one for one in marked if one is not None], deadline)
+        self._signed = [self._checked(one) for one in self._signed]
 
-    async def _item(self, index: int, job: _Job, budget: Budget) -> AsyncIterator[pb.SyncPart]:
+    def _checked(self, signed: Signed | Unusable | None) -> Signed | Unusable | None:
+        if not isinstance(signed, Signed) or signed.marked is None:
+            return signed
+        foreign = is_foreign(self._core, signed.marked)
+        return Unusable(WholeReason.FOREIGN_TOKEN) if foreign else signed
+
+    async def _item(
+        self, index: int, jobs: list[_Job | None], budget: Budget
+    ) -> AsyncGenerator[pb.SyncPart, None]:
+        # A job may have a plan, which keeps rows in memory until the transfer drops it.
+        job, jobs[index] = jobs[index], None
+        assert job is not None
         try:
             if isinstance(job, Exception):
                 raise job
@@ -118,10 +145,12 @@ class SyncCall:
                 return
             item = self._request.items[index]
             transfer = Transfer(self._core, self._request.encoding, item, job, self._acting)
+            job = None
             self.transfers[index] = transfer
             if not budget.spent:
-                async for part in transfer.parts(budget):
-                    yield part
+                async with contextlib.aclosing(transfer.parts(budget)) as parts:
+                    async for part in parts:
+                        yield part
             elif self._request.one_position:
                 yield await transfer.held()
         except FAMILIES as error:
@@ -139,7 +168,12 @@ class SyncCall:
 
     async def _read_items(self) -> list[ItemRead | Exception]:
         """Reads the items in a thread, unless all were read before."""
-        items, state = self._request.items, self._core.follower.state
+        items = self._request.items
+        if any(item.have.runs or item.resend.runs for item in items):
+            named = await self._core.in_thread(_count_ids, items)
+            if self._hold is not None:
+                await self._hold.reserve(_ID_BYTES * named)
+        state = self._core.follower.state
         own = self._acting.own(state)
         texts = [
             _caught(
@@ -168,7 +202,6 @@ class SyncCall:
         return self._read(item, texts) if known else None
 
     def _read_all(self, texts: Sequence[StoredTexts | Exception]) -> list[ItemRead | Exception]:
-        _check_ids(self._request.items)
         return [
             one if isinstance(one, Exception) else _caught(self._read, item, one)
             for item, one in zip(self._request.items, texts, strict=True)
@@ -204,12 +237,13 @@ class SyncCall:
 
     def _job(self, index: int, read: ItemRead) -> CopyJob | WithdrawnTransfer:
         item, core = self._request.items[index], self._core
-        if not is_readable(core.follower.state, self._acting, read.question):
-            signed = None if item.whole else self._signed[index]
-            return WithdrawnTransfer(core, self._acting, read.question, signed)
+        token = self._signed[index]
+        if is_withdrawn(core.follower.state, self._acting, read.question, token):
+            known = None if item.whole else token
+            return WithdrawnTransfer(core, self._acting, read.question, known)
         plan = core.maker.plan(core.follower.view, read.question)
         question = replace(read.question, permission=plan.permission)
-        claim, reason = _claim(item, self._signed[index], copy_subject(question))
+        claim, reason = _claim(item, token, copy_subject(question))
         return make_job(question, plan, claim, reason, read.repair, self._away)
 
     def _anew(self, job: CopyJob) -> CopyJob:
@@ -252,11 +286,12 @@ def _check(request: pb.SyncRequest) -> None:
         raise BadRequest("byte_budget is negative", field="byte_budget")
 
 
-def _check_ids(items: Sequence[pb.SyncItem]) -> None:
-    """Raises BadRequest where the items name more ids than are taken."""
-    named = sum(sum(ids.runs[1::2]) for one in items for ids in (one.have, one.resend))
+def _count_ids(items: Sequence[pb.SyncItem]) -> int:
+    """Count the ids that the items name. Raise BadRequest if they are more than are taken."""
+    named = sum(sum(ids.runs[1::2]) for item in items for ids in (item.have, item.resend))
     if named > MOST_IDS:
         raise BadRequest(f"have and resend name more than {MOST_IDS:,} ids", field="items")
+    return named
 
 
 def _repair(item: pb.SyncItem) -> Repair:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeAlias, TypeVar
@@ -11,7 +12,7 @@ from psoup.answers import Plan, Question
 from psoup.answers.difference import (
     BEGINNING,
     Claim,
-    Copier,
+    CopyChunk,
     CopyJob,
     Cursor,
     Difference,
@@ -20,11 +21,13 @@ from psoup.answers.difference import (
     copier_of,
 )
 from psoup.answers.difference.job import by_clock, by_rows
-from psoup.answers.difference.keys import has_keys
+from psoup.answers.difference.keys import has_keys, is_combined
 from psoup.answers.looked import looked_at
 from psoup.answers.question import RegisteredQuery
+from psoup.server.calls.sending import Stalls, weighed
 from psoup.server.core import Core
 from psoup.server.fair_queue import CALLER
+from psoup.server.memory import SMALL, Hold
 from psoup.server.permission import Acting
 from psoup.server.wire.copies import CopySubject, reason_message, removed_piece, row_part
 from psoup.server.wire.values import columns_message, from_instant, pattern_message
@@ -56,6 +59,26 @@ class Budget:
         self.left -= part.ByteSize() + _FRAME
 
 
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """A difference that is about to be sent: the rows that must be `held` until they are sent, and
+    the first piece of rows, if it was made already."""
+
+    found: Difference
+    held: CopyChunk | None = None
+    first: Piece | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes that are kept while it is sent, if those are many."""
+        found = self.found
+        ids = int(found.removed.nbytes) + int(found.ended.nbytes)
+        rows = 0 if self.held is None else self.held.nbytes
+        piece = 0 if self.first is None else self.first[0].ByteSize()
+        nbytes = ids + rows + piece
+        return nbytes if nbytes > SMALL else 0
+
+
 @dataclass
 class Transfer:
     """One item on its way. `token` is the newest the client was given. Once the registration has
@@ -63,7 +86,8 @@ class Transfer:
 
     `found` is there once the difference is known, and so is the `plan` that it was found by. A
     transfer is `done` when all of it was sent, `interrupted` when it ended before, and `quiet` when
-    it tells the client nothing it does not know.
+    it tells the client nothing it does not know. One that was `resumed` has the position it was
+    begun with, however much the store has taken since.
     """
 
     core: Core
@@ -77,22 +101,48 @@ class Transfer:
     quiet: bool = False
     plan: Plan | None = None
     interrupted: bool = False
+    # The rows to send, if they can't be found again piece by piece.
+    _held: CopyChunk | None = None
 
-    async def parts(self, budget: Budget) -> AsyncIterator[pb.SyncPart]:
+    async def parts(self, budget: Budget) -> AsyncGenerator[pb.SyncPart, None]:
         """Raises what Invoke raises. Ends after a resume token when the budget is spent."""
         self.core.leases.contact(self.item.handle)
-        plan, (copier, found, first) = await self._compute(lambda plan: self._open(plan, budget))
+        hold = self.core.answer_room.hold(CALLER.get().account)
+        try:
+            with Stalls(hold, self._drop) as stalls:
+                async with aclosing(self._parts(budget, hold)) as parts:
+                    async for part in parts:
+                        stalls.begin()
+                        yield part
+                        stalls.end()
+        finally:
+            self._drop()
+            hold.release()
+
+    def _drop(self) -> None:
+        self._held = None
+
+    async def _parts(self, budget: Budget, hold: Hold) -> AsyncGenerator[pb.SyncPart, None]:
+        async def attempt() -> tuple[Plan, _Opened]:
+            return await self._compute(lambda plan: self._open(plan, budget))
+
+        plan, opened = await weighed(hold, attempt, lambda found: found[1].nbytes)
+        found, first, self._held = opened.found, opened.first, opened.held
         self.found, self.job = found, found.job
-        self.plan = plan
         if self.item.window:
             self.core.interest.ask(Looked(*each) for each in looked_at(plan))
         self.quiet = found.nothing and not self.job.claim.target and self._same_now(plan)
-        yield pb.SyncPart(begin=_begin(plan, found))
+        begin = _begin(plan, found)
+        # A client may take long to read: nothing is kept that pins rows in memory.
+        self.plan = plan = plan.released()
+        del opened
+        yield pb.SyncPart(begin=begin)
         for part in self._removals(found, budget):
             yield part
         if not self.interrupted:
-            async for part in self._rows(copier, first, budget):
-                yield part
+            async with aclosing(self._rows(first, budget)) as parts:
+                async for part in parts:
+                    yield part
         if not self.interrupted:
             yield await self._finish(plan, self.found)
 
@@ -109,9 +159,7 @@ class Transfer:
                     self.interrupted = True
                     return
 
-    async def _rows(
-        self, copier: Copier, first: Piece | None, budget: Budget
-    ) -> AsyncIterator[pb.SyncPart]:
+    async def _rows(self, first: Piece | None, budget: Budget) -> AsyncGenerator[pb.SyncPart, None]:
         """The lacking rows, with a resume token after each message but the last.
 
         `first` is the first piece, where it was made with the difference.
@@ -119,17 +167,17 @@ class Transfer:
         assert self.found is not None
         left, cursor = self.found.lacking, BEGINNING
         while left:
-            piece = first or await self._piece(copier, cursor, budget)
+            piece = first or await self._piece(cursor, budget)
             first = None
             if piece is None:
-                moved = await self._move_on(copier, cursor)
-                if moved is None or moved[1].whole != self.found.whole:
+                found = await self._move_on(cursor)
+                if found is None or found.whole != self.found.whole:
                     self.interrupted = True
                     return
-                copier, found = moved
                 self.found, self.job, left, cursor = found, found.job, found.lacking, BEGINNING
                 continue
             part, count, cursor = piece
+            del piece
             left -= count
             yield part
             if left and cursor > self.job.claim.cursor:
@@ -159,6 +207,10 @@ class Transfer:
         return self._resume(BEGINNING)
 
     @property
+    def resumed(self) -> bool:
+        return self.job.claim.target is not None
+
+    @property
     def text(self) -> Position:
         """The position of the event that gave the registration the text that was read."""
         return self._subject.text
@@ -173,40 +225,47 @@ class Transfer:
         told = copy is not None and copy.now == self.job.target.now
         return told or by_clock(plan) or not by_rows(plan)
 
-    def _open(self, plan: Plan, budget: Budget) -> tuple[Copier, Difference, Piece | None]:
+    def _open(self, plan: Plan, budget: Budget) -> _Opened:
         """Finds the difference, and its first piece unless removals come before it and take of the
         budget."""
         copier = copier_of(self.core.maker, plan, self.job)
         found = copier.difference()
-        if not found.lacking or len(found.removed) > _FEW_REMOVED:
-            return copier, found, None
+        if not found.lacking:
+            return _Opened(found)
         copier = copier if found.job is copier.job else copier.renewed(plan, found.job)
-        return copier, found, self._make(plan, copier, BEGINNING, budget)
+        held = copier.held()
+        if len(found.removed) > _FEW_REMOVED:
+            return _Opened(found, held)
+        chunk = copier.piece(BEGINNING, self._room(budget))
+        return _Opened(found, held, self._message(plan, chunk))
 
-    async def _piece(self, copier: Copier, cursor: Cursor, budget: Budget) -> Piece | None:
+    async def _piece(self, cursor: Cursor, budget: Budget) -> Piece | None:
+        """None where the rows are gone."""
+        held = self._held
+
         def make(plan: Plan) -> Piece | None:
-            return self._make(plan, copier.renewed(plan, self.job), cursor, budget)
+            if held is not None:
+                return self._message(plan, held.after(cursor).cut(self._room(budget)))
+            copier = copier_of(self.core.maker, plan, self.job)
+            return self._message(plan, copier.piece(cursor, self._room(budget)))
 
         return (await self._compute(make))[1]
 
-    def _make(self, plan: Plan, copier: Copier, cursor: Cursor, budget: Budget) -> Piece | None:
-        """None where the rows are gone."""
-        chunk = copier.piece(cursor, self._room(budget))
+    def _message(self, plan: Plan, chunk: CopyChunk | None) -> Piece | None:
         if chunk is None:
             return None
         part = row_part(chunk, plan.query.columns, self.encoding)
         return part, len(chunk.ids), chunk.cursor
 
-    async def _move_on(self, copier: Copier, cursor: Cursor) -> tuple[Copier, Difference] | None:
+    async def _move_on(self, cursor: Cursor) -> Difference | None:
         """Rows of the target have passed the retention: what is left of it at the NOW of now; None
         where a target can't move on, so that the next call begins anew."""
-        if not isinstance(copier, RowCopier):
-            return None
         sent = max(cursor, self.job.claim.cursor)
 
-        def make(plan: Plan) -> tuple[Copier, Difference]:
-            copier = RowCopier(self.core.maker, plan, self.job.later(plan.now, sent))
-            return copier, copier.difference()
+        def make(plan: Plan) -> Difference | None:
+            if not isinstance(copier_of(self.core.maker, plan, self.job), RowCopier):
+                return None
+            return RowCopier(self.core.maker, plan, self.job.later(plan.now, sent)).difference()
 
         return (await self._compute(make))[1]
 
@@ -236,9 +295,10 @@ class Transfer:
         target = self.job.target
         end = pb.SyncEnd(
             token=self.token,
-            position=self.core.store.positions.encode(target.position),
+            position=self.core.positions.encode(target.position),
             row_count=found.row_count,
             digest=found.digest,
+            store_now=from_instant(self.core.follower.now),
             notes=(*plan.notes, *plan.losses) if found.whole else plan.losses,
         )
         if target.now is not None:
@@ -271,4 +331,5 @@ def _begin(plan: Plan, found: Difference) -> pb.SyncBegin:
     begin.digest_of = pb.DIGEST_OF_UNSPECIFIED if rows else pb.DIGEST_OF_CHECKSUMS
     begin.slides = rows and by_clock(plan)
     begin.keyed = found.job.question.changes and has_keys(plan)
+    begin.combined = found.job.question.changes and is_combined(plan)
     return begin

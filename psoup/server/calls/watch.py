@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import suppress
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
 from psoup.answers.concern import NO_CONCERN, concern_of
 from psoup.errors import BadRequest
-from psoup.server.calls.invoke import Deadline
+from psoup.server.calls.reach import Deadline
 from psoup.server.calls.sync import SyncCall
 from psoup.server.calls.transfer import Transfer
 from psoup.server.calls.withdrawn import WithdrawnTransfer
@@ -42,9 +42,10 @@ async def watch(core: Core, request: pb.WatchRequest) -> AsyncGenerator[pb.SyncP
         rounds, spoke, met = 0, time.monotonic(), time.monotonic()
         while watcher.items and not core.closing:
             began, said = time.monotonic(), False
-            async for part in watcher.round():
-                said = True
-                yield part
+            async with aclosing(watcher.round()) as parts:
+                async for part in parts:
+                    said = True
+                    yield part
             rounds += said
             if not watcher.items or (request.rounds and rounds >= request.rounds):
                 return
@@ -98,7 +99,7 @@ class Watcher:
             self._end(index)
         self._core.watches.close(self._news)
 
-    async def round(self) -> AsyncIterator[pb.SyncPart]:
+    async def round(self) -> AsyncGenerator[pb.SyncPart, None]:
         """The parts of the items that have something new."""
         due = sorted(self.items if self._due and self._request.one_position else self._due)
         if not due:
@@ -111,11 +112,13 @@ class Watcher:
         for index in due:
             self._core.watches.ask(self.items[index].sleeper)
         call = SyncCall(self._core, self._asking(due))
-        async for part in call.parts(Deadline.after(None, self._core.settings.wait)):
-            transfer = call.transfers.get(part.item)
-            if transfer is None or not transfer.quiet:
-                part.item = due[part.item]
-                yield part
+        deadline = Deadline.after(None, self._core.settings.wait)
+        async with aclosing(call.parts(deadline)) as parts:
+            async for part in parts:
+                transfer = call.transfers.get(part.item)
+                if transfer is None or not transfer.quiet:
+                    part.item = due[part.item]
+                    yield part
         self._go_on(due, call)
 
     def contact(self) -> None:
@@ -161,10 +164,13 @@ class Watcher:
             self._news.set()
 
     def _asking(self, due: list[int]) -> pb.SyncRequest:
-        request = pb.SyncRequest()
-        request.CopyFrom(self._request)
-        del request.items[:]
-        request.items.extend(self.items[index].item for index in due)
+        # Items may name many ids, so only those that are due are copied.
+        fields = {
+            field.name: value
+            for field, value in self._request.ListFields()
+            if field.name != "items"
+        }
+        request = pb.SyncRequest(items=[self.items[index].item for index in due], **fields)
         if not self._first:
             request.least_position = b""
         self._first = False
@@ -190,7 +196,7 @@ class Watcher:
                     changes=item.changes,
                 )
             self.items[index] = _Watched(item, one.sleeper, self._rows(item.handle))
-            if transfer.done:
+            if transfer.done and not transfer.resumed:
                 self._settle(one.sleeper, transfer)
             else:
                 self._due.add(index)

@@ -1,4 +1,4 @@
-"""An item of a Sync whose caller may not read any more what its query names: the copy is emptied.
+"""An item of a Sync whose caller may not read any more what its copy has: the copy is emptied.
 
 The client gets a whole answer without rows, once, and a token that says so. When reading is granted
 again, that token is answered whole.
@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeAlias
 
+from psoup.access.actions import unreadable
 from psoup.answers import Question
 from psoup.answers.difference import Claim, Difference
 from psoup.answers.difference.job import NO_DIGEST, LegMark, Mark, WholeReason
@@ -21,16 +23,41 @@ from psoup.server.wire.values import columns_message, from_instant, pattern_mess
 from psoup.store import State
 from psoup.v1 import psoup_pb2 as pb
 
+Token: TypeAlias = Signed | Unusable | None
 
-def is_readable(state: State, acting: Acting, question: Question) -> bool:
-    """Tells whether the caller may read what the query of a registration names; also where the
-    registration has ended, or has another query by now, which others tell."""
+
+def is_withdrawn(state: State, acting: Acting, question: Question, token: Token) -> bool:
+    """Tells whether a copy is to be emptied: because the caller may not read any more what its
+    query names, or has base rows of streams that the caller may now read through views only.
+
+    Not if the registration has ended, or has another query by now: planning tells those. Raises
+    StreamDropped if what its query names was dropped, and made again for the caller to read.
+    """
     source = question.source
     assert isinstance(source, RegisteredQuery)
-    found = state.registrations.get(source.handle)
-    if found is None or found.position != source.text:
+    registration = state.registrations.get(source.handle)
+    if registration is None or registration.position != source.text:
+        return False
+    if not acting.reads(state, registration, question.query):
         return True
-    return acting.reads(state, found, question.query)
+    if not question.base_rows or token is None or _is_emptied(token, _subject(question)):
+        # There is no base row to take away; planning refuses those that may not be read.
+        return False
+    return bool(unreadable(state, registration.streams, acting.principal))
+
+
+def _subject(question: Question) -> CopySubject:
+    source = question.source
+    assert isinstance(source, RegisteredQuery) and source.text is not None
+    return CopySubject.withdrawn(source.handle, source.text)
+
+
+def _is_emptied(token: Token, subject: CopySubject) -> bool:
+    """Tells whether the client was told before that its copy is empty."""
+    try:
+        return isinstance(token, Signed) and bool(token.about(subject))
+    except Unusable:
+        return False
 
 
 @dataclass
@@ -40,24 +67,20 @@ class WithdrawnTransfer:
     core: Core
     acting: Acting
     question: Question
-    signed: Signed | Unusable | None
+    signed: Token
     token: bytes = b""
     found: Difference | None = None
     done: bool = False
+    resumed: bool = False
 
     @cached_property
     def _subject(self) -> CopySubject:
-        source = self.question.source
-        assert isinstance(source, RegisteredQuery) and source.text is not None
-        return CopySubject.withdrawn(source.handle, source.text)
+        return _subject(self.question)
 
     @cached_property
     def quiet(self) -> bool:
         """Whether the client knows already."""
-        try:
-            return isinstance(self.signed, Signed) and bool(self.signed.about(self._subject))
-        except Unusable:
-            return False
+        return _is_emptied(self.signed, self._subject)
 
     async def parts(self) -> AsyncIterator[pb.SyncPart]:
         state = self.core.follower.state
@@ -65,10 +88,12 @@ class WithdrawnTransfer:
         mark = Mark(state.position, (LegMark(0),), None, None)
         self.token = self.core.tokens.write(self._subject, Claim(mark), self.acting.binding)
         self.done = True
+        now = from_instant(self.core.follower.now)
         end = pb.SyncEnd(
             token=self.token,
-            position=self.core.store.positions.encode(state.position),
-            now=from_instant(self.core.follower.now),
+            position=self.core.positions.encode(state.position),
+            now=now,
+            store_now=now,
             digest=NO_DIGEST,
         )
         yield pb.SyncPart(end=end)

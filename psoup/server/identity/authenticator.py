@@ -45,6 +45,12 @@ class AcceptAnyone:
         return ()
 
 
+def caller_of(context: Context) -> Principal | None:
+    """Return the caller of a call; None if it was refused before that was known."""
+    told = _TOLD.get()
+    return told[1] if told is not None and told[0] is context else None
+
+
 async def identify(authenticator: Authenticator, context: Context) -> Principal:
     """Makes the caller of a call its PRINCIPAL, and gives it. The authenticator is asked once for
     each call. Raises Unauthenticated."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from psoup.access.keys import PREFIX
+from psoup.access.keys import PREFIX, id_of
 from psoup.access.principal import ANYONE, Principal
 from psoup.errors import Unauthenticated
 from psoup.server.identity.authenticator import AcceptAnyone, Authenticator
@@ -99,6 +99,17 @@ def _bearer(context: Context) -> str | None:
             "the call's authorization can't be read", hint="send `authorization: Bearer TOKEN`"
         )
     return first[len(_SCHEME) :].strip()
+
+
+def shown_credential(context: Context) -> str:
+    """Name what a call has shown that was refused: the id of a key, or only of what kind it is.
+    Nothing of it is secret."""
+    shown = [value for name, value in context.invocation_metadata() or () if name == _HEADER]
+    if shown:
+        text = shown[0] if isinstance(shown[0], str) else ""
+        id_ = id_of(text[len(_SCHEME) :].strip())
+        return "a token" if id_ is None else f"key {id_}"
+    return "a certificate" if context.auth_context().get("x509_pem_cert") else ""
 
 
 def authenticator(

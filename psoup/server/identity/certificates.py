@@ -29,13 +29,13 @@ from psoup.access.principal import Principal
 from psoup.errors import Unauthenticated
 from psoup.server.identity.settings import TlsFiles
 from psoup.server.status_codes import Context
+from psoup.texts import is_name
 
 log = logging.getLogger("psoup.server")
 
 T = TypeVar("T")
 
 _LABEL = "certificate "
-_NAME_BYTES = 256
 
 
 # ---- the server's own
@@ -166,7 +166,7 @@ def _principal(pem: bytes) -> Principal:
 
 def _only(found: x509.Certificate, oid: x509.ObjectIdentifier, short: str, what: str) -> str:
     match [one.value for one in found.subject.get_attributes_for_oid(oid)]:
-        case [str() as value] if 0 < len(value.encode()) <= _NAME_BYTES:
+        case [str() as value] if is_name(value):
             return value
     raise Unauthenticated(
         f"the subject of the client's certificate must have one {short}, {what}",

@@ -8,6 +8,7 @@ and when the keys are an hour old. Where that fails the keys known before stay.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import logging
 import os
@@ -39,6 +40,11 @@ class VerifyingKey:
     algorithm: str
     key: Any = field(hash=False)
     content: str
+
+    @property
+    def fingerprint(self) -> str:
+        """16 hexadecimal digits, which another key under the same `kid` does not have."""
+        return hashlib.sha256(self.content.encode()).hexdigest()[:16]
 
 
 class KeySet:

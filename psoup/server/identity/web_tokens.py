@@ -20,15 +20,16 @@ from psoup.access.principal import Principal
 from psoup.errors import Unauthenticated
 from psoup.server.identity.key_sets import KeySet, VerifyingKey
 from psoup.server.identity.settings import JwtSettings
+from psoup.texts import NAME_BYTES, is_name
 
 _LARGEST = 8 << 10
 _REMEMBERED = 10_000
-_NAME_BYTES = 256
 _LABEL = "jwt "
 _HINT = "get a new one from its issuer"
 # The issuer's own words about the token, which say nothing about the caller.
 _REGISTERED = ("iss", "aud", "exp", "nbf", "iat", "jti")
 _LATEST = 1 << 53
+_A_NAME = f"a name of 1 to {NAME_BYTES} bytes, without control characters"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +68,15 @@ class WebTokens:
         return found.principal
 
     def check(self, caller: Principal) -> None:
-        """Raises Unauthenticated where the JWT of a caller has expired, or its key is gone."""
+        """Raise Unauthenticated if the JWT of a caller has expired, or its key is gone: also if the
+        issuer has another key under the same `kid` now."""
         if caller.expires is not None and self._now() >= caller.expires:
             raise _refused("it has expired")
-        kid, _, _ = caller.credential.removeprefix(_LABEL).rpartition(" ")
-        if self._keys.known(kid) is None:
-            raise _refused("its `kid` is none of the issuer's keys any more")
+        # A `kid` may have blanks, what follows it has none.
+        kid, fingerprint, _ = caller.credential.removeprefix(_LABEL).rsplit(" ", 2)
+        key = self._keys.known(kid)
+        if key is None or key.fingerprint != fingerprint:
+            raise _refused("its key is none of the issuer's any more")
 
     @staticmethod
     def made(caller: Principal) -> bool:
@@ -108,7 +112,7 @@ class WebTokens:
             raise _refused(_REASONS.get(type(error), "it can't be verified")) from None
         expires = _instant(claims, "exp") + self._skew
         begins = _instant(claims, "nbf") - self._skew if "nbf" in claims else 0
-        principal = self._principal(claims, f"{_LABEL}{key.id} {mark.hex()[:16]}", expires)
+        principal = self._principal(claims, _credential(key, mark), expires)
         return _Verified(principal, begins, expires, key)
 
     def _check_time(self, found: _Verified) -> None:
@@ -120,15 +124,19 @@ class WebTokens:
 
     def _principal(self, claims: Mapping[str, Any], credential: str, expires: int) -> Principal:
         settings = self._settings
-        mapped = (settings.tenant, settings.owner, settings.roles)
         return Principal(
             _name(claims, settings.tenant),
             _name(claims, settings.owner),
             _roles(claims.get(settings.roles), settings.roles),
-            plain_claims(claims, (*_REGISTERED, *mapped)),
+            plain_claims(claims, _REGISTERED),
             credential,
             expires,
         )
+
+
+def _credential(key: VerifyingKey, mark: bytes) -> str:
+    """Name a JWT for logs, and by its key for `check`; nothing of it is secret."""
+    return f"{_LABEL}{key.id} {key.fingerprint} {mark.hex()[:16]}"
 
 
 _REASONS: dict[type[Exception], str] = {
@@ -161,8 +169,8 @@ def _instant(claims: Mapping[str, Any], name: str) -> int:
 
 def _name(claims: Mapping[str, Any], claim: str) -> str:
     value = claims.get(claim)
-    if not isinstance(value, str) or not value or len(value.encode()) > _NAME_BYTES:
-        raise _refused(f"its claim `{claim}` must be a name of 1 to {_NAME_BYTES} bytes")
+    if not isinstance(value, str) or not is_name(value):
+        raise _refused(f"its claim `{claim}` must be {_A_NAME}")
     return value
 
 
@@ -171,8 +179,8 @@ def _roles(value: Any, claim: str) -> frozenset[str]:
     if value is None:
         return frozenset()
     listed = value.split() if isinstance(value, str) else value
-    if not isinstance(listed, list) or not all(isinstance(one, str) for one in listed):
-        raise _refused(f"its claim `{claim}` must be a list of names")
+    if not isinstance(listed, list) or not all(map(is_name, listed)):
+        raise _refused(f"each name in its claim `{claim}` must be {_A_NAME}")
     return frozenset(listed)
 
 

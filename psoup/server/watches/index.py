@@ -13,8 +13,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-import pyarrow as pa
-
+from datastem.blocks import SplitRows
 from datastem.interval_table import IntervalTable
 from psoup.answers.concern import EVERY_ROW, Concern, RowConcern
 from psoup.server.watches.prober import MatchedRows, Prober
@@ -207,7 +206,7 @@ class Watches:
 
     # ---- rows
 
-    def _hear_rows(self, event: Data, rows: pa.RecordBatch | Hole | None) -> None:
+    def _hear_rows(self, event: Data, rows: SplitRows | Hole | None) -> None:
         stream = self._streams.get(event.stream_id)
         if stream is None:
             return
@@ -216,11 +215,11 @@ class Watches:
             return
         if stream.timed and _moves_now(event):
             _wake(stream.members)
-        elif isinstance(rows, pa.RecordBatch):
+        elif rows is not None:
             least, most = event.min_ts, event.max_ts
             assert least is not None and most is not None, "rows have a ts"
             stream.wake(EVERY_ROW, least, most)
-            if stream.is_probed and not self._prober.probe(event.stream_id, rows):
+            if stream.is_probed and not self._prober.probe(event.stream_id, rows.rows):
                 _wake(stream.members)
 
     def _told(self, found: Sequence[MatchedRows]) -> None:

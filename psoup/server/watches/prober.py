@@ -18,8 +18,9 @@ import pyarrow as pa
 
 from datastem.arrays import Int64s
 from datastem.codec import are_rows, query_view
+from psoup.store.state.quarantine import OF_THE_MACHINE
 from querystem.expressions import Expression
-from querystem.index import QueryStem
+from querystem.index import Matches, QueryStem
 
 log = logging.getLogger("psoup.server")
 
@@ -146,11 +147,77 @@ class Prober:
         assert self._stems.held() == {stream_id: ids for stream_id, ids in held.items() if ids}
 
 
+class _StreamStem:
+    """The predicates of sleepers over one stream. Those in `blind` can't be built or probed: they
+    count as matching every row, so that one bad predicate wakes its own sleepers and no others."""
+
+    def __init__(self) -> None:
+        self._stem = QueryStem()
+        self._wheres: dict[int, Expression] = {}
+        self.blind: set[int] = set()
+
+    @property
+    def ids(self) -> set[int]:
+        return set(self._wheres)
+
+    def insert(self, predicate_id: int, where: Expression) -> None:
+        self._wheres[predicate_id] = where
+        try:
+            self._stem.insert(predicate_id, where)
+        except OF_THE_MACHINE:
+            raise
+        except Exception:
+            log.exception("predicate %d can't be built for watches", predicate_id)
+            self._leave_out({predicate_id})
+
+    def remove(self, predicate_id: int) -> None:
+        del self._wheres[predicate_id]
+        if predicate_id in self.blind:
+            self.blind.remove(predicate_id)
+        else:
+            self._stem.remove(predicate_id)
+
+    def probe(self, view: pa.RecordBatch) -> Matches:
+        """Probe the rows with all predicates but the blind ones, which may become more."""
+        try:
+            return self._stem.probe(view)
+        except OF_THE_MACHINE:
+            raise
+        except Exception:
+            log.exception("a predicate can't be matched for watches")
+            self._leave_out(set(filter(lambda id_: self._fails(id_, view), self.ids - self.blind)))
+            return self._stem.probe(view)
+
+    def _fails(self, predicate_id: int, view: pa.RecordBatch) -> bool:
+        """Tell whether a predicate fails by itself."""
+        alone = QueryStem()
+        alone.insert(predicate_id, self._wheres[predicate_id])
+        try:
+            alone.probe(view)
+        except OF_THE_MACHINE:
+            raise
+        except Exception:
+            return True
+        return False
+
+    def _leave_out(self, ids: set[int]) -> None:
+        self.blind |= ids
+        # What a failed change has left of a SteM is not used again.
+        self._stem = QueryStem()
+        for id_ in self.ids - self.blind:
+            self._stem.insert(id_, self._wheres[id_])
+
+    def _check(self) -> None:
+        self._stem._check()
+        seen = self.ids - self.blind
+        assert len(self._stem) == len(seen) and all(id_ in self._stem for id_ in seen)
+
+
 class _Stems:
     """The query SteMs, by stream. One thread at a time."""
 
     def __init__(self) -> None:
-        self._stems: dict[int, tuple[QueryStem, set[int]]] = {}
+        self._stems: dict[int, _StreamStem] = {}
 
     def work(self, tasks: Sequence[_Task]) -> list[MatchedRows]:
         """Does the tasks; rows are probed last, those of a stream together."""
@@ -158,9 +225,7 @@ class _Stems:
         for task in tasks:
             match task:
                 case _Insert(stream_id, predicate_id, where):
-                    stem, ids = self._stems.setdefault(stream_id, (QueryStem(), set()))
-                    stem.insert(predicate_id, where)
-                    ids.add(predicate_id)
+                    self._stems.setdefault(stream_id, _StreamStem()).insert(predicate_id, where)
                 case _Remove(stream_id, predicate_id):
                     self._remove(stream_id, predicate_id)
                 case _Probe(stream_id, rows):
@@ -168,22 +233,20 @@ class _Stems:
         return [found for id_, some in batches.items() for found in self._probe(id_, some)]
 
     def held(self) -> dict[int, set[int]]:
-        for stem, ids in self._stems.values():
+        for stem in self._stems.values():
             stem._check()
-            assert len(stem) == len(ids) and all(id_ in stem for id_ in ids)
-        return {stream_id: ids for stream_id, (_, ids) in self._stems.items()}
+        return {stream_id: stem.ids for stream_id, stem in self._stems.items()}
 
     def _remove(self, stream_id: int, predicate_id: int) -> None:
-        stem, ids = self._stems[stream_id]
+        stem = self._stems[stream_id]
         stem.remove(predicate_id)
-        ids.remove(predicate_id)
-        if not ids:
+        if not stem.ids:
             del self._stems[stream_id]
 
     def _probe(self, stream_id: int, batches: Sequence[pa.RecordBatch]) -> list[MatchedRows]:
         if stream_id not in self._stems:
             return []
-        stem, _ = self._stems[stream_id]
+        stem = self._stems[stream_id]
         rows = pa.concat_batches(batches) if len(batches) > 1 else batches[0]
         rows = rows.filter(pa.array(are_rows(rows)))
         ts, view = rows.column("_ts").view(pa.int64()).to_numpy(), query_view(rows)
@@ -193,10 +256,12 @@ class _Stems:
             for id_, least, most in _spans(stem, view.slice(first, _TOGETHER), ts[some]):
                 before = spans.get(id_, (least, most))
                 spans[id_] = min(before[0], least), max(before[1], most)
+        if len(ts):
+            spans |= dict.fromkeys(stem.blind, (int(ts.min()), int(ts.max())))
         return [MatchedRows(stream_id, id_, *span) for id_, span in spans.items()]
 
 
-def _spans(stem: QueryStem, view: pa.RecordBatch, ts: Int64s) -> list[tuple[int, int, int]]:
+def _spans(stem: _StreamStem, view: pa.RecordBatch, ts: Int64s) -> list[tuple[int, int, int]]:
     """The predicates that match any of the rows, with the least and greatest ts of those."""
     found: list[tuple[int, int, int]] = []
     for part in stem.probe(view).parts:

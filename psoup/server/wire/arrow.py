@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
@@ -19,9 +20,13 @@ from psoup.v1 import psoup_pb2 as pb
 from querystem.pace import spending
 
 _HINT = "send an Arrow IPC stream: a schema, then record batches"
+Buffer = bytes | memoryview
 # A message, or the bytes it would have on the wire.
 Message = pb.InvokeResponse | bytes
 
+# Columns of the record batches of a message, each counted in every one: an empty one takes some
+# tens of bytes, and some tens of microseconds to check.
+MOST_ARRAYS = 20_000
 # What a piece may have besides its values.
 _FRAME = 8 << 10
 # How an IPC stream ends.
@@ -35,22 +40,34 @@ _ARROW, _ROWS = pb.InvokeResponse.ARROW_FIELD_NUMBER, pb.InvokeResponse.ROWS_FIE
 
 # ---- from outside
 
+# The Arrow batch of the present request, if it was left in the message that it came in.
+BATCH: ContextVar[memoryview | None] = ContextVar("batch", default=None)
+
+
+def batch_of(request: pb.PublishRequest | pb.RegisterManyRequest) -> Buffer:
+    """Return the Arrow batch of the present request, without a copy if it came over the wire."""
+    batch = BATCH.get()
+    return request.arrow if batch is None else batch
+
 
 @dataclass(frozen=True, slots=True)
 class BatchMeasures:
-    """The measures of an IPC stream, by what it says of itself: its buffers unpacked, its rows, and
-    whether some of its values are in dictionaries, which a few bytes may repeat any number of
-    times."""
+    """The measures of an IPC stream, by what it says of itself: its buffers unpacked, its rows, its
+    record batches, and whether some of its values are in dictionaries, which a few bytes may repeat
+    any number of times."""
 
     nbytes: int
     rows: int
+    batches: int
     dictionaries: bool
 
 
-def measure(content: bytes, limits: Limits) -> BatchMeasures:
+def measure(content: Buffer, limits: Limits) -> BatchMeasures:
     """Unpacks nothing. Raises RowError for what is no IPC stream, or past the limits."""
     try:
         found = _measured(content)
+    except RowError:
+        raise
     except Exception as error:
         raise RowError("MALFORMED_ARROW", f"no Arrow IPC stream: {error}", hint=_HINT) from error
     if found.nbytes > limits.batch_bytes:
@@ -58,7 +75,7 @@ def measure(content: bytes, limits: Limits) -> BatchMeasures:
     return found
 
 
-def read_table(content: bytes, limits: Limits) -> pa.Table:
+def read_table(content: Buffer, limits: Limits) -> pa.Table:
     """Raises RowError for what is no IPC stream, or would unpack to more than the limits allow.
 
     Values are not checked here; `accept` does that.
@@ -82,21 +99,34 @@ def too_large(what: str, nbytes: int, limit: int) -> RowError:
     )
 
 
-def _measured(content: bytes) -> BatchMeasures:
+def _measured(content: Buffer) -> BatchMeasures:
     """Compressed buffers begin with the size they unpack to: 64 bits, -1 for not compressed."""
-    nbytes, rows, dictionaries = 0, 0, False
+    nbytes, rows, batches, arrays, dictionaries = 0, 0, 0, 0, False
     for message in pa.ipc.MessageReader.open_stream(content):
         metadata = memoryview(message.metadata)
         body = memoryview(message.body) if message.body is not None else memoryview(b"")
         kind, batch = _header(metadata)
-        if not batch:
+        arrays += 1 + (_arrays(metadata, batch) if batch else 0)
+        if arrays > MOST_ARRAYS:
+            raise _too_many_arrays()
+        if not batch or kind == _SCHEMA:
             continue
         dictionaries |= kind == _DICTIONARY_BATCH
+        batches += kind == _RECORD_BATCH
         rows += _length(metadata, batch) if kind == _RECORD_BATCH else 0
         nbytes += len(body)
         if _field(metadata, batch, 3) or _OLD_COMPRESSION in message.metadata.to_pybytes():
             nbytes += sum(_unpacked(body, *one) for one in _buffers(metadata, batch))
-    return BatchMeasures(nbytes, rows, dictionaries)
+    return BatchMeasures(nbytes, rows, batches, dictionaries)
+
+
+def _too_many_arrays() -> RowError:
+    return RowError(
+        "BATCH_TOO_LARGE",
+        f"the columns of all record batches are more than {MOST_ARRAYS:,}",
+        expected=f"at most {MOST_ARRAYS} columns, each counted in every record batch",
+        hint="send the rows as one record batch, or as few",
+    )
 
 
 def _unpacked(body: memoryview, offset: int, length: int) -> int:
@@ -107,13 +137,13 @@ def _unpacked(body: memoryview, offset: int, length: int) -> int:
 
 # ---- just enough of the flatbuffers in which IPC writes its metadata
 
-_RECORD_BATCH, _DICTIONARY_BATCH = 3, 2
+_SCHEMA, _DICTIONARY_BATCH, _RECORD_BATCH = 1, 2, 3
 # Before the format had a field for it, and Arrow still reads it.
 _OLD_COMPRESSION = b"ARROW:experimental_compression"
 
 
 def _header(metadata: memoryview) -> tuple[int, int]:
-    """The kind of a message, and where its batch lies; 0 where it has none."""
+    """The kind of a message, and where its schema or batch lies; 0 where it has neither."""
     message = _u32(metadata, 0)
     kind_at, header_at = _field(metadata, message, 1), _field(metadata, message, 2)
     if not kind_at or not header_at:
@@ -122,7 +152,13 @@ def _header(metadata: memoryview) -> tuple[int, int]:
     if kind == _DICTIONARY_BATCH:
         data_at = _field(metadata, batch, 1)
         return kind, data_at + _u32(metadata, data_at) if data_at else 0
-    return kind, batch if kind == _RECORD_BATCH else 0
+    return kind, batch if kind in (_SCHEMA, _RECORD_BATCH) else 0
+
+
+def _arrays(metadata: memoryview, table: int) -> int:
+    """Return how many fields a schema has, or how many columns a batch, those inside others too."""
+    vector_at = _field(metadata, table, 1)
+    return _u32(metadata, vector_at + _u32(metadata, vector_at)) if vector_at else 0
 
 
 def _length(metadata: memoryview, batch: int) -> int:
@@ -162,16 +198,33 @@ def serialize(message: Message) -> bytes:
     return message if isinstance(message, bytes) else message.SerializeToString()
 
 
+@dataclass(frozen=True, slots=True)
+class AnswerPart:
+    """The batches of an answer that are sent together: whether its first or its last are among
+    them."""
+
+    first: bool = True
+    last: bool = True
+
+
+WHOLE = AnswerPart()
+
+
 def pieces(
-    batches: Sequence[pa.RecordBatch], columns: Sequence[Column], encoding: int, limit: int
+    batches: Sequence[pa.RecordBatch],
+    columns: Sequence[Column],
+    encoding: int,
+    limit: int,
+    answer_part: AnswerPart = WHOLE,
 ) -> Iterator[Message]:
     """Messages of about `limit` bytes, made one by one, of one batch or more."""
     if encoding == pb.ENCODING_ARROW:
-        if len(batches) == 1 and (whole := _whole(batches[0], tuple(columns), limit)):
+        small = answer_part == WHOLE and len(batches) == 1
+        if small and (whole := _whole(batches[0], tuple(columns), limit)):
             yield whole
             return
         # Made by hand, because a message would copy the rows twice more.
-        yield from _arrow(batches, limit, framed=True)
+        yield from _arrow(batches, limit, True, answer_part)
         return
     for batch in batches:
         for rows in to_rows(_few(batch, len(columns)), columns, limit):
@@ -191,21 +244,25 @@ def _few(batch: pa.RecordBatch, columns: int) -> Iterator[pa.RecordBatch]:
 
 def arrow_pieces(batches: Sequence[pa.RecordBatch], limit: int) -> Iterator[bytes]:
     """An IPC stream of one batch or more; joined, the pieces are it."""
-    return _arrow(batches, limit, framed=False)
+    return _arrow(batches, limit, False, WHOLE)
 
 
-def _arrow(batches: Sequence[pa.RecordBatch], limit: int, framed: bool) -> Iterator[bytes]:
+def _arrow(
+    batches: Sequence[pa.RecordBatch], limit: int, framed: bool, answer_part: AnswerPart
+) -> Iterator[bytes]:
     room = max(limit - _FRAME, limit // 2, 1)
     parts = (part.serialize() for batch in batches for part in _slices(batch, room))
-    waiting, size = [batches[0].schema.serialize()], 0
-    for part in chain(parts, [_END]):
+    waiting: list[Any] = [batches[0].schema.serialize()] if answer_part.first else []
+    size = 0
+    for part in chain(parts, [_END] if answer_part.last else []):
         spending()(len(part))
         if size and size + len(part) > limit:
             yield from _cut(waiting, limit, framed)
             waiting, size = [], 0
         waiting.append(part)
         size += len(part)
-    yield from _cut(waiting, limit, framed)
+    if waiting:
+        yield from _cut(waiting, limit, framed)
 
 
 def _cut(content: Sequence[Any], limit: int, framed: bool) -> Iterator[bytes]:

@@ -1,6 +1,6 @@
-"""Copies on the wire: signed tokens that say what a client has, and parts with rows for it.
+"""Copies on the wire: sealed tokens that say what a client has, and parts with rows for it.
 
-A token is a client's claim about its copy, signed by the store, so that no server remembers it.
+A token is a client's claim about its copy, sealed by the store, so that no server remembers it.
 Rows are typed values where they are few, Arrow where they are many.
 """
 
@@ -11,8 +11,9 @@ import hashlib
 import hmac
 import json
 import os
+import stat
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
 from pathlib import Path
@@ -20,6 +21,8 @@ from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESSIV
 
 from datastem.arrays import Int64s
 from datastem.codec import KEY_FIELD
@@ -33,6 +36,8 @@ from psoup.answers.policies import Permission
 from psoup.server.wire.values import to_values
 from psoup.store import Position, Store
 from psoup.store.delta.durable import put_if_absent
+from psoup.store.log.position import MarkedPosition
+from psoup.store.state.writers import NO_MARK, NO_WRITERS, WriterMarks
 from psoup.v1 import psoup_pb2 as pb
 from results.checksum import DIGEST_BYTES
 from results.id_sets import member, to_runs
@@ -41,9 +46,11 @@ from results.window import window_to_json
 KEY_NAME = "token.key"
 KEY_BYTES = 32
 
-# Tokens of the version before do not say which text they are of.
-_VERSION, _WITHOUT_TEXT = 2, 1
-_HEAD = struct.Struct(">BB8s8s8s")
+_VERSION = 4
+# In the open: the version, and the identity of the store.
+_OPEN = struct.Struct(">B8s")
+# Encrypted: flags, handle, shape and writer mark.
+_HEAD = struct.Struct(">B8s8sq")
 _MARK = struct.Struct(f">qqqq{DIGEST_BYTES}s")
 _PLAIN_MARK = struct.Struct(">qqqq")
 _NEXT = struct.Struct(">q")
@@ -52,7 +59,8 @@ _LEG_COUNT = struct.Struct(">qBB")
 _LEG = struct.Struct(">qqqq")
 # Of the parts of a cursor, and of the NOWs of queries inside a query.
 _PART_COUNT = struct.Struct(">B")
-_SIGNATURE = 16
+# AES-SIV takes two keys of 256 bits.
+_CIPHER_KEY_BYTES = 64
 _COPY, _TARGET, _DIGESTS, _LEGS, _NOWS, _PERMISSION = 1, 2, 4, 8, 16, 32
 # In the place of the shape of a copy that is empty because its caller may not read.
 _WITHDRAWN = "withdrawn"
@@ -106,10 +114,10 @@ class CopySubject:
         """The copy of a caller who may not read what the registration's text names."""
         return cls(handle, text, _WITHDRAWN)
 
-    def marks(self, version: int) -> tuple[bytes, bytes]:
-        """The subject as a token of a version names it."""
-        about = self.shape if version == _WITHOUT_TEXT else f"{self.text.packed} {self.shape}"
-        return _short(self.handle), _short(about.encode())
+    @property
+    def marks(self) -> tuple[bytes, bytes]:
+        """The subject as a token names it."""
+        return _short(self.handle), _short(f"{self.text.packed} {self.shape}".encode())
 
     @property
     def permission_mark(self) -> bytes:
@@ -119,24 +127,31 @@ class CopySubject:
 
 @dataclass(frozen=True, slots=True)
 class Signed:
-    """A token that this store has signed, about whatever copy."""
+    """A token that this store has signed, about whatever copy. `mark` is the writer mark at the
+    claim's position."""
 
     claim: Claim
-    version: int
+    mark: int
     handle: bytes
     shape: bytes
     permission: bytes = b""
 
+    @property
+    def marked(self) -> MarkedPosition | None:
+        """The position of the claim, for the store to hold against its history."""
+        position = self.claim.position
+        return None if position is None else MarkedPosition(position, self.mark)
+
     def about(self, subject: CopySubject) -> Claim:
         """The claim. Raises Unusable where the token is about another copy."""
-        handle, shape = subject.marks(self.version)
+        handle, shape = subject.marks
         if handle != self.handle:
             raise Unusable(WholeReason.OTHER_REGISTRATION)
         # An answer of a position is of the text that its registration had there.
         if self.claim.position is None or self.claim.position < subject.text:
             raise Unusable(WholeReason.REPLACED)
         if shape != self.shape:
-            emptied = replace(subject, shape=_WITHDRAWN).marks(self.version)[1] == self.shape
+            emptied = replace(subject, shape=_WITHDRAWN).marks[1] == self.shape
             raise Unusable(WholeReason.PERMISSION if emptied else WholeReason.OTHER_WINDOW)
         if subject.permission_mark != self.permission:
             raise Unusable(WholeReason.PERMISSION)
@@ -144,11 +159,20 @@ class Signed:
 
 
 class Tokens:
-    """Writes and reads tokens. `identity`, 8 bytes, is that of the store and its incarnation."""
+    """Writes and reads tokens, encrypted and authenticated: a token says how many rows its streams
+    have and which policies bind, which its owner need not know.
 
-    def __init__(self, identity: bytes, key: bytes) -> None:
-        self._identity = identity
+    `identity`, 8 bytes, is that of the store and its incarnation; `writers` gives the marks at the
+    end of the log.
+    """
+
+    def __init__(
+        self, identity: bytes, key: bytes, writers: Callable[[], WriterMarks] = lambda: NO_WRITERS
+    ) -> None:
+        self._open = _OPEN.pack(_VERSION, identity)
         self._key = key
+        self._cipher = AESSIV(self.derived("tokens", _CIPHER_KEY_BYTES))
+        self._writers = writers
 
     def write(self, subject: CopySubject, claim: Claim, binding: bytes = b"") -> bytes:
         """A token that is of use to the caller with that `binding` only; an empty one stands for
@@ -165,34 +189,37 @@ class Tokens:
             | (_NOWS if nows else 0)
             | (_PERMISSION if subject.permission else 0)
         )
-        content = _HEAD.pack(_VERSION, flags, self._identity, *subject.marks(_VERSION))
+        writer = NO_MARK
+        if claim.position is not None:
+            writer = self._writers().at(claim.position.version)
+        content = _HEAD.pack(flags, *subject.marks, writer)
         content += subject.permission_mark
         for mark in marks:
             content += _pack(mark, digests, legs) + (_pack_nows(mark.nows) if nows else b"")
         if claim.target is not None:
             content += _pack_cursor(claim.cursor, legs)
-        return content + self._sign(content, binding)
+        return self._open + self._cipher.encrypt(content, [self._open, binding])
 
     def read(self, token: bytes, binding: bytes = b"") -> Signed:
         """Raises Unusable for anything this store did not sign for the caller with that
         `binding`."""
-        content, signature = token[:-_SIGNATURE], token[-_SIGNATURE:]
-        if not hmac.compare_digest(signature, self._sign(content, binding)):
-            foreign = len(content) >= _HEAD.size and content[2:10] != self._identity
+        head, sealed = token[: _OPEN.size], token[_OPEN.size :]
+        if head != self._open:
+            foreign = len(head) == _OPEN.size and head[1:] != self._open[1:]
             raise Unusable(WholeReason.FOREIGN_TOKEN if foreign else WholeReason.UNREADABLE_TOKEN)
-        version, flags, identity, handle, shape = _HEAD.unpack_from(content)
-        if identity != self._identity:
-            raise Unusable(WholeReason.FOREIGN_TOKEN)
-        if version not in (_VERSION, _WITHOUT_TEXT):
-            raise Unusable(WholeReason.UNREADABLE_TOKEN)
+        try:
+            content = self._cipher.decrypt(sealed, [head, binding])
+        except InvalidTag:
+            raise Unusable(WholeReason.UNREADABLE_TOKEN) from None
+        flags, handle, shape, mark = _HEAD.unpack_from(content)
         end = _HEAD.size + (_SHORT if flags & _PERMISSION else 0)
         claim = _TokenReader(content[end:], flags).claim()
-        return Signed(claim, version, handle, shape, content[_HEAD.size : end])
+        return Signed(claim, mark, handle, shape, content[_HEAD.size : end])
 
-    def _sign(self, content: bytes, binding: bytes) -> bytes:
-        # A key of the binding's own, so that no binding can stand for the end of a content.
-        key = hmac.digest(self._key, binding, "sha256") if binding else self._key
-        return hmac.digest(key, content, "sha256")[:_SIGNATURE]
+    def derived(self, purpose: str, size: int) -> bytes:
+        """Return another key, made from that of the tokens: the same on every server of the
+        store."""
+        return hmac.digest(self._key, f"psoup {purpose}".encode(), "sha512")[:size]
 
 
 def read_key(store: Store, path: Path | None) -> bytes:
@@ -202,8 +229,11 @@ def read_key(store: Store, path: Path | None) -> bytes:
     """
     own = store.root / KEY_NAME
     if path is None and not own.exists():
+        # The group reads it only if servers of several users share the store.
+        is_shared = (store.root / "log").stat().st_mode & stat.S_IWGRP
+        mode = 0o660 if is_shared else 0o600
         with contextlib.suppress(FileExistsError):
-            put_if_absent(own, os.urandom(KEY_BYTES), sync=store.sync, mode=0o600)
+            put_if_absent(own, os.urandom(KEY_BYTES), sync=store.sync, mode=mode)
     chosen = own if path is None else path
     key = chosen.read_bytes()
     if len(key) < KEY_BYTES:

@@ -25,14 +25,19 @@ from psoup.server.wire.parameters import from_json
 from psoup.server.wire.values import columns_message, from_duration, from_instant, pattern_message
 from psoup.store import Hole, Registration, State, StreamState, ViewState
 from psoup.store.presence import GONE_AFTER, PulseWatch
+from psoup.store.state.access import Grant
+from psoup.store.state.quarantine import PREDICATE, SetAside
 from psoup.v1 import psoup_pb2 as pb
 from psoup.write.clock import ClockGuard
+from psoup.write.drops import Ended
 from psoup.write.leases import LeaseKeeper
 from querystem.language import leg_window_text, policy_sql, refresh_text, stream_sql, view_sql
 from querystem.query import Leg, Query
 from results.id_sets import intersect, size
 
 PAGE = 1000
+# At most so many objects of a kind are named that ended with a stream or view.
+_NAMED_ENDED = 100
 # Any predicate will do where only the rest of a query is described; the rest is often the same.
 _ANY = '["lit","BOOLEAN",true]'
 _TOKEN = re.compile(r"[0-9a-f]{1,15}\.[0-9a-f]{32}")
@@ -151,13 +156,11 @@ def _registration_message(
         window=first.window,
         columns=columns_message(query.columns),
         lease=from_duration(registration.lease),
-        position=core.store.positions.encode(registration.position),
+        position=core.positions.encode(registration.position),
         registered_at=from_instant(registration.stamp),
-        predicate_id=first.predicate_id,
         matched_rows=first.matched_rows,
         stream_rows=first.stream_rows,
         refresh=refresh_text(query.refresh),
-        trigger_id=registration.triggers[0].predicate_id if registration.triggers else 0,
         pattern=pattern_message(query, schemas.__getitem__),
         lease_until=lease_until(core.leases, registration.handle),
         legs=legs,
@@ -168,14 +171,44 @@ def _registration_message(
 def _leg_message(
     core: Core, stream: StreamState, predicate_id: int, leg: Leg, reader: Principal
 ) -> pb.RegistrationLeg:
-    message = pb.RegistrationLeg(
-        stream=stream.schema.name, window=leg_window_text(leg), predicate_id=predicate_id
-    )
+    message = pb.RegistrationLeg(stream=stream.schema.name, window=leg_window_text(leg))
     if not is_bound(core.follower.state, stream.id, reader):
         covered = core.follower.epoch.covering(stream.id).ranges(predicate_id)
         message.matched_rows = size(intersect(0, stream.high, covered))
         message.stream_rows = stream.high
     return message
+
+
+def grant_message(state: State, grant: Grant) -> pb.Grant:
+    named = name_of(state, grant.object_id) if grant.object_id else ""
+    message = pb.Grant(action=grant.action, object=named)
+    setattr(message, grant.to, grant.name)
+    return message
+
+
+def ended_message(
+    state: State, dropped: StreamState | ViewState, ended: Ended, acting: Acting
+) -> pb.Ended:
+    """Return what ended with a stream or view, as far as the caller may see it; `state` is the one
+    after the drop, in which its registrations still are."""
+    grants = ended.grants if acting.administers(state) else ()
+    ids = [dropped.id, *(view.id for view in ended.views)]
+    registrations, _ = state.columns
+    whose = acting.tenant, acting.own(state)
+    count, named = registrations.over(ids, *whose, _NAMED_ENDED)
+    return pb.Ended(
+        views=[view.definition.name for view in ended.views[:_NAMED_ENDED]],
+        view_count=len(ended.views),
+        policies=[policy.name for policy in ended.policies[:_NAMED_ENDED]],
+        policy_count=len(ended.policies),
+        grants=[grant_message(state, grant) for grant in grants[:_NAMED_ENDED]],
+        grant_count=len(grants),
+        registrations=[
+            pb.EndedRegistration(handle=one.handle, owner=one.owner, client_key=one.client_key)
+            for one in named
+        ],
+        registration_count=count,
+    )
 
 
 def page_of(
@@ -214,7 +247,7 @@ def status_message(core: Core, acting: Acting) -> pb.StatusResponse:
     message = pb.StatusResponse(
         store_id=core.store.id,
         version=_version(),
-        position=core.store.positions.encode(state.position),
+        position=core.positions.encode(state.position),
         now=from_instant(now),
         stream_count=len(state.stream_names),
         registration_count=len(state.registrations),
@@ -234,6 +267,7 @@ def status_message(core: Core, acting: Acting) -> pb.StatusResponse:
         composite_count=len(state.composites),
         suspended_count=sum(mark.suspended for mark in epoch.composites.values()),
         security=_security(core),
+        quarantine=[_quarantined(state, one) for one in epoch.quarantine.entries],
     )
     if epoch.number:
         message.epoch_at.CopyFrom(from_instant(epoch.made_at))
@@ -262,10 +296,15 @@ def _own_part(core: Core, acting: Acting, message: pb.StatusResponse) -> pb.Stat
     message.engine.ClearField("pid")
     mine = [id_ for (whose, _), id_ in state.stream_names.items() if whose == tenant]
     message.stream_count = sum(map(visible, mine))
-    message.registration_count = state.registered_by(tenant, acting.own(state) or "")
+    message.registration_count = state.owned_by("registrations", tenant, acting.own(state) or "")
     counted = {id_ for id_ in mine if reads_all(state, id_, reader)}
     message.behind_rows, age = core.follower.behind_in(counted)
     message.behind.CopyFrom(from_duration(age))
+    entries = [one for one in message.quarantine if one.tenant == tenant]
+    del message.quarantine[:]
+    for entry in entries if acting.administers(state) else ():
+        entry.ClearField("name")
+        message.quarantine.append(entry)
     holes = [hole for hole in message.holes if hole.tenant == tenant]
     del message.holes[:]
     for hole in holes:
@@ -302,6 +341,26 @@ def _hole(view: View, hole: Hole) -> pb.Hole:
         message.begin.CopyFrom(from_instant(hole.ts_lo))
         message.end.CopyFrom(from_instant(hole.ts_hi))
     return message
+
+
+def _quarantined(state: State, entry: SetAside) -> pb.Quarantined:
+    composite = state.composites.get(entry.stream_id)
+    stream = state.streams.get(entry.stream_id if composite is None else composite.legs[0])
+    predicate = state.predicates.get(entry.id) if entry.kind == PREDICATE else None
+    filled = () if predicate is None else state.access.by_predicate.get(entry.id, ())
+    policies = (
+        state.access.policies.get(str(state.access.filled[id_].policy_id)) for id_ in filled
+    )
+    return pb.Quarantined(
+        name=entry.name,
+        tenant="" if stream is None else stream.tenant,
+        stream=stream.schema.name if stream is not None and composite is None else "",
+        reason=entry.reason,
+        since=from_instant(entry.since),
+        # Each policy that is filled in with it counts as a user of the predicate, too.
+        registration_count=0 if predicate is None else predicate.registrations - len(filled),
+        policies=sorted({policy.name for policy in policies if policy is not None}),
+    )
 
 
 def _security(core: Core) -> pb.SecurityStatus:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import logging
-import time
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +22,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from psoup.store.delta.commits import Commits, Snapshot
-from psoup.store.delta.durable import remove, replace_file, sync_file, sync_folder
+from psoup.store.delta.durable import (
+    remove,
+    replace_file,
+    sync_file,
+    sync_folder,
+    write_durably,
+)
 from psoup.store.delta.files import DataFile, data_file
 from psoup.store.errors import CorruptStore
 
@@ -105,10 +110,6 @@ class Checkpoints:
         """Raises OSError where these are not the bytes that were written."""
         try:
             said = json.loads(self._commits.check_path(version).read_bytes())
-        except FileNotFoundError:
-            if version < self._commits.checked:
-                return
-            raise
         except ValueError as error:
             raise OSError(f"{self._commits.check_path(version).name} is damaged") from error
         if said != _check_of(content):
@@ -147,20 +148,34 @@ class Checkpoints:
             raise self._damaged(version, ValueError("it does not say what the commits say"))
         replace_file(check, json.dumps(_check_of(content)).encode())
 
-    def drop_behind(self, version: int) -> None:
-        """Removes commits and checkpoints behind the last but one checkpoint up to `version`, but
-        for those of the last ten minutes. It lists the whole folder."""
+    def begin(self, version: int, content: bytes) -> None:
+        """Put a checkpoint of a table without files at `version`, durably, with the pointer to
+        it."""
+        path = self._commits.checkpoint_path(version)
+        write_durably(path, lambda target: _write(target, content))
+        replace_file(self._commits.check_path(version), json.dumps(_check_of(content)).encode())
+        replace_file(self._pointer, self._pointing_to(version))
+
+    def is_below_floor(self, version: int) -> bool:
+        """Return True if `version` is behind two checkpoints, so that its number may have been free
+        a second time. It reads one small file unless a checkpoint is newer."""
+        return version <= self.newest() and version < self._commits.listing().floor
+
+    def drop_below(self, version: int) -> None:
+        """Remove commits and checkpoints below `version`, and none that are not below the floor. It
+        lists the whole folder."""
         listing = self._commits.listing()
-        kept = [found for found in listing.checkpoints if found <= version][-2:]
-        if len(kept) < 2:
+        # The floor is lower than it was if a damaged checkpoint was taken away.
+        version = min(version, listing.floor)
+        if not version:
             return
-        self.read(kept[-1])
-        old = time.time() - 60 * REMEMBERED_MINUTES
-        gone = [self._commits.path(found) for found in sorted(listing.commits) if found < kept[0]]
-        for found in listing.checkpoints:
-            if found < kept[0]:
-                gone += [self._commits.checkpoint_path(found), self._commits.check_path(found)]
-        remove(path for path in gone if path.exists() and path.stat().st_mtime < old)
+        self.read(listing.base)
+        # Ascending: while a commit is there, those after it are, and none of their numbers is free.
+        gone = [self._commits.path(each) for each in sorted(listing.commits) if each < version]
+        for each in listing.checkpoints:
+            if each < version:
+                gone += [self._commits.checkpoint_path(each), self._commits.check_path(each)]
+        remove(gone)
 
     def mend(self) -> None:
         """Takes away checkpoints that can't be read, so that Delta's readers don't fail over them,
@@ -187,6 +202,10 @@ class Checkpoints:
     def _pointing_to(self, version: int) -> bytes:
         rows = pq.read_metadata(self._commits.checkpoint_path(version)).num_rows
         return json.dumps({"version": version, "size": rows}).encode()
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
 
 
 def _rows(content: bytes, column: str) -> list[dict[str, Any]]:

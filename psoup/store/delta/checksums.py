@@ -46,10 +46,8 @@ def checks_of(content: Any) -> Checks:
     return Checks(zlib.crc32(content), zlib.crc32(footer))
 
 
-def read_checks(tags: Mapping[str, str] | None) -> Checks | None:
-    """The checksums in the tags of an add action; None where it is from before checksums."""
-    if not tags or FILE_TAG not in tags:
-        return None
+def read_checks(tags: Mapping[str, str]) -> Checks:
+    """Return the checksums in the tags of an add action; raise KeyError if it has none."""
     return Checks(int(tags[FILE_TAG], 16), int(tags[FOOTER_TAG], 16))
 
 
@@ -75,11 +73,6 @@ def unsealed() -> dict[str, str]:
 def sealed(content: bytes) -> bytes:
     """A commit with its hash, in the place that `unsealed` left for it."""
     return _SEAL.sub(b'"psoupHash":"' + _hash(content) + b'"', content, count=1)
-
-
-def is_sealed(content: bytes) -> bool:
-    """True where a commit bears a hash, right or wrong."""
-    return _SEAL.search(content) is not None
 
 
 def seal_holds(content: bytes) -> bool:

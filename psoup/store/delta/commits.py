@@ -5,8 +5,7 @@ there. So no power cut and no kill leaves a hole, an empty commit or half of one
 of these meets damage, and goes no further. Versions up to the newest checkpoint may be missing: the
 checkpoint stands for them.
 
-A commit bears a hash of itself. One without is damage too, from the version on at which the table
-began to have them: 0, or later for a table of format 1.
+A commit bears a hash of itself. One without is damage too.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from psoup.store.delta.checksums import is_sealed, seal_holds, sealed, unsealed
+from psoup.store.delta.checksums import seal_holds, sealed, unsealed
 from psoup.store.delta.durable import put_if_absent
 from psoup.store.delta.files import DataFile, data_file
-from psoup.store.errors import Conflict, CorruptStore, FileGone
+from psoup.store.errors import Conflict, CorruptStore, FileGone, LogTrimmed, StoreError
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +79,23 @@ class Listing:
         """The newest checkpoint, -1 where there is none."""
         return self.checkpoints[-1] if self.checkpoints else -1
 
+    @property
+    def floor(self) -> int:
+        """The version below which commits may be gone, and their numbers free again.
+
+        It is the older of the two newest checkpoints. If there is only one, either none was dropped
+        yet, or damaged ones were taken away.
+        """
+        if len(self.checkpoints) < 2 and 0 in self.commits:
+            return 0
+        return next(iter(self.checkpoints[-2:]), 0)
+
 
 class Commits:
     """The commit files of one table."""
 
-    def __init__(self, log: Path, checked: int = 0) -> None:
-        """`checked` is the version from which on commits bear a hash."""
+    def __init__(self, log: Path) -> None:
         self.log = log
-        self.checked = checked
         self._prefix = f"{log}/"
         table = log.parent
         within = table.parent.name
@@ -144,6 +152,13 @@ class Commits:
                 return version
         return None
 
+    def gone(self, version: int, newest: int) -> StoreError:
+        """Return the error for a commit that was not found: damage, or nothing of the kind if a
+        checkpoint stands for it."""
+        if version <= self.listing().base:
+            return LogTrimmed(f"version {version} of the table {self.table} is behind a checkpoint")
+        return self.missing(version, newest)
+
     def missing(self, version: int, newest: int) -> CorruptStore:
         reason = f"although version {newest} was made" if newest > version else "but needed"
         return CorruptStore(
@@ -165,8 +180,6 @@ class Commits:
             removed = [action["remove"]["path"] for action in actions if "remove" in action]
         except (KeyError, TypeError, ValueError) as error:
             raise self._damaged(version, repr(error)) from error
-        if version >= self.checked and any(file.checks is None for file in added):
-            raise self._damaged(version, "it names a file without a checksum")
         return Commit(version, added, tuple(map(unquote, removed)))
 
     def actions(self, version: int) -> list[Mapping[str, Any]] | None:
@@ -176,7 +189,7 @@ class Commits:
                 content = file.read()
         except FileNotFoundError:
             return None
-        if (version >= self.checked or is_sealed(content)) and not seal_holds(content):
+        if not seal_holds(content):
             raise self._damaged(version, "its bytes are not what its hash says")
         try:
             actions = [json.loads(line) for line in content.splitlines() if line]
@@ -206,9 +219,13 @@ class Commits:
         sync: bool = True,
         check: Callable[[], None] = lambda: None,
     ) -> None:
-        """Makes `version`, with a `commitInfo` and other actions. Raises Conflict where somebody
-        else has, CorruptStore where it would stand on nothing or fill a hole, FileGone, and what
-        `check` raises just before the link."""
+        """Make `version`, with a `commitInfo` and other actions. Raise Conflict if another writer
+        has, CorruptStore if it would stand on nothing or fill a hole, FileGone, and what `check`
+        raises just before the link.
+
+        A writer that stalls in the link may find a number that was used and is free again: the
+        caller compares it with the floor afterwards.
+        """
         self._check(version)
         lines = [{"commitInfo": {**unsealed(), **info}}, *actions]
         content = "\n".join(json.dumps(line, separators=(",", ":")) for line in lines)
@@ -221,8 +238,12 @@ class Commits:
 
     def _check(self, version: int) -> None:
         before = version - 1
-        if version > 0 and not self.has(before) and self.listing().base < before:
-            raise self.missing(before, before)
+        if version > 0 and not self.has(before):
+            base = self.listing().base
+            if base >= version:
+                raise Conflict(self.log.parent.name, version)
+            if base < before:
+                raise self.missing(before, before)
         if not self.ends_at(version) and not self.has(version):
             raise self.missing(version, version + 1)
 

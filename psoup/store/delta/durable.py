@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import time
 import uuid
 from collections.abc import Callable, Iterable
@@ -69,25 +70,46 @@ def put_if_absent(
     mode: int = 0o666,
     check: Callable[[], None] = lambda: None,
 ) -> None:
-    """Creates `target` with all of `content`, or raises FileExistsError and changes nothing.
+    """Create `target` with all of `content`, or raise FileExistsError and change nothing.
 
     A hard link makes both true at once, on local disks and on NFS. What `check` raises, just before
-    the link, stops it. Raises FileNotFoundError where somebody has removed the draft.
+    the link, stops it. Raise FileNotFoundError if another process has removed the draft. After any
+    other OSError `target` may be there or not.
     """
     draft = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
     try:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-        with os.fdopen(os.open(draft, flags, mode), "wb") as handle:
-            handle.write(content)
-            handle.flush()
-            if sync:
-                os.fsync(handle.fileno())
-        check()
-        os.link(draft, target)
+        # Open until the link is judged: the number of a closed and removed file may be used again.
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        try:
+            with os.fdopen(os.dup(descriptor), "wb") as handle:
+                handle.write(content)
+                handle.flush()
+                if sync:
+                    os.fsync(handle.fileno())
+            check()
+            _link(draft, target, os.fstat(descriptor))
+        finally:
+            os.close(descriptor)
     finally:
         draft.unlink(missing_ok=True)
     if sync:
         sync_folder(target.parent)
+
+
+def _link(draft: Path, target: Path, identity: os.stat_result) -> None:
+    """Link `draft`, the file of this `identity`, to `target`. Raise OSError if it is not there.
+
+    NFS repeats a request whose reply was lost and reports the outcome of the repetition: the link
+    of this very process may come back as FileExistsError. Files are compared instead of counting
+    links, because a back-up may link the draft, too.
+    """
+    try:
+        os.link(draft, target)
+    except OSError:
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(identity, os.stat(target)):
+                return
+        raise
 
 
 def replace_file(target: Path, content: bytes) -> None:
@@ -106,6 +128,11 @@ def remove(paths: Iterable[Path]) -> None:
     """Removes files; a power cut may bring any of them back."""
     for path in paths:
         path.unlink(missing_ok=True)
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a folder and all that is in it; a power cut may bring any of it back."""
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def together(calls: Iterable[Callable[[], T]]) -> list[T]:

@@ -27,16 +27,15 @@ _INSTANTS = frozenset({"_ts", "_until", "_stamp"})
 @dataclass(frozen=True, slots=True)
 class DataFile:
     """A Parquet file of a table. `path` is relative to the table's folder. `low` and `high` bound
-    the columns that were asked for when it was written; instants are microseconds. `checks` is None
-    for a file of format 1."""
+    the columns that were asked for when it was written; instants are microseconds."""
 
     path: str
     size: int
     rows: int
+    checks: Checks
     partition: Mapping[str, str] = field(default_factory=dict)
     low: Mapping[str, int] = field(default_factory=dict)
     high: Mapping[str, int] = field(default_factory=dict)
-    checks: Checks | None = None
 
 
 def write_data_file(
@@ -63,7 +62,7 @@ def write_data_file(
     content = table.drop_columns([name for name in partition if name in table.column_names])
     made = _parquet(content, row_group_rows, cuts)
     write_durably(root / path, lambda target: _put(target, made), top=root, sync=sync)
-    return DataFile(path, made.size, table.num_rows, partition, low, high, checks_of(made))
+    return DataFile(path, made.size, table.num_rows, checks_of(made), partition, low, high)
 
 
 def _parquet(content: pa.Table, row_group_rows: int, cuts: Sequence[int]) -> pa.Buffer:
@@ -119,7 +118,6 @@ def add_action(file: DataFile, moment: int, data_change: bool) -> dict[str, Any]
         # Spark passes over files by their bounds only where it is told that none is NULL.
         "nullCount": dict.fromkeys(file.low, 0),
     }
-    tags = {"tags": file.checks.tags()} if file.checks else {}
     return {
         "add": {
             "path": quote(file.path, safe="/="),
@@ -128,7 +126,7 @@ def add_action(file: DataFile, moment: int, data_change: bool) -> dict[str, Any]
             "modificationTime": moment,
             "dataChange": data_change,
             "stats": json.dumps(stats, separators=(",", ":")),
-            **tags,
+            "tags": file.checks.tags(),
         }
     }
 

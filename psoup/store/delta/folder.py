@@ -15,6 +15,7 @@ import time
 import uuid
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import deltalake
@@ -25,7 +26,7 @@ from psoup.store.delta.checkpoints import REMEMBERED_MINUTES, Checkpoints
 from psoup.store.delta.commits import Commit, Commits, Snapshot
 from psoup.store.delta.durable import make_folder
 from psoup.store.delta.files import DataFile, add_action, remove_action
-from psoup.store.errors import Conflict, CorruptStore, FileGone
+from psoup.store.errors import Conflict, CorruptStore, FileGone, LogTrimmed, Unconfirmed
 
 _REMEMBERED = f"interval {REMEMBERED_MINUTES} minutes"
 
@@ -33,13 +34,10 @@ _REMEMBERED = f"interval {REMEMBERED_MINUTES} minutes"
 class DeltaFolder:
     """A Delta table in a folder."""
 
-    def __init__(self, root: Path, checked: int = 0) -> None:
-        """`checked` is the version from which on the table has checksums: 0 but for one that
-        format 1 began."""
+    def __init__(self, root: Path) -> None:
         self.root = root
-        self.checked = checked
         self.log = root / "_delta_log"
-        self._commits = Commits(self.log, checked)
+        self._commits = Commits(self.log)
         self._checkpoints = Checkpoints(root, self._commits)
 
     @property
@@ -80,43 +78,44 @@ class DeltaFolder:
             },
         }
 
-    def redefine(
-        self,
-        version: int,
-        schema: pa.Schema,
-        description: str,
-        added: Iterable[DataFile],
-        *,
-        sync: bool = True,
-    ) -> None:
-        """Makes `version`, which gives an unpartitioned table other columns and another
-        description."""
-        actions: list[Mapping[str, Any]] = [{"metaData": self._metadata(schema, description)}]
-        actions += [add_action(new, _milliseconds(), True) for new in added]
-        self._commits.put(version, _info("UPGRADE"), actions, sync=sync)
-
     @property
     def description(self) -> str:
         """The description in the newest checkpoint, or else the one the table was made with."""
-        found = self._checkpoints.description()
-        if found is None:
-            found = self._described(0)
-        if found is None:
+        description = self._checkpoints.description()
+        if description is None:
+            description = self._first_description()
+        if description is None:
             raise self._commits.missing(0, max(self._commits.listing().newest, 0))
-        return found
+        return description
 
-    def redescribed(self) -> str | None:
-        """The description that a commit after the newest checkpoint has given; None where none has.
-        It looks at all of these commits."""
-        listing = self._commits.listing()
-        found = (self._described(version) for version in sorted(listing.commits, reverse=True))
-        return next((one for one in found if one is not None), None)
-
-    def _described(self, version: int) -> str | None:
-        for action in self._commits.actions(version) or ():
+    def _first_description(self) -> str | None:
+        for action in self._commits.actions(0) or ():
             if "metaData" in action:
                 return str(action["metaData"]["description"])
         return None
+
+    def restart(
+        self, schema: pa.Schema, after: int, *, partition_by: Iterable[str] = (), sync: bool = True
+    ) -> Snapshot:
+        """Begin the table again, without files, over a log that can't be read. Only the table's one
+        writer may call it.
+
+        A checkpoint stands for all that was. Its version is past `after` and every version in the
+        folder, so that none means two things.
+        """
+        version = max(self._commits.listing().newest, after) + 1
+        make_folder(self.log, levels=3, sync=sync)
+        with TemporaryDirectory(prefix="psoup-") as scratch:
+            blank = DeltaFolder(Path(scratch) / self.root.name)
+            blank.create(schema, partition_by=partition_by, sync=False)
+            blank.checkpoint(0)
+            content = blank._commits.checkpoint_path(0).read_bytes()
+        self._checkpoints.begin(version, content)
+        return Snapshot(version)
+
+    def remove(self) -> None:
+        """Remove the table with all its files. No epoch may name it."""
+        durable.remove_folder(self.root)
 
     def commit(
         self,
@@ -133,7 +132,8 @@ class DeltaFolder:
 
         `data_change` False says that the same rows stand in other files than before. Raises
         CorruptStore where the version before is missing, or later ones are there; FileGone where a
-        file added is gone, or may be: `since` is when the first was begun, if others clean up here.
+        file added is gone, or may be: `since` is when the first was begun, if others clean up here;
+        Unconfirmed if the commit took so long that its number may have been used before.
         """
         added = list(added)
         moment = _milliseconds()
@@ -143,6 +143,11 @@ class DeltaFolder:
         self._commits.put(
             version, info, actions, sync=sync, check=lambda: self._check(added, since)
         )
+        if self.is_below_floor(version):
+            raise Unconfirmed(
+                f"version {version} of the table {self._commits.table} is behind two checkpoints "
+                "by now; its commit may never be read"
+            )
 
     def _check(self, added: Iterable[DataFile], since: float | None) -> None:
         for file in added:
@@ -158,6 +163,18 @@ class DeltaFolder:
         Raises CorruptStore where the commit is not what was written.
         """
         return self._commits.read(version)
+
+    def is_below_floor(self, version: int) -> bool:
+        """Return True if a commit found at `version` may be a late writer's, never to be read.
+
+        Numbers below the floor, the older of the two newest checkpoints, may be free again.
+        """
+        return self._checkpoints.is_below_floor(version)
+
+    def floor(self) -> int:
+        """Return the version below which two checkpoints stand for all commits; 0 if there are
+        none. It lists the whole folder."""
+        return self._commits.listing().floor
 
     def versions(self) -> list[int]:
         """Lists the versions that have a commit file, ascending."""
@@ -180,7 +197,8 @@ class DeltaFolder:
     def snapshot(self, version: int | None = None) -> Snapshot:
         """The files at `version`, by default the newest.
 
-        Raises CorruptStore where Delta's own log no longer reaches back to that version.
+        Raises LogTrimmed where Delta's own log no longer reaches back to that version, CorruptStore
+        where a commit is missing that no checkpoint stands for.
         """
         goal = self.latest_version() if version is None else version
         return self._extend(self._checkpoints.base(goal) or Snapshot(-1), goal)
@@ -191,7 +209,7 @@ class DeltaFolder:
             return self.snapshot(version)
         try:
             return self._extend(snapshot, version)
-        except CorruptStore:
+        except (CorruptStore, LogTrimmed):
             if next(self._checkpoints.before(version), 0) <= snapshot.version:
                 raise
         return self.snapshot(version)
@@ -201,7 +219,7 @@ class DeltaFolder:
         for number in range(snapshot.version + 1, version + 1):
             commit = self.read_commit(number)
             if commit is None:
-                raise self._commits.missing(number, version)
+                raise self._commits.gone(number, version)
             commit.change(files)
         return Snapshot(version, files)
 
@@ -209,10 +227,10 @@ class DeltaFolder:
         """Writes a Delta checkpoint at a version, the newest by default, durably."""
         self._checkpoints.write(self.snapshot(version))
 
-    def drop_commits(self, version: int | None = None) -> None:
-        """Removes the commits that two checkpoints stand for from Delta's log, but for those of the
-        last ten minutes. It lists the whole folder."""
-        self._checkpoints.drop_behind(self.latest_version() if version is None else version)
+    def drop_commits(self, below: int) -> None:
+        """Remove the commits below a version, and none that are not below the floor. Only the
+        table's one cleaner may call it. It lists the whole folder."""
+        self._checkpoints.drop_below(below)
 
     def mend(self) -> None:
         """Takes away checkpoints that can't be read. Only the table's one writer may call it."""

@@ -79,24 +79,17 @@ class DataReader:
     @cached_property
     def metadata(self) -> Any:
         """The content of the footer, parsed from the very bytes that were checked."""
-        if self._file.checks is None:
-            return self._try(lambda: pq.read_metadata(self._path))
         footer = self._try(self._footer)
         return self._try(lambda: pq.read_metadata(pa.BufferReader(footer)))
 
     def check(self) -> None:
-        """Reads the file for nothing but its checksum; all of it where it has none."""
-        if self._file.checks is None:
-            self.whole()
-        else:
-            self._content()
+        """Read the file for nothing but its checksum."""
+        self._content()
 
     def mended(self) -> bytes | None:
         """The content as it was written, where one bit was turned over since; None otherwise."""
         checks = self._file.checks
-        content = None if checks is None else self._path.read_bytes()
-        if checks is None or content is None:
-            return None
+        content = self._path.read_bytes()
         whole = without_flip_by_crc(content, checks.file)
         try:
             # Another damage may look like one bit: footer and pages have checksums of their own.
@@ -109,15 +102,13 @@ class DataReader:
 
     def _content(self) -> bytes:
         content = self._try(self._path.read_bytes)
-        checks = self._file.checks
-        if checks is not None and zlib.crc32(content) != checks.file:
+        if zlib.crc32(content) != self._file.checks.file:
             raise self._damaged("its bytes are not those that were written")
         return content
 
     def _opened(self) -> pq.ParquetFile:
-        checked = self._file.checks is not None
         metadata = self.metadata
-        return pq.ParquetFile(self._path, metadata=metadata, page_checksum_verification=checked)
+        return pq.ParquetFile(self._path, metadata=metadata, page_checksum_verification=True)
 
     def _footer(self) -> bytes:
         with self._path.open("rb") as file:
@@ -129,7 +120,6 @@ class DataReader:
             if wanted is not None and len(tail) < wanted <= size:
                 tail = _last(file, size, wanted)
         footer = footer_of(memoryview(tail))
-        assert self._file.checks is not None
         if footer is None or zlib.crc32(footer) != self._file.checks.footer:
             raise self._damaged("its footer is not the one that was written")
         return bytes(footer)

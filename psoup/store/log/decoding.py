@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
+from datastem.blocks import SplitRows
 from datastem.codec import decode
 from datastem.errors import DecodeError
 from datastem.schema import StreamSchema
@@ -18,11 +19,11 @@ from psoup.store.state.state import State
 log = logging.getLogger("psoup.store")
 
 # The rows of a commit, or the holes they leave, by the ordinal of their event.
-DecodedRows: TypeAlias = dict[int, pa.RecordBatch | Hole]
+DecodedRows: TypeAlias = dict[int, SplitRows | Hole]
 
 
 def decode_rows(entries: Sequence[Entry], state: State, file: str = "") -> DecodedRows:
-    """Decodes the rows of a commit that was read from `file`.
+    """Decodes the rows of a commit that was read from `file`, and splits them by block.
 
     `state` is the one before the commit. It is only looked at, so it may move on meanwhile.
     """
@@ -34,7 +35,10 @@ def decode_rows(entries: Sequence[Entry], state: State, file: str = "") -> Decod
             created[event.stream_id] = event.schema
         elif isinstance(event, Data) and event.rows:
             schema = created.get(event.stream_id) or state.streams[event.stream_id].schema
-            rows[entry.position.ordinal] = rows_of(entry, event, schema, file)
+            decoded = rows_of(entry, event, schema, file)
+            rows[entry.position.ordinal] = (
+                decoded if isinstance(decoded, Hole) else SplitRows.of(decoded)
+            )
     return rows
 
 

@@ -11,23 +11,27 @@ import pyarrow as pa
 
 from datastem.schema import StreamSchema
 from psoup.store.errors import UnsupportedFormat
-from psoup.store.layout import FORMAT, LOG
+from psoup.store.layout import LOG
 from psoup.store.log.access_events import AccessEnded, AccessPut, access_body, read_access
 from psoup.store.log.events import (
     MANY,
     Accept,
+    ClockAsked,
     Compose,
     Composite,
     Confirm,
     Data,
+    Denied,
     Entry,
     Event,
     Expire,
     Interest,
     Jump,
     LegPredicate,
+    PublishersForgotten,
     Register,
     RegisterMany,
+    Release,
     Renew,
     Replace,
     StreamCreated,
@@ -35,9 +39,9 @@ from psoup.store.log.events import (
     Tick,
     Trigger,
     Unregister,
-    Upgrade,
     ViewCreated,
     ViewEnded,
+    WriterStarted,
 )
 from psoup.store.log.position import Position
 from psoup.store.state.losses import Lost
@@ -100,9 +104,15 @@ def _columns(event: Event) -> dict[str, Any]:
             return _definition("access", None, **access_body(event))
         case AccessEnded():
             return _definition("access_ended", None, **access_body(event))
-        case Upgrade():
-            return _definition("format", None, **asdict(event))
-        case Jump() | Confirm() | Accept():
+        case WriterStarted(mark):
+            return _definition("writer", None, mark=mark)
+        case Denied():
+            return _definition("denied", None, **asdict(event))
+        case PublishersForgotten():
+            return _definition("forget_publishers", None, **asdict(event))
+        case ClockAsked():
+            return _definition("clock_asked", None, **asdict(event))
+        case Jump() | Confirm() | Accept() | Release():
             return _definition(type(event).__name__.lower(), None, **asdict(event))
         case RegisterMany(stream_id, text, query, lease, rows, views):
             body = {"text": text, "query": query, "lease": lease, "views": views}
@@ -158,26 +168,35 @@ def _event(row: Mapping[str, Any]) -> Event:
             return Interest(stream_id, **json.loads(row["body"]))
         case "tick":
             return Tick()
+        case "writer":
+            return WriterStarted(**json.loads(row["body"]))
+        case "clock_asked":
+            return ClockAsked(**json.loads(row["body"]))
         case "access" | "access_ended" as kind:
             return read_access(kind, json.loads(row["body"]))
+        case "denied":
+            return Denied(**json.loads(row["body"]))
+        case "forget_publishers":
+            body = json.loads(row["body"])
+            return PublishersForgotten(body["owner"], tuple(body["names"]))
         case "jump":
             return Jump(**json.loads(row["body"]))
         case "accept":
             return Accept(tuple(Lost(**rows) for rows in json.loads(row["body"])["rows"]))
-        case "upgrade" | "format":
-            return _upgrade(json.loads(row["body"]))
+        case "release":
+            return Release(tuple(json.loads(row["body"])["names"]))
         case "confirm":
             return Confirm(**json.loads(row["body"]))
         case "register":
-            return Register(**_query(stream_id, json.loads(row["body"])))
+            return Register(**_query(json.loads(row["body"])))
         case "compose":
             body = json.loads(row["body"])
             return Compose(bytes.fromhex(body["handle"]), _composite(body["composite"]))
         case "replace":
-            return Replace(**_query(stream_id, json.loads(row["body"])))
+            return Replace(**_query(json.loads(row["body"])))
         case "register_many":
             body = json.loads(row["body"])
-            views = tuple(body.pop("views", ()))
+            views = tuple(body.pop("views"))
             rows = _decode(row["payload"])
             return RegisterMany(stream_id=stream_id, rows=rows, views=views, **body)
         case kind:
@@ -186,37 +205,15 @@ def _event(row: Mapping[str, Any]) -> Event:
             )
 
 
-def _upgrade(body: dict[str, Any]) -> Upgrade:
-    """Reads an upgrade. Programs of format 2 pass over the kind `upgrade` whatever its format, so
-    they are stopped by the kind `format`, which they don't know.
-
-    Raises UnsupportedFormat for a later format than this program's.
-    """
-    event = Upgrade(**body)
-    if event.format > FORMAT:
-        raise UnsupportedFormat(
-            f"the store has format {event.format} now, this version reads up to {FORMAT}: "
-            "upgrade psoup"
-        )
-    return event
-
-
-def _query(stream_id: int, body: dict[str, Any]) -> dict[str, Any]:
-    """Reads the fields of a registration; one of format 2 has one leg, whose parts stand beside the
-    others, and up to format 3 one has a trigger or none."""
-    if "legs" not in body:
-        leg = {"predicate_id": body.pop("predicate_id"), "key": body.pop("key")}
-        body["legs"] = [{"stream_id": stream_id} | leg]
-    if "trigger" in body:
-        trigger = body.pop("trigger")
-        body["triggers"] = [] if trigger is None else [trigger]
-    composite = body.pop("composite", None)
+def _query(body: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a registration."""
+    composite = body.pop("composite")
     return body | {
         "handle": bytes.fromhex(body["handle"]),
         "legs": tuple(LegPredicate(**leg) for leg in body["legs"]),
         "triggers": tuple(Trigger(**trigger) for trigger in body["triggers"]),
         "composite": None if composite is None else _composite(composite),
-        "views": tuple(body.get("views", ())),
+        "views": tuple(body["views"]),
     }
 
 

@@ -6,7 +6,6 @@ once, when an event is written; every reader finds the same ones.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -35,7 +34,7 @@ class StreamEnded:
 
 @dataclass(frozen=True, slots=True)
 class ViewCreated:
-    """A view was created, with an id from the numbers of the streams. `over` are the ids of the
+    """A view was created, with an id that no stream has. `over` are the ids of the
     streams and views that its query names."""
 
     view_id: int
@@ -194,6 +193,20 @@ class Tick:
 
 
 @dataclass(frozen=True, slots=True)
+class ClockAsked:
+    """A server whose clock would move the stamps far forward asks the others for theirs.
+
+    `server` and `clock` are its own. They are not those of the entry, which has the last stamp and
+    vouches for nothing. One that may not append because its clock is ahead answers by the same,
+    with `asks` False.
+    """
+
+    server: str
+    clock: int
+    asks: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Jump:
     """The stamp of this commit is far past the last one, and its server can't say that so much time
     has passed. Stands first in its commit.
@@ -224,12 +237,36 @@ class Accept:
 
 
 @dataclass(frozen=True, slots=True)
-class Upgrade:
-    """The store has another format from this commit on. `checked` names for each table the version
-    from which on it has checksums."""
+class Release:
+    """An operator lets the engine try again what it has set aside, by the names of the entries."""
 
-    format: int
-    checked: Mapping[str, int]
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WriterStarted:
+    """A process appends for the first time: its first commit ends with this. `mark` is a random
+    int64 that tells the histories of a store and of its restored back-up apart."""
+
+    mark: int
+
+
+@dataclass(frozen=True, slots=True)
+class PublishersForgotten:
+    """Publishers of an owner were forgotten: the sequences of these names begin again with 1."""
+
+    owner: str
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Denied:
+    """A caller who tried to administer was refused, `count` times in about a minute. `credential`
+    names what was shown, and is no secret."""
+
+    credential: str
+    reason: str
+    count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,11 +303,15 @@ Event = (
     | Expire
     | Interest
     | Tick
+    | ClockAsked
     | Jump
     | Confirm
     | Accept
-    | Upgrade
+    | Release
+    | WriterStarted
     | AccessEvent
+    | PublishersForgotten
+    | Denied
     | Data
 )
 
@@ -280,9 +321,9 @@ class Entry:
     """An event in its place.
 
     `stamp` is the clock of its server, or the stamp before where that is greater. `server` names
-    the machine it was made on and `clock` is what that one's own clock said; an event of format 1
-    has neither. `actor` is who did it where that is another than the owner: an owner of the tenant,
-    or one of another tenant, after that and a slash.
+    the machine it was made on and `clock` is what that one's own clock said. `actor` is who did it
+    where that is another than the owner: an owner of the tenant, or one of another tenant, after
+    that and a slash.
     """
 
     position: Position

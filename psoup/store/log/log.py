@@ -1,15 +1,17 @@
 """The log: definitions, queries and data in one total order.
 
-One commit is one file; a commit without a file is the engine's trimming. Any number of servers
-append, each at exactly the version after the last it has read.
+One commit is one file; a commit without events is the engine's trimming. Any number of servers
+append, each at exactly the version after the last it has read. The first commit of each process
+ends with its mark (`psoup.store.state.writers`).
 """
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,16 +20,21 @@ import pyarrow.compute as pc
 from psoup.store.delta import DeltaFolder, durable
 from psoup.store.delta.durable import remove, sync_folder
 from psoup.store.delta.files import DataFile, write_data_file
-from psoup.store.delta.reading import DataReader, reader
+from psoup.store.delta.reading import DataFileGone, DataReader, reader
 from psoup.store.epochs import Epoch
 from psoup.store.errors import CorruptStore, FileGone, LogTrimmed
 from psoup.store.layout import LOG
 from psoup.store.log.event_table import WITH_PAYLOAD, from_table, to_table
-from psoup.store.log.events import Entry
+from psoup.store.log.events import Entry, WriterStarted
+from psoup.store.log.position import Position
 
 log = logging.getLogger("psoup.store")
 
 _WRITES = 3
+
+# While this process appends, the log is listed so often, and for at most this share of the time.
+PROOF_SECONDS = 1.0
+_PROOF_SHARE = 0.01
 
 HEADER_COLUMNS = [name for name in LOG.names if name != "payload"]
 
@@ -41,34 +48,72 @@ class Log:
         self._damage: CorruptStore | None = None
         self._settled = 0
         self._proved = 0
+        self._proof_due = 0.0
+        self._writer = WriterStarted(int.from_bytes(os.urandom(8), signed=True))
+        self._is_marked = False
 
-    def append(self, version: int, entries: Sequence[Entry]) -> int:
-        """Commits the entries as `version`, durably, and returns the bytes of the file that holds
-        them. Their positions must be (version, 0), (version, 1), ….
+    def append(self, version: int, entries: Sequence[Entry]) -> tuple[Sequence[Entry], int]:
+        """Commits the entries as `version`, durably. Their positions must be (version, 0),
+        (version, 1), …. Returns them, with this process's mark behind its first ones, and the bytes
+        of the file that holds them.
 
         Raises Conflict where that version exists already, and CorruptStore where the log has a
         hole; nothing is written then. After an OSError the entries may be there or not: whoever
         goes on reads the log again, and retries what has an identity.
         """
+        if durable.seconds() >= self._proof_due:
+            self.prove_end(version - 1)
         if self._damage is not None:
             raise self._damage
+        if entries and not self._is_marked:
+            # Behind the others, whose positions their makers have assigned.
+            place = Position(version, len(entries))
+            mark = replace(
+                entries[-1], position=place, tenant="", owner="", actor="", event=self._writer
+            )
+            entries = [*entries, mark]
+        return entries, self._commit(version, entries)
+
+    def trim(self, version: int, files: Collection[DataFile], epoch: Epoch) -> None:
+        """Takes files, which the epoch has consumed, out of the log by making `version`. It bears
+        this process's mark if that is not in the log yet. Raises Conflict if the version exists."""
+        entries = []
+        if not self._is_marked:
+            stamp = self.last_stamp(epoch, version)
+            entries = [Entry(Position(version, 0), stamp, "", "", self._writer)]
+        self._commit(version, entries, files, operation="TRIM")
+
+    def _commit(
+        self,
+        version: int,
+        entries: Sequence[Entry],
+        removed: Collection[DataFile] = (),
+        operation: str = "APPEND",
+    ) -> int:
+        """Makes `version`; returns the bytes of the file with the entries. A process whose commit
+        fails marks the next one too: two equal marks do no harm."""
         for _ in range(_WRITES - 1):
             # The machine slept, or the disk was slow: what was written has to be written again.
             with suppress(FileGone):
-                return self._append(version, entries)
-        return self._append(version, entries)
+                return self._try_commit(version, entries, removed, operation)
+        return self._try_commit(version, entries, removed, operation)
 
-    def _append(self, version: int, entries: Sequence[Entry]) -> int:
-        since = durable.seconds()
-        written = write_data_file(self.folder.root, to_table(entries), sync=self._sync)
+    def _try_commit(
+        self, version: int, entries: Sequence[Entry], removed: Collection[DataFile], operation: str
+    ) -> int:
+        since, root = durable.seconds(), self.folder.root
+        written = [write_data_file(root, to_table(entries), sync=self._sync)] if entries else []
         try:
-            self.folder.commit(version, [written], operation="APPEND", sync=self._sync, since=since)
+            self.folder.commit(
+                version, written, removed, operation=operation, sync=self._sync, since=since
+            )
         except BaseException:
-            if not self._holds(version, written):
-                remove([self.folder.path_of(written)])
+            if not all(self._holds(version, file) for file in written):
+                remove(map(self.folder.path_of, written))
             raise
         self._settled = max(self._settled, version)
-        return written.size
+        self._is_marked = self._is_marked or bool(entries)
+        return sum(file.size for file in written)
 
     def _holds(self, version: int, file: DataFile) -> bool:
         """True where a failed commit is there all the same: its folder could not be synced."""
@@ -87,12 +132,15 @@ class Log:
         changed = os.stat(self.folder.log).st_mtime_ns
         if changed == self._proved:
             return
+        begun = durable.seconds()
         try:
             self.folder.prove_end(seen)
         except CorruptStore as damage:
             self._damage = damage
             raise
         self._damage, self._proved = None, changed
+        now = durable.seconds()
+        self._proof_due = now + max(PROOF_SECONDS, (now - begun) / _PROOF_SHARE)
 
     def settle(self, version: int) -> None:
         """Returns when no power cut can take back the commits up to `version`.
@@ -107,9 +155,11 @@ class Log:
 
     def last_stamp(self, epoch: Epoch, version: int) -> int:
         """The stamp of the last event before `version`, of which the epoch has consumed some."""
-        later = range(epoch.log_version + 1, version)
-        entries = (entry for number in later for entry in self.read(number, payloads=False))
-        return max((entry.stamp for entry in entries), default=epoch.clock)
+        for number in reversed(range(epoch.log_version + 1, version)):
+            # Stamps never go back, so those of the newest events are the greatest.
+            if entries := self.read(number, payloads=False):
+                return entries[-1].stamp
+        return epoch.clock
 
     def file(self, version: int) -> DataFile | None:
         """The file of a commit, or None for one that holds no events.
@@ -122,8 +172,8 @@ class Log:
         return commit.added[0] if commit.added else None
 
     def read(self, version: int, *, payloads: bool = True) -> list[Entry]:
-        """The events of one commit. Raises LogTrimmed where they are no longer in the log, and
-        CorruptStore; rows that are lost have no payload."""
+        """Return the events of one commit. Raise LogTrimmed if they are no longer in the log, and
+        CorruptStore, also if their file is missing; rows that are lost have no payload."""
         self.settle(version)
         file = self.file(version)
         root = self.folder.root
@@ -140,15 +190,21 @@ def read_events(root: Path, file: DataFile, version: int, *, payloads: bool = Tr
     source = reader(root, file)
     try:
         table = _table(source) if payloads else _headers(source)
-    except FileNotFoundError:
-        raise LogTrimmed(f"version {version} of the log is gone") from None
+    except DataFileGone as error:
+        if file.path not in DeltaFolder(root).snapshot().files:
+            raise LogTrimmed(f"the events of version {version} left the log") from None
+        raise _unreadable(version, error) from error
     except CorruptStore as error:
-        raise CorruptStore(
-            f"version {version} of the log can't be read: {error}. The store can't go on without "
-            "it: put that file back from a back-up, or see `psoup repair`",
-            error.file,
-        ) from error
+        raise _unreadable(version, error) from error
     return from_table(version, table)
+
+
+def _unreadable(version: int, error: CorruptStore | DataFileGone) -> CorruptStore:
+    return CorruptStore(
+        f"version {version} of the log can't be read: {error}. The store can't go on without "
+        "it: put that file back from a back-up, or see `psoup repair`",
+        error.file,
+    )
 
 
 def _table(source: DataReader) -> pa.Table:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 import struct
+from collections.abc import Callable
 from typing import NamedTuple
 
 from psoup.store.errors import ForeignPosition
+from psoup.store.state.writers import NO_WRITERS, WriterMarks
 
 ORDINAL_BITS = 20
 MAX_EVENTS_PER_COMMIT = 1 << ORDINAL_BITS
-_WIRE = struct.Struct(">8sq")
+IDENTITY_BYTES = 8
+_WIRE = struct.Struct(f">{IDENTITY_BYTES}sqq")
 
 
 class Position(NamedTuple):
@@ -34,20 +36,34 @@ class Position(NamedTuple):
 START = Position(0, 0)
 
 
-class PositionCodec:
-    """Writes positions as opaque bytes that only the store which made them accepts."""
+class MarkedPosition(NamedTuple):
+    """A position as a client shows it: with the newest writer mark at or before it, by which the
+    store tells its own from those of a history that a restore has undone."""
 
-    def __init__(self, identity: bytes) -> None:
-        self.mark = hashlib.blake2b(identity, digest_size=8).digest()
+    position: Position
+    mark: int
+
+
+class PositionCodec:
+    """Writes and reads positions as opaque bytes. `identity` names the store and its incarnation;
+    `writers` gives the marks at the end of the log, which must reach every position written."""
+
+    def __init__(
+        self, identity: bytes, writers: Callable[[], WriterMarks] = lambda: NO_WRITERS
+    ) -> None:
+        self._identity = identity
+        self._writers = writers
 
     def encode(self, position: Position) -> bytes:
-        return _WIRE.pack(self.mark, position.packed)
+        mark = self._writers().at(position.version)
+        return _WIRE.pack(self._identity, position.packed, mark)
 
-    def decode(self, token: bytes) -> Position:
-        """Reads a position. Raises ForeignPosition for bytes that this store did not make."""
-        if len(token) != _WIRE.size:
+    def decode(self, content: bytes) -> MarkedPosition:
+        """Reads a position; whether the log holds it is for the caller to check. Raises
+        ForeignPosition for bytes that this store did not make."""
+        if len(content) != _WIRE.size:
             raise ForeignPosition("that is no position: pass on the bytes of an earlier answer")
-        mark, packed = _WIRE.unpack(token)
-        if mark != self.mark or packed < 0:
+        identity, packed, mark = _WIRE.unpack(content)
+        if identity != self._identity or packed < 0:
             raise ForeignPosition("that position belongs to another store; leave it out")
-        return Position.unpack(packed)
+        return MarkedPosition(Position.unpack(packed), mark)

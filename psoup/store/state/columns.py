@@ -151,6 +151,11 @@ class InternedColumn:
     def __getitem__(self, row: int) -> str:
         return self._texts[self._codes[row]]
 
+    @property
+    def texts(self) -> Iterator[str]:
+        """The different texts, in the order of their numbers."""
+        return (self._texts[code] for code in range(len(self._texts)))
+
     def code_of(self, value: str) -> int:
         """The number of a text; -1 for a text that is not here."""
         rows = (row for row in self._index.candidates(hash_of(value)) if self._texts[row] == value)

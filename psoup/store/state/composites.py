@@ -18,8 +18,8 @@ Identity: TypeAlias = tuple[tuple[int, ...], str, int | None]
 class CompositeState:
     """A composite, found ahead of time for all registrations that share it.
 
-    It ends with the last of them, or when one of its streams is dropped. Its id is one of the
-    streams' numbers. `legs`, `factors` and `span` are those of `psoup.store.log.events.Composite`.
+    It ends with the last of them, or when one of its streams is dropped. No stream has its id.
+    `legs`, `factors` and `span` are those of `psoup.store.log.events.Composite`.
     """
 
     id: int

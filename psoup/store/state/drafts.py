@@ -1,11 +1,12 @@
 """Registrations and predicates of a draft: what it changes lies over what there was.
 
-Making one costs nothing; the columns of its own are made when something is put into them.
+Making one costs nothing; the columns of its own are made when something is put into them. Many
+rows at once are put into them when somebody looks: often nobody does before the commit is made.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, TypeAlias, TypeVar
@@ -16,7 +17,7 @@ import pyarrow as pa
 from datastem.arrays import Int64s
 from psoup.store.state.legs import RegisteredComposite
 from psoup.store.state.predicates import Predicate, Predicates
-from psoup.store.state.registrations import Registration, Registrations
+from psoup.store.state.registrations import KeyedRegistration, Registration, Registrations
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -29,8 +30,12 @@ class Overlay(MutableMapping[K, V]):
         self._base = base
         self._removed: set[K] = set()
 
-    @cached_property
+    @property
     def _changed(self) -> MutableMapping[K, V]:
+        return self._own
+
+    @cached_property
+    def _own(self) -> MutableMapping[K, V]:
         return {}
 
     def __getitem__(self, key: K) -> V:
@@ -64,10 +69,18 @@ class DraftRegistrations(Overlay[bytes, Registration]):
     def __init__(self, base: Registrations) -> None:
         super().__init__(base)
         self._before = base
+        self._waiting: list[pa.Table] = []
 
     @cached_property
-    def _changed(self) -> Registrations:
+    def _own(self) -> Registrations:
         return Registrations()
+
+    @property
+    def _changed(self) -> Registrations:
+        own, waiting, self._waiting = self._own, self._waiting, []
+        for table in waiting:
+            own.extend(table)
+        return own
 
     def find(self, tenant: str, owner: str, client_key: str) -> bytes | None:
         handle = self._changed.find(tenant, owner, client_key)
@@ -75,13 +88,15 @@ class DraftRegistrations(Overlay[bytes, Registration]):
             handle = self._before.find(tenant, owner, client_key)
         return None if handle in self._removed else handle
 
-    def find_all(self, tenant: str, owner: str, client_keys: pa.Array) -> dict[int, bytes]:
+    def find_all(
+        self, tenant: str, owner: str, client_keys: pa.Array
+    ) -> dict[int, KeyedRegistration]:
         before = self._before.find_all(tenant, owner, client_keys)
-        kept = {place: one for place, one in before.items() if one not in self._removed}
+        kept = {place: one for place, one in before.items() if one.handle not in self._removed}
         return kept | self._changed.find_all(tenant, owner, client_keys)
 
     def extend(self, table: pa.Table) -> None:
-        self._changed.extend(table)
+        self._waiting.append(table)
 
     def renew(self, handle: bytes, stamp: int) -> None:
         self[handle] = replace(self[handle], contact=stamp)
@@ -94,10 +109,18 @@ class DraftPredicates(Overlay[int, Predicate]):
     def __init__(self, base: Predicates) -> None:
         super().__init__(base)
         self._before = base
+        self._waiting: list[Callable[[Predicates], None]] = []
 
     @cached_property
-    def _changed(self) -> Predicates:
+    def _own(self) -> Predicates:
         return Predicates()
+
+    @property
+    def _changed(self) -> Predicates:
+        own, waiting, self._waiting = self._own, self._waiting, []
+        for change in waiting:
+            change(own)
+        return own
 
     def find(self, stream_id: int, key: str) -> int | None:
         found = self._changed.find(stream_id, key)
@@ -112,12 +135,15 @@ class DraftPredicates(Overlay[int, Predicate]):
         return np.where(own < 0, before, own)
 
     def extend(self, table: pa.Table) -> None:
-        self._changed.extend(table)
+        self._waiting.append(lambda own: own.extend(table))
 
     def count(self, ids: Int64s, more: Any) -> None:
-        others = ids[self._changed.rows_of(ids) < 0]
-        self._changed.extend(self._before.having(others))
-        self._changed.count(ids, more)
+        def change(own: Predicates) -> None:
+            others = ids[own.rows_of(ids) < 0]
+            own.extend(self._before.having(others))
+            own.count(ids, more)
+
+        self._waiting.append(change)
 
     def note(self, ids: Int64s) -> None:
         """Nobody looks at the interest in a draft."""

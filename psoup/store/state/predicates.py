@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +11,14 @@ import pyarrow as pa
 
 from datastem.arrays import Int64s, Mask, UInt32s
 from psoup.store.state.column_mapping import ColumnMapping
-from psoup.store.state.columns import InternedColumn, NumberColumn, TextColumn, same_texts
-from psoup.store.state.hash_index import HashIndex, hash_of, hashes_of
+from psoup.store.state.columns import (
+    InternedColumn,
+    NumberColumn,
+    TextColumn,
+    same_texts,
+    text_hashes,
+)
+from psoup.store.state.hash_index import HashIndex, hash_of
 
 _MIX = 2654435761
 _CHUNK = 1 << 16
@@ -56,21 +62,24 @@ class Predicates(ColumnMapping[int, Predicate]):
 
     def find(self, stream_id: int, key: str) -> int | None:
         """The id of the predicate of a stream with that key; None where there is none."""
-        for row in self._by_key.candidates(hash_of((stream_id, key))):
+        for row in self._by_key.candidates(_key_hash(stream_id, key)):
             if self._streams[row] == stream_id and self._keys[row] == key:
                 return self._ids[row]
         return None
 
     def find_all(self, stream_id: int, keys: pa.Array) -> Int64s:
         """The ids of the predicates with these keys, -1 where there is none."""
+        if not len(self):
+            return np.full(len(keys), -1, np.int64)
         same_key = same_texts(self._keys, keys)
 
         def same(places: Int64s, rows: Int64s) -> Mask:
             equal: Mask = same_key(places, rows) & (self._streams.values[rows] == stream_id)
             return equal
 
-        rows = self._by_key.find(_key_hashes([stream_id] * len(keys), keys), same)
-        return np.where(rows < 0, -1, self._ids.values[rows]) if len(self._ids) else rows
+        hashes = text_hashes(keys) ^ np.uint32(_id_hash(stream_id))
+        rows = self._by_key.find(hashes, same)
+        return np.where(rows < 0, -1, self._ids.values[rows])
 
     def rows_of(self, ids: Int64s) -> Int64s:
         """The rows of predicates by id, -1 where there is none."""
@@ -152,13 +161,13 @@ class Predicates(ColumnMapping[int, Predicate]):
         self._by_id.insert_all(_id_hashes(self._ids.values[begin:end]), np.arange(begin, end))
         for lo in range(begin, end, _CHUNK):
             hi = min(lo + _CHUNK, end)
-            streams = self._streams.values[lo:hi].tolist()
-            hashes = _key_hashes(streams, self._keys.slice(lo, hi))
+            hashes = text_hashes(self._keys.slice(lo, hi))
+            hashes ^= _id_hashes(self._streams.values[lo:hi])
             self._by_key.insert_all(hashes, np.arange(lo, hi))
 
     def _hashes_at(self, row: int) -> Iterator[tuple[HashIndex, int]]:
         yield self._by_id, _id_hash(self._ids[row])
-        yield self._by_key, hash_of((self._streams[row], self._keys[row]))
+        yield self._by_key, _key_hash(self._streams[row], self._keys[row])
 
     def _clear_indexes(self) -> list[HashIndex]:
         self._by_id, self._by_key = HashIndex(), HashIndex()
@@ -173,5 +182,5 @@ def _id_hashes(ids: Int64s) -> UInt32s:
     return (ids.astype(np.uint64) * np.uint64(_MIX)).astype(np.uint32)
 
 
-def _key_hashes(streams: Sequence[int], keys: pa.Array) -> UInt32s:
-    return hashes_of(zip(streams, keys.to_pylist(), strict=True))
+def _key_hash(stream_id: int, key: str) -> int:
+    return _id_hash(stream_id) ^ hash_of(key)

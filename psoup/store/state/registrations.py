@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +21,7 @@ from psoup.store.state.columns import (
     TextColumn,
     handle_halves,
     same_texts,
+    text_hashes,
 )
 from psoup.store.state.hash_index import HashIndex, hash_of, hashes_of
 from psoup.store.state.legs import LegsColumn, RegisteredComposite, RegisteredLeg
@@ -89,6 +90,17 @@ class Registration:
         return ids if self.composite is None else (*ids, self.composite.predicate_id)
 
 
+class KeyedRegistration(NamedTuple):
+    """What is looked at of a registration that has a client key, when the key is given again.
+    `position` is packed."""
+
+    handle: bytes
+    stream_id: int
+    text: str
+    parameters: str
+    position: int
+
+
 class Registrations(ColumnMapping[bytes, Registration]):
     """The registrations of a state by handle, in the order of (position, handle), which `page`
     relies on.
@@ -103,7 +115,9 @@ class Registrations(ColumnMapping[bytes, Registration]):
         self._stamps, self._leases = NumberColumn(), NumberColumn()
         self._streams, self._more_legs = NumberColumn(), LegsColumn()
         self._predicates, self._more_triggers = NumberColumn(), LegsColumn()
-        self._triggers = NumberColumn()
+        self._triggers, self._trigger_streams = NumberColumn(), NumberColumn()
+        self._views = ViewIdsColumn()
+        self._texts, self._parameters = InternedColumn(), TextColumn()
         self._composites, self._composite_predicates = SparseColumn(), SparseColumn()
         super().__init__(
             {
@@ -113,10 +127,10 @@ class Registrations(ColumnMapping[bytes, Registration]):
                 "client_key": self._client_keys,
                 "stream_id": self._streams,
                 "predicate_id": self._predicates,
-                "trigger_stream_id": NumberColumn(),
+                "trigger_stream_id": self._trigger_streams,
                 "trigger_id": self._triggers,
-                "text": InternedColumn(),
-                "parameters": TextColumn(),
+                "text": self._texts,
+                "parameters": self._parameters,
                 "query": InternedColumn(),
                 "lease": self._leases,
                 "stamp": self._stamps,
@@ -125,20 +139,24 @@ class Registrations(ColumnMapping[bytes, Registration]):
                 "more_legs": self._more_legs,
                 "composite_id": self._composites,
                 "composite_predicate_id": self._composite_predicates,
-                "views": ViewIdsColumn(),
+                "views": self._views,
                 "more_triggers": self._more_triggers,
             }
         )
 
     def find(self, tenant: str, owner: str, client_key: str) -> bytes | None:
         """The handle of the owner's registration with a client key; None where there is none."""
-        for row in self._by_key.candidates(hash_of((tenant, owner, client_key))):
+        for row in self._by_key.candidates(_key_hash(tenant, owner, client_key)):
             if self._key_parts(row) == (tenant, owner, client_key):
                 return self._handles[row]
         return None
 
-    def find_all(self, tenant: str, owner: str, client_keys: pa.Array) -> dict[int, bytes]:
-        """The handles of the registrations with these client keys, by the place of the key."""
+    def find_all(
+        self, tenant: str, owner: str, client_keys: pa.Array
+    ) -> dict[int, KeyedRegistration]:
+        """The registrations with these client keys, by the place of the key."""
+        if not len(self._by_key):
+            return {}
         codes = self._tenants.code_of(tenant), self._owners.code_of(owner)
         same_key = same_texts(self._client_keys, client_keys)
 
@@ -147,9 +165,22 @@ class Registrations(ColumnMapping[bytes, Registration]):
             equal: Mask = mine & same_key(places, rows)
             return equal
 
-        keys = ((tenant, owner, key) for key in client_keys.to_pylist())
-        rows = self._by_key.find(hashes_of(keys), same)
-        return {place: self._handles[rows[place]] for place in np.flatnonzero(rows >= 0).tolist()}
+        hashes = text_hashes(client_keys) ^ np.uint32(hash_of((tenant, owner)))
+        rows = self._by_key.find(hashes, same)
+        places = np.flatnonzero(rows >= 0)
+        return dict(zip(places.tolist(), self._keyed(rows[places]), strict=True))
+
+    def _keyed(self, rows: Int64s) -> Iterator[KeyedRegistration]:
+        texts = self._texts.take(rows)
+        distinct = texts.dictionary.to_pylist()
+        return map(
+            KeyedRegistration,
+            self._handles.take(rows).to_pylist(),
+            self._streams.values[rows].tolist(),
+            map(distinct.__getitem__, texts.indices.to_pylist()),
+            self._parameters.take(rows).to_pylist(),
+            self._positions.values[rows].tolist(),
+        )
 
     def rows_of(self, handles: pa.Array) -> Int64s:
         """The rows of registrations by handle, -1 where there is none."""
@@ -203,6 +234,23 @@ class Registrations(ColumnMapping[bytes, Registration]):
         pairs, first, counts = np.unique(codes, axis=1, return_index=True, return_counts=True)
         names = [(self._tenants[row], self._owners[row]) for row in rows[first].tolist()]
         return dict(zip(names, counts.tolist(), strict=True))
+
+    def over(
+        self, ids: Collection[int], tenant: str, owner: str | None, limit: int
+    ) -> tuple[int, list[Registration]]:
+        """Count the registrations of a tenant, and unless it is None of an owner, that read or are
+        refreshed by streams, or go through views; return the first of them, at most `limit`. It
+        looks at all registrations."""
+        wanted = np.array(list(ids), np.int64)
+        mask: Mask = np.isin(self._streams.values, wanted)
+        mask |= np.isin(self._trigger_streams.values, wanted) | self._views.naming(ids)
+        for rows, streams in (self._more_legs.streams, self._more_triggers.streams):
+            mask[rows[np.isin(streams, wanted)]] = True
+        mask &= self._alive.values & (self._tenants.codes == self._tenants.code_of(tenant))
+        if owner is not None:
+            mask &= self._owners.codes == self._owners.code_of(owner)
+        matches = np.flatnonzero(mask)
+        return len(matches), [self._value_at(row) for row in matches[:limit].tolist()]
 
     def composed_legs(self) -> tuple[Int64s, Int64s, Int64s]:
         """The legs of all registrations that have a composite: its id, and the stream and the
@@ -366,14 +414,21 @@ class Registrations(ColumnMapping[bytes, Registration]):
         lengths = pc.binary_length(self._client_keys.slice(begin, end)).to_numpy()
         keyed = np.flatnonzero(lengths) + begin
         if len(keyed):
-            columns = (self._tenants, self._owners, self._client_keys)
-            parts = [column.take(keyed).to_pylist() for column in columns]
-            self._by_key.insert_all(hashes_of(zip(*parts, strict=True)), keyed)
+            hashes = text_hashes(self._client_keys.take(keyed)) ^ self._owner_hashes(keyed)
+            self._by_key.insert_all(hashes, keyed)
+
+    def _owner_hashes(self, rows: Int64s) -> UInt32s:
+        """The hashes of the tenants and owners of rows, each pair hashed once."""
+        codes = self._tenants.codes[rows].astype(np.int64) << 32 | self._owners.codes[rows]
+        _, first, places = np.unique(codes, return_index=True, return_inverse=True)
+        pairs = [(self._tenants[row], self._owners[row]) for row in rows[first].tolist()]
+        hashes: UInt32s = hashes_of(pairs)[places]
+        return hashes
 
     def _hashes_at(self, row: int) -> Iterator[tuple[HashIndex, int]]:
         yield self._by_handle, _handle_hash(self._handles[row])
         if self._client_keys[row]:
-            yield self._by_key, hash_of(self._key_parts(row))
+            yield self._by_key, _key_hash(*self._key_parts(row))
 
     def _clear_indexes(self) -> list[HashIndex]:
         self._by_handle, self._by_key = HashIndex(), HashIndex()
@@ -384,6 +439,10 @@ class Registrations(ColumnMapping[bytes, Registration]):
         handles = [self._handles[row] for row in range(len(self._positions))]
         order = list(zip(self._positions.values.tolist(), handles, strict=True))
         assert order == sorted(order)
+
+
+def _key_hash(tenant: str, owner: str, client_key: str) -> int:
+    return hash_of((tenant, owner)) ^ hash_of(client_key)
 
 
 def _handle_hash(handle: bytes) -> int:

@@ -19,17 +19,21 @@ from datastem.schema import StreamSchema
 from psoup.store.log.access_events import AccessEnded, AccessPut
 from psoup.store.log.events import (
     Accept,
+    ClockAsked,
     Compose,
     Composite,
     Confirm,
     Data,
+    Denied,
     Entry,
     Expire,
     Interest,
     Jump,
     LegPredicate,
+    PublishersForgotten,
     Register,
     RegisterMany,
+    Release,
     Renew,
     Replace,
     StreamCreated,
@@ -37,12 +41,20 @@ from psoup.store.log.events import (
     Tick,
     Trigger,
     Unregister,
-    Upgrade,
     ViewCreated,
     ViewEnded,
+    WriterStarted,
 )
 from psoup.store.log.position import START, Position
-from psoup.store.state.access import AccessState, FilledPolicy, Policy, kind_of
+from psoup.store.state.access import (
+    AccessState,
+    AccessValue,
+    FilledPolicy,
+    Grant,
+    Key,
+    Policy,
+    kind_of,
+)
 from psoup.store.state.asked import asked_also
 from psoup.store.state.columns import with_constants
 from psoup.store.state.composites import Composites
@@ -58,9 +70,11 @@ from psoup.store.state.leases import Leases
 from psoup.store.state.legs import RegisteredComposite, RegisteredLeg, no_more_legs
 from psoup.store.state.losses import NO_LOSS, Losses
 from psoup.store.state.predicates import Predicate, Predicates
+from psoup.store.state.quarantine import NOTHING_SET_ASIDE, Quarantine
 from psoup.store.state.registrations import Registration, Registrations
-from psoup.store.state.streams import AcceptedBatch, StreamState
+from psoup.store.state.streams import AcceptedBatch, PublisherKey, StreamState
 from psoup.store.state.views import ViewState, ids_text
+from psoup.store.state.writers import WriterMarks
 
 
 @dataclass(slots=True)
@@ -71,20 +85,21 @@ class Touched:
     views: set[int] = field(default_factory=set)
     registrations: set[bytes] = field(default_factory=set)
     predicates: set[int] = field(default_factory=set)
-    publishers: set[tuple[str, str]] = field(default_factory=set)
+    publishers: set[PublisherKey] = field(default_factory=set)
     leases: set[bytes] = field(default_factory=set)
     composites: set[int] = field(default_factory=set)
     access: set[tuple[str, str]] = field(default_factory=set)
+    writers: set[int] = field(default_factory=set)
 
 
 @dataclass(slots=True)
 class State:
-    """The state at `position`, whose stamp is `clock`. `owned` counts the registrations of each
-    (tenant, owner), and with an empty owner those of the tenant."""
+    """The state at `position`, whose stamp is `clock`. `owned` counts the objects of each (kind,
+    tenant, owner), and with an empty owner those of the tenant; kinds are named as the limits of
+    quotas are."""
 
     position: Position = START
     clock: int = 0
-    next_stream_id: int = 1
     next_predicate_id: int = 1
     streams: MutableMapping[int, StreamState] = field(default_factory=dict)
     stream_names: MutableMapping[tuple[str, str], int] = field(default_factory=dict)
@@ -92,13 +107,15 @@ class State:
     view_names: MutableMapping[tuple[str, str], int] = field(default_factory=dict)
     registrations: AnyRegistrations = field(default_factory=Registrations)
     predicates: AnyPredicates = field(default_factory=Predicates)
-    publishers: MutableMapping[tuple[str, str], AcceptedBatch] = field(default_factory=dict)
+    publishers: MutableMapping[PublisherKey, AcceptedBatch] = field(default_factory=dict)
     leases: Leases = field(default_factory=Leases)
     jumps: Jumps = field(default_factory=Jumps)
     losses: Losses = NO_LOSS
+    quarantine: Quarantine = NOTHING_SET_ASIDE
     composites: Composites = field(default_factory=Composites)
     access: AccessState = field(default_factory=AccessState)
-    owned: MutableMapping[tuple[str, str], int] = field(default_factory=dict)
+    owned: MutableMapping[tuple[str, str, str], int] = field(default_factory=dict)
+    writers: WriterMarks = field(default_factory=WriterMarks)
 
     def draft(self) -> State:
         """Makes a state that starts as this one and whose changes stay its own."""
@@ -106,7 +123,6 @@ class State:
         return State(
             self.position,
             self.clock,
-            self.next_stream_id,
             self.next_predicate_id,
             Overlay(self.streams),
             Overlay(self.stream_names),
@@ -118,9 +134,11 @@ class State:
             self.leases.draft(),
             self.jumps,
             self.losses,
+            self.quarantine,
             self.composites.draft(),
             self.access.draft(),
             Overlay(self.owned),
+            self.writers,
         )
 
     @property
@@ -140,16 +158,44 @@ class State:
         view_id = self.view_names.get((tenant, name))
         return None if view_id is None else self.views[view_id]
 
-    def registered_by(self, tenant: str, owner: str = "") -> int:
-        """How many registrations an owner of a tenant has, or without an owner all of them."""
-        return self.owned.get((tenant, owner), 0)
+    def has_id(self, id_: int) -> bool:
+        """Tells whether a stream, view, composite or policy has an id, or had it and is still
+        known."""
+        numbered = self.streams, self.views, self.composites
+        return any(id_ in known for known in numbered) or str(id_) in self.access.policies
 
-    def count_owned(self, tenant: str, owner: str, more: int) -> None:
-        """Counts registrations that an owner has got, or lost."""
-        for key in ((tenant, owner), (tenant, "")):
+    def owned_by(self, kind: str, tenant: str, owner: str = "") -> int:
+        """Return how many objects of a kind an owner of a tenant has, or without an owner the
+        tenant."""
+        return self.owned.get((kind, tenant, owner), 0)
+
+    def count_owned(self, kind: str, tenant: str, owner: str, more: int) -> None:
+        """Count objects that an owner got, or lost if `more` is negative."""
+        for key in {(kind, tenant, owner), (kind, tenant, "")}:
             self.owned[key] = self.owned.get(key, 0) + more
             if not self.owned[key]:
                 del self.owned[key]
+
+    def put_publisher(self, key: PublisherKey, last: AcceptedBatch) -> None:
+        """Set the last batch of a publisher, which may be new."""
+        if key not in self.publishers:
+            self.count_owned("publishers", *key[:2], 1)
+        self.publishers[key] = last
+
+    def put_access(self, value: AccessValue) -> None:
+        """Add a key, grant, policy or quota, or replace the one of its id."""
+        if self.access.get(kind_of(value), value.id) is None:
+            self._count_access(value, 1)
+        self.access.put(value)
+
+    def _count_access(self, value: AccessValue, more: int) -> None:
+        match value:
+            case Key() | Policy():
+                kind = "keys" if isinstance(value, Key) else "policies"
+                self.count_owned(kind, value.tenant, value.owner, more)
+            case Grant():
+                # A grant is of the tenant: whoever made it is not kept.
+                self.count_owned("grants", value.tenant, "", more)
 
     def apply(self, entry: Entry, touched: Touched | None = None) -> None:
         """Applies an entry, and notes in `touched` what it changed. Entries must come in log order,
@@ -182,10 +228,17 @@ class State:
                 asked = asked_also(stream.asked, predicate_id, since, entry.stamp)
                 self.streams[stream_id] = replace(stream, asked=asked)
                 touched.streams.add(stream_id)
+            case PublishersForgotten(owner, names):
+                self._forget(entry.tenant, owner, names, touched)
             case Accept(rows):
                 self.losses = self.losses.accept(rows)
-            case Tick() | Upgrade():
+            case Release(names):
+                self.quarantine = self.quarantine.release(names, entry.position.packed)
+            case Tick() | ClockAsked() | Denied():
                 pass
+            case WriterStarted(mark):
+                self.writers = self.writers.add(entry.position.version, mark)
+                touched.writers.add(entry.position.version)
             case AccessPut() as event:
                 self._put_access(entry, event, touched)
             case AccessEnded(ids):
@@ -200,6 +253,7 @@ class State:
                 stream = self.streams[stream_id]
                 self.streams[stream_id] = replace(stream, dropped=True)
                 del self.stream_names[stream.tenant, stream.schema.name]
+                self.count_owned("streams", stream.tenant, stream.owner, -1)
                 touched.streams.add(stream_id)
                 touched.composites.update(self.composites.end_with(stream_id))
                 ended = [("policy", one.id) for one in self.access.policies_of(stream_id)]
@@ -211,6 +265,7 @@ class State:
                 view = self.views[view_id]
                 self.views[view_id] = replace(view, dropped=True)
                 del self.view_names[view.tenant, view.definition.name]
+                self.count_owned("views", view.tenant, view.owner, -1)
                 touched.views.add(view_id)
         if entry.position.version != self.position.version:
             self.jumps = self.jumps.hear(entry.stamp, entry.server, entry.clock)
@@ -230,7 +285,7 @@ class State:
         stream = StreamState(stream_id, entry.tenant, entry.owner, schema, entry.position)
         self.streams[stream_id] = stream
         self.stream_names[entry.tenant, schema.name] = stream_id
-        self.next_stream_id = stream_id + 1
+        self.count_owned("streams", entry.tenant, entry.owner, 1)
         touched.streams.add(stream_id)
 
     def _create_view(self, entry: Entry, event: ViewCreated) -> None:
@@ -238,7 +293,7 @@ class State:
         view = ViewState(*whose, event.definition, event.over, entry.position)
         self.views[view.id] = view
         self.view_names[view.tenant, view.definition.name] = view.id
-        self.next_stream_id = view.id + 1
+        self.count_owned("views", view.tenant, view.owner, 1)
 
     def _data(self, entry: Entry, event: Data, touched: Touched) -> None:
         stream = self.streams[event.stream_id]
@@ -246,8 +301,15 @@ class State:
         high = event.first_row_id + event.rows
         self.streams[stream.id] = replace(stream, high=high, reached=reached)
         if event.publisher:
-            key = entry.tenant, event.publisher
-            self.publishers[key] = AcceptedBatch.of(event, entry.position)
+            key = entry.tenant, entry.owner, event.publisher
+            self.put_publisher(key, AcceptedBatch.of(event, entry))
+            touched.publishers.add(key)
+
+    def _forget(self, tenant: str, owner: str, names: Iterable[str], touched: Touched) -> None:
+        for name in names:
+            key = tenant, owner, name
+            del self.publishers[key]
+            self.count_owned("publishers", tenant, owner, -1)
             touched.publishers.add(key)
 
     def _register(self, entry: Entry, event: Register, touched: Touched) -> None:
@@ -269,7 +331,7 @@ class State:
             views=event.views,
         )
         self.registrations[event.handle] = registration
-        self.count_owned(entry.tenant, entry.owner, 1)
+        self.count_owned("registrations", entry.tenant, entry.owner, 1)
         for stream_id in registration.streams:
             self._count_registrations(stream_id, 1)
         self._share_all(entry, event, registration, touched)
@@ -326,14 +388,11 @@ class State:
 
     def _put_access(self, entry: Entry, event: AccessPut, touched: Touched) -> None:
         for value in event.values:
-            match value:
-                case Policy():
-                    self.next_stream_id = max(self.next_stream_id, value.policy_id + 1)
-                case FilledPolicy() if value.id not in self.access.filled:
-                    tenant, key = entry.tenant, value.key
-                    self._share(Predicate(value.predicate_id, tenant, value.stream_id, key, 1))
-                    touched.predicates.add(value.predicate_id)
-            self.access.put(value)
+            if isinstance(value, FilledPolicy) and value.id not in self.access.filled:
+                tenant, key = entry.tenant, value.key
+                self._share(Predicate(value.predicate_id, tenant, value.stream_id, key, 1))
+                touched.predicates.add(value.predicate_id)
+            self.put_access(value)
             touched.access.add((kind_of(value), value.id))
 
     def _end_access(self, ids: Iterable[tuple[str, str]], touched: Touched) -> None:
@@ -342,6 +401,8 @@ class State:
             if isinstance(value, FilledPolicy):
                 self._release(self.predicates[value.predicate_id])
                 touched.predicates.add(value.predicate_id)
+            if value is not None:
+                self._count_access(value, -1)
             self.access.end(kind, id_)
             touched.access.add((kind, id_))
 
@@ -350,7 +411,6 @@ class State:
         id_ = composite.composite_id
         if self.composites.share(composite, entry.tenant, entry.position):
             touched.composites.add(id_)
-        self.next_stream_id = max(self.next_stream_id, id_ + 1)
         self._share(Predicate(composite.predicate_id, entry.tenant, id_, composite.key, 1))
 
     def _share(self, predicate: Predicate) -> None:
@@ -384,7 +444,7 @@ class State:
             rows = rows.append_column(name, no_more_legs(count))
         self.registrations.extend(with_constants(rows, same))
         self._count_registrations(event.stream_id, count)
-        self.count_owned(entry.tenant, entry.owner, count)
+        self.count_owned("registrations", entry.tenant, entry.owner, count)
         ids, first, sharing = np.unique(
             rows.column("predicate_id").to_numpy(), return_index=True, return_counts=True
         )
@@ -404,7 +464,7 @@ class State:
 
     def _unregister(self, handle: bytes, touched: Touched) -> None:
         registration = self.registrations.pop(handle)
-        self.count_owned(registration.tenant, registration.owner, -1)
+        self.count_owned("registrations", registration.tenant, registration.owner, -1)
         if registration.contact:
             touched.leases.add(handle)
         for stream_id in registration.streams:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from datastem.schema import StreamSchema
-from psoup.store.log.events import Data
+from psoup.store.log.events import Data, Entry
 from psoup.store.log.position import Position
 from psoup.store.state.asked import AskedInterest
 
@@ -30,6 +31,11 @@ class StreamState:
     asked: AskedInterest = field(default_factory=dict)
 
 
+# A tenant, an owner of it, and the name of one of the owner's publishers. Names of different
+# owners are different publishers, so that nobody can use up or probe the sequences of another.
+PublisherKey: TypeAlias = tuple[str, str, str]
+
+
 @dataclass(frozen=True, slots=True)
 class AcceptedBatch:
     """A batch of a publisher; every earlier sequence of that publisher was accepted too."""
@@ -39,7 +45,10 @@ class AcceptedBatch:
     first_row_id: int
     rows: int
     position: Position
+    stamp: int
 
     @classmethod
-    def of(cls, event: Data, position: Position) -> AcceptedBatch:
-        return cls(event.sequence, event.digest, event.first_row_id, event.rows, position)
+    def of(cls, event: Data, entry: Entry) -> AcceptedBatch:
+        """Return the batch of a Data event, which stands in the log as `entry`."""
+        batch = event.sequence, event.digest, event.first_row_id, event.rows
+        return cls(*batch, entry.position, entry.stamp)

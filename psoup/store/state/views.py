@@ -1,19 +1,20 @@
 """The views of a state, and the views that registrations went through.
 
-A view has an id from the streams' numbers and a name among theirs. One that has ended keeps its
+A view has an id that no stream has, and a name among theirs. One that has ended keeps its
 place, so that registrations over it can say what became of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from datastem.arrays import Int64s
+from datastem.arrays import Int64s, Mask
 from psoup.store.log.position import Position
 from psoup.store.state.columns import InternedColumn, chunks_of
 from querystem.views import ViewDefinition
@@ -71,6 +72,16 @@ class ViewIdsColumn:
         for chunk in chunks_of(values):
             plain = chunk.cast(pa.string()) if pa.types.is_dictionary(chunk.type) else chunk
             self._texts.extend(pc.fill_null(plain, ""))
+
+    def naming(self, ids: Collection[int]) -> Mask:
+        """Mark the rows that name one of the ids."""
+        codes = [
+            code
+            for code, text in enumerate(self._texts.texts)
+            if text and not set(ids).isdisjoint(map(int, text.split(",")))
+        ]
+        mask: Mask = np.isin(self._texts.codes, codes)
+        return mask
 
     def take(self, rows: Int64s) -> pa.Array:
         return self._texts.take(rows)

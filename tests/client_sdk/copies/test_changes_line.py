@@ -114,6 +114,7 @@ def test_what_ended_is_told_apart_from_what_left(copies: Copies) -> None:
             removed(3, 2, ended=(3, 1)),
             end(5),
         ],
+        [CHANGES, end(5)],
     )
     copies.sync(client)
     copies.sync(client, byte_budget=1)

@@ -89,8 +89,12 @@ def test_a_file_of_format_1_is_read_and_goes_on(store: InsideStore, tmp_path: Pa
         assert (queued.batches, queued.rows, queued.rejected, queued.doubtful) == (2, 2, 1, 0)
         assert [(one.batch, one.reason) for one in copies.rejected] == [(2, "UNKNOWN_STREAM")]
         synced = copies.sync(store.client)
-        assert synced.sent.rows == 2 and synced.complete
         assert [one.stream for one in synced.sent.rejected] == ["nowhere"]
+        reasons = [one.reason for one in synced.sent.doubtful]
+        assert reasons == ["SEQUENCE_GAP"], "this store does not know the publisher of then"
+        copies.resend()
+        synced = copies.sync(store.client)
+        assert synced.sent.rows == 2 and synced.complete
         assert [row["symbol"] for row in copies["dear"].rows()] == ["DEC", "DEC"]
     with closing(sqlite3.connect(path)) as raw:
         assert raw.execute("PRAGMA user_version").fetchone() == (FORMAT,)
@@ -118,6 +122,18 @@ def test_a_file_of_format_2_is_read_and_keeps_changes(tmp_path: Path) -> None:
     with closing(sqlite3.connect(path)) as raw:
         assert raw.execute("PRAGMA user_version").fetchone() == (FORMAT,)
     assert Copies.recover(path).kept == ("hot", "never")
+
+
+def test_a_file_of_format_3_is_read_and_goes_on(tmp_path: Path) -> None:
+    """What it held: a copy of a keyed stream with changes, one never synced, a batch that waits."""
+    path = tmp_path / "old.db"
+    shutil.copy(SAMPLES / "format-3.db", path)
+    with Copies(path) as copies:
+        assert copies["hot"].rows() == [{"room": "a", "temp": 89}]
+        assert copies["hot"].state.clock_offset is None
+        assert not copies["never"].synced and copies.queued.batches == 1
+    with closing(sqlite3.connect(path)) as raw:
+        assert raw.execute("PRAGMA user_version").fetchone() == (FORMAT,)
 
 
 def test_other_files(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from client_sdk import Copies, PermissionDenied
 from psoup.access.principal import Principal
 from tests.client_sdk.copies.trades import COUNTS, DEAR, TRADES, check, trade
@@ -62,3 +64,31 @@ def test_a_copy_becomes_that_of_whoever_syncs_it(store: InsideStore, copies: Cop
         assert synced.complete and [row["symbol"] for row in copies["dear"].rows()] == [symbol]
         found.append(copies["dear"].handle)
     assert found[0] != found[1], "a registration is its owner's"
+
+
+@pytest.mark.parametrize("emptied", [False, True])
+def test_a_stream_that_is_made_again_and_granted_fills_the_copy(
+    store: InsideStore, copies: Copies, emptied: bool
+) -> None:
+    grant = "GRANT read, register ON trades TO ROLE field"
+    store.client.define(TRADES)
+    store.client.define(grant)
+    store.client.publish("trades", [trade("IBM", 184.5)])
+    copies.keep("dear", DEAR)
+    copies.keep("counts", COUNTS)
+    with acting_as(ALICE):
+        copies.sync(store.client)
+    store.client.define("DROP STREAM trades")
+    store.client.define(TRADES)
+    if emptied:
+        with acting_as(ALICE):
+            copies.sync(store.client)
+        assert copies["dear"].rows() == [] == copies["counts"].rows()
+    store.client.define(grant)
+    store.client.publish("trades", [trade("SAP", 190.0), trade("HP", 200.0)])
+    with acting_as(ALICE):
+        assert copies.sync(store.client).complete
+        assert [row["symbol"] for row in copies["dear"].rows()] == ["SAP", "HP"]
+        check(store, copies)
+        again = copies.sync(store.client)
+        assert [again[name].status for name in ("dear", "counts")] == ["unchanged"] * 2

@@ -13,6 +13,7 @@ import pytest
 from client_sdk import Copies, FileDamaged, UnknownCopy, Verified
 from client_sdk.copies._file import catalog, tables
 from client_sdk.copies._file.checksums import NO_ROWS, Sums, digest
+from client_sdk.copies._sync import flow
 from tests.support.client_sdk.damage import flip_in_rows, flip_in_state, lose_row, rows_table
 from tests.support.client_sdk.inside import InsideStore
 
@@ -283,3 +284,16 @@ def test_verify_finds_pages_that_are_broken(
     (tmp_path / "copies.db").write_bytes(content)
     with Copies(tmp_path / "copies.db") as damaged, pytest.raises(FileDamaged, match="recover"):
         damaged.verify()
+
+
+def test_a_repair_that_takes_too_large_a_message_asks_for_all(
+    store: InsideStore, kept: Copies, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flow, "MOST_TYPED_BYTES", 10)
+    flip(kept)
+    kept.verify()
+    synced = kept.sync(store.client)
+    assert synced.complete and synced["rows"].whole
+    (request,) = [sent for method, sent in store.line.calls if method == "Sync"][-1:]
+    assert request.items[0].whole and not request.items[0].HasField("resend")
+    check(store, kept)

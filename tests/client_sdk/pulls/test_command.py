@@ -26,7 +26,7 @@ from client_sdk import (
 from client_sdk.pulls._receipt import ReceiptFile
 from psoup.cli import cli
 from psoup.cli.pull_reports import code_of_all
-from tests.client_sdk.pulls.conftest import DEAR, Place
+from tests.client_sdk.pulls.conftest import DEAR, NINE, Place
 from tests.support.system.processes import Process
 
 pytestmark = pytest.mark.process
@@ -47,6 +47,20 @@ def run(place: Place) -> Run:
         return result
 
     return invoke
+
+
+def test_csv_for_spreadsheets(place: Place, run: Run) -> None:
+    """What a spreadsheet would compute is a text; another choice writes the output again."""
+    texts = ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "1=1", "text"]
+    rows = [{"symbol": text, "price": -5.0, "at": NINE} for text in texts]
+    place.client.publish("trades", rows)
+    to = place.folder / "a.csv"
+    options = ("--sql", "SELECT symbol, price FROM trades", "--to", to)
+    run(*options)
+    assert to.read_text().splitlines()[1:] == [f'"{text}",-5' for text in texts]
+    run(*options, "--csv-safe")
+    safe = [*(f"'{text}" for text in texts[:5]), *texts[5:]]
+    assert to.read_text().splitlines()[1:] == [f'"{text}",-5' for text in safe]
 
 
 def test_by_key_by_handle_and_by_text(run: Run, place: Place) -> None:
@@ -114,6 +128,7 @@ def test_1_refused(run: Run, place: Place) -> None:
         (["dear", "--to", "y.docx"], ".docx is no format that is written; end it in .parquet"),
         (["dear", "--to", "y.xlsx"], "spreadsheets are not written, but open a .csv"),
         (["dear", "--to", "none/a.csv"], "there is no folder"),
+        (["dear", "--to", "a.json", "--csv-safe"], "--csv-safe is for the format csv"),
         (["dear", "--to", "a.csv", "--every", "soon"], "not a duration"),
         (["dear", "--to", "a.csv", "--every", "1m", "--jitter", "1h"], "--jitter: must be shorter"),
         (["dear", "--to", "a.csv", "--jitter", "1h"], "need --every"),

@@ -43,6 +43,7 @@ to = "fleet"
 format = "delta"
 state = "fleet.psoup"
 always = true
+csv_safe = true
 aligned = true
 every = "1h"
 
@@ -92,6 +93,7 @@ def test_everything_a_file_can_say(tmp_path: Path) -> None:
         format="delta",
         state=tmp_path / "fleet.psoup",
         always=True,
+        csv_safe=True,
         schedule=Schedule(timedelta(hours=1), spans[0], True, spans[1], spans[2]),
         store=store,
     )

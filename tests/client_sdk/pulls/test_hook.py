@@ -166,3 +166,15 @@ def test_one_process_has_it_at_a_time_and_a_killed_one_gives_it_back(tmp_path: P
         os.kill(process.pid, 9)
     with ReceiptFile(path) as file:
         assert file.load() == Receipt()
+
+
+@pytest.mark.process
+def test_it_does_not_get_the_token_of_the_pull(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PSOUP_TOKEN", "a secret")
+    monkeypatch.setenv("PSOUP_TOKEN_FILE", "a file")
+    place.trade(150)
+    hook = Hook('echo "${PSOUP_TOKEN-none} $PSOUP_TOKEN_FILE" >> "$PSOUP_OUTPUT.told"')
+    pull_once(place.client, place.pull(hook=hook))
+    assert told(place) == ["none a file"]

@@ -17,6 +17,7 @@ from psoup.engine.recover import open_ledger
 from psoup.engine.settings import EngineSettings
 from psoup.store import Store
 from querystem.expressions import TRUE
+from tests.damage import tear_commit
 from tests.support.engine.author import READINGS, Author, above, readings, sensor_is, timed
 from tests.support.engine.composites import (
     assert_complete,
@@ -150,6 +151,33 @@ def test_what_is_damaged_is_found_again(
     assert_complete(store, join)
     after = combinations(store, join.composite_id)
     assert set(before.values()) == set(after.values()) and not before.keys() & after.keys()
+
+
+@pytest.mark.parametrize("table", ["stems", "joins"])
+@pytest.mark.parametrize("running", [True, False])
+def test_a_table_whose_log_can_t_be_read_is_begun_again(
+    store: Store, author: Author, spark: SparkSession, table: str, running: bool
+) -> None:
+    left, right = author.create(READINGS), author.create(OTHER)
+    join = register_join(author, [(left, TRUE), (right, TRUE)], [equal(0, 1)])
+    author.publish(left, readings([1, 2], [1.0, 1.0]))
+    author.publish(right, readings([1, 2], [1.0, 1.0]))
+    pump = Pump(store, spark, SMALL)
+    pump.run()
+    before = combinations(store, join.composite_id)
+    folder = store.table(f"{table}/{join.composite_id}")
+    commit = tear_commit(store, f"{table}/{join.composite_id}")
+    if running:
+        mend(pump.ledger, f"{table}/{join.composite_id}/_delta_log/{commit.name}")
+    else:
+        pump = Pump(store, spark, SMALL)
+    assert mark_of(store, join.composite_id).since is None
+    author.publish(left, readings([1], [1.0]))
+    pump.run()
+    assert_complete(store, join)
+    after = combinations(store, join.composite_id)
+    assert set(before.values()) < set(after.values()) and not before.keys() & after.keys()
+    folder.checkpoint()
 
 
 def test_a_composite_ends_with_its_last_registration(

@@ -117,3 +117,20 @@ def test_grants(text: str, meaning: tuple[object, ...]) -> None:
     found = parse_statement(text)
     assert isinstance(found, GrantActions)
     assert (found.actions, found.name, found.to, found.whom, found.revoked) == meaning
+
+
+def test_spellings_of_other_systems_are_taken_with_a_note() -> None:
+    made = parse_statement(
+        "CREATE STREAM t (a varchar, b VARCHAR, c Integer, d REAL, e DOUBLE PRECISION) RETAIN 1 DAY"
+    )
+    plain = parse_statement(
+        "CREATE STREAM t (a TEXT, b TEXT, c BIGINT, d DOUBLE, e DOUBLE) RETAIN 1 DAY"
+    )
+    assert isinstance(made, CreateStream) and isinstance(plain, CreateStream)
+    assert made.schema == plain.schema and plain.notes == ()
+    assert made.notes == (
+        "VARCHAR is taken as TEXT",
+        "INTEGER is taken as BIGINT",
+        "REAL is taken as DOUBLE",
+        "DOUBLE PRECISION is taken as DOUBLE",
+    )

@@ -41,6 +41,12 @@ def test_a_caller_by_jwt(world: World, algorithm: str) -> None:
     assert who(world.client(world.issuer.token(algorithm))) == ("acme", "bob")
 
 
+def test_a_name_that_cannot_be_encoded_is_refused_as_a_credential(world: World) -> None:
+    client = world.client(world.issuer.token(sub="\ud800"))
+    with client, pytest.raises(Unauthenticated, match="`sub` must be a name"):
+        client.status()
+
+
 def test_a_caller_by_certificate(world: World) -> None:
     pair = world.authority.client("carol", "wayne")
     assert who(world.client(cert=pair.cert, key=pair.key)) == ("wayne", "carol")

@@ -63,7 +63,8 @@ async def test_a_caller_is_what_the_claims_say(world: World, algorithm: str) -> 
     caller = await world.tokens.principal(token)
     assert (caller.tenant, caller.owner) == ("acme", "bob")
     assert caller.roles == {"reader", "x"}
-    assert caller.claims == {"region": "north", "n": 3}
+    assert caller.claims == {"region": "north", "n": 3, "tenant": "acme", "sub": "bob"}
+    assert caller.claim("sub") == "bob"
     assert caller.expires is not None and not caller.anyone
     assert await world.tokens.principal(token) is caller
 
@@ -74,7 +75,29 @@ async def test_claims_can_have_other_names(tmp_path: Path, issuer: Issuer) -> No
     caller = await world.tokens.principal(token)
     assert (caller.tenant, caller.owner) == ("a", "e@x")
     assert caller.roles == {"reader", "publisher"}
-    assert caller.claims == {"sub": "bob", "roles": "b"}
+    assert caller.claims["sub"] == "bob" and caller.claims["roles"] == "b"
+    assert caller.claim("tenant") == "a", "the tenant, since no claim of that name is there"
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [
+        {"sub": "\ud800"},
+        {"sub": "bob\x1b[2J"},
+        {"tenant": "ac\udfffme"},
+        {"tenant": "acme\n"},
+        {"roles": ["reader", "\ud800"]},
+        {"roles": "reader a\x00b"},
+        {"roles": ["x" * 257]},
+    ],
+)
+async def test_names_that_are_none_are_refused(world: World, claims: dict[str, Any]) -> None:
+    assert "must be a name" in await world.refused(world.issuer.token(**claims))
+
+
+async def test_a_claim_that_cannot_be_encoded_is_null(world: World) -> None:
+    caller = await world.tokens.principal(world.issuer.token(region="\ud800", n=3))
+    assert (caller.claim("region"), caller.claim("n")) == (None, 3)
 
 
 def _b64(content: bytes) -> str:
@@ -222,7 +245,7 @@ async def test_a_key_that_is_taken_away(world: World) -> None:
     await world.tokens.principal(world.issuer.token("RS256"))
     assert world.keys._refreshing is not None
     await world.keys._refreshing
-    with pytest.raises(Unauthenticated, match="kid"):
+    with pytest.raises(Unauthenticated, match="key"):
         world.tokens.check(caller)
     assert "kid" in await world.refused(token)
 
@@ -233,6 +256,28 @@ async def test_a_kid_with_another_key_forgets_what_was_verified(world: World) ->
     world.path.write_bytes(Issuer().jwks())
     world.keys.load()
     assert "signature" in await world.refused(token)
+
+
+@pytest.mark.parametrize("kid", ["ES256", "a kid with blanks"])
+async def test_a_kid_with_another_key_ends_those_of_the_key_before(world: World, kid: str) -> None:
+    """A Watch is looked at by the caller alone: whoever holds the key before must not go on."""
+
+    def publish(issuer: Issuer) -> None:
+        keys = {"keys": [{**issuer.jwk("ES256"), "kid": kid}]}
+        world.path.write_text(json.dumps(keys))
+        world.keys.load()
+
+    publish(world.issuer)
+    caller = await world.tokens.principal(world.issuer.token(headers={"kid": kid}))
+    world.tokens.check(caller)
+    publish(world.issuer)
+    world.tokens.check(caller)
+    other = Issuer()
+    publish(other)
+    with pytest.raises(Unauthenticated, match="key"):
+        world.tokens.check(caller)
+    fresh = await world.tokens.principal(other.token(headers={"kid": kid}))
+    world.tokens.check(fresh)
 
 
 async def test_a_remembered_token_needs_no_second_look(

@@ -71,6 +71,35 @@ class RefreshWorld(CopyWorld):
             self.events = []
         self.events.append(Event(name, self.clock, made, reached))
 
+    # ---- what the streams have come to
+
+    def reached(self, name: str, instant: int | None = None) -> int | None:
+        """Return how far a stream with event time has come, or had come at an instant."""
+        events = [event for event in getattr(self, "events", []) if event.stream == name]
+        return max(
+            (event.reached for event in events if instant is None or event.stamp <= instant),
+            default=None,
+        )
+
+    def retains_what_it_did(self, name: str, instant: int) -> bool:
+        """Tell whether a stream still retains all that it did at an instant, and whatever may tell
+        that other rows came later."""
+        schema = self.streams[name].schema
+        if schema.retain is None:
+            return True
+        timed = name in EVENT
+        then = self.reached(name, instant) if timed else instant
+        present = self.reached(name) if timed else self.clock
+        assert then is not None and present is not None, "the stream had a NOW"
+        events = [event for event in self.events if event.stream == name]
+        rows = [(row["ts"], event.stamp) for event in events for row in event.rows]
+        oldest_then, oldest = then - schema.retain, present - schema.retain
+        if any(oldest_then < ts <= oldest for ts, _ in rows):
+            return False
+        # A late row ends the one before it at its own ts, which may be too long ago by now.
+        ended = any(ts <= oldest and stamp > instant for ts, stamp in rows)
+        return not schema.key or (oldest < then and not ended)
+
     # ---- questions
 
     def asked(self, query: Query, as_of: int | None, today: bool) -> Question:

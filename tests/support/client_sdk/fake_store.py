@@ -48,7 +48,9 @@ class FakeStore:
         self.limits = pb.Limits()
         self._streams: dict[str, FakeStream] = {}
         self._registrations: dict[bytes, pb.Registration] = {}
-        self._published: dict[tuple[str, int], tuple[bytes, pb.PublishResponse]] = {}
+        self._published: dict[
+            tuple[tuple[str, str, str], int], tuple[bytes, pb.PublishResponse]
+        ] = {}
         self._version = 0
         self._next_id = 1
         self._page = page
@@ -138,7 +140,6 @@ class FakeStore:
             lease=request.lease,
             position=self._position(),
             registered_at=timestamp(datetime.now(UTC)),
-            predicate_id=1,
         )
         _, columns = self._evaluate(wire, "", None)
         wire.columns.extend(columns)
@@ -229,7 +230,8 @@ class FakeStore:
     def Publish(self, request: pb.PublishRequest) -> pb.PublishResponse:
         stream = self._stream(request.stream)
         content = request.arrow or request.heartbeat.SerializeToString()
-        identity = (request.publisher, request.sequence)
+        whose = request.tenant, request.owner, request.publisher
+        identity = (whose, request.sequence)
         if request.publisher and identity in self._published:
             digest, first = self._published[identity]
             if digest != content:
@@ -239,7 +241,7 @@ class FakeStore:
             again.CopyFrom(first)
             again.duplicate = True
             return again
-        before = (request.publisher, request.sequence - 1)
+        before = (whose, request.sequence - 1)
         if request.publisher and request.sequence > 1 and before not in self._published:
             detail = ErrorDetail(reason="SEQUENCE_GAP", got=str(request.sequence))
             raise PreconditionFailed("the sequence before is missing", detail=detail)
@@ -247,6 +249,20 @@ class FakeStore:
         if request.publisher:
             self._published[identity] = (content, reply)
         return reply
+
+    def ListPublishers(self, request: pb.ListPublishersRequest) -> pb.ListPublishersResponse:
+        last: dict[tuple[str, str], int] = {}
+        for (tenant, named, name), sequence in self._published:
+            owner = named or "main"
+            own = tenant == request.tenant and request.owner in ("", owner)
+            if own and name.startswith(request.prefix):
+                last[owner, name] = max(sequence, last.get((owner, name), 0))
+        return pb.ListPublishersResponse(
+            publishers=[
+                pb.Publisher(owner=owner, name=name, sequence=sequence)
+                for (owner, name), sequence in sorted(last.items())
+            ]
+        )
 
     def _accept(self, stream: FakeStream, request: pb.PublishRequest) -> pb.PublishResponse:
         if request.WhichOneof("batch") == "heartbeat":
@@ -286,7 +302,6 @@ class FakeStore:
         )
         factor = pb.Factor(text=where.strip(), access=pb.ACCESS_EVALUATED)
         return pb.Explanation(
-            predicate_id=1,
             registration_count=1,
             factors=[factor] if where.strip() else [],
             stream_rows=rows,

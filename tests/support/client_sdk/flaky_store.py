@@ -27,7 +27,8 @@ class FlakyStore(FakeStore):
 
     def Publish(self, request: pb.PublishRequest) -> pb.PublishResponse:
         fault = next(self.faults, "")
-        if self.forgets and (request.publisher, request.sequence + 1) in self._published:
+        whose = request.tenant, request.owner, request.publisher
+        if self.forgets and (whose, request.sequence + 1) in self._published:
             return pb.PublishResponse(
                 position=b"last", first_row_id=-1, duplicate=True, unverified=True
             )

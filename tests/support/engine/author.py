@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import secrets
 import time
@@ -62,10 +63,15 @@ class Author:
         self.store = store
         self.state = State()
         self._version = 0
+        self._ids = itertools.count(1)
         self._clock = time.time_ns() // 1000
 
+    def new_id(self) -> int:
+        """Return an id for a stream, composite or policy: 1, 2, …, so that tests can name them."""
+        return next(self._ids)
+
     def create(self, schema: StreamSchema) -> int:
-        stream_id = self.state.next_stream_id
+        stream_id = self.new_id()
         self.append(StreamCreated(stream_id, schema))
         return stream_id
 
@@ -116,7 +122,7 @@ class Author:
         publisher: str = "",
         digest: bytes = b"d",
     ) -> Position:
-        known = self.state.publishers.get(("main", publisher))
+        known = self.state.publishers.get(("main", "main", publisher))
         sequence = (known.sequence + 1 if known else 1) if publisher else 0
         stream = self.state.streams[stream_id]
         first, before = stream.high, stream.reached

@@ -54,7 +54,7 @@ def register_join(
     streams = tuple(stream for stream, _ in legs)
     key = Shape(streams, tuple(factors), span).factors_key
     known = state.composites.find(streams, key, span)
-    composite_id = state.next_stream_id if known is None else known
+    composite_id = author.new_id() if known is None else known
     next_id, said = state.next_predicate_id, dict[tuple[int, str], int]()
     for stream, text in [(s, predicate_key(w)) for s, w in legs] + [
         (composite_id, predicate_key(where))

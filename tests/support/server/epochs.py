@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from datastem.blocks import BLOCK_BITS, BLOCK_MASK
+from datastem.blocks import BLOCK_BITS, BLOCK_MASK, SplitRows
 from datastem.codec import are_rows, query_view
 from psoup.store import (
     CompositeMark,
@@ -27,6 +27,7 @@ from psoup.store.delta.files import write_data_file
 from psoup.store.heartbeats import Heartbeat, heartbeat_rows, heartbeats
 from psoup.store.layout import COVERAGE, ENGINE_TABLES, MATCHES, combinations_schema
 from psoup.store.log.decoding import decode_rows
+from psoup.store.state.quarantine import SetAside
 from psoup.store.tables import changed_rows
 from querystem.composites import Shape
 from querystem.expressions import from_json
@@ -68,8 +69,8 @@ class HandMadeEngine:
                 if entry.position.ordinal in decoded:
                     stream_id = entry.event.stream_id  # type: ignore[union-attr]
                     found = decoded[entry.position.ordinal]
-                    assert isinstance(found, pa.RecordBatch)
-                    rows.setdefault(stream_id, []).append(found)
+                    assert isinstance(found, SplitRows)
+                    rows.setdefault(stream_id, []).append(found.rows)
         self._log = goal
         self._cover_new(marks)
         for stream_id, parts in rows.items():
@@ -81,9 +82,16 @@ class HandMadeEngine:
             self._append("reached", heartbeat_rows(beats))
         return self._publish(stamp)
 
+    def set_aside(self, *entries: SetAside) -> Epoch:
+        """Puts entries into quarantine. What a predicate covers already stays."""
+        assert self._epoch is not None
+        self.state.quarantine = self.state.quarantine.add(entries)
+        return self._publish(self._epoch.clock)
+
     def _cover_new(self, marks: dict[int, int]) -> None:
+        done = {*self._covered, *self.state.quarantine.predicates}
         for predicate in self.state.predicates.values():
-            if predicate.id not in self._covered and predicate.stream_id in self.state.streams:
+            if predicate.id not in done and predicate.stream_id in self.state.streams:
                 low = marks.get(predicate.stream_id, 0)
                 self._covered[predicate.id] = low
                 row = {
@@ -103,7 +111,8 @@ class HandMadeEngine:
         stem.commit(self._stems[stream_id], [file], operation="WRITE")
         found: list[dict[str, object]] = []
         for predicate in sorted(self.state.predicates.values(), key=lambda one: one.id):
-            if predicate.stream_id == stream_id:
+            set_aside = predicate.id in self.state.quarantine.predicates
+            if predicate.stream_id == stream_id and not set_aside:
                 where = from_json(json.loads(predicate.key))
                 ids = rows.column("_row_id").to_numpy()[
                     matches(where, query_view(rows)) & are_rows(rows)
@@ -134,8 +143,9 @@ class HandMadeEngine:
         state = self.state
         self._epoch = Epoch(
             self._epochs, "step", self._log, Position(*state.position), stamp, stamp,
-            state.next_stream_id, state.next_predicate_id, dict(self._versions), streams,
+            state.next_predicate_id, dict(self._versions), streams,
             state.leases.outages, state.jumps, composites=dict(self.composites),
+            quarantine=state.quarantine,
         )  # fmt: skip
         self._store.epochs.append(self._epochs, self._epoch)
         return self._epoch
@@ -268,7 +278,8 @@ class HandMadeEngine:
         """Removes every log file an epoch has consumed, and their commits behind a checkpoint."""
         folder = self._store.log.folder
         files = [file for file in folder.snapshot().files.values()]
-        folder.commit(folder.latest_version() + 1, (), files, operation="TRIM")
+        assert self._epoch is not None
+        self._store.log.trim(folder.latest_version() + 1, files, self._epoch)
         for file in files:
             folder.path_of(file).unlink()
 

@@ -32,9 +32,11 @@ async def received(messages: AsyncIterator[Message]) -> list[pb.InvokeResponse]:
 class ServerProcess:
     """Started and ready after `__init__`; `kill` and `stop` end it."""
 
+    module = "psoup.server"
+
     def __init__(self, store: Path, *options: str, clock: Path | None = None) -> None:
         """`clock` is a file that stands for the clock of another machine."""
-        command = [sys.executable, "-m", "psoup.server", "--store", str(store), "--port", "0"]
+        command = [sys.executable, "-m", self.module, "--store", str(store), "--port", "0"]
         self.errors = store.parent / f"server-{os.urandom(4).hex()}.log"
         environment = os.environ | ({} if clock is None else {VARIABLE: str(clock)})
         with self.errors.open("wb") as errors:

@@ -80,7 +80,7 @@ class SeveralWorld(SyncWorld):
         ts = self.clock + seconds * SECOND
         request = pb.PublishRequest(stream=name, heartbeat=Timestamp(seconds=ts // SECOND))
         response = self.run(publish(self.cores[server], request))
-        position = self.cores[server].store.positions.decode(response.position)
+        position = self.cores[server].positions.decode(response.position).position
         self.events.append((position, Event(name, self.clock, [], ts)))
 
     def happens(self, dice: random.Random) -> None:

@@ -232,7 +232,7 @@ class World(RuleBasedStateMachine):
             columns["_op"] = pa.array(ops, pa.string())
         request = pb.PublishRequest(stream=name, arrow=ipc(pa.table(columns)))
         response = self.run(publish(self.cores[server], request))
-        position = self.cores[server].store.positions.decode(response.position)
+        position = self.cores[server].positions.decode(response.position).position
         for (a, b, _), at in zip(batch, stamps, strict=True):
             known = {"a": a, "b": b, "at": from_micros(at), "ts": at, "row_id": len(table.rows)}
             known["position"] = position
@@ -282,7 +282,7 @@ class World(RuleBasedStateMachine):
 
     def check(self, asked: Asked, seen: Seen) -> None:
         """It is the naive answer, now and later."""
-        position = self.cores[0].store.positions.decode(seen.position)
+        position = self.cores[0].positions.decode(seen.position).position
         if asked.query.refresh is not None and not asked.computes:
             return self._check_refreshed(asked, seen, position)
         self._same(asked, seen, position, seen.now)

@@ -9,6 +9,7 @@ from typing import Self
 
 from client_sdk import Client
 from psoup.store import Store
+from psoup.store.log.position import PositionCodec
 from tests.support.system.processes import Process, RunningStore
 
 PATIENCE = 300.0
@@ -22,7 +23,7 @@ class Fleet:
     def __init__(self, running: RunningStore, servers: int = 2) -> None:
         self.running = running
         self.targets = [running.start_server(*_OPTIONS) for _ in range(servers)]
-        self.positions = Store.open(running.store).positions
+        self.positions = PositionCodec(Store.open(running.store).identity)
         self.tally: Counter[str] = Counter()
         self._clients: dict[tuple[str, str], Client] = {}
 

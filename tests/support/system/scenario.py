@@ -75,7 +75,7 @@ class Scenario(Tenant):
 
     @property
     def _acknowledged(self) -> Position:
-        return self.fleet.positions.decode(self.position) if self.position else START
+        return self.fleet.positions.decode(self.position).position if self.position else START
 
     def _some(self) -> Stream:
         return self.streams[self.dice.choice(list(self.streams))]
@@ -306,7 +306,7 @@ class Scenario(Tenant):
         return Asked(question, stream, self._acknowledged, datetime.now(UTC))
 
     def _judge(self, asked: Asked, answer: Answer) -> None:
-        decided = judge(asked, answer, self.fleet.positions.decode(answer.position))
+        decided = judge(asked, answer, self.fleet.positions.decode(answer.position).position)
         self.tally["judged" if decided else "retained or not"] += 1
         self.tally["with rows"] += bool(answer.row_count)
         self.tally["precomputed"] += answer.computed_rows == 0 and answer.epoch > 0

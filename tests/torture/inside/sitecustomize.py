@@ -1,39 +1,51 @@
 """Runs at the start of every process of a tortured store, before any of its own code.
 
-What the process writes is recorded for power cuts. While the file named by PSOUP_TORTURE_FULL_DISK
-is there, the disk is full: no file is made.
+What the process writes is recorded for power cuts. Files in the folder that PSOUP_TORTURE_SWITCHES
+names switch faults on: with `full-disk` no file is made; with `own-conflict` some links are made
+and reported as FileExistsError; with `stalled-link-PID` the links of that process wait for its end.
 """
 
 import errno
 import os
+import random
+import time
 from typing import Any
 
 from tests.power import recorder
 
-_FULL = os.environ["PSOUP_TORTURE_FULL_DISK"]
+_SWITCHES = os.environ["PSOUP_TORTURE_SWITCHES"]
+_MISREPORTED_SHARE = 0.3
 
 
-def _refuse_where_full() -> None:
-    if os.path.exists(_FULL):
+def _is_on(switch: str) -> bool:
+    return os.path.exists(os.path.join(_SWITCHES, switch))
+
+
+def _refuse_if_full() -> None:
+    if _is_on("full-disk"):
         raise OSError(errno.ENOSPC, "No space left on device")
 
 
-def _fill_disk_when_told() -> None:
+def _obey_switches() -> None:
     import pyarrow.parquet as pq
 
     link, make = os.link, pq.ParquetWriter.__init__
 
-    def checked_link(*given: Any, **options: Any) -> None:
-        _refuse_where_full()
+    def faulty_link(*given: Any, **options: Any) -> None:
+        _refuse_if_full()
+        while _is_on(f"stalled-link-{os.getpid()}"):
+            time.sleep(0.02)
         link(*given, **options)
+        if _is_on("own-conflict") and random.random() < _MISREPORTED_SHARE:
+            raise FileExistsError(errno.EEXIST, "injected after the link was made")
 
     def checked_make(*given: Any, **options: Any) -> None:
-        _refuse_where_full()
+        _refuse_if_full()
         make(*given, **options)
 
-    os.link = checked_link
+    os.link = faulty_link
     pq.ParquetWriter.__init__ = checked_make
 
 
 recorder.install()
-_fill_disk_when_told()
+_obey_switches()

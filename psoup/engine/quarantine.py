@@ -1,0 +1,253 @@
+"""Quarantine: a predicate or composite that fails is set aside, and everything else goes on.
+
+A task that fails is tried again in a second process, by `python -m psoup.engine.quarantine`. If it
+fails there too, that process finds out with which predicates, by trying halves of them. Nothing is
+set aside for what does not repeat, or is the machine's: memory, files, lost workers.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import pickle
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from datastem.arrays import Int64s
+from psoup.engine.composites.boxes import CompositeForm, forget_composite
+from psoup.engine.composites.units import CompositeWork
+from psoup.engine.jobs import (
+    Outcome,
+    SparkJob,
+    TaskFailed,
+    by_table,
+    job_of,
+    run_tasks,
+)
+from psoup.engine.ledger import Ledger
+from psoup.engine.maintain.merge import FileRun, merge_run
+from psoup.engine.mend import write_coverage
+from psoup.engine.predicates import predicates_of
+from psoup.store.errors import StoreError
+from psoup.store.state.quarantine import (
+    COMPOSITE,
+    OF_THE_MACHINE,
+    PREDICATE,
+    Quarantine,
+    SetAside,
+    reason_of,
+)
+from psoup.store.state.state import State
+
+log = logging.getLogger(__name__)
+
+# A search takes no new halves after so long; what it has found by then is set aside, and the next
+# failure goes on from there.
+_SEARCH_SECONDS = 120.0
+_PROCESS_SECONDS = 1800.0
+
+
+# ---- the driver
+
+
+def confirm(failure: TaskFailed) -> list[SetAside]:
+    """Try a failed unit again in a second process, and return what makes it fail; nothing if it
+    does not fail there, or not for a reason that can be set aside."""
+    log.error("a task failed with %s; looking for the cause in a second process", failure)
+    work = pickle.dumps((failure.work, failure.job, failure.unit))
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "psoup.engine.quarantine"],
+            input=work,
+            stdout=subprocess.PIPE,
+            timeout=_PROCESS_SECONDS,
+            check=True,
+        )
+        return [SetAside(**one) for one in json.loads(done.stdout)]
+    except (subprocess.SubprocessError, ValueError, OSError) as error:
+        log.error("the second process found nothing: %s", error)
+        return []
+
+
+def set_aside(ledger: Ledger, entries: Sequence[SetAside], reached: State) -> None:
+    """Name entries in the next epoch, take their predicates out of the coverage, and publish.
+
+    The ledger must be at its epoch. A predicate may be one that the log brings after it: `reached`
+    is the state that the work had which failed.
+    """
+    state, clock, position = ledger.state, reached.clock, reached.position.packed
+    for one in entries:
+        log.error("QUARANTINE: %s: %s", one.name, one.reason)
+    state.quarantine = state.quarantine.add(
+        replace(one, since=clock, position=position) for one in entries
+    )
+    composites = {one.id for one in entries if one.kind == COMPOSITE}
+    predicates = [one for one in entries if one.kind == PREDICATE and one.id in state.predicates]
+    ids = {one.id for one in predicates}
+    for stream_id in {one.stream_id for one in predicates}:
+        ledger.coverage.set_aside(stream_id, state.quarantine.of_stream(stream_id))
+    if predicates:
+        write_coverage(ledger, "QUARANTINE")
+    for composite_id, mark in list(ledger.composites.items()):
+        if composite_id in composites:
+            forget_composite(ledger, composite_id)
+            mark = ledger.composites[composite_id]
+            ledger.composites[composite_id] = replace(mark, suspended=True)
+        elif any(ids.intersection(own) for own in mark.admitted):
+            # Its combinations are those of admitted predicates, and this one is none any more.
+            forget_composite(ledger, composite_id)
+    ledger.publish("quarantine")
+
+
+def restart_released(
+    ledger: Ledger, spark: SparkSession, before: Quarantine, born: int, highs: Mapping[int, int]
+) -> list[pa.Table]:
+    """Begin again with what was set aside `before` and is no more; `born` and `highs` are the next
+    predicate id and the next row ids of then. Return rows of the coverage table."""
+    released = [one for one in before.entries if one not in ledger.state.quarantine.entries]
+    for one in released:
+        if one.kind == COMPOSITE and one.id in ledger.composites:
+            forget_composite(ledger, one.id)
+    predicates = [
+        one
+        for one in released
+        if one.kind == PREDICATE and one.id < born and one.id in ledger.state.predicates
+    ]
+    if predicates:
+        _drop_pieces(ledger, spark, before, predicates)
+    return [
+        ledger.coverage.restart(one.stream_id, one.id, highs.get(one.stream_id, 0))
+        for one in predicates
+    ]
+
+
+def _drop_pieces(
+    ledger: Ledger, spark: SparkSession, before: Quarantine, entries: Sequence[SetAside]
+) -> None:
+    """Drop the pieces that predicates had when they were set aside: they are matched again, and
+    pieces of a predicate are disjoint."""
+    ids = [(str(one.stream_id), one.id) for one in entries]
+    files = [
+        file
+        for file in ledger.files("matches")
+        if file.low
+        and any(
+            file.partition["stream_id"] == stream
+            and file.low["predicate_id"] <= id_ <= file.high["predicate_id"]
+            for stream, id_ in ids
+        )
+    ]
+    runs = [
+        FileRun(
+            "matches", int(file.partition["stream_id"]), int(file.partition["segment"]), (file,)
+        )
+        for file in files
+    ]
+    job = replace(job_of(ledger), excluded=tuple(sorted(before.predicates)))
+    written = by_table(run_tasks(spark, job, merge_run, runs))
+    if files:
+        ledger.commit("matches", written.get("matches", ()), files, operation="RELEASE")
+
+
+# ---- the second process
+
+
+class Search:
+    """The search for the predicates with which a unit of work fails."""
+
+    def __init__(
+        self, work: Callable[[SparkJob, Any], list[Outcome]], job: SparkJob, unit: Any
+    ) -> None:
+        self._work, self._unit = work, unit
+        self._job = replace(job, sync=False, trial=True)
+        self._known = predicates_of(job.root)
+        self._known.advance(job.predicates, job.excluded)
+        self._streams = {
+            id_: stream_id
+            for stream_id in self._known.streams()
+            for id_ in self._known.live(stream_id).tolist()
+        }
+        self._all: Int64s = np.array(sorted(self._streams), np.int64)
+        self._excluded: Int64s = np.array(job.excluded, np.int64)
+        self._until = time.monotonic() + _SEARCH_SECONDS
+
+    def causes(self) -> list[SetAside]:
+        """Return what makes the unit fail; nothing if it does not fail. Raise MemoryError, OSError
+        and StoreError."""
+        reason = self._failure(self._all)
+        if reason is None:
+            return []
+        alone = self._failure(self._all[:0])
+        if alone is None:
+            return list(self._among(self._all, reason))
+        composite = _composite_of(self._unit)
+        return [] if composite is None else [SetAside(COMPOSITE, composite, composite, alone)]
+
+    def _failure(self, only: Int64s) -> str | None:
+        """Return why the unit fails with some predicates and no others; None if it does not."""
+        others = np.setdiff1d(self._all, only, assume_unique=True)
+        excluded: Any = np.concatenate([self._excluded, others])
+        try:
+            self._work(replace(self._job, excluded=excluded), self._unit)
+        except (*OF_THE_MACHINE, StoreError):
+            raise
+        except Exception as error:
+            return reason_of(error)
+        return None
+
+    def _among(self, ids: Int64s, reason: str) -> Iterable[SetAside]:
+        """Yield those of some predicates, with which the unit fails for a reason, that fail by
+        themselves; else the first with which those before it fail."""
+        if len(ids) == 1:
+            yield self._entry(int(ids[0]), reason)
+            return
+        middle, found = len(ids) // 2, False
+        for half in (ids[:middle], ids[middle:]):
+            if found and time.monotonic() > self._until:
+                return
+            why = self._failure(half)
+            if why is not None:
+                found = True
+                yield from self._among(half, why)
+        if not found:
+            yield self._first_together(ids, middle, reason)
+
+    def _first_together(self, ids: Int64s, works: int, reason: str) -> SetAside:
+        """Return the predicate with which those before it fail; the first `works` don't."""
+        fails = len(ids)
+        while fails - works > 1:
+            middle = (works + fails) // 2
+            why = self._failure(ids[:middle])
+            works, fails = (middle, fails) if why is None else (works, middle)
+            reason = why or reason
+        return self._entry(int(ids[fails - 1]), reason)
+
+    def _entry(self, id_: int, reason: str) -> SetAside:
+        return SetAside(PREDICATE, id_, self._streams[id_], reason)
+
+
+def _composite_of(unit: Any) -> int | None:
+    """Return the id of the composite that a unit of work is over; None if it is over none."""
+    if isinstance(unit, CompositeForm):
+        return unit.composite_id
+    work = getattr(unit, "work", None)
+    return work.id if isinstance(work, CompositeWork) else None
+
+
+def main() -> None:
+    """Read a failed unit from standard input, and write what makes it fail as JSON."""
+    work, job, unit = pickle.load(sys.stdin.buffer)
+    print(json.dumps([asdict(one) for one in Search(work, job, unit).causes()]))
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr)
+    main()

@@ -1,0 +1,49 @@
+"""Texts as terminals and logs show them, without what moves the cursor or forges a line."""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+
+# Control characters, the marks that turn the direction of a text, separators of lines, and halves
+# of surrogate pairs, which can't be written at all.
+_SPECIAL = re.compile(
+    r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+_SHORT = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
+
+
+def escaped(text: str, *, lines: bool = False) -> str:
+    r"""Return a text with special characters written as \n, \x1b or \u202e.
+
+    With `lines` it may have several lines, and tabs.
+    """
+
+    def escape(found: re.Match[str]) -> str:
+        character = found[0]
+        if lines and character in "\n\t":
+            return character
+        code = ord(character)
+        return _SHORT.get(character) or (f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}")
+
+    return _SPECIAL.sub(escape, text)
+
+
+def escaped_json(text: str) -> str:
+    r"""Return JSON of one line with all special characters inside its texts as \u001b."""
+    return _SPECIAL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+class EscapingFormatter(logging.Formatter):
+    """A formatter whose records are one line each, but for a traceback below."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
+        return escaped(super().formatMessage(record))
+
+
+def log_to_stderr() -> None:
+    """Have this process log to standard error, a line for each record."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(EscapingFormatter("%(asctime)s %(levelname)s %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])

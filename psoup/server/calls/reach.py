@@ -1,0 +1,77 @@
+"""Positions that clients show: waited for, and held against the log's history."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from psoup.errors import NotReached, ServerError
+from psoup.server.core import Core
+from psoup.server.precedence import waiting
+from psoup.store import ForeignPosition, Position
+from psoup.store.log.position import MarkedPosition
+
+# What is left of a call's own time for the reason to arrive in time.
+_LEAST_MARGIN, _MOST_MARGIN = 0.05, 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """An instant of the monotonic clock."""
+
+    at: float
+
+    @classmethod
+    def after(cls, seconds: float | None, limit: float) -> Deadline:
+        if seconds is not None:
+            limit = min(limit, seconds - min(_MOST_MARGIN, max(_LEAST_MARGIN, seconds / 10)))
+        return cls(time.monotonic() + max(limit, 0.0))
+
+    @property
+    def left(self) -> float:
+        return max(0.0, self.at - time.monotonic())
+
+
+async def reach_own(core: Core, content: bytes, deadline: Deadline) -> None:
+    """Return when the server is as far as a position that a client shows. Raises ForeignPosition
+    if it is not one of this store's history, NotReached if that can't be known in time."""
+    least = core.positions.decode(content)
+    await reach(core, [least], deadline)
+    if is_foreign(core, least):
+        raise ForeignPosition(
+            "the store never had that position: it was restored from a back-up since; leave it out"
+        )
+
+
+async def reach(core: Core, positions: Sequence[MarkedPosition], deadline: Deadline) -> None:
+    """Return when the server is as far as these positions, or knows that the log is not: what then
+    lies beyond its end is foreign. Raises NotReached if that can't be known in time."""
+    furthest = max((one.position for one in positions), default=None)
+    if furthest is None or furthest.version <= core.follower.version:
+        return
+    await core.follower.catch_up()
+    if furthest.version <= core.follower.version:
+        return
+    waiting()
+    try:
+        await asyncio.wait_for(core.log_end.prove(), deadline.left)
+    except (TimeoutError, ServerError):
+        raise NotReached(
+            "this server has not seen that position yet",
+            expected=_text(furthest),
+            got=_text(core.follower.state.position),
+            hint="ask again, or with a longer deadline",
+        ) from None
+
+
+def is_foreign(core: Core, marked: MarkedPosition) -> bool:
+    """Tells whether a position that was reached for is none of the log's: beyond its end, or of a
+    history that a restore has undone."""
+    version, follower = marked.position.version, core.follower
+    return version > follower.version or follower.state.writers.at(version) != marked.mark
+
+
+def _text(position: Position) -> str:
+    return f"position {position.version}.{position.ordinal}"

@@ -1,0 +1,62 @@
+"""The umask of a process that writes a store's files, or copies of its rows.
+
+By default nobody else on the machine may read them. The umask holds for the whole process, so
+files of deltalake, SQLite and Spark have it too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+OPTION = "--umask"
+HELP = (
+    "octal: rights that others do not get to new files. By default a store keeps those it was made "
+    "with, and a new one is private (077). 007 with a setgid folder lets its group in"
+)
+# Child processes and Spark's executors take the umask from here.
+VARIABLE = "PSOUP_UMASK"
+
+_PRIVATE = 0o077
+
+
+def parse_umask(text: str) -> int:
+    """Return the umask that these octal digits name. Raise ArgumentTypeError for anything else.
+
+    The owner keeps all rights: without them the process could not read its own files.
+    """
+    try:
+        umask = int(text, 8)
+    except ValueError:
+        umask = -1
+    if not 0 <= umask <= _PRIVATE:
+        raise argparse.ArgumentTypeError(f"{text!r}: write octal digits from 000 to 077, as 007")
+    return umask
+
+
+def set_umask(given: int | None = None, store: Path | None = None) -> None:
+    """Set the umask of this process: the given one, else that of the environment, else the one
+    that the store was made with, else a private one. Raise ArgumentTypeError if the environment
+    has something else than a umask."""
+    if given is None and (text := os.environ.get(VARIABLE)):
+        given = parse_umask(text)
+    os.umask(_store_umask(store) if given is None else given)
+
+
+def current_umask() -> int:
+    """Return the umask of this process. Call it before there are other threads."""
+    umask = os.umask(_PRIVATE)
+    os.umask(umask)
+    return umask
+
+
+def _store_umask(store: Path | None) -> int:
+    """Return the umask that a store was made with; a private one if there is no store yet."""
+    if store is None:
+        return _PRIVATE
+    # The operator may have made the store's own folder, with any mode; a server made the log.
+    try:
+        return ~(store / "log").stat().st_mode & _PRIVATE
+    except OSError:
+        return _PRIVATE

@@ -1,0 +1,43 @@
+"""Where the log ends, proved by a commit.
+
+A look at the folder may be out of date on a network file system. A commit is not: it succeeds only
+at the version after the last one, so once it has, no later version can have been acknowledged
+before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from psoup.write.appender import Appender
+from psoup.write.clock import ClockGuard
+from psoup.write.leases import TickOnce
+
+# Clients can ask for proofs, so a server gives no more than one in so long.
+PROOF_INTERVAL_SECONDS = 1.0
+
+
+class LogEnd:
+    """Proofs of the log's end, shared by the calls that wait for one."""
+
+    def __init__(self, appender: Appender, guard: ClockGuard) -> None:
+        self._appender = appender
+        self._guard = guard
+        self._proving = asyncio.Lock()
+        self._begun = self._proved = 0
+        self._next_at = 0.0
+
+    async def prove(self) -> None:
+        """Return when a commit has succeeded that was begun after this call: the appender's tail
+        then holds every version that was acknowledged before the call. Raises what `submit` does.
+        """
+        begun = self._begun
+        async with self._proving:
+            if self._proved > begun:
+                return
+            await asyncio.sleep(self._next_at - time.monotonic())
+            self._begun = number = self._begun + 1
+            self._next_at = time.monotonic() + PROOF_INTERVAL_SECONDS
+            await self._appender.submit(TickOnce(self._guard, after=0))
+            self._proved = number

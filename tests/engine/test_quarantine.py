@@ -1,0 +1,280 @@
+"""The engine sets aside a predicate that fails, names it, and goes on; a release tries it again.
+
+Bad predicates are put into the log directly, since no server appends one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from datastem.schema import Column, StreamSchema
+from datastem.types import BIGINT, BOOLEAN, TEXT
+from psoup.engine.coverage import SET_ASIDE, Cohort, Cohorts
+from psoup.engine.engine import Engine
+from psoup.engine.errors import EngineFailed
+from psoup.engine.jobs import Outcome, SparkJob, TaskFailed, run_tasks
+from psoup.engine.quarantine import Search, confirm, set_aside
+from psoup.engine.recover import open_ledger
+from psoup.engine.settings import EngineSettings
+from psoup.store import Position, Store
+from psoup.store.inspection import quarantine, release
+from psoup.store.log.access_events import AccessPut
+from psoup.store.state.access import FilledPolicy, Policy
+from psoup.store.state.quarantine import PREDICATE, SetAside, reason_of
+from querystem.expressions import Call, ColumnRef, Expression, Literal, Op
+from tests.support.engine.author import READINGS, Author, above, readings
+from tests.support.engine.reading import Meaning, assert_joined, covered, matched
+
+TAGS = StreamSchema("tags", (Column("tag", TEXT), Column("n", BIGINT)))
+
+# Fails to build: the text has no UTF-8. The JSON of it has, so the log takes it.
+UNBUILDABLE = json.dumps(
+    ["call", "BOOLEAN", "=", ["col", "TEXT", "tag"], ["lit", "TEXT", "\ud800"]],
+    separators=(",", ":"),
+)
+# Is built, and fails when rows come: there is no such column.
+UNPROBEABLE = '["call","BOOLEAN","<",["col","BIGINT","nowhere"],["lit","BIGINT",3]]'
+
+
+def tags(texts: list[str]) -> pa.RecordBatch:
+    arrays = [pa.array(texts, pa.string()), pa.array(range(len(texts)), pa.int64())]
+    return pa.RecordBatch.from_arrays(arrays, schema=TAGS.arrow)
+
+
+def tag_is(text: str) -> Expression:
+    return Call(Op.EQ, (ColumnRef("tag", TEXT), Literal(text, TEXT)), BOOLEAN)
+
+
+def has_tag(text: str) -> Meaning:
+    return lambda row: bool(row["tag"] == text)
+
+
+def fill(author: Author, stream: int, key: str) -> tuple[int, Position]:
+    """Append a policy that is filled in with `key`, and return the id of its predicate."""
+    policy = Policy(author.new_id(), "main", "main", "p", stream, "?", "[]", ("c",))
+    id_ = author.state.next_predicate_id
+    filled = FilledPolicy(policy.policy_id, stream, id_, key, 1)
+    author.append(AccessPut((policy,)))
+    return id_, author.append(AccessPut((filled,)))
+
+
+@contextmanager
+def running(store: Store, spark: SparkSession, **settings: Any) -> Iterator[Engine]:
+    engine = Engine(store, spark, EngineSettings(**settings))
+    engine.start()
+    try:
+        yield engine
+    finally:
+        engine.stop()
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(900)
+def test_a_bad_predicate_is_set_aside_and_everything_else_goes_on(
+    store: Store, author: Author, spark: SparkSession
+) -> None:
+    stream, other = author.create(TAGS), author.create(READINGS)
+    _, early = author.register(stream, tag_is("a"))
+    _, elsewhere = author.register(other, above(2.0))
+    meanings = {early: has_tag("a")}
+    with running(store, spark) as engine:
+        engine.wait_for(author.publish(stream, tags(["a", "b"])), 180)
+        bad, _ = fill(author, stream, UNBUILDABLE)
+        worse, _ = fill(author, stream, UNPROBEABLE)
+        _, late = author.register(stream, tag_is("b"))
+        meanings[late] = has_tag("b")
+        author.publish(other, readings([1], [3.0]))
+        engine.wait_for(author.publish(stream, tags(["b", "a"])), 180)
+        engine.wait_idle(180)
+        assert_joined(store, stream, meanings)
+        assert matched(store, elsewhere) == [0]
+        entries = {one.id: one for one in quarantine(store).entries}
+        assert entries.keys() == {bad, worse}
+        assert "UnicodeEncodeError" in entries[bad].reason and entries[bad].reason.isascii()
+        assert "nowhere" in entries[worse].reason
+        assert {one.stream_id for one in entries.values()} == {stream}
+        assert covered(store, stream, bad) == [] and matched(store, bad) == []
+    # Whoever comes later finds it in the epoch, and does not meet it again.
+    with running(store, spark, retries=0) as engine:
+        engine.wait_for(author.publish(stream, tags(["a", "c"])), 180)
+        engine.wait_idle(180)
+        assert_joined(store, stream, meanings)
+        assert {one.id for one in quarantine(store).entries} == {bad, worse}
+    # The release and rows that fail with it come in one step.
+    before = {one.id: one.since for one in quarantine(store).entries}
+    release(store, [f"predicate-{bad}"])
+    last = author.publish(stream, tags(["a"]))
+    assert {one.id for one in quarantine(store).entries} == {worse}
+    with running(store, spark, retries=0) as engine:
+        engine.wait_for(last, 180)
+        engine.wait_idle(180)
+        after = {one.id: one.since for one in quarantine(store).entries}
+        assert after[worse] == before[worse]
+        assert after[bad] > before[bad], "it was tried, and set aside again"
+        assert_joined(store, stream, meanings)
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(900)
+def test_a_predicate_that_is_released_meets_all_rows(
+    store: Store, author: Author, spark: SparkSession
+) -> None:
+    stream = author.create(TAGS)
+    _, first = author.register(stream, tag_is("a"))
+    _, second = author.register(stream, tag_is("b"))
+    _, third = author.register(stream, tag_is("c"))
+    meanings = {id_: has_tag(text) for id_, text in ((first, "a"), (second, "b"), (third, "c"))}
+    with running(store, spark) as engine:
+        engine.wait_for(author.publish(stream, tags(["a", "b", "c"])), 180)
+    ledger = open_ledger(store)
+    set_aside(ledger, [SetAside(PREDICATE, second, stream, "a test")], ledger.state)
+    with running(store, spark) as engine:
+        engine.wait_for(author.publish(stream, tags(["b", "a", "c"])), 180)
+        engine.wait_idle(180)
+        assert_joined(store, stream, {one: meanings[one] for one in (first, third)})
+        assert covered(store, stream, second) == [] and matched(store, second) == [1]
+        release(store, [f"predicate-{second}"])
+        engine.wait_for(author.publish(stream, tags(["b"])), 180)
+        engine.wait_idle(180)
+        assert_joined(store, stream, meanings)
+        assert not quarantine(store).entries
+
+
+# ---- what is set aside, and what is not
+
+
+def test_a_reason_can_be_printed_anywhere() -> None:
+    reason = reason_of(ValueError("a\n\x1b[2J \ud800 é\x9b" + "x" * 999))
+    assert reason.startswith("ValueError: a \\x1b[2J \\ud800 ")
+    assert reason.isascii() and reason.isprintable() and len(reason) == 300
+
+
+def _fails_twice(job: SparkJob, unit: str) -> list[Outcome]:
+    raise ValueError(unit)
+
+
+def _fails_here(job: SparkJob, pid: int) -> list[Outcome]:
+    if os.getpid() == pid:
+        raise ValueError("only here")
+    return []
+
+
+def _lacks_memory(job: SparkJob, unit: str) -> list[Outcome]:
+    raise MemoryError
+
+
+def _dies(job: SparkJob, unit: str) -> list[Outcome]:
+    os._exit(9)
+
+
+def _finds_no_file(job: SparkJob, unit: str) -> list[Outcome]:
+    raise FileNotFoundError(unit)
+
+
+@pytest.mark.parametrize(
+    ("work", "unit"),
+    [
+        # The id is not part of the name of the test: every process must find the same tests.
+        pytest.param(_fails_here, os.getpid(), id="_fails_here"),
+        (_lacks_memory, "x"),
+        (_dies, "x"),
+        (_finds_no_file, "x"),
+        (_fails_twice, "without a predicate"),
+    ],
+)
+def test_only_what_repeats_in_a_second_process_is_set_aside(
+    store: Store, work: Any, unit: Any
+) -> None:
+    job = SparkJob(str(store.root), 0, False)
+    assert confirm(TaskFailed("it failed", work, job, unit)) == []
+
+
+@pytest.mark.spark
+def test_errors_of_the_machine_are_no_failed_unit(store: Store, spark: SparkSession) -> None:
+    job = SparkJob(str(store.root), 0, False)
+    with pytest.raises(Exception) as error:
+        run_tasks(spark, job, _lacks_memory, ["x"])
+    assert not isinstance(error.value, TaskFailed)
+    with pytest.raises(TaskFailed, match="ValueError: x"):
+        run_tasks(spark, job, _fails_twice, ["x"])
+
+
+@pytest.mark.spark
+def test_a_failure_without_a_cause_stops_the_engine_as_before(
+    store: Store, author: Author, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = author.create(TAGS)
+    monkeypatch.setattr("psoup.engine.step.fresh", _fails_twice)
+    with running(store, spark, retries=1) as engine, pytest.raises(EngineFailed):
+        engine.wait_for(author.publish(stream, tags(["a"])), 180)
+    assert not quarantine(store).entries
+
+
+def _search(store: Store, monkeypatch: pytest.MonkeyPatch, fails: Any, count: int = 100) -> Any:
+    """Search among predicates of which `fails` says whether some of them fail together."""
+
+    class Known:
+        def advance(self, version: int, excluded: object = ()) -> None: ...
+
+        def streams(self) -> list[int]:
+            return [7]
+
+        def live(self, stream_id: int) -> Any:
+            return np.arange(count)
+
+    def work(job: SparkJob, unit: object) -> list[Outcome]:
+        here = set(range(count)) - {int(one) for one in job.excluded}
+        if fails(here):
+            raise ValueError(f"{sorted(here)[-1]}")
+        return []
+
+    monkeypatch.setattr("psoup.engine.quarantine.predicates_of", lambda root: Known())
+    return Search(work, SparkJob(str(store.root), 0, False), None)
+
+
+def test_all_that_fail_by_themselves_are_found(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad = {3, 4, 71, 99}
+    found = _search(store, monkeypatch, lambda here: bool(here & bad)).causes()
+    assert [(one.id, one.stream_id, one.reason) for one in found] == [
+        (id_, 7, f"ValueError: {id_}") for id_ in sorted(bad)
+    ]
+
+
+def test_of_predicates_that_fail_together_the_last_is_found(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = _search(store, monkeypatch, lambda here: {5, 30, 62} <= here).causes()
+    assert [one.id for one in found] == [62]
+
+
+def test_a_long_search_ends_with_what_it_has(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("psoup.engine.quarantine._SEARCH_SECONDS", 0.0)
+    found = _search(store, monkeypatch, lambda here: bool(here & {3, 71})).causes()
+    assert [one.id for one in found] == [3]
+
+
+def test_cohorts_keep_who_is_set_aside_apart() -> None:
+    cohorts = Cohorts()
+    tables = [cohorts.start(1, Cohort(1, 5, 10), [3]), cohorts.start(1, Cohort(5, 8, 10))]
+    expected = [Cohort(1, 3, 10), Cohort(3, 4, SET_ASIDE), Cohort(4, 8, 10)]
+    assert cohorts.cohorts(1) == expected
+    cohorts.raise_to(1, 20)
+    cohorts.set_aside(1, [7])
+    cohorts._check()
+    assert [one.is_set_aside for one in cohorts.cohorts(1)] == [False, True, False, True]
+    loaded = Cohorts.load(pa.concat_tables(tables))
+    assert loaded.cohorts(1) == expected
+    row = loaded.restart(1, 3, 25)
+    assert loaded.cohorts(1) == [Cohort(1, 3, 10), Cohort(3, 4, 25), Cohort(4, 8, 10)]
+    assert Cohorts.load(pa.concat_tables([*tables, row])).cohorts(1) == loaded.cohorts(1)

@@ -1,0 +1,55 @@
+"""Ids that clients see say nothing about how much others have created."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from psoup.server.core import Core
+from psoup.server.services import PsoupService
+from psoup.server.settings import Settings
+from psoup.store import Store
+from psoup.v1 import psoup_pb2 as pb
+from psoup.write.ids import new_id
+
+TEXTS = (
+    "CREATE STREAM a (x BIGINT) RETAIN 1 DAY",
+    "CREATE STREAM b (x BIGINT) RETAIN 1 DAY",
+    "CREATE VIEW v AS SELECT x FROM a",
+    "CREATE POLICY p ON a USING (x > 1)",
+)
+
+
+async def test_ids_are_random_and_go_on_after_a_restart(tmp_path: Path) -> None:
+    for _ in range(2):
+        core = Core(Store.open(tmp_path, create=True, sync=False), Settings(tmp_path))
+        await core.start()
+        state = core.follower.state
+        if not state.streams:
+            define = PsoupService.Define.__wrapped__  # type: ignore[attr-defined]
+            for text in TEXTS:
+                await define(PsoupService(core), pb.DefineRequest(sql=text))
+        numbers = [*state.streams, *state.views, *(int(one) for one in state.access.policies)]
+        assert len(set(numbers)) == len(TEXTS) and all(0 < one < 2**63 for one in numbers)
+        # Numbers of a counter are closer; two of four random ones are so one time in 2^29.
+        gaps = [abs(one - other) for one in numbers for other in numbers if one != other]
+        assert min(gaps) > 2**30
+        assert all(map(state.has_id, numbers))
+        await core.stop()
+
+
+async def test_an_id_that_is_taken_is_drawn_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    core = Core(Store.open(tmp_path, create=True, sync=False), Settings(tmp_path))
+    await core.start()
+    state = core.follower.state
+    define = PsoupService.Define.__wrapped__  # type: ignore[attr-defined]
+    for text in TEXTS:
+        await define(PsoupService(core), pb.DefineRequest(sql=text))
+    taken = [*state.streams, *state.views, *(int(one) for one in state.access.policies)]
+    drawn = iter([0, *taken, 7])
+    monkeypatch.setattr("psoup.write.ids.secrets.randbits", lambda bits: next(drawn))
+    assert new_id(state) == 7
+    await core.stop()
