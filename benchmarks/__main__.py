@@ -1,4 +1,4 @@
-"""`python -m benchmarks NAME|--all [--quick] [--docs]`; benchmarks/run sets up first."""
+"""`python -m benchmarks NAME|--all|store [--quick] [--docs]`; benchmarks/run sets up first."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 
 from benchmarks import page
 from benchmarks.report import Report
+from benchmarks.store.command import measure_store
 from benchmarks.together import run_all
 from psoup.access.principal import ANYONE
 from psoup.server.identity import PRINCIPAL
@@ -22,8 +23,13 @@ BENCHMARKS = (
     *("overload", "paper", "paper.joins", "sync", "watch", "security", "fairness", "soak"),
 )
 
+_EPILOG = "benchmarks/run store --help: how to measure your own queries, rows or running store."
+
 
 def main() -> None:
+    if sys.argv[1:2] == ["store"]:
+        # It has options of its own, and measures the user's workload instead of ours.
+        measure_store(sys.argv[2:], prog_name="benchmarks/run store")
     parser = _parser()
     arguments = parser.parse_args()
     if arguments.minutes and arguments.benchmark not in ("soak", "fairness"):
@@ -47,7 +53,9 @@ def main() -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="benchmarks/run", description="Measure a running store.")
+    parser = argparse.ArgumentParser(
+        prog="benchmarks/run", description="Measure a running store.", epilog=_EPILOG
+    )
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("benchmark", nargs="?", choices=BENCHMARKS)
     which.add_argument("--all", action="store_true", help="every one, and a summary")

@@ -14,7 +14,6 @@ from client_sdk import DEFAULT_TARGET
 from psoup import umask
 from psoup.cli import (
     administer,
-    bench,
     clock,
     copies,
     credentials,
@@ -176,7 +175,6 @@ cli.add_command(restore.restore)
 cli.add_command(administer.grant)
 cli.add_command(administer.quota)
 cli.add_command(administer.audit)
-cli.add_command(bench.bench)
 
 
 def main() -> None:

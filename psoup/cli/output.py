@@ -65,6 +65,11 @@ def note(first: str, *more: str) -> None:
         echo(escaped(line), err=True)
 
 
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """Return a count with its noun: "1 row", "2,000 rows". `plural` is for irregular nouns."""
+    return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
+
+
 def grid(
     heads: Sequence[str],
     rows: Iterable[Sequence[Any]],

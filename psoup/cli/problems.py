@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 import click
@@ -36,17 +38,24 @@ class Refusal(Problem):
 
 
 class ProblemGroup(SentenceGroup):
-    """Every error of the SDK becomes a message and an exit code, here and nowhere else."""
+    """A group that shows every error of the SDK as a message and an exit code."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        try:
+        with reported_problems(ctx):
             return super().invoke(ctx)
-        except PsoupError as error:
-            show(error)
-            ctx.exit(exit_code(error))
-        except KeyboardInterrupt:
-            complain("ended with Ctrl-C")
-            ctx.exit(INTERRUPTED)
+
+
+@contextmanager
+def reported_problems(ctx: click.Context) -> Iterator[None]:
+    """Show an error of the SDK, or Ctrl-C, and end the command with its exit code."""
+    try:
+        yield
+    except PsoupError as error:
+        show(error)
+        ctx.exit(exit_code(error))
+    except KeyboardInterrupt:
+        complain("ended with Ctrl-C")
+        ctx.exit(INTERRUPTED)
 
 
 def exit_code(error: PsoupError) -> int:

@@ -16,9 +16,9 @@ import grpc
 import pyarrow as pa
 import pytest
 
+from benchmarks.store.memory import resident
 from client_sdk import Client, Credentials
 from psoup.access.keys import new_key
-from psoup.cli.bench.memory import resident
 from psoup.store import Store
 from psoup.v1 import psoup_pb2 as pb
 from psoup.write.keys import append_key

@@ -1,4 +1,4 @@
-"""A store of one's own for as long as it is needed: a temporary folder, a server, an engine."""
+"""A temporary store to measure: a folder, a server and an engine, removed afterwards."""
 
 from __future__ import annotations
 
@@ -18,11 +18,13 @@ from psoup.cli.serve import address, command, require
 
 START_SECONDS = 300.0
 STOP_SECONDS = 20.0
+POLL_SECONDS = 0.05
+_KEPT_LINES = 30
 
 
 @dataclass(frozen=True, slots=True)
-class OwnStore:
-    """`engine` None: there is none."""
+class TemporaryStore:
+    """A running store. `engine` is None if it runs without one."""
 
     target: str
     server: Child
@@ -30,70 +32,70 @@ class OwnStore:
 
 
 @contextmanager
-def own_store(engine: bool, master: str | None) -> Iterator[OwnStore]:
-    """Up and ready; ended and removed afterwards, however it ends."""
+def temporary_store(engine: bool, master: str | None) -> Iterator[TemporaryStore]:
+    """Start a store and wait until it is ready; stop and remove it in the end, in any case."""
     require("server")
     if engine:
         require("engine")
-    heard = _Heard()
+    output = _ChildOutput()
     host, port = address("127.0.0.1:0")
     target = f"{host}:{port}"
     with tempfile.TemporaryDirectory(prefix="psoup-bench-", ignore_cleanup_errors=True) as folder:
         store = Path(folder) / "store"
         options = ["--master", master] if master else []
-        # What Spark leaves where it is killed goes with the folder.
+        # Spark leaves files if it is killed: these are removed with the folder.
         scratch = {"TMPDIR": folder}
-        server = Child("server", command("server", store, "--port", str(port)), heard)
+        server = Child("server", command("server", store, "--port", str(port)), output)
         spark = None
         if engine:
-            spark = Child("engine", command("engine", store, *options), heard, scratch)
+            spark = Child("engine", command("engine", store, *options), output, scratch)
         try:
             server.start()
-            _wait_for_server(target, server, heard)
+            _wait_for_server(target, server, output)
             if spark is not None:
                 spark.start()
-                heard.wait_for("engine ready", spark)
-            yield OwnStore(target, server, spark)
+                output.wait_for("engine ready", spark)
+            yield TemporaryStore(target, server, spark)
         finally:
             for child in (spark, server):
                 if child is not None:
                     child.stop(STOP_SECONDS)
 
 
-def _wait_for_server(target: str, server: Child, heard: _Heard) -> None:
+def _wait_for_server(target: str, server: Child, output: _ChildOutput) -> None:
     deadline = time.monotonic() + START_SECONDS
     with Client(target, timeout=1.0) as client:
         while time.monotonic() < deadline and server.ended() is None:
             try:
                 client.status()
             except PsoupError:
-                time.sleep(0.05)
+                time.sleep(POLL_SECONDS)
             else:
                 return
-    refuse(f"the server did not start:\n{heard.last()}")
+    refuse(f"the server did not start:\n{output.last()}")
 
 
-class _Heard:
-    """Keeps what the children say, in case it is needed."""
+class _ChildOutput:
+    """Keeps the last lines that the child processes print, for error messages."""
 
     def __init__(self) -> None:
-        self._lines: deque[str] = deque(maxlen=30)
-        self._news = threading.Condition()
+        self._lines: deque[str] = deque(maxlen=_KEPT_LINES)
+        self._changed = threading.Condition()
 
     def __call__(self, name: str, line: str) -> None:
-        with self._news:
+        with self._changed:
             self._lines.append(f"  {name} | {line}")
-            self._news.notify_all()
+            self._changed.notify_all()
 
     def last(self) -> str:
-        with self._news:
+        with self._changed:
             return "\n".join(self._lines)
 
     def wait_for(self, text: str, child: Child) -> None:
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline and child.ended() is None:
-            with self._news:
+            with self._changed:
                 if any(line.endswith(text) for line in self._lines):
                     return
-                self._news.wait(0.5)
+                self._changed.wait(0.5)
         refuse(f"the {child.name} did not start:\n{self.last()}")

@@ -1,4 +1,4 @@
-"""The result of `psoup bench`: times and their percentiles, the tables, the JSON."""
+"""The result of `benchmarks/run store`: times and their percentiles, the tables, the JSON."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from psoup.cli.output import echo, grid
+from psoup.cli.output import counted, echo, grid
 
 if TYPE_CHECKING:
-    from psoup.cli.bench.measure import Measurement
+    from benchmarks.store.measure import Measurement
 
 T = TypeVar("T")
 
 
 @dataclass(slots=True)
 class Times:
-    """Seconds, one for each time."""
+    """The seconds that each repetition took."""
 
     seconds: list[float] = field(default_factory=list)
 
@@ -31,14 +31,14 @@ class Times:
         self.seconds.append(seconds)
 
     def take(self, call: Callable[[], T]) -> T:
-        """Measures a call."""
+        """Measure a call and return its result."""
         began = time.perf_counter()
         result = call()
         self.add(time.perf_counter() - began)
         return result
 
     def percentile(self, share: int) -> float:
-        """In milliseconds."""
+        """Return the percentile `share` in milliseconds."""
         if len(self.seconds) == 1:
             return self.seconds[0] * 1e3
         return statistics.quantiles(self.seconds, n=100, method="inclusive")[share - 1] * 1e3
@@ -46,7 +46,10 @@ class Times:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """`memory` is bytes by process; empty where the store runs elsewhere."""
+    """A measurement with its setting.
+
+    `memory` is bytes by process; empty if the store runs on another machine.
+    """
 
     measured: Measurement
     queries: int
@@ -55,15 +58,15 @@ class Result:
 
     @property
     def rates(self) -> dict[str, float]:
-        """Rows a second."""
-        found = {"published, acknowledged": self.measured.acknowledged}
+        """The rows per second, by what happened to them."""
+        rates = {"published, acknowledged": self.measured.acknowledged}
         if self.measured.consumed is not None:
-            found["published, matched by the engine"] = self.measured.consumed
-        return found
+            rates["published, matched by the engine"] = self.measured.consumed
+        return rates
 
     @property
     def times(self) -> dict[str, Times]:
-        found = {
+        times = {
             "the smallest call (Status)": self.measured.call,
             "invoke": self.measured.invoke,
             "invoke, in the server": self.measured.in_server,
@@ -71,12 +74,12 @@ class Result:
             "publish → answer": self.measured.to_answer,
         }
         if self.measured.to_epoch is not None:
-            found["publish → epoch"] = self.measured.to_epoch
-        return found
+            times["publish → epoch"] = self.measured.to_epoch
+        return times
 
     def show(self) -> None:
         measured = self.measured
-        lines = [[f"rows {what}", f"{rate:,.0f} rows/s"] for what, rate in self.rates.items()]
+        lines = [[f"rows {name}", f"{rate:,.0f} rows/s"] for name, rate in self.rates.items()]
         lines.append(["queries registered", f"{measured.registered:,.0f} queries/s"])
         lines += [[f"memory: {name}", f"{size >> 20:,} MiB"] for name, size in self.memory.items()]
         grid(["what", "measured"], lines)
@@ -84,15 +87,16 @@ class Result:
         grid(
             ["time", "p50", "p99", "times"],
             [
-                [what, *[f"{each.percentile(p):,.2f} ms" for p in (50, 99)], len(each.seconds)]
-                for what, each in self.times.items()
+                [name, *[f"{times.percentile(p):,.2f} ms" for p in (50, 99)], len(times.seconds)]
+                for name, times in self.times.items()
             ],
         )
 
     def setting(self) -> str:
         measured = self.measured
+        queries = counted(self.queries, "query", "queries")
         return (
-            f"{measured.rows:,} rows, {self.queries:,} queries, answers of "
+            f"{counted(measured.rows, 'row')}, {queries}, answers of "
             f"{measured.answer_rows:,.0f} rows ({measured.computed_rows:,.0f} computed on the spot)"
         )
 
@@ -113,12 +117,12 @@ class Result:
             "registrations_per_second": measured.registered,
             "memory_bytes": self.memory,
             "milliseconds": {
-                what: {
-                    "p50": each.percentile(50),
-                    "p99": each.percentile(99),
-                    "all": [round(seconds * 1e3, 4) for seconds in each.seconds],
+                name: {
+                    "p50": times.percentile(50),
+                    "p99": times.percentile(99),
+                    "all": [round(seconds * 1e3, 4) for seconds in times.seconds],
                 }
-                for what, each in self.times.items()
+                for name, times in self.times.items()
             },
         }
 

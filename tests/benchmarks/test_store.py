@@ -1,4 +1,4 @@
-"""psoup bench: a short real run, what it leaves behind, and what it refuses."""
+"""benchmarks/run store: a short real run, what remains of it, and what it refuses."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 
-from psoup.cli.bench import workload
-from psoup.cli.bench.memory import _from_ps, resident
-from psoup.cli.bench.result import Times
-from psoup.cli.problems import Problem
-from tests.cli.conftest import TRADES, Run
+from benchmarks.store import workload
+from benchmarks.store.command import measure_store
+from benchmarks.store.memory import _from_ps, resident
+from benchmarks.store.result import Times
+from psoup.cli.problems import USAGE, Problem
+from tests.cli.conftest import TRADES
 from tests.support.system.processes import RunningStore
 
 ROOT = Path(__file__).parents[2]
@@ -42,7 +44,7 @@ def started(folder: Path, *options: str) -> subprocess.Popen[str]:
     """The command, with a place for temporary files that can be looked at afterwards."""
     (folder / "tmp").mkdir()
     return subprocess.Popen(
-        [sys.executable, "-m", "psoup.cli", "bench", *options],
+        [sys.executable, "-m", "benchmarks", "store", *options],
         cwd=ROOT,
         env=os.environ | {"TMPDIR": str(folder / "tmp")},
         stdout=subprocess.PIPE,
@@ -99,7 +101,7 @@ def test_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.process
-def test_a_running_store_is_as_it_was(tmp_path: Path, own: list[str], run: Run) -> None:
+def test_a_running_store_is_as_it_was(tmp_path: Path, own: list[str]) -> None:
     with RunningStore(tmp_path) as store:
         target = store.start_server()
         process = started(tmp_path, "--quick", "--no-engine", "--server", target, *own)
@@ -112,13 +114,20 @@ def test_a_running_store_is_as_it_was(tmp_path: Path, own: list[str], run: Run) 
             assert list(client.registrations()) == []
 
 
-def test_half_of_what_is_one_s_own_is_refused(run: Run, own: list[str]) -> None:
-    assert "belong together" in run("bench", *own[:2], code=2).stderr
-    assert "belong together" in run("bench", *own[2:], code=2).stderr
+def refused(*options: str) -> str:
+    """Run the command, which must refuse the options; return what it prints to standard error."""
+    result = CliRunner().invoke(measure_store, list(options))
+    assert result.exit_code == USAGE, result.output
+    return result.stderr
+
+
+def test_an_incomplete_workload_is_refused(own: list[str]) -> None:
+    assert "belong together" in refused(*own[:2])
+    assert "belong together" in refused(*own[2:])
 
 
 def test_queries_end_at_a_semicolon_at_the_end_of_a_line(own: list[str]) -> None:
-    found = workload.own(own[1], Path(own[3]), Path(own[5]))
+    found = workload.user_workload(own[1], Path(own[3]), Path(own[5]))
     assert len(found.queries) == 2
     assert "'a;b'" in found.queries[0]
     assert found.stream == "trades"
@@ -134,11 +143,9 @@ def test_made_up_rows_end_now_and_match() -> None:
     assert len(set(made.queries)) == 3
 
 
-def test_without_matplotlib_it_says_so_before_it_measures(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_matplotlib_is_reported_before_measuring(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert "pip install matplotlib" in run("bench", "--plot", "x.png", code=2).stderr
+    assert "pip install matplotlib" in refused("--plot", "x.png")
 
 
 def test_percentiles_and_memory() -> None:

@@ -1,4 +1,4 @@
-"""The result as a picture. matplotlib is optional."""
+"""The result as a picture. It needs matplotlib, which is optional."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import importlib.util
 from pathlib import Path
 from typing import Any
 
-from psoup.cli.bench.result import Result
+from benchmarks.store.result import Result
 from psoup.cli.problems import fail
 
 _COLOURS = ("#1b6ca8", "#d1495b", "#3a7d44", "#8a5a9e", "#c77d0a", "#4d4d4d")
 
 
 def require_matplotlib() -> None:
-    """Said before anything is measured, not after."""
+    """Raise a Problem if matplotlib is missing; call it before measuring, not after."""
     if importlib.util.find_spec("matplotlib") is None:
         fail(
             "--plot needs matplotlib, which the base install leaves out:\n  pip install matplotlib"
@@ -26,10 +26,10 @@ def plot(result: Result, path: Path) -> None:
     canvas = Figure(figsize=(11, 7.5), layout="constrained")
     canvas.suptitle(result.setting(), fontsize=10)
     times = result.times
-    asked = [name for name in times if not name.startswith("publish")]
-    fresh = [name for name in times if name.startswith("publish")]
-    _shares(canvas.add_subplot(2, 2, 1), "a call takes", {name: times[name] for name in asked})
-    _shares(canvas.add_subplot(2, 2, 2), "freshness", {name: times[name] for name in fresh})
+    calls = [name for name in times if not name.startswith("publish")]
+    publishes = [name for name in times if name.startswith("publish")]
+    _shares(canvas.add_subplot(2, 2, 1), "a call takes", {name: times[name] for name in calls})
+    _shares(canvas.add_subplot(2, 2, 2), "freshness", {name: times[name] for name in publishes})
     rates = {name.replace(", ", ",\n"): rate for name, rate in result.rates.items()}
     _bars(canvas.add_subplot(2, 2, 3), "rows a second", rates)
     memory = {name: size / 2**20 for name, size in result.memory.items()}
@@ -39,9 +39,9 @@ def plot(result: Result, path: Path) -> None:
 
 
 def _shares(axes: Any, title: str, times: dict[str, Any]) -> None:
-    """How large a share took no longer than so many milliseconds."""
-    for colour, (name, each) in zip(_COLOURS, times.items(), strict=False):
-        ordered = sorted(seconds * 1e3 for seconds in each.seconds)
+    """Draw the share of calls that took at most x milliseconds."""
+    for colour, (name, measured) in zip(_COLOURS, times.items(), strict=False):
+        ordered = sorted(seconds * 1e3 for seconds in measured.seconds)
         shares = [(place + 1) / len(ordered) for place in range(len(ordered))]
         axes.step(ordered, shares, where="post", color=colour, label=name)
     axes.set(title=title, xlabel="ms", ylabel="share of calls", xscale="log", ylim=(0, 1.02))
