@@ -15,12 +15,6 @@ from psoup.umask import set_umask
 @click.command()
 @click.argument("store", type=click.Path(path_type=Path))
 @click.option(
-    "--mend",
-    is_flag=True,
-    help="First put right the files in which a single bit has turned over. Stop the servers and "
-    "the engine before.",
-)
-@click.option(
     "--accept",
     is_flag=True,
     help="Accept that the lost rows are lost: answers go on without them, and say so. This can't "
@@ -39,9 +33,7 @@ from psoup.umask import set_umask
     "`all`. May be repeated.",
 )
 @click.option("--yes", is_flag=True, help="Don't ask before stamps are taken back.")
-def repair(
-    store: Path, mend: bool, accept: bool, clock: bool, release: tuple[str, ...], yes: bool
-) -> None:
+def repair(store: Path, accept: bool, clock: bool, release: tuple[str, ...], yes: bool) -> None:
     """Look for damage in the store in this folder; servers and the engine may run meanwhile.
 
     Every file that the log and the newest epoch name is read. Without an option nothing is written.
@@ -61,7 +53,6 @@ def repair(
 
     \b
     psoup repair ./store
-    psoup repair ./store --mend
     psoup repair ./store --accept
     psoup repair ./store --release all
     psoup repair ./store --clock
@@ -73,23 +64,20 @@ def repair(
     elif release:
         _release(store, release)
     else:
-        _look(store, mend, accept)
+        _look(store, accept)
 
 
-def _look(store: Path, mend: bool, accept: bool) -> None:
+def _look(store: Path, accept: bool) -> None:
     from psoup.store import Store, StoreError, inspection
     from psoup.store.state.quarantine import COMPOSITE
 
     try:
-        if mend:
-            for path in inspection.mend(store):
-                note(f"put right: {path}")
         opened = Store.open(store)
         found = list(inspection.damage(opened))
         losses = inspection.losses(opened)
         quarantine = inspection.quarantine(opened)
     except StoreError as error:
-        refuse(f"{error}\n  A flipped bit is put right with `psoup repair {store} --mend`.")
+        refuse(f"{error}\n  Restore the damaged file from a back-up, under its name.")
     for one in found:
         echo(one.problem)
     for hole in losses.holes:

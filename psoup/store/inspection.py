@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from psoup.store.delta import DeltaFolder, Snapshot
-from psoup.store.delta.checksums import seal_holds, without_flip
-from psoup.store.delta.durable import replace_file
 from psoup.store.delta.files import DataFile
 from psoup.store.delta.reading import DataFileGone, reader
 from psoup.store.epochs import Epoch
@@ -147,44 +144,3 @@ def _damaged_events(store: Store, epoch: Epoch) -> Iterator[Damage]:
                 found = rows_of(entry, event, schema, file.path)
                 if isinstance(found, Hole):
                     yield Damage(found.text(schema.name), found.rows)
-
-
-# ---- putting single bits right
-
-
-def mend(root: Path) -> Iterator[str]:
-    """Puts right every commit, and every file a sound commit names, in which one bit was turned
-    over; yields their paths."""
-    for log in sorted(root.rglob("_delta_log")):
-        folder = DeltaFolder(log.parent)
-        for version in folder.versions():
-            yield from _mend_commit(log / f"{version:020d}.json")
-        for version in folder.versions():
-            yield from _mend_files(folder, version)
-
-
-def _mend_commit(path: Path) -> Iterator[str]:
-    content = path.read_bytes()
-    if not seal_holds(content):
-        whole = without_flip(content, seal_holds)
-        if whole is not None:
-            replace_file(path, whole)
-            yield str(path)
-
-
-def _mend_files(folder: DeltaFolder, version: int) -> Iterator[str]:
-    try:
-        commit = folder.read_commit(version)
-    except CorruptStore:
-        return
-    for file in commit.added if commit else ():
-        source = reader(folder.root, file)
-        try:
-            source.check()
-        except DataFileGone:
-            continue
-        except CorruptStore:
-            whole = source.mended()
-            if whole is not None:
-                replace_file(folder.path_of(file), whole)
-                yield str(folder.path_of(file))

@@ -202,7 +202,8 @@ class Commits:
     def _damaged(self, version: int, reason: str) -> CorruptStore:
         return CorruptStore(
             f"version {version} of the table {self.table} can't be read: {self.path(version)} is "
-            f"damaged ({reason}). Put that file back from a back-up, or see `psoup repair`",
+            f"damaged ({reason}). Restore that file from a back-up; `psoup repair STORE` lists "
+            "all damage",
             self._file(version),
         )
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from datastem.instants import FOR_EVER, SINCE_EVER
-from psoup.store.delta.checksums import checks_of, footer_of, footer_size, without_flip_by_crc
+from psoup.store.delta.checksums import footer_of, footer_size
 from psoup.store.delta.files import DataFile
 from psoup.store.errors import CorruptStore
 
@@ -85,20 +85,6 @@ class DataReader:
     def check(self) -> None:
         """Read the file for nothing but its checksum."""
         self._content()
-
-    def mended(self) -> bytes | None:
-        """The content as it was written, where one bit was turned over since; None otherwise."""
-        checks = self._file.checks
-        content = self._path.read_bytes()
-        whole = without_flip_by_crc(content, checks.file)
-        try:
-            # Another damage may look like one bit: footer and pages have checksums of their own.
-            if whole is None or checks_of(whole) != checks:
-                return None
-            pq.ParquetFile(pa.BufferReader(whole), page_checksum_verification=True).read()
-        except (AssertionError, pa.ArrowException, OSError):
-            return None
-        return whole
 
     def _content(self) -> bytes:
         content = self._try(self._path.read_bytes)

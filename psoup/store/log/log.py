@@ -202,7 +202,7 @@ def read_events(root: Path, file: DataFile, version: int, *, payloads: bool = Tr
 def _unreadable(version: int, error: CorruptStore | DataFileGone) -> CorruptStore:
     return CorruptStore(
         f"version {version} of the log can't be read: {error}. The store can't go on without "
-        "it: put that file back from a back-up, or see `psoup repair`",
+        "it: restore that file from a back-up; `psoup repair STORE` lists all damage",
         error.file,
     )
 
