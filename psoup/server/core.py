@@ -26,7 +26,6 @@ from psoup.store.log.position import PositionCodec
 from psoup.store.presence import MachinePresence, Occupancy
 from psoup.write.appender import Appender
 from psoup.write.clock import ClockGuard
-from psoup.write.composing import Composer
 from psoup.write.interest import InterestKeeper
 from psoup.write.leases import LeaseKeeper
 from psoup.write.line import GroupLimits
@@ -88,7 +87,6 @@ class Core:
         self.templates = TemplateCache()
         self.log_end = LogEnd(self.appender, self.guard)
         self.leases = LeaseKeeper(self.follower, self.appender, self.guard)
-        self.composer = Composer(self.follower, self.appender)
         self.interest = InterestKeeper(self.follower, self.appender)
         self.quotas = Quotas(self.follower)
         lease = settings.policy_lease * SECOND
@@ -121,7 +119,6 @@ class Core:
             asyncio.create_task(self.follower.run()),
             asyncio.create_task(self.appender.run()),
             asyncio.create_task(self.leases.run()),
-            asyncio.create_task(self.composer.run()),
             asyncio.create_task(self.policies.run()),
             asyncio.create_task(tidy_up()),
             asyncio.create_task(self.endings.run()),

@@ -20,7 +20,6 @@ from psoup.store.errors import (
 from psoup.store.log.events import (
     Accept,
     ClockAsked,
-    Compose,
     Composite,
     Confirm,
     Data,
@@ -62,7 +61,6 @@ __all__ = [
     "AcceptedBatch",
     "ClockAsked",
     "Commit",
-    "Compose",
     "Composite",
     "CompositeMark",
     "CompositeState",

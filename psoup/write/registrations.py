@@ -31,10 +31,25 @@ from psoup.store.state.registrations import KeyedRegistration
 from psoup.write.draft import HEADER_BYTES, Chain, CommitDraft, Stale
 from psoup.write.ids import PredicateIds
 from psoup.write.quotas import check_objects
-from querystem.composites import Composition
+from querystem.composites import ComposedStream, Composition, compose
+from querystem.pace import spending
 from querystem.query import Leg, Query
 from querystem.query_json import query_form
 from querystem.refresh import RefreshOn
+
+
+def composition_of(query: Query, streams: Sequence[ComposedStream]) -> Composition | None:
+    """Return the composite of a query whose legs read these streams, its texts written already.
+
+    Return None if it has none.
+    """
+    if len(streams) < 2:
+        return None
+    composition = compose(query, streams)
+    if not isinstance(composition, Composition):
+        return None
+    spending()(len(composition.key) + len(composition.shape.factors_key))
+    return composition
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Joins get their composite when they are registered, and those of before get theirs later."""
+"""Joins get their composite when they are registered."""
 
 from __future__ import annotations
 
@@ -7,26 +7,11 @@ from pathlib import Path
 from psoup.server.calls.register import register, register_many
 from psoup.server.core import Core
 from psoup.v1 import psoup_pb2 as pb
-from psoup.write import composing
-from psoup.write.registrations import Prepared, RegisterAll
-from querystem.language import bind_query
 from tests.server.test_epochs import define, running
 
 JOIN = "SELECT x.a FROM s x, s y WHERE x.a = y.a AND x.a > {} RANGE 1 HOUR"
 CROSS = "SELECT x.a FROM s x, s y WHERE x.a < y.a RANGE 1 HOUR"
 ONE = "SELECT a FROM s RANGE 1 HOUR"
-
-
-async def register_as_before(core: Core, *texts: str) -> list[bytes]:
-    """Registers queries as programs without composites did."""
-    state = core.follower.state
-    (stream,) = state.streams.values()
-    queries = [bind_query(text, {"s": stream.schema}.get) for text in texts]
-    ready = [Prepared("", "{}", query) for query in queries]
-    made = await core.appender.submit(
-        RegisterAll("main", "main", {"s": stream.id}, "a text", 10**12, ready)
-    )
-    return list(made.handles)
 
 
 def composites(core: Core, handles: list[bytes]) -> list[int]:
@@ -53,22 +38,3 @@ async def test_a_join_is_registered_with_its_composite(tmp_path: Path) -> None:
         registered = [state.registrations[handle].composite for handle in handles]
         shared = {one.predicate_id for one in registered if one is not None}
         assert len(shared) == 3, "equal queries share the predicate over the composite"
-
-
-async def test_joins_of_before_get_composites(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(composing, "_SOME", 2)
-    monkeypatch.setattr(composing, "_PAUSE_SECONDS", 0.0)
-    path = tmp_path / "store"
-    async with running(path) as core:
-        await define(core)
-        texts = [JOIN.format(number % 2) for number in range(5)]
-        handles = await register_as_before(core, *texts, CROSS, ONE)
-        assert composites(core, handles) == [0] * 7
-    async with running(path) as core, running(path) as other:
-        made = await core.composer.compose_all()
-        await other.follower.catch_up()
-        (shared_id,) = core.follower.state.composites
-        assert made == 5 and composites(core, handles) == [shared_id] * 5 + [0, 0]
-        assert composites(other, handles) == composites(core, handles)
-        assert await other.composer.compose_all() == await core.composer.compose_all() == 0
-        assert core.follower.state.composites[shared_id].registrations == 5

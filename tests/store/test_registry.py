@@ -29,7 +29,7 @@ from psoup.store.state.registrations import Registrations
 from psoup.store.state.views import ids_text
 
 OPERATIONS = st.lists(
-    st.tuples(st.sampled_from(["one", "many", "remove", "replace", "compose"]), st.integers(0, 50)),
+    st.tuples(st.sampled_from(["one", "many", "remove", "replace"]), st.integers(0, 50)),
     max_size=25,
 )
 
@@ -113,10 +113,6 @@ class Registering:
                 assert self.columns.pop(handle) == self.model.pop(handle)
             else:
                 self.put(replace(self.model[handle], position=Position(self.at, 0), text="other"))
-        elif name == "compose" and (none := [h for h in self.model if not self.model[h].composite]):
-            handle, other = sorted(none)[chosen % len(none)], composite(chosen)
-            self.columns.compose(handle, other)
-            self.model[handle] = replace(self.model[handle], composite=other)
 
     def put(self, value: Registration) -> None:
         self.columns[value.handle] = self.model[value.handle] = value

@@ -18,7 +18,6 @@ from psoup.store import (
     Event,
     Expire,
     Position,
-    Registration,
     State,
     Store,
     StreamCreated,
@@ -27,10 +26,8 @@ from psoup.store import (
     Unregister,
 )
 from psoup.store.log.event_table import from_table, to_table
-from psoup.store.state import registrations as registrations_columns
-from psoup.write.composing import Composable, ComposeSome, composition_of
 from psoup.write.draft import CommitDraft, Moment, Proposal, RecentBatches
-from psoup.write.registrations import Prepared, RegisterAll
+from psoup.write.registrations import Prepared, RegisterAll, composition_of
 from querystem.composites import ComposedStream, Composition
 from querystem.expressions import Call, ColumnRef, Expression, Literal, Op
 from querystem.query import From, Leg, Output, Query, item_column
@@ -96,9 +93,8 @@ ASKED = st.builds(
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("register"), st.lists(ASKED, min_size=1, max_size=3)),
-        st.tuples(st.just("older"), st.lists(ASKED, min_size=1, max_size=2)),
         st.tuples(st.just("replace"), ASKED),
-        st.tuples(st.sampled_from(["unregister", "expire", "compose"]), st.integers(0)),
+        st.tuples(st.sampled_from(["unregister", "expire"]), st.integers(0)),
         st.tuples(st.just("drop"), st.sampled_from(NAMES)),
     ),
     max_size=12,
@@ -111,7 +107,6 @@ class World:
     def __init__(self) -> None:
         self.state, self.touched, self.version = State(), Touched(), 0
         self.live: dict[bytes, Asked] = {}
-        self.without: set[bytes] = set()
         self.dropped: set[str] = set()
         self.commit(*[StreamCreated(IDS[name], SCHEMAS[name]) for name in NAMES])
 
@@ -148,31 +143,25 @@ class World:
 
     def take(self, step: tuple[str, Any]) -> None:
         name, given = step
-        if name in ("register", "older"):
-            self.register([one for one in given if self.fits(one)], name == "older")
+        if name == "register":
+            self.register([one for one in given if self.fits(one)])
         elif name == "replace" and self.fits(given):
             self.replace(given)
         elif name == "drop" and given not in self.dropped:
             self.dropped.add(given)
             self.commit(StreamEnded(IDS[given]))
-        elif name == "compose":
-            self.compose()
         elif name in ("unregister", "expire") and self.live:
             handle = sorted(self.live)[given % len(self.live)]
             self.commit(Unregister(handle) if name == "unregister" else Expire(handle))
             del self.live[handle]
-            self.without.discard(handle)
 
     def fits(self, asked: Asked) -> bool:
         return self.dropped.isdisjoint(part.stream for part in asked.parts)
 
-    def register(self, asked: list[Asked], older: bool) -> list[bytes]:
-        ready = [Prepared("", "{}", one.query, None if older else one.composition) for one in asked]
+    def register(self, asked: list[Asked]) -> list[bytes]:
+        ready = [Prepared("", "{}", one.query, one.composition) for one in asked]
         handles: list[bytes] = self.propose(register_all(*ready, text="a text")).handles
         self.live |= dict(zip(handles, asked, strict=True))
-        if older:
-            joins = zip(handles, asked, strict=True)
-            self.without |= {handle for handle, one in joins if len(one.parts) > 1}
         return handles
 
     def replace(self, asked: Asked) -> None:
@@ -181,24 +170,10 @@ class World:
         (handle,) = self.propose(register_all(ready, text=str(asked), again=True)).handles
         self.live[handle] = asked
 
-    def compose(self) -> None:
-        registrations, _ = self.state.columns
-        found = registrations.joins_without_composite((0, b""), 1000)
-        assert {one.handle for one in found} == self.without
-        offered = [(one, composition_in(self.state, one)) for one in found]
-        made = self.propose(ComposeSome(offered))
-        new = {handle for handle in self.without if self.fits(self.live[handle])}
-        assert made == len(new)
-        self.without -= new
-
     # ---- what there should be
 
     def check(self, state: State) -> None:
-        composed = {
-            handle: one
-            for handle, one in self.live.items()
-            if len(one.parts) > 1 and handle not in self.without
-        }
+        composed = {handle: one for handle, one in self.live.items() if len(one.parts) > 1}
         shared = Counter(one.identity for one in composed.values() if self.fits(one))
         assert {one.identity: one.registrations for one in state.composites.values()} == shared
         for handle, one in self.live.items():
@@ -221,18 +196,12 @@ def register_all(*ready: Prepared, text: str, again: bool = False) -> RegisterAl
     return RegisterAll("main", "main", IDS, text, 60, ready, again)
 
 
-def composition_in(state: State, registration: Registration) -> Composition:
-    found = Composable.of(state, registration).composition()
-    assert found is not None
-    return found
-
-
 @given(STEPS)
 def test_the_fold_counts_every_composite(steps: list[tuple[str, Any]]) -> None:
     world = World()
     for step in steps:
         # A registration whose stream is gone can't be bound again, so it is not.
-        if step[0] in ("register", "older", "replace") and world.dropped:
+        if step[0] in ("register", "replace") and world.dropped:
             continue
         world.take(step)
         world.check(world.state)
@@ -247,7 +216,7 @@ def test_the_tables_give_the_composites_back(tmp_path_factory, every: int, steps
     store = Store.open(tmp_path_factory.mktemp("store"), create=True, sync=False)
     world, versions = World(), dict[str, int]()
     for number, step in enumerate(steps):
-        if step[0] in ("register", "older", "replace") and world.dropped:
+        if step[0] in ("register", "replace") and world.dropped:
             continue
         world.take(step)
         if number % every == 0:
@@ -268,7 +237,7 @@ def test_equal_joins_share_a_composite() -> None:
     world = World()
     other = JOIN._replace(parts=(Part("two", 0), Part("one", 0)))
     longer = JOIN._replace(reach=5 * DAY)
-    handles = world.register([JOIN, other, JOIN, longer], older=False)
+    handles = world.register([JOIN, other, JOIN, longer])
     found = [world.state.registrations[handle].composite for handle in handles]
     first, second, third, last = (one.composite_id for one in found if one)
     assert first == second == third != last
@@ -278,40 +247,11 @@ def test_equal_joins_share_a_composite() -> None:
 
 def test_a_composite_that_comes_back_has_another_number() -> None:
     world = World()
-    (handle,) = world.register([JOIN], older=False)
+    (handle,) = world.register([JOIN])
     world.commit(Unregister(handle))
     assert not world.state.composites
-    (handle,) = world.register([JOIN], older=False)
+    (handle,) = world.register([JOIN])
     assert list(world.state.composites) == [5]
-
-
-def test_a_registration_that_changed_meanwhile_gets_no_composite() -> None:
-    world = World()
-    (gone, kept, composed) = world.register([JOIN] * 3, older=True)
-    registrations, _ = world.state.columns
-    some = registrations.joins_without_composite((0, b""), 10)
-    offered = [(one, composition_in(world.state, one)) for one in some]
-    assert {one.handle for one in some} == {gone, kept, composed}
-    world.propose(ComposeSome([one for one in offered if one[0].handle == composed]))
-    world.commit(Unregister(gone))
-    assert world.propose(ComposeSome(offered)) == 1
-    assert world.propose(ComposeSome(offered)) == 0
-    assert world.state.composites[4].registrations == 2
-
-
-@pytest.mark.parametrize("chunk", [1, 2, 3, 1 << 16])
-def test_pages_of_joins_without_a_composite(monkeypatch, chunk: int) -> None:
-    monkeypatch.setattr(registrations_columns, "_CHUNK", chunk)
-    world = World()
-    world.register([JOIN] * 3, older=False)
-    single = JOIN._replace(parts=JOIN.parts[:1])
-    handles = world.register([JOIN, single, JOIN, JOIN], older=True)
-    registrations, _ = world.state.columns
-    found, after = [], (0, b"")
-    while some := registrations.joins_without_composite(after, 2):
-        found += [one.handle for one in some]
-        after = some[-1].position.packed, some[-1].handle
-    assert found == [handles[0], *handles[2:]]
 
 
 def test_an_epoch_says_what_it_knows_of_composites(tmp_path) -> None:

@@ -22,9 +22,15 @@ from psoup.server.wire.parameters import (
     to_json_many,
 )
 from psoup.v1 import psoup_pb2 as pb
-from psoup.write.composing import composition_of
 from psoup.write.draft import Stale
-from psoup.write.registrations import ManyRows, Prepared, RegisterAll, Registered, RegisterRows
+from psoup.write.registrations import (
+    ManyRows,
+    Prepared,
+    RegisterAll,
+    Registered,
+    RegisterRows,
+    composition_of,
+)
 from querystem.composites import Composition
 from querystem.language import bind_rows
 from querystem.query import Query

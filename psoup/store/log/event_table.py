@@ -17,7 +17,6 @@ from psoup.store.log.events import (
     MANY,
     Accept,
     ClockAsked,
-    Compose,
     Composite,
     Confirm,
     Data,
@@ -122,9 +121,6 @@ def _columns(event: Event) -> dict[str, Any]:
             body = asdict(event) | {"handle": event.handle.hex()}
             kind = type(event).__name__.lower()
             return _definition(kind, event.legs[0].stream_id, **body)
-        case Compose(handle, composite):
-            body = {"handle": handle.hex(), "composite": asdict(composite)}
-            return _definition("compose", None, **body)
 
 
 def _definition(kind: str, stream_id: int | None, **body: Any) -> dict[str, Any]:
@@ -189,9 +185,6 @@ def _event(row: Mapping[str, Any]) -> Event:
             return Confirm(**json.loads(row["body"]))
         case "register":
             return Register(**_query(json.loads(row["body"])))
-        case "compose":
-            body = json.loads(row["body"])
-            return Compose(bytes.fromhex(body["handle"]), _composite(body["composite"]))
         case "replace":
             return Replace(**_query(json.loads(row["body"])))
         case "register_many":

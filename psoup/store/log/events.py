@@ -106,14 +106,6 @@ class Register:
     views: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Compose:
-    """A registration that had no composite got one. It is appended only where that is so."""
-
-    handle: bytes
-    composite: Composite
-
-
 # The columns of RegisterMany's rows.
 MANY = pa.schema(
     [
@@ -295,7 +287,6 @@ Event = (
     | ViewCreated
     | ViewEnded
     | Register
-    | Compose
     | RegisterMany
     | Replace
     | Unregister

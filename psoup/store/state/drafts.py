@@ -15,7 +15,6 @@ import numpy as np
 import pyarrow as pa
 
 from datastem.arrays import Int64s
-from psoup.store.state.legs import RegisteredComposite
 from psoup.store.state.predicates import Predicate, Predicates
 from psoup.store.state.registrations import KeyedRegistration, Registration, Registrations
 
@@ -101,9 +100,6 @@ class DraftRegistrations(Overlay[bytes, Registration]):
     def renew(self, handle: bytes, stamp: int) -> None:
         self[handle] = replace(self[handle], contact=stamp)
 
-    def compose(self, handle: bytes, composite: RegisteredComposite) -> None:
-        self[handle] = replace(self[handle], composite=composite)
-
 
 class DraftPredicates(Overlay[int, Predicate]):
     def __init__(self, base: Predicates) -> None:
@@ -144,9 +140,6 @@ class DraftPredicates(Overlay[int, Predicate]):
             own.count(ids, more)
 
         self._waiting.append(change)
-
-    def note(self, ids: Int64s) -> None:
-        """Nobody looks at the interest in a draft."""
 
     def count_one(self, id_: int, more: int) -> None:
         if id_ not in self._changed:

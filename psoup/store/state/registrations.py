@@ -203,13 +203,6 @@ class Registrations(ColumnMapping[bytes, Registration]):
         self._contacts.values[rows[rows >= 0]] = stamps[rows >= 0]
         self._made.clear()
 
-    def compose(self, handle: bytes, composite: RegisteredComposite) -> None:
-        """Gives a registration that has none a composite."""
-        row = self._row_of(handle)
-        self._composites.put(row, composite.composite_id)
-        self._composite_predicates.put(row, composite.predicate_id)
-        self._made.pop(handle, None)
-
     def leases(self) -> tuple[pa.Array, Int64s, Int64s]:
         """The handles of all registrations, since when each lease counts, and how long it is."""
         rows = self.rows()
@@ -296,22 +289,6 @@ class Registrations(ColumnMapping[bytes, Registration]):
         rows, composites = self._composites.others
         ids, counts = np.unique(composites[self._alive.values[rows]], return_counts=True)
         return dict(zip(ids.tolist(), counts.tolist(), strict=True))
-
-    def joins_without_composite(self, after: tuple[int, bytes], limit: int) -> list[Registration]:
-        """The next registrations of several legs after (packed position, handle) that have no
-        composite, at most `limit`. It costs what is looked at."""
-        (legs, _), (composed, _) = self._more_legs.streams, self._composites.others
-        found: list[int] = []
-        begin = int(np.searchsorted(legs, self._first_after(*after)))
-        while begin < len(legs) and len(found) < limit:
-            # Legs of one row are neighbours, and none is left for the next look.
-            end = int(np.searchsorted(legs, legs[min(begin + _CHUNK, len(legs)) - 1], "right"))
-            rows = np.unique(legs[begin:end])
-            low, high = np.searchsorted(composed, [rows[0], rows[-1] + 1])
-            rows = np.setdiff1d(rows[self._alive.values[rows]], composed[low:high])
-            found += rows[: limit - len(found)].tolist()
-            begin = end
-        return [self._value_at(row) for row in found]
 
     def page(
         self, tenant: str, owner: str, after: tuple[int, bytes], limit: int

@@ -48,13 +48,6 @@ class SparseColumn:
         """Adds the numbers of an Arrow array; NULL is 0."""
         self._add(pc.fill_null(values, 0).to_numpy())
 
-    def put(self, row: int, value: int) -> None:
-        """Sets the number of a row that has 0 to another."""
-        place = np.searchsorted(self._rows.values, row)
-        rows = np.insert(self._rows.values, place, row)
-        values = np.insert(self._values.values, place, value)
-        self._replace(rows, values)
-
     def take(self, rows: Int64s) -> pa.Array:
         return pa.array(self._taken(rows))
 

@@ -20,7 +20,6 @@ from psoup.store.log.access_events import AccessEnded, AccessPut
 from psoup.store.log.events import (
     Accept,
     ClockAsked,
-    Compose,
     Composite,
     Confirm,
     Data,
@@ -207,8 +206,6 @@ class State:
                 self._data(entry, event, touched)
             case Register() as event:
                 self._register(entry, event, touched)
-            case Compose() as event:
-                self._compose(entry, event, touched)
             case RegisterMany() as event:
                 self._register_many(entry, event, many)
             case Replace() as event:
@@ -378,13 +375,6 @@ class State:
                 self._share(Predicate(id_, entry.tenant, said[id_].stream_id, said[id_].key, 1))
         if event.composite is not None:
             self._share_composite(entry, event.composite, touched)
-
-    def _compose(self, entry: Entry, event: Compose, touched: Touched) -> None:
-        self.registrations.compose(event.handle, _registered(event.composite))
-        self.predicates.note(np.array(self.registrations[event.handle].predicates))
-        self._share_composite(entry, event.composite, touched)
-        touched.registrations.add(event.handle)
-        touched.predicates.add(event.composite.predicate_id)
 
     def _put_access(self, entry: Entry, event: AccessPut, touched: Touched) -> None:
         for value in event.values:

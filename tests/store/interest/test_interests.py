@@ -17,9 +17,8 @@ from psoup.lookup import TenantStreams
 from psoup.store import Data, Entry, Event, Interest, Position, State, StreamCreated, Unregister
 from psoup.store.interest import Interests
 from psoup.store.interest.windows import widened
-from psoup.write.composing import composition_of
 from psoup.write.draft import CommitDraft, Moment, RecentBatches
-from psoup.write.registrations import Prepared, RegisterAll
+from psoup.write.registrations import Prepared, RegisterAll, composition_of
 from querystem.composites import ComposedStream
 from querystem.language import bind_query
 
