@@ -14,7 +14,7 @@ from intervaltree import IntervalTree
 from datastem.types import BIGINT, BOOLEAN, DOUBLE
 from querystem.expressions import Call, ColumnRef, Expression, Literal, Op
 from querystem.index import QueryStem
-from querystem.language.normal import normal, sort_key
+from querystem.language.normal_form.normal import normal, sort_key
 
 Ints = npt.NDArray[np.int64]
 

@@ -30,8 +30,8 @@ from querystem.expressions import (
 )
 from querystem.join.differences import without_differences
 from querystem.join.factors import item_of, items_of
-from querystem.language.normal import sort_key
-from querystem.language.rewrite import all_of, as_item, conjuncts, moved
+from querystem.language.normal_form.normal import sort_key
+from querystem.language.normal_form.rewrite import all_of, as_item, conjuncts, moved
 from querystem.operators import leg_labels
 from querystem.query import From, LeftJoin, Leg, Query, item_column
 from querystem.reach import reach_of

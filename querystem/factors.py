@@ -29,8 +29,8 @@ from querystem.index.formula import (
     formula_of,
 )
 from querystem.kernel.compare import END, EPOCH_DAY, START
-from querystem.language.durations import write_interval
-from querystem.language.texts import compared_text, expression_text, literal_text
+from querystem.language.normal_form.texts import compared_text, expression_text, literal_text
+from querystem.language.tokens.durations import write_interval
 
 
 class Access(enum.Enum):

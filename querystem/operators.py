@@ -15,13 +15,13 @@ from typing import TypeAlias
 from querystem.combine import JoiningPart
 from querystem.expressions import TRUE, Call, ColumnRef, Expression
 from querystem.grouping import Aggregate, Grouping, aggregate_name, key_name
-from querystem.language.names import write_name
-from querystem.language.texts import (
+from querystem.language.normal_form.texts import (
     expression_text,
     leg_window_text,
     refresh_text,
     window_text,
 )
+from querystem.language.tokens.names import write_name
 from querystem.patterns import Pattern, Schemas, pattern_of, source_pattern
 from querystem.query import (
     From,

@@ -14,7 +14,7 @@ import pyarrow as pa
 from benchmarks.paper.workload import COLUMNS, TOP, Array, Factor, Random, constant
 from querystem.expressions import Expression
 from querystem.language import CreateStream, bind_query, parse_statement
-from querystem.language.rewrite import all_of, as_item
+from querystem.language.normal_form.rewrite import all_of, as_item
 from querystem.query import From, item_column
 
 TABLES = ("r", "s")

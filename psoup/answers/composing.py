@@ -16,7 +16,7 @@ from psoup.answers.view import View
 from psoup.store import CompositeMark
 from psoup.store.state.quarantine import COMPOSITE
 from querystem.composites import SPANS, ComposedStream, Composition, NotComposed, compose
-from querystem.language.durations import write_duration
+from querystem.language.tokens.durations import write_duration
 from querystem.query import From, Query
 
 # Bytes that a composition takes for each letter of its key, about.

@@ -22,7 +22,7 @@ from psoup.store.state.quarantine import OF_THE_MACHINE
 from querystem.expressions import TRUE, Expression, Literal, from_json, predicate_key
 from querystem.index.trial import try_predicate
 from querystem.language import filled_policy
-from querystem.language.normal import FALSE
+from querystem.language.normal_form.normal import FALSE
 
 log = logging.getLogger(__name__)
 

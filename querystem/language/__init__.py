@@ -1,20 +1,23 @@
 """The query language: a text becomes a bound query, a window or a definition.
 
-    scan ─> statements, views, policies, grants                   CREATE, DROP; GRANT, REVOKE
-    scan ─> parse ─> select ─> templates                          queries, bound and filled in
-            │        ├─> blocks                                   SELECT, and what stands inside
-            │        │   ├─> sources (references, scope)          FROM, joins, inner queries, WITH
-            │        │   │   └─> inlining                         views
-            │        │   ├─> clauses (bind)                       the other clauses, expressions
-            │        │   ├─> sets, subqueries                     UNION …; queries in expressions
-            │        │   └─> lookups                              AS OF, AS KNOWN AT
-            │        └─> tails ─> windows                         BEGIN … END …, RANGE, ROWS, …
-            └─> frames, grammar (dialect)                         tokens become a tree
-    push ─> templates                                             conditions go down to streams
-    template_rows ─> templates                                    one text with many rows of values
-    template_cache ─> templates                                   a text like earlier ones
+The folders are the pipeline; each imports only those above it.
 
-Everything here raises `QueryError` and nothing else for a text it refuses.
+    errors         what is wrong with a text, and at which place
+    tokens         scan (dialect), names and types, literals, durations
+    syntax         parse: frames (windows set apart), grammar, refreshes; windows; refusals
+    normal_form    normal, rewrite (other columns), texts (what a person reads)
+    expressions    bind: scope, coerce, functions, conditions, time_arithmetic, clocks
+    queries        select ─> blocks                 SELECT, and what stands inside
+                             ├─> sources            FROM: references, lookups, inlining (views)
+                             ├─> clauses, groups    the other clauses
+                             ├─> sets, subqueries   UNION …; queries in expressions
+                             └─> tails (drafts)     windows and REFRESH, read last
+    templates      template: filling, push          values filled in, conditions pushed down
+                   rows, predicate_texts            one text with many rows of values
+                   cache                            a text like earlier ones is not parsed
+    statements     definitions (CREATE, DROP), views, policies, grants
+
+Everything here raises `QueryError` and nothing else for a text that it refuses.
 """
 
 from querystem.language.errors import (
@@ -31,15 +34,14 @@ from querystem.language.errors import (
     UnknownStream,
     WindowProblem,
 )
-from querystem.language.grants import GrantActions
-from querystem.language.policies import (
-    PolicyCondition,
-    bind_policy,
-    filled_policy,
-    sample_policy,
+from querystem.language.normal_form.texts import (
+    expression_text,
+    leg_window_text,
+    refresh_text,
+    window_text,
 )
-from querystem.language.references import Lookup, Names
-from querystem.language.statements import (
+from querystem.language.queries.references import Lookup, Names
+from querystem.language.statements.definitions import (
     CreatePolicy,
     CreateStream,
     CreateView,
@@ -52,17 +54,18 @@ from querystem.language.statements import (
     stream_sql,
     view_sql,
 )
-from querystem.language.template_cache import TemplateCache
-from querystem.language.template_rows import BoundRows, bind_rows
-from querystem.language.templates import Template, bind_query, prepare
-from querystem.language.texts import (
-    expression_text,
-    leg_window_text,
-    refresh_text,
-    window_text,
+from querystem.language.statements.grants import GrantActions
+from querystem.language.statements.policies import (
+    PolicyCondition,
+    bind_policy,
+    filled_policy,
+    sample_policy,
 )
-from querystem.language.views import bind_view
-from querystem.language.windows import bind_window, bring_window
+from querystem.language.statements.views import bind_view
+from querystem.language.syntax.windows import bind_window, bring_window
+from querystem.language.templates.cache import TemplateCache
+from querystem.language.templates.rows import BoundRows, bind_rows
+from querystem.language.templates.template import Template, bind_query, prepare
 
 __all__ = [
     "BindProblem",

@@ -20,7 +20,7 @@ from querystem.language import (
     parse_statement,
     sample_policy,
 )
-from querystem.language.policies import ClaimValue
+from querystem.language.statements.policies import ClaimValue
 
 _SCHEMA = StreamSchema(
     "s",

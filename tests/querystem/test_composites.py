@@ -20,8 +20,8 @@ from querystem.expressions import Op
 from querystem.join.factors import items_of
 from querystem.kernel import matches
 from querystem.language import bind_query
-from querystem.language.normal import call
-from querystem.language.rewrite import all_of, as_item, moved
+from querystem.language.normal_form.normal import call
+from querystem.language.normal_form.rewrite import all_of, as_item, moved
 from querystem.query import From, Leg, Query, item_column
 from querystem.reach import reach_of
 from results.window import UNBOUNDED, Bound, CountWindow, RowWindow, TimeWindow, Window

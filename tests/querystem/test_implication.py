@@ -30,7 +30,7 @@ from querystem.expressions import Call, ColumnRef, Expression, Literal, Op
 from querystem.implication import Conjunction, ImplicationIndex
 from querystem.kernel import matches
 from querystem.language import bind_query
-from querystem.language.normal import normal
+from querystem.language.normal_form.normal import normal
 from tests.oracle.expressions import conditions
 from tests.oracle.strategies import rows, schemas, to_batch
 

@@ -26,7 +26,7 @@ from psoup.server.turns import Turn, Turns
 from psoup.v1 import psoup_pb2 as pb
 from psoup.v1.psoup_pb2_grpc import PsoupStub
 from querystem.kernel import evaluation, text
-from querystem.language import scan
+from querystem.language.tokens import scan
 from querystem.query import Query
 from querystem.query_json import read_form
 from tests.support.server.process import detail, ipc, rows_of

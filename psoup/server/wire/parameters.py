@@ -27,7 +27,7 @@ from psoup.server.wire.values import (
 )
 from psoup.v1 import psoup_pb2 as pb
 from querystem.expressions import Scalar
-from querystem.language.predicate_texts import marks_of
+from querystem.language.templates.predicate_texts import marks_of
 
 
 def to_scalars(parameters: Mapping[str, pb.Value], limits: Limits) -> dict[str, Scalar]:

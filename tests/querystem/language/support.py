@@ -27,7 +27,7 @@ from querystem.language import (
     refresh_text,
     window_text,
 )
-from querystem.language.names import write_name
+from querystem.language.tokens.names import write_name
 from querystem.query import (
     Item,
     LeftJoin,

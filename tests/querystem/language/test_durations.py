@@ -15,8 +15,8 @@ from datastem.types import BIGINT, DOUBLE, DURATION, TEXT, TIMESTAMP
 from querystem.expressions import Call, Expression, Literal, Op, from_json, to_json
 from querystem.kernel import evaluate
 from querystem.language import QueryError, TypeProblem, expression_text, prepare
-from querystem.language.durations import write_interval
-from querystem.language.normal import normal
+from querystem.language.normal_form.normal import normal
+from querystem.language.tokens.durations import write_interval
 from tests.oracle.expressions import expressions
 from tests.querystem.language.support import TRADES, bind, lookup, show, value, where
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from datastem.types import BIGINT, BOOLEAN, DOUBLE, TEXT, TIMESTAMP
 from querystem.expressions import Call, ColumnRef, Expression, Literal, Op, Parameter
 from querystem.kernel import evaluate
-from querystem.language.normal import normal
+from querystem.language.normal_form.normal import normal
 from tests.querystem.language.support import bind, show, where
 
 SIZE, PRICE, OK = ColumnRef("size", BIGINT), ColumnRef("price", DOUBLE), ColumnRef("ok", BOOLEAN)

@@ -22,7 +22,7 @@ from querystem.language import (
     parse_statement,
     policy_sql,
 )
-from querystem.language.policies import ClaimValue
+from querystem.language.statements.policies import ClaimValue
 from querystem.views import ViewDefinition
 
 ORDERS = StreamSchema(

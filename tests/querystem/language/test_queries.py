@@ -14,7 +14,7 @@ from datastem.types import BIGINT, DOUBLE, Type
 from querystem.expressions import TRUE, ColumnRef, Expression, columns_of
 from querystem.grouping import Aggregate, Function, aggregate_name, key_name
 from querystem.language import QueryError, UnknownStream, bind_query, prepare
-from querystem.language.functions import AGGREGATES
+from querystem.language.expressions.functions import AGGREGATES
 from querystem.query import Query, SortKey
 from querystem.query_json import query_from_json, query_to_json
 from tests.querystem.language.support import TRADES, bind, lookup, show_query

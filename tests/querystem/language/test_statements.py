@@ -17,7 +17,7 @@ from querystem.language import (
     parse_statement,
     stream_sql,
 )
-from querystem.language.names import RESERVED
+from querystem.language.tokens.names import RESERVED
 from tests.querystem.language.support import schema_of
 
 TYPES = [BOOLEAN, BIGINT, DOUBLE, decimal_type(10, 2), decimal_type(38, 38), TEXT, TIMESTAMP, DATE]

@@ -14,16 +14,15 @@ from querystem.language import (
     SyntaxProblem,
     bind_query,
     bind_window,
-    parse,
     parse_statement,
-    tree,
     window_text,
 )
-from querystem.language.bind import _HANDLERS
-from querystem.language.dialect import PAIRS, PSoupTokenizer
-from querystem.language.names import RESERVED
-from querystem.language.parse import parse_query
-from querystem.language.tree import consume
+from querystem.language.expressions.bind import _HANDLERS
+from querystem.language.syntax import parse, tree
+from querystem.language.syntax.parse import parse_query
+from querystem.language.syntax.tree import consume
+from querystem.language.tokens.dialect import PAIRS, PSoupTokenizer
+from querystem.language.tokens.names import RESERVED
 from querystem.query_json import query_form, read_form
 from tests.querystem.language.support import TRADES, TRADES_SQL, bind, schema_of
 from tests.querystem.language.test_golden import GOLDEN, texts_of

@@ -13,8 +13,8 @@ from querystem.expressions import Op, from_json, to_json
 from querystem.kernel import evaluate
 from querystem.kernel.cast import CASTS
 from querystem.language import QueryError, TypeProblem
-from querystem.language.coerce import can_cast
-from querystem.language.functions import EXTRACT_UNITS, FUNCTIONS, TRUNC_UNITS
+from querystem.language.expressions.coerce import can_cast
+from querystem.language.expressions.functions import EXTRACT_UNITS, FUNCTIONS, TRUNC_UNITS
 from querystem.query_json import query_to_json
 from tests.querystem.language.support import TRADES, bind, value, where
 

@@ -19,8 +19,8 @@ from querystem.language import (
     bring_window,
     window_text,
 )
-from querystem.language.durations import write_duration
-from querystem.language.literals import read_timestamp
+from querystem.language.tokens.durations import write_duration
+from querystem.language.tokens.literals import read_timestamp
 from results.window import (
     UNBOUNDED,
     Bound,

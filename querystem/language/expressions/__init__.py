@@ -1,0 +1,1 @@
+"""Expressions: sqlglot's nodes become typed, bound expressions."""

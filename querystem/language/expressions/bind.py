@@ -1,0 +1,346 @@
+"""Expressions: sqlglot's tree becomes the bound form, typed strictly.
+
+Conditions are bound by `conditions`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from sqlglot import exp
+
+from datastem.types import DURATION, TEXT, Kind, Type
+from querystem.expressions import TRUE, ColumnRef, Literal, Op, Parameter
+from querystem.language.errors import (
+    BindProblem,
+    NotYet,
+    Span,
+    SyntaxProblem,
+    UnknownParameter,
+)
+from querystem.language.expressions.clocks import is_clock, refuse_clock
+from querystem.language.expressions.coerce import (
+    arithmetic,
+    explicit_cast,
+    need,
+    need_signed,
+    negative,
+)
+from querystem.language.expressions.conditions import CONDITIONS, Asked
+from querystem.language.expressions.functions import (
+    bind_function,
+    check_function,
+    is_aggregate,
+    misplaced,
+)
+from querystem.language.expressions.scope import Scope
+from querystem.language.expressions.time_arithmetic import is_of_time, time_arithmetic
+from querystem.language.normal_form.normal import FALSE
+from querystem.language.syntax.tree import consume, node_span, what
+from querystem.language.tokens.durations import read_interval
+from querystem.language.tokens.literals import Typed, claim, null, number
+from querystem.language.tokens.names import read_name, read_type
+from querystem.pace import spending
+from querystem.query import SubQueryKind
+
+MAX_DEPTH = 100
+# Units (`querystem.pace`) of a node that is bound.
+_NODE_UNITS = 20_000
+
+
+class Asking(Protocol):
+    """Binds the queries inside the expressions of one block."""
+
+    def value(self, asked: Asked, binder: Binder) -> Typed:
+        """The value of a query that stands in an expression of `binder`."""
+
+
+@dataclass
+class Binder:
+    """Binds the expressions of one query.
+
+    `scope` has the columns a name may mean, `parameters` the types of `:name`; None is the type of
+    a parameter that is always NULL. `clause` and `outputs`, the names that are only outputs', are
+    for messages. Queries inside expressions are bound by `asking`; a query that is one may name
+    columns of the query around it, which `outer` binds. Columns of queries further out, which
+    `beyond` binds, are refused as not yet possible. Where there are `claims`, expressions may
+    name those of a caller, and it gets the place of each.
+    """
+
+    scope: Scope
+    parameters: Mapping[str, Type | None]
+    clause: str = "SELECT"
+    outputs: Collection[str] = ()
+    used: dict[str, Span] = field(default_factory=dict)
+    asking: Asking | None = None
+    outer: Binder | None = None
+    beyond: Binder | None = None
+    claims: dict[str, Span] | None = None
+    _depth: int = 0
+
+    def condition(self, node: exp.Expr) -> Typed:
+        return self.boolean(node, self.clause)
+
+    def bind(self, node: exp.Expr) -> Typed:
+        """The bound form of a node; raises QueryError where it is refused."""
+        handler = _HANDLERS.get(type(node))
+        if handler is None:
+            raise _unsupported(node)
+        spending()(_NODE_UNITS)
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise SyntaxProblem(
+                f"the expression is nested more than {MAX_DEPTH} deep",
+                node_span(node),
+                reason="NESTED_TOO_DEEP",
+            )
+        bound = handler(self, node)
+        self._depth -= 1
+        return bound
+
+    def boolean(self, node: exp.Expr, what_for: str) -> Typed:
+        """The bound form of a node that has to be a condition."""
+        return need(self.bind(node), Kind.BOOLEAN, what_for)
+
+    def _paren(self, node: exp.Expr) -> Typed:
+        consume(node, "this")
+        return self.bind(node.this)
+
+    def _literal(self, node: exp.Expr) -> Typed:
+        consume(node, "this", "is_string")
+        span = node_span(node)
+        if node.args["is_string"]:
+            return Typed(Literal(node.this, TEXT), span)
+        return number(node.this, span)
+
+    def _interval(self, node: exp.Expr) -> Typed:
+        consume(node, "this", "unit")
+        span, number, unit = node_span(node), node.this, node.args.get("unit")
+        word, place = (str(unit.this), node_span(unit)) if unit else (None, span)
+        micros = read_interval(str(number.this), node_span(number), word, place, span)
+        return Typed(Literal(micros, DURATION), span)
+
+    def _constant(self, node: exp.Expr) -> Typed:
+        consume(node, "this")
+        return Typed(TRUE if node.this else FALSE, node_span(node))
+
+    def _null(self, node: exp.Expr) -> Typed:
+        consume(node)
+        return null(node_span(node))
+
+    def _placeholder(self, node: exp.Expr) -> Typed:
+        consume(node, "this")
+        span = node_span(node)
+        name = read_name(str(node.this), span, quoted=True)
+        type_ = self.use(name, span)
+        return null(span) if type_ is None else Typed(Parameter(name, type_), span)
+
+    def use(self, name: str, span: Span) -> Type | None:
+        """The type of a parameter, noting that it stands at `span`; raises UnknownParameter."""
+        if name not in self.parameters:
+            raise UnknownParameter(
+                f":{name} has no value", span, hint="give it one when you register"
+            )
+        self.used.setdefault(name, span)
+        return self.parameters[name]
+
+    def _aggregate(self, node: exp.Expr) -> Typed:
+        raise misplaced(node, self.clause)
+
+    def knows(self, column: exp.Expr) -> bool:
+        """Whether a column is one of this query, or of a query around it."""
+        around = (self.outer, self.beyond)
+        return self._is_own(column) or any(one is not None and one.knows(column) for one in around)
+
+    def _is_own(self, column: exp.Expr) -> bool:
+        table, name = column.args.get("table"), column.this
+        if table is not None:
+            return any(item.name == identifier(table) for item in self.scope.items)
+        return isinstance(name, exp.Identifier) and self.scope.has(identifier(name))
+
+    def _correlated(self, node: exp.Expr) -> Typed:
+        """A column of the query around this one."""
+        assert self.outer is not None
+        span = node_span(node)
+        if self.clause != "WHERE":
+            raise NotYet(
+                f"a column of the outer query in {self.clause}", span, hint="compare it in WHERE"
+            )
+        value = self.outer.bind(node)
+        if not isinstance(value.node, ColumnRef) or value.node.name.startswith(OUTER):
+            raise NotYet("a column of a query further out", span, hint="join the streams first")
+        return Typed(ColumnRef(OUTER + value.node.name, value.type), span)
+
+    def _column(self, node: exp.Expr) -> Typed:
+        consume(node, "this", "table")
+        span = node_span(node)
+        nested = self.outer is not None or self.beyond is not None
+        if nested and not self._is_own(node):
+            if self.outer is not None and self.outer.knows(node):
+                return self._correlated(node)
+            if self.beyond is not None and self.beyond.knows(node):
+                raise NotYet(
+                    "a column of the outer query in a query of FROM or WITH",
+                    span,
+                    hint="compare it in the WHERE of the query that stands in the expression",
+                )
+        if not isinstance(node.this, exp.Identifier):
+            raise SyntaxProblem("* stands alone in the SELECT list", span)
+        table, written = node.args.get("table"), str(node.this.this)
+        item = None if table is None else self.scope.item(identifier(table), node_span(table))
+        known = self.scope.has if item is None else item.types.__contains__
+        if is_clock(written) and not known(written.lower()):
+            raise refuse_clock(span)
+        if node.this.args.get("quoted") and not known(written):
+            raise (self.scope if item is None else Scope((item,))).unknown_quoted(written, span)
+        name = identifier(node.this)
+        if item is None:
+            return Typed(self.scope.column(name, span, self._output_hint(name)), span)
+        if name not in item.types:
+            raise item.unknown(name, span, self._output_hint(name))
+        return Typed(item.column(name), span)
+
+    def _output_hint(self, name: str) -> str:
+        if name in self.outputs:
+            return f"{name} is an output; {self.clause} sees the columns: repeat its expression"
+        return ""
+
+    def _cast(self, node: exp.Expr) -> Typed:
+        consume(node, "this", "to")
+        to = node.args["to"]
+        type_ = read_type(str(to.this), node_span(to))
+        return explicit_cast(self.bind(node.this), type_, node_span(node))
+
+    def _arithmetic(self, node: exp.Expr) -> Typed:
+        consume(node, "this", "expression")
+        left, right = self.bind(node.this), self.bind(node.args["expression"])
+        rules = time_arithmetic if is_of_time(left, right) else arithmetic
+        return rules(_ARITHMETIC[type(node)], left, right, node_span(node))
+
+    def _neg(self, node: exp.Expr) -> Typed:
+        consume(node, "this")
+        span, operand = node_span(node), node.this
+        if isinstance(operand, exp.Literal) and not operand.args["is_string"]:
+            return number(str(operand.this), span, negative=True)
+        return negative(self.bind(operand), span)
+
+    def _function(self, node: exp.Expr) -> Typed:
+        consume(node, "this", "expressions")
+        span, name = node_span(node), node.this
+        if not isinstance(name, str):
+            raise BindProblem("function names are not quoted", span)
+        if name == "+":
+            return need_signed(self.bind(node.expressions[0]), "+")
+        if is_aggregate(node):
+            return self._aggregate(node)
+        if name.lower() == "claim":
+            return self._claim(node)
+        if node.expressions and isinstance(node.expressions[0], exp.Subquery):
+            if name.lower() == "exists":
+                return self.asked(Asked(SubQueryKind.EXISTS, node, node.expressions[0]))
+            if name.lower() == "some":
+                return self._alone(node)
+        check_function(name.lower(), span)
+        if any(isinstance(arg, exp.Distinct) for arg in node.expressions):
+            raise SyntaxProblem(
+                "DISTINCT stands in aggregates, or after SELECT", node_span(node.expressions[0])
+            )
+        return bind_function(name.lower(), [self.bind(arg) for arg in node.expressions], span)
+
+    def _claim(self, node: exp.Expr) -> Typed:
+        """The value of one of the caller's claims."""
+        span, args = node_span(node), node.expressions
+        if self.claims is None:
+            raise BindProblem(
+                "claim(…) stands for a value of the caller in CREATE POLICY alone",
+                span,
+                hint="give the value as a parameter, :name",
+                reason="NOT_SUPPORTED",
+            )
+        plain = len(args) == 1 and isinstance(args[0], exp.Literal) and args[0].args["is_string"]
+        if not plain or not args[0].this:
+            raise SyntaxProblem(
+                "claim takes the name of one claim, in single quotes",
+                span,
+                hint="write claim('region')",
+            )
+        name = str(args[0].this)
+        self.claims.setdefault(name, span)
+        return claim(name, span)
+
+    # ---- queries inside expressions
+
+    def _subquery(self, node: exp.Expr) -> Typed:
+        return self.asked(Asked(SubQueryKind.SCALAR, node, node))
+
+    def _exists(self, node: exp.Expr) -> Typed:
+        consume(node, "this")
+        return self.asked(Asked(SubQueryKind.EXISTS, node, node.this))
+
+    def _alone(self, node: exp.Expr) -> Typed:
+        raise SyntaxProblem(
+            "ALL, ANY and SOME stand after a comparison",
+            node_span(node),
+            hint="write value >= ALL (SELECT …)",
+        )
+
+    def asked(self, asked: Asked) -> Typed:
+        """The value of a query inside an expression."""
+        if self.asking is None:
+            raise NotYet(
+                f"a query in {self.clause}",
+                node_span(asked.node),
+                hint="write it in WHERE, or join with it",
+            )
+        return self.asking.value(asked, self)
+
+
+# Before the name of a column of the query around one that is inside an expression.
+OUTER = "^"
+
+
+def identifier(node: exp.Expr) -> str:
+    consume(node, "this", "quoted")
+    return read_name(str(node.this), node_span(node), bool(node.args.get("quoted")))
+
+
+def _unsupported(node: exp.Expr) -> SyntaxProblem:
+    span = node_span(node)
+    hint = _HINTS.get(type(node), "")
+    return SyntaxProblem(f"{what(node)} is not supported", span, hint=hint, reason="NOT_SUPPORTED")
+
+
+_HINTS: dict[type[exp.Expr], str] = {
+    exp.ILike: "write lower(a) LIKE 'pattern'",
+    exp.Concat: "one text, in one pair of quotes",
+    exp.Star: "* stands alone in the SELECT list",
+    exp.AtTimeZone: "instants are UTC; give literals an offset",
+}
+_ARITHMETIC: dict[type[exp.Expr], Op] = {
+    exp.Add: Op.ADD,
+    exp.Sub: Op.SUB,
+    exp.Mul: Op.MUL,
+    exp.Div: Op.DIV,
+    exp.IntDiv: Op.INT_DIV,
+    exp.Mod: Op.MOD,
+}
+_HANDLERS: dict[type[exp.Expr], Callable[[Binder, exp.Expr], Typed]] = {
+    **CONDITIONS,
+    **dict.fromkeys(_ARITHMETIC, Binder._arithmetic),
+    exp.Paren: Binder._paren,
+    exp.Literal: Binder._literal,
+    exp.Interval: Binder._interval,
+    exp.Boolean: Binder._constant,
+    exp.Null: Binder._null,
+    exp.Placeholder: Binder._placeholder,
+    exp.Column: Binder._column,
+    exp.Cast: Binder._cast,
+    exp.Neg: Binder._neg,
+    exp.Anonymous: Binder._function,
+    exp.Subquery: Binder._subquery,
+    exp.Exists: Binder._exists,
+    exp.Any: Binder._alone,
+    exp.All: Binder._alone,
+}

@@ -1,0 +1,84 @@
+"""Arithmetic with instants and durations.
+
+An instant plus or minus a duration is an instant, the difference of two instants a duration.
+Durations are added, subtracted, and multiplied by numbers. A DATE counts as its midnight.
+"""
+
+from __future__ import annotations
+
+from datastem.types import BIGINT, DURATION, TIMESTAMP, Kind, Type
+from querystem.expressions import Op
+from querystem.language.errors import Span, TypeProblem
+from querystem.language.expressions.coerce import AS_INTERVAL, AS_NUMBER, cast, made, settle
+from querystem.language.tokens.literals import Typed
+
+_TIMES = frozenset({Kind.TIMESTAMP, Kind.DATE, Kind.DURATION})
+_RESULTS = {
+    (Op.ADD, Kind.TIMESTAMP, Kind.DURATION): TIMESTAMP,
+    (Op.ADD, Kind.DURATION, Kind.DURATION): DURATION,
+    (Op.SUB, Kind.TIMESTAMP, Kind.DURATION): TIMESTAMP,
+    (Op.SUB, Kind.TIMESTAMP, Kind.TIMESTAMP): DURATION,
+    (Op.SUB, Kind.DURATION, Kind.DURATION): DURATION,
+    (Op.MUL, Kind.DURATION, Kind.BIGINT): DURATION,
+    (Op.MUL, Kind.DURATION, Kind.DECIMAL): DURATION,
+    (Op.MUL, Kind.DURATION, Kind.DOUBLE): DURATION,
+}
+
+
+def is_of_time(left: Typed, right: Typed) -> bool:
+    """Tells whether an operand is an instant, a day or a duration."""
+    return left.type.kind in _TIMES or right.type.kind in _TIMES
+
+
+def time_arithmetic(op: Op, left: Typed, right: Typed, span: Span) -> Typed:
+    """The call of an arithmetic operator, an operand of which is of time; raises TypeProblem."""
+    left, right = _instant(left), _instant(right)
+    left, right = _beside(op, left, right.type), _beside(op, right, left.type)
+    first, second = (right, left) if _is_turned(op, left, right) else (left, right)
+    type_ = _RESULTS.get((op, first.type.kind, second.type.kind))
+    if type_ is None:
+        raise TypeProblem(
+            f"{left.type} {op.value} {right.type} has no meaning",
+            span,
+            hint=_hint(op, left.type, right.type),
+        )
+    return made(op, first, second, type_, span)
+
+
+def _instant(value: Typed) -> Typed:
+    return cast(value, TIMESTAMP) if value.type.kind is Kind.DATE else value
+
+
+def _beside(op: Op, value: Typed, other: Type) -> Typed:
+    """A constant with the type that it must have beside the `other` operand: NULL, and the text of
+    an instant. Other values stay as they are."""
+    if value.open:
+        return value.as_type(_open_type(op, other))
+    if other.kind is Kind.DURATION and op in (Op.ADD, Op.SUB):
+        return settle(value, TIMESTAMP)
+    return settle(value, other) if op is Op.SUB else value
+
+
+def _open_type(op: Op, other: Type) -> Type:
+    if op is Op.SUB:
+        return other
+    return BIGINT if op is Op.MUL else DURATION
+
+
+def _is_turned(op: Op, left: Typed, right: Typed) -> bool:
+    """Tells whether the operands are to be exchanged: the normal form has instants before
+    durations, and durations before numbers."""
+    if op is Op.ADD:
+        return right.type.kind is Kind.TIMESTAMP
+    return op is Op.MUL and right.type.kind is Kind.DURATION
+
+
+def _hint(op: Op, left: Type, right: Type) -> str:
+    kinds = {left.kind, right.kind}
+    if kinds == {Kind.TIMESTAMP}:
+        return "the difference of two instants is a duration"
+    if op not in (Op.ADD, Op.SUB):
+        return f"durations are multiplied by numbers; {AS_NUMBER}"
+    if left.kind is Kind.DURATION and right.kind is Kind.TIMESTAMP:
+        return "subtract the duration from the instant"
+    return AS_INTERVAL

@@ -1,0 +1,1 @@
+"""The normal form of bound expressions, other columns put into them, and their texts."""

@@ -1,0 +1,231 @@
+"""The normal form: one way to write equal predicates, so that they share their matches.
+
+`call` builds a node from arguments that are normal already; every rule here keeps SQL's
+three-valued meaning. NOT moves inwards as far as that allows, AND and OR are flat, sorted and
+without repeats, a constant stands on the right and has the type of its neighbour where that is
+exact.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable
+from datetime import datetime
+from decimal import Decimal
+from fractions import Fraction
+
+from datastem.instants import MAX_INSTANT, MIN_INSTANT, from_micros, to_micros
+from datastem.types import BOOLEAN, Kind, Type
+from querystem.expressions import TRUE, Call, Expression, Literal, Op, Parameter, to_json
+from querystem.language.errors import Span, TypeProblem
+from querystem.language.tokens.literals import MAX_BIGINT, MIN_BIGINT, convert
+
+FALSE = Literal(False, BOOLEAN)
+
+_CONSTANT = (Literal, Parameter)
+_TIMES = (Kind.TIMESTAMP, Kind.DURATION)
+_ENCODE = json.JSONEncoder(separators=(",", ":")).encode
+
+_MIRROR = {
+    Op.EQ: Op.EQ,
+    Op.NE: Op.NE,
+    Op.LT: Op.GT,
+    Op.LE: Op.GE,
+    Op.GT: Op.LT,
+    Op.GE: Op.LE,
+    Op.IS_DISTINCT: Op.IS_DISTINCT,
+}
+_OPPOSITE = {
+    Op.EQ: Op.NE,
+    Op.NE: Op.EQ,
+    Op.LT: Op.GE,
+    Op.GE: Op.LT,
+    Op.GT: Op.LE,
+    Op.LE: Op.GT,
+}
+
+
+def normal(expression: Expression) -> Expression:
+    """The normal form of a whole expression; applying it twice changes nothing."""
+    if isinstance(expression, Call):
+        args = tuple(normal(arg) for arg in expression.args)
+        return call(expression.op, args, expression.type)
+    return expression
+
+
+def call(op: Op, args: tuple[Expression, ...], type_: Type) -> Expression:
+    """The call in normal form; its arguments must be in normal form."""
+    if op in _MIRROR:
+        return _comparison(op, *args)
+    match op:
+        case Op.AND | Op.OR:
+            return _connective(op, args)
+        case Op.NOT:
+            return negate(args[0])
+        case Op.IN:
+            return _in(args[0], args[1:])
+        case Op.CAST:
+            return _cast(args[0], type_)
+        case Op.NEG:
+            return _neg(args[0], type_)
+        case Op.ADD | Op.SUB | Op.MUL if type_.kind in _TIMES:
+            return _of_time(op, type_, *args)
+        case Op.LIKE if isinstance(args[1], Literal) and isinstance(args[1].value, str):
+            pattern = Literal(like_pattern(args[1].value), args[1].type)
+            return Call(op, (args[0], pattern), type_)
+    return Call(op, args, type_)
+
+
+def negate(expression: Expression) -> Expression:
+    match expression:
+        case Literal(value, _):
+            return Literal(None if value is None else not value, BOOLEAN)
+        case Call(Op.NOT, (arg,), _):
+            return arg
+        case Call(Op.AND, args, _):
+            return _connective(Op.OR, tuple(negate(arg) for arg in args))
+        case Call(Op.OR, args, _):
+            return _connective(Op.AND, tuple(negate(arg) for arg in args))
+        case Call(op, args, _) if op in _OPPOSITE:
+            return _comparison(_OPPOSITE[op], *args)
+    return Call(Op.NOT, (expression,), BOOLEAN)
+
+
+def sort_key(expression: Expression) -> str:
+    return _ENCODE(to_json(expression))
+
+
+def _connective(op: Op, args: Iterable[Expression]) -> Expression:
+    neutral, absorbing = (TRUE, FALSE) if op is Op.AND else (FALSE, TRUE)
+    parts: dict[str, Expression] = {}
+    for arg in args:
+        flat = arg.args if isinstance(arg, Call) and arg.op is op else (arg,)
+        for part in flat:
+            if part == absorbing:
+                return absorbing
+            if part != neutral:
+                parts[sort_key(part)] = part
+    if len(parts) < 2:
+        return next(iter(parts.values()), neutral)
+    return Call(op, tuple(parts[key] for key in sorted(parts)), BOOLEAN)
+
+
+def _comparison(op: Op, left: Expression, right: Expression) -> Expression:
+    left, right = _aligned(left, right), _aligned(right, left)
+    if _belongs_right(left, right):
+        left, right, op = right, left, _MIRROR[op]
+    return Call(op, (left, right), BOOLEAN)
+
+
+def _belongs_right(left: Expression, right: Expression) -> bool:
+    """Whether the left operand belongs on the right: constants stand there, and two of a kind in
+    order."""
+    constant = isinstance(left, _CONSTANT)
+    if constant != isinstance(right, _CONSTANT):
+        return constant
+    return sort_key(left) > sort_key(right)
+
+
+def _aligned(expression: Expression, beside: Expression) -> Expression:
+    """A constant with the type of its neighbour, if that holds its value: comparisons are exact."""
+    if not isinstance(expression, Literal) or not expression.type.is_numeric:
+        return expression
+    if isinstance(expression.value, float) and expression.value == 0:
+        expression = Literal(0.0, expression.type)
+    if isinstance(beside, _CONSTANT) or not beside.type.is_numeric:
+        return expression
+    return convert(expression, beside.type, None) or expression
+
+
+def _in(arg: Expression, values: Iterable[Expression]) -> Expression:
+    aligned = (_aligned(value, arg) for value in values)
+    distinct = {sort_key(value): value for value in aligned}
+    if len(distinct) == 1:
+        return _comparison(Op.EQ, arg, next(iter(distinct.values())))
+    return Call(Op.IN, (arg, *(distinct[key] for key in sorted(distinct))), BOOLEAN)
+
+
+def _cast(arg: Expression, to: Type) -> Expression:
+    if arg.type == to:
+        return arg
+    if isinstance(arg, Literal) and (converted := convert(arg, to, None)) is not None:
+        return converted
+    return Call(Op.CAST, (arg,), to)
+
+
+def _neg(arg: Expression, type_: Type) -> Expression:
+    if isinstance(arg, Literal):
+        match arg.value:
+            case None:
+                return arg
+            case int() if MIN_BIGINT <= -arg.value <= MAX_BIGINT:
+                return Literal(-arg.value, type_)
+            case float():
+                return Literal(-arg.value, type_)
+            case Decimal():
+                return Literal(arg.value.copy_negate(), type_)
+    return Call(Op.NEG, (arg,), type_)
+
+
+def _of_time(op: Op, type_: Type, left: Expression, right: Expression) -> Expression:
+    """An instant or a duration; of two constants it is a constant, the value of the kernel."""
+    if not isinstance(left, Literal) or not isinstance(right, Literal):
+        return Call(op, (left, right), type_)
+    is_instant = type_.kind is Kind.TIMESTAMP
+    micros = _computed(op, _number_of(left), _number_of(right))
+    least, most = (MIN_INSTANT, MAX_INSTANT) if is_instant else (MIN_BIGINT, MAX_BIGINT)
+    if micros is None or not least <= micros <= most:
+        return Literal(None, type_)
+    return Literal(from_micros(micros) if is_instant else micros, type_)
+
+
+def _number_of(literal: Literal) -> int | Fraction | float | None:
+    """A number as it is, a DECIMAL as a fraction, an instant in microseconds; None is NULL."""
+    match literal.value:
+        case datetime() as moment:
+            return to_micros(moment)
+        case Decimal() as number:
+            return Fraction(number)
+        case int() | float() as number:
+            return number
+    return None
+
+
+def _computed(
+    op: Op, left: int | Fraction | float | None, right: int | Fraction | float | None
+) -> int | None:
+    """The sum, difference or product, halves away from zero; None where there is none."""
+    if left is None or right is None:
+        return None
+    if op is not Op.MUL:
+        return int(left + right if op is Op.ADD else left - right)
+    product = left * right
+    if isinstance(product, float) and not math.isfinite(product):
+        return None
+    magnitude = math.floor(abs(Fraction(product)) + Fraction(1, 2))
+    return -magnitude if product < 0 else magnitude
+
+
+_SPECIAL = "%_\\"
+
+
+def like_pattern(pattern: str, escape: str = "\\", span: Span | None = None) -> str:
+    """The pattern with a backslash as its escape, which stands before %, _ and itself only; raises
+    TypeProblem for a pattern that ends in an escape."""
+    parts: list[str] = []
+    characters = iter(pattern)
+    for character in characters:
+        if character == escape:
+            escaped = next(characters, None)
+            if escaped is None:
+                raise TypeProblem(
+                    f"the pattern ends with {escape}, which escapes nothing",
+                    span,
+                    hint=f"write {escape * 2} for the character itself",
+                    reason="BAD_LITERAL",
+                )
+            parts.append("\\" + escaped if escaped in _SPECIAL else escaped)
+        else:
+            parts.append("\\\\" if character == "\\" else character)
+    return "".join(parts)

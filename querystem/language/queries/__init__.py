@@ -1,0 +1,1 @@
+"""Queries: sqlglot's tree becomes a bound query, clause by clause."""

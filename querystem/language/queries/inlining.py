@@ -1,0 +1,60 @@
+"""Views that are inlined: those that only select and project rows of one stream.
+
+The rows of such a view are rows of its stream. So the window of a query over it is the stream's,
+and its condition and the query's are one predicate, matched and shared as such. All other views,
+and these under a window that chooses otherwise than by ts, are queries inside the query.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sqlglot import exp
+
+from datastem.schema import StreamSchema
+from querystem.language.expressions.functions import is_aggregate
+from querystem.language.syntax.tree import is_query
+from querystem.views import ViewDefinition
+
+# The query of a view, parsed.
+ParsedView = Callable[[ViewDefinition], exp.Expr]
+# The stream or the view that a reference names.
+Named = Callable[[exp.Expr], StreamSchema | ViewDefinition | None]
+
+_MORE = ("distinct", "group", "having", "order", "limit", "offset", "refresh")
+
+
+def is_flat(select: exp.Expr) -> bool:
+    """Tells whether a SELECT does nothing but select, project and join."""
+    if any(select.args.get(clause) is not None for clause in _MORE):
+        return False
+    parts = [*select.expressions, *filter(None, [select.args.get("where")])]
+    found = (node for part in parts for node in part.walk(prune=is_query))
+    return not any(is_query(node) or is_aggregate(node) for node in found)
+
+
+def stream_of_view(view: ViewDefinition, parsed: ParsedView, named: Named) -> StreamSchema | None:
+    """The stream whose rows, selected and projected, a view shows, without a window or REFRESH of
+    its own; None where the view is anything else."""
+    query = parsed(view)
+    if not isinstance(query, exp.Select) or not is_flat(query):
+        return None
+    if any(query.args.get(part) for part in ("frame", "ctes", "joins")):
+        return None
+    table = query.args["from_"].this
+    if not isinstance(table, exp.Table) or table.args.get("frame") or table.args.get("version"):
+        return None
+    found = named(table)
+    if isinstance(found, ViewDefinition):
+        return stream_of_view(found, parsed, named)
+    return found
+
+
+def bounds_time(frame: exp.Expr, schema: StreamSchema) -> bool:
+    """Tells whether a window chooses rows by their ts alone, so that it is the same before and
+    after a condition. SLIDE sets back as of when the rows of a keyed stream are current."""
+    texts = [token.text.upper() for token in frame.args["tokens"]]
+    counts = texts[:1] in (["ROWS"], ["PARTITION BY"]) or texts[:2] == ["BEGIN", "ROW"]
+    if texts[:2] == ["ROWS", "UNBOUNDED"]:
+        counts = False
+    return not counts and not (schema.key and "SLIDE" in texts)

@@ -1,0 +1,160 @@
+"""AS OF and AS KNOWN AT, bound: rows of keyed streams that are looked up for the rows of another.
+
+A look-up goes by the values that conditions equate with all of KEY. They are found once conditions
+are where they belong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from sqlglot import exp
+
+from datastem.schema import StreamSchema
+from datastem.types import BIGINT, TIMESTAMP
+from querystem.expressions import Call, ColumnRef, Expression, Literal, Op
+from querystem.join.factors import items_of
+from querystem.language.errors import BindProblem, Span, WindowProblem
+from querystem.language.expressions.bind import identifier
+from querystem.language.expressions.scope import Scope, ScopeItem
+from querystem.language.normal_form.normal import call
+from querystem.language.normal_form.rewrite import conjuncts
+from querystem.language.queries.drafts import DraftAsOf
+from querystem.language.syntax.tree import node_span
+from querystem.query import AsOf, Leg, item_column
+
+
+def bind_lookup(
+    table: exp.Expr, schema: StreamSchema, before: Scope
+) -> tuple[DraftAsOf, tuple[int, ...]]:
+    """The look-up that a reference to a stream is, after other items of FROM, and the numbers of
+    the windows of the rows it is for; raises QueryError."""
+    version = table.args["version"]
+    span, known = node_span(version), version.args.get("table") is None
+    item = _item(version, known, before)
+    if (frame := table.args.get("frame")) is not None:
+        raise WindowProblem(
+            "rows that are looked up have no window",
+            node_span(frame),
+            hint=f"give {item.name} one: it tells which rows are looked up",
+        )
+    if not schema.key:
+        raise _refused(
+            f"{schema.name} has no KEY, and a row is looked up by its key",
+            node_span(table.this),
+            "join with the stream itself",
+        )
+    if item.stream is None and known:
+        raise _refused("rows of a query have no position", span, "name a stream")
+    streams = item.inside if item.stream is None else [item.stream]
+    _check_time(item, schema, span)
+    for stream in streams:
+        _check_clocks(schema, stream.schema, span)
+    if known and schema.retain is not None:
+        raise _refused(
+            f"{schema.name} has RETAIN, and may have forgotten what was known",
+            span,
+            "AS KNOWN AT takes a stream without RETAIN",
+        )
+    columns = tuple(ColumnRef(name, schema.types[name]) for name in schema.key)
+    row = ColumnRef(f"{item.prefix}row_id", BIGINT) if known else None
+    name = item.stream.schema.name if known and item.stream is not None else ""
+    draft = DraftAsOf(item.column("ts"), (), row, name, columns, span)
+    return draft, tuple(stream.window for stream in streams)
+
+
+def _item(version: exp.Expr, known: bool, before: Scope) -> ScopeItem:
+    """The item whose rows are looked up for."""
+    name = version.this if known else version.args["table"]
+    if not known and identifier(version.this) != "ts":
+        raise _refused(
+            "AS OF takes the ts of a row", node_span(version), f"write AS OF {name.name}.ts"
+        )
+    if not before.items:
+        raise _refused(
+            f"{name.name} does not stand before it",
+            node_span(version),
+            "name a stream that stands before it in FROM",
+        )
+    return before.item(identifier(name), node_span(version))
+
+
+def _check_time(item: ScopeItem, schema: StreamSchema, span: Span) -> None:
+    """Refuses to look up rows for those of a query that have no ts, or one of their own making
+    where `schema` keeps only the versions of a while."""
+    if item.types.get("ts") != TIMESTAMP:
+        raise _refused(
+            f"rows of {item.name} have no ts that is a TIMESTAMP",
+            span,
+            "groups have none, nor have rows of DISTINCT, LIMIT, UNION, INTERSECT and EXCEPT: name"
+            " an output ts",
+        )
+    if item.stream is None and "ts" in item.shown and schema.retain is not None:
+        raise _refused(
+            f"the ts of {item.name} is an output, which may be any instant, and {schema.name} has"
+            " RETAIN",
+            span,
+            "look rows up in a stream without RETAIN",
+        )
+
+
+def _check_clocks(schema: StreamSchema, other: StreamSchema, span: Span) -> None:
+    if (schema.ordered_by is None) != (other.ordered_by is None):
+        event, arrival = (schema, other) if schema.ordered_by else (other, schema)
+        raise WindowProblem(
+            f"{event.name} has event time and {arrival.name} arrival time: their clocks can't be"
+            " compared",
+            span,
+            hint="look up rows of streams with one kind of time",
+            reason="MIXED_CLOCKS",
+        )
+
+
+def _refused(message: str, span: Span | None, hint: str) -> BindProblem:
+    return BindProblem(message, span, hint=hint, reason="BAD_LOOKUP")
+
+
+def with_keys(leg: Leg, number: int, on: Expression) -> Leg:
+    """A leg, item `number` of a FROM, that is looked up by what `on` equates its KEY with; raises
+    BindProblem where that is not all of KEY."""
+    draft = leg.as_of
+    if not isinstance(draft, DraftAsOf):
+        return leg
+    keys = []
+    for column in draft.columns:
+        shown = ColumnRef(item_column(number, column.name), column.type)
+        found = [*_equated(shown, conjuncts(on), number), *_constants(column, leg.where)]
+        if not found:
+            raise _refused(
+                f"a row of {leg.stream} is looked up by all of its KEY, and nothing before it"
+                f" equals {column.name}",
+                draft.span,
+                f"add a condition such as {leg.stream}.{column.name} = value",
+            )
+        key = found[0]
+        alike = key.type == column.type
+        keys.append(key if alike else call(Op.CAST, (key,), column.type))
+    return replace(leg, as_of=AsOf(draft.instant, tuple(keys), draft.row, draft.stream))
+
+
+def _equated(column: ColumnRef, conditions: Sequence[Expression], number: int) -> list[Expression]:
+    """The expressions over items before a column's own that conditions equate the column with."""
+    found = []
+    for one in conditions:
+        if isinstance(one, Call) and one.op is Op.EQ and column in one.args:
+            left, right = one.args
+            found.append(right if left == column else left)
+    return [one for one in found if all(item < number for item in items_of(one))]
+
+
+def _constants(column: ColumnRef, where: Expression) -> list[Expression]:
+    """The constants that the predicate of a leg equates a column with."""
+    return [
+        one.args[1]
+        for one in conjuncts(where)
+        if isinstance(one, Call)
+        and one.op is Op.EQ
+        and one.args[0] == column
+        and isinstance(one.args[1], Literal)
+    ]

@@ -1,0 +1,308 @@
+"""References to streams: the names, the windows and the places that a text gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from sqlglot import exp
+
+from datastem.schema import StreamSchema
+from datastem.types import Type
+from querystem.expressions import TRUE
+from querystem.language.errors import (
+    BindProblem,
+    QueryError,
+    Span,
+    SyntaxProblem,
+    UnknownStream,
+    WindowProblem,
+    located,
+)
+from querystem.language.expressions.bind import Binder, identifier
+from querystem.language.expressions.scope import Scope
+from querystem.language.queries.drafts import DraftEvery, DraftOn, DraftWindow
+from querystem.language.queries.inlining import stream_of_view
+from querystem.language.queries.lookups import bind_lookup
+from querystem.language.queries.tails import RefreshText, WindowText
+from querystem.language.syntax.grammar import WindowNode
+from querystem.language.syntax.parse import parse_query
+from querystem.language.syntax.refreshes import ParsedPoints, ParsedRefresh
+from querystem.language.syntax.tree import consume, node_span
+from querystem.language.tokens.names import nearest
+from querystem.query import Leg
+from querystem.refresh import Refresh, RefreshAny, RefreshEvery, RefreshOn
+from querystem.views import MAX_VIEWS_DEEP, ViewDefinition
+
+MAX_REFERENCES = 8
+
+Lookup = Callable[[str], StreamSchema | ViewDefinition | None]
+Names = Callable[[], Iterable[str]]
+
+
+def inside_views(lookup: Lookup) -> Lookup:
+    """The lookup of the names in the texts of views: the `inside_views` of a lookup that has one.
+    Whoever may name a view need not be allowed to name what it is over."""
+    found: Lookup = getattr(lookup, "inside_views", lookup)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The place of a block in a text: the window that reaches it, whether that is its `own`, the
+    queries that WITH names there, in an expression the binder of the query `outer` to it, in a
+    query of FROM or WITH inside an expression that of the query `beyond` it, and the `view` that is
+    inlined there."""
+
+    frame: exp.Expr | None = None
+    own: bool = False
+    named: Mapping[str, NamedQuery] = field(default_factory=dict)
+    outer: Binder | None = None
+    view: str = ""
+    beyond: Binder | None = None
+
+    def inner(self) -> Place:
+        """The place of a query of FROM or WITH: no window reaches it, and no columns from around
+        the query that it stands in."""
+        return Place(None, True, dict(self.named), beyond=self.outer or self.beyond)
+
+    def within(self, node: exp.Expr) -> Place:
+        """The place inside a query, which may have a window, and names by WITH, of its own."""
+        named = dict(self.named)
+        here: set[str] = set()
+        for cte in node.args.get("ctes") or ():
+            name = identifier(cte.args["alias"])
+            if name in here:
+                raise BindProblem(
+                    f"WITH names two queries {name}", node_span(cte), reason="DUPLICATE_NAME"
+                )
+            here.add(name)
+            named[name] = NamedQuery(cte, replace(self.inner(), named=dict(named)))
+        frame = node.args.get("frame")
+        if frame is None:
+            return replace(self, named=named)
+        return Place(frame, True, named, self.outer, beyond=self.beyond)
+
+
+@dataclass(frozen=True, slots=True)
+class NamedQuery:
+    """A query that WITH names, and the place it stands at."""
+
+    node: exp.Expr
+    place: Place
+
+
+@dataclass
+class TextBinding:
+    """All that the parts of one text share: the streams, the parameters and where they are `used`,
+    the texts of windows and of REFRESH by their numbers, how many `references` to streams there
+    are, and the ids of the nodes of windows and of queries of WITH that were `reached`.
+
+    Names are looked up once (`known`, with whether they stand in a view), the queries of `views`
+    parsed once. While one is bound, `view` is the place of the reference to the outermost view and
+    `depth` how many stand inside each other. `bind_rows` binds the rows of REFRESH ON, and gives
+    their stream.
+    """
+
+    lookup: Lookup
+    names: Names | None
+    parameters: Mapping[str, Type | None]
+    used: dict[str, Span] = field(default_factory=dict)
+    windows: list[WindowText] = field(default_factory=list)
+    refreshes: list[RefreshText] = field(default_factory=list)
+    references: int = 0
+    reached: set[int] = field(default_factory=set)
+    view: Span | None = None
+    depth: int = 0
+    known: dict[tuple[str, bool], StreamSchema | ViewDefinition | None] = field(
+        default_factory=dict
+    )
+    views: dict[str, exp.Expr] = field(default_factory=dict)
+    bind_rows: Callable[[exp.Expr], tuple[RefreshOn, StreamSchema]] | None = None
+
+    def binder(self, scope: Scope) -> Binder:
+        return Binder(scope, self.parameters, used=self.used)
+
+    def window(self, text: WindowText) -> DraftWindow:
+        """The window that a text will be read as."""
+        self.windows.append(replace(text, place=self.view or text.place, view=self.view))
+        return DraftWindow(number=len(self.windows) - 1)
+
+    def refresh(self, parsed: ParsedRefresh) -> Refresh:
+        """The REFRESH of a query or of a reference, whose period is read when parameters have
+        values; raises QueryError."""
+        parts = [self._points(part, self.view or parsed.span) for part in parsed.parts]
+        return parts[0] if len(parts) == 1 else RefreshAny(tuple(parts))
+
+    def _points(self, parsed: ParsedPoints, span: Span) -> RefreshEvery | RefreshOn:
+        text = RefreshText(span, parsed.end, parsed.period)
+        if parsed.rows is None:
+            self.refreshes.append(text)
+            return DraftEvery(0, number=len(self.refreshes) - 1)
+        assert self.bind_rows is not None, "a binder of queries is there"
+        found, trigger = self.bind_rows(parsed.rows)
+        self.refreshes.append(replace(text, trigger=trigger))
+        return DraftOn(found.stream, found.where, len(self.refreshes) - 1)
+
+    # ---- views
+
+    def view_of(self, table: exp.Expr) -> ViewDefinition | None:
+        """The view that a reference names; None where it names none."""
+        found = self._named(table)
+        return found if isinstance(found, ViewDefinition) else None
+
+    def stream_of(self, view: ViewDefinition) -> StreamSchema | None:
+        """The stream that a view shows rows of, as `stream_of_view` tells."""
+        return stream_of_view(view, self.parsed, self._named_inside)
+
+    def parsed(self, view: ViewDefinition) -> exp.Expr:
+        """The query of a view."""
+        if view.name not in self.views:
+            with located(view.text):
+                self.views[view.name] = parse_query(view.text)
+        return self.views[view.name]
+
+    def _named(self, table: exp.Expr) -> StreamSchema | ViewDefinition | None:
+        if self.view is not None:
+            return self._named_inside(table)
+        return self._found(identifier(table.this), self.lookup, False)
+
+    def _named_inside(self, table: exp.Expr) -> StreamSchema | ViewDefinition | None:
+        """The stream or view that a reference in the text of a view names."""
+        return self._found(identifier(table.this), inside_views(self.lookup), True)
+
+    def _found(
+        self, name: str, lookup: Lookup, inside: bool
+    ) -> StreamSchema | ViewDefinition | None:
+        if (name, inside) not in self.known:
+            self.known[name, inside] = lookup(name)
+        return self.known[name, inside]
+
+    @contextmanager
+    def within_view(self, view: ViewDefinition, span: Span) -> Iterator[None]:
+        """Binds the query of a view in the `with` block; errors point to the reference at `span`,
+        for the text of the view is another one."""
+        outside = self.view
+        self.view, self.depth = outside or span, self.depth + 1
+        try:
+            if self.depth > MAX_VIEWS_DEEP:
+                raise BindProblem(
+                    f"views stand more than {MAX_VIEWS_DEEP} deep inside each other",
+                    self.view,
+                    hint="write the query of one of them instead of its name",
+                    reason="NESTED_TOO_DEEP",
+                )
+            yield
+        except QueryError as problem:
+            if problem.span != self.view:
+                problem.message = f"in view {view.name}: {problem.message}"
+                problem.span = self.view
+            raise
+        finally:
+            self.view, self.depth = outside, self.depth - 1
+
+    def stream(self, table: exp.Expr) -> StreamSchema:
+        """The stream that a reference names; raises UnknownStream."""
+        name, schema = identifier(table.this), self._named(table)
+        if isinstance(schema, StreamSchema):
+            return schema
+        if schema is not None:
+            raise BindProblem(
+                f"{name} is a view, and a stream is needed here",
+                node_span(table.this),
+                hint="name the stream",
+                reason="NOT_A_STREAM",
+            )
+        near = nearest(name, self.names()) if self.names else None
+        hint = "create it with CREATE STREAM, or look at the list of streams"
+        raise UnknownStream(
+            f"there is no stream {name}",
+            node_span(table.this),
+            hint=f"did you mean {near}?" if near else hint,
+        )
+
+    def leg(self, table: exp.Expr, place: Place) -> tuple[Leg, StreamSchema]:
+        """The leg of a reference to a stream; its window is read when parameters have values."""
+        consume(table, "this", "alias", "frame")
+        schema = self._counted(table)
+        own = table.args.get("frame")
+        frame = own if own is not None else place.frame
+        self.reached.add(id(frame))
+        window = self.window(window_text(frame, schema, node_span(table.this)))
+        leg = Leg(schema.name, TRUE, window, place.own or own is not None, view=place.view)
+        parsed = None if own is None else own.args.get("refresh")
+        return leg if parsed is None else replace(leg, refresh=self.refresh(parsed)), schema
+
+    def looked_up(self, table: exp.Expr, before: Scope) -> tuple[Leg, StreamSchema]:
+        """The leg of a reference whose rows are looked up for items before it in FROM."""
+        consume(table, "this", "alias", "frame", "version")
+        schema = self._counted(table)
+        as_of, beside = bind_lookup(table, schema, before)
+        text = WindowText(schema, (), node_span(table.this), beside=beside)
+        return Leg(schema.name, TRUE, self.window(text), True, as_of), schema
+
+    def _counted(self, table: exp.Expr) -> StreamSchema:
+        """The stream of a reference, of which there are not too many."""
+        schema = self.stream(table)
+        self.references += 1
+        if self.references > MAX_REFERENCES:
+            raise BindProblem(
+                f"a query has at most {MAX_REFERENCES} references to streams",
+                node_span(table),
+                hint="register parts of it on their own",
+                reason="TOO_MANY_REFERENCES",
+            )
+        return schema
+
+    def check_reached(self, node: exp.Expr) -> None:
+        """Refuses the window of a query that no stream takes, and a name of WITH that is not
+        used."""
+        for cte in node.args.get("ctes") or ():
+            if id(cte) not in self.reached:
+                name = cte.args["alias"]
+                raise BindProblem(
+                    f"{name.name} is not used",
+                    node_span(name),
+                    hint="leave it out of WITH, or name it in FROM",
+                    reason="UNUSED_NAME",
+                )
+        frame = node.args.get("frame")
+        if frame is not None and id(frame) not in self.reached:
+            raise WindowProblem(
+                "the window reaches no stream",
+                node_span(frame),
+                hint="streams with a WINDOW(…), and those of queries in FROM, keep their own;"
+                " leave it out, or write it there",
+            )
+
+
+def window_text(frame: exp.Expr | None, schema: StreamSchema, place: Span) -> WindowText:
+    """The window of a reference at `place`, where it has one."""
+    if frame is None:
+        return WindowText(schema, (), place)
+    assert isinstance(frame, WindowNode)
+    end = node_span(frame).end if frame.args["of_item"] else None
+    return WindowText(schema, frame.args["tokens"], place, end)
+
+
+def references(select: exp.Expr) -> list[tuple[exp.Expr, exp.Expr | None]]:
+    """The items of a FROM, each after the first with its join; raises SyntaxProblem without any."""
+    source = select.args.get("from_")
+    if source is None:
+        raise SyntaxProblem("FROM is missing", node_span(select), hint="write SELECT … FROM stream")
+    consume(source, "this")
+    joins = select.args.get("joins") or []
+    return [(source.this, None), *((join.this, join) for join in joins)]
+
+
+def item_name(node: exp.Expr) -> str:
+    """The name of an item of FROM in expressions."""
+    alias = node.args.get("alias")
+    if alias is not None:
+        return identifier(alias)
+    if isinstance(node, exp.Table):
+        return identifier(node.this)
+    raise SyntaxProblem(
+        "a query in FROM needs a name", node_span(node), hint="write (SELECT …) AS name"
+    )

@@ -1,0 +1,237 @@
+"""Queries inside expressions, bound: EXISTS, IN, ANY, ALL, and scalar queries.
+
+A query inside an expression may name columns of the query around it, in its WHERE. Such conditions
+are taken out of it, and become those that tell which of its rows go with a row of the outer query:
+the columns that they read of the inner query are outputs of it. Of a scalar aggregate they are
+equalities, by which it is grouped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from sqlglot import exp
+
+from querystem.expressions import TRUE, Call, ColumnRef, Expression, Op, columns_of, references_of
+from querystem.grouping import Grouping, aggregate_name, key_name
+from querystem.language.errors import BindProblem, NotYet, Span, TypeProblem
+from querystem.language.expressions.bind import OUTER, Binder
+from querystem.language.expressions.coerce import cast, comparable
+from querystem.language.expressions.conditions import Asked
+from querystem.language.normal_form.normal import call
+from querystem.language.normal_form.rewrite import (
+    all_of,
+    as_item,
+    asks,
+    conjuncts,
+    mapped,
+    substituted,
+)
+from querystem.language.queries.drafts import is_limited
+from querystem.language.queries.sets import BoundBlock
+from querystem.language.syntax.tree import node_span
+from querystem.language.tokens.literals import Typed
+from querystem.query import (
+    From,
+    Output,
+    Query,
+    SortKey,
+    SubQuery,
+    SubQueryKind,
+    item_column,
+    subquery_column,
+)
+
+_PARTS = "columns of the outer query stand in the WHERE of a SELECT without LIMIT"
+_EQUAL = "compare its columns with those of the outer query by ="
+
+
+class SubQueries:
+    """The queries inside the expressions over the rows of one From, as they are bound.
+
+    `bind` binds a query inside an expression of a binder. `resolved` gives an expression of the
+    block its final names.
+    """
+
+    def __init__(
+        self,
+        bind: Callable[[exp.Expr, Binder], BoundBlock],
+        resolved: Callable[[Expression], Expression],
+    ) -> None:
+        self._bind = bind
+        self._resolved = resolved
+        self._known: dict[int, Typed] = {}
+        self.found: list[SubQuery] = []
+
+    def value(self, asked: Asked, binder: Binder) -> Typed:
+        """The value of a query; one that was met before is not bound again."""
+        known = self._known.get(id(asked.node))
+        if known is None:
+            made = self._made(asked, self._bind(asked.query, binder), node_span(asked.node))
+            column = ColumnRef(subquery_column(len(self.found)), made.type)
+            self.found.append(made)
+            known = self._known[id(asked.node)] = Typed(column, node_span(asked.node))
+        return known
+
+    def _made(self, asked: Asked, block: BoundBlock, span: Span) -> SubQuery:
+        query = block.query
+        if asked.kind is not SubQueryKind.EXISTS and len(query.outputs) != 1:
+            raise TypeProblem(
+                f"the query has {len(query.outputs)} outputs, and a value is one",
+                span,
+                hint="select one",
+            )
+        operand = asked.operand
+        if operand is not None:
+            query, operand = _compared(query, operand, span)
+        made = SubQuery(asked.kind, query, TRUE, op=asked.op)
+        if operand is not None:
+            made = replace(made, operand=as_item(self._resolved(operand.node), 0))
+        if block.correlated:
+            return self._correlated(made, block.correlated, span)
+        if asked.kind is SubQueryKind.SCALAR and not _is_single(query):
+            raise BindProblem(
+                "the query may have several rows, and a value is one",
+                span,
+                hint="write an aggregate such as max(price), or LIMIT 1",
+                reason="MANY_ROWS",
+            )
+        return made
+
+    # ---- correlation
+
+    def _correlated(self, made: SubQuery, by: Sequence[Expression], span: Span) -> SubQuery:
+        query = replace(made.query, distinct=False, order_by=())
+        if is_limited(query) or any(asks(condition) for condition in by):
+            raise NotYet("a query like this with columns of the outer one", span, hint=_PARTS)
+        if made.kind is SubQueryKind.SCALAR:
+            return self._scalar(replace(made, query=query), by, span)
+        if query.grouping is not None:
+            raise NotYet("groups chosen by columns of the outer query", span, hint=_PARTS)
+        outputs = list(query.outputs if made.kind is SubQueryKind.ANY else ())
+        inner = {one.name: one for on in by for one in references_of(on) if not _is_outer(one.name)}
+        columns: dict[str, Expression] = self._outer(by)
+        for number, (name, column) in enumerate(inner.items()):
+            outputs.append(Output(_hidden(number), column))
+            columns[name] = ColumnRef(item_column(1, _hidden(number)), column.type)
+        outputs = outputs or [Output(_hidden(0), TRUE)]
+        on = all_of([substituted(condition, columns) for condition in by])
+        return replace(made, query=replace(query, outputs=tuple(outputs)), on=on)
+
+    def _scalar(self, made: SubQuery, by: Sequence[Expression], span: Span) -> SubQuery:
+        """An aggregate without GROUP BY, grouped by what is equal to something of the outer row."""
+        query, outer = made.query, self._outer(by)
+        if query.grouping is None or query.grouping.keys or query.having != TRUE:
+            raise NotYet(
+                "a query like this as a value with columns of the outer one",
+                span,
+                hint="write an aggregate without GROUP BY and HAVING",
+            )
+        keys, equal = [], []
+        for number, condition in enumerate(by):
+            key, value = _sides(condition, span)
+            column = ColumnRef(item_column(1, _hidden(number)), key.type)
+            keys.append(key)
+            equal.append(call(Op.EQ, (substituted(value, outer), column), condition.type))
+        hidden = [
+            Output(_hidden(number), ColumnRef(key_name(number), key.type))
+            for number, key in enumerate(keys)
+        ]
+        grouping = Grouping(tuple(keys), query.grouping.aggregates)
+        grouped = replace(query, grouping=grouping, outputs=(*query.outputs, *hidden))
+        return replace(made, query=grouped, on=all_of(equal))
+
+    def _outer(self, by: Sequence[Expression]) -> dict[str, Expression]:
+        """The columns of the outer query in some conditions, as columns of item 0."""
+        columns: dict[str, Expression] = {}
+        for one in (one for condition in by for one in references_of(condition)):
+            if _is_outer(one.name):
+                bound = ColumnRef(one.name.removeprefix(OUTER), one.type)
+                columns[one.name] = as_item(self._resolved(bound), 0)
+        return columns
+
+
+def _hidden(number: int) -> str:
+    """The name of an output that only conditions read."""
+    return f"$outer{number}"
+
+
+def _is_outer(name: str) -> bool:
+    return name.startswith(OUTER)
+
+
+def is_correlated(condition: Expression) -> bool:
+    """Whether a condition reads columns of the query around."""
+    return any(_is_outer(name) for name in columns_of(condition))
+
+
+def _compared(query: Query, operand: Typed, span: Span) -> tuple[Query, Typed]:
+    """A query and what its output is compared with, as they are compared."""
+    output = query.outputs[0]
+    value = Typed(ColumnRef(output.name, output.expression.type), span)
+    operand, compared = comparable(operand, value, span)
+    converted = cast(Typed(output.expression, span), compared.type).node
+    return replace(query, outputs=(Output(output.name, converted),)), operand
+
+
+def _sides(condition: Expression, span: Span) -> tuple[Expression, Expression]:
+    """The inner and the outer side of an equality; raises NotYet for any other condition."""
+    if isinstance(condition, Call) and condition.op is Op.EQ:
+        for inner, outer in (condition.args, reversed(condition.args)):
+            of_outer = [_is_outer(name) for name in columns_of(outer)]
+            if of_outer and all(of_outer) and not is_correlated(inner):
+                return inner, outer
+    raise NotYet("a condition like this in a query as a value", span, hint=_EQUAL)
+
+
+def _is_single(query: Query) -> bool:
+    """Whether a query has at most one row by its form."""
+    if query.limit is not None and query.limit <= 1:
+        return True
+    if query.grouping is not None:
+        return not query.grouping.keys
+    source = query.source
+    if not isinstance(source, From) or len(source.items) > 1:
+        return False
+    (item,) = source.items
+    return isinstance(item, Query) and _is_single(item)
+
+
+# ---- over groups
+
+
+def of_groups(expression: Expression) -> Expression:
+    """An expression over groups as one over a query of those, which is the only item."""
+    found = [one for one in references_of(expression) if not asks(one)]
+    columns = {one.name: ColumnRef(item_column(0, one.name), one.type) for one in found}
+    return substituted(expression, columns)
+
+
+def over_groups(block: BoundBlock, subqueries: Sequence[SubQuery]) -> BoundBlock:
+    """A query whose expressions over groups have queries inside, as one over a query that has its
+    groups as rows. They come in the order of groups: by their keys."""
+    query = block.query
+    grouping = query.grouping
+    assert grouping is not None
+    keys = [ColumnRef(key_name(n), key.type) for n, key in enumerate(grouping.keys)]
+    found = [
+        ColumnRef(aggregate_name(n), aggregate.type)
+        for n, aggregate in enumerate(grouping.aggregates)
+    ]
+    having = conjuncts(query.having)
+    groups = Query(
+        query.source,
+        tuple(Output(one.name, one) for one in (*keys, *found)),
+        grouping,
+        all_of([one for one in having if not asks(one)]),
+    )
+    where = all_of([of_groups(one) for one in having if asks(one)])
+    whole = mapped(replace(query, grouping=None, having=TRUE), of_groups)
+    order = [key.expression for key in whole.order_by]
+    rest = [one for one in map(of_groups, keys) if one not in order and not query.distinct]
+    by_keys = [SortKey(one, descending=False, nulls_first=False) for one in rest]
+    source = From((groups,), TRUE, tuple(subqueries), where)
+    whole = replace(whole, source=source, order_by=(*whole.order_by, *by_keys))
+    values = [replace(one, node=of_groups(one.node)) for one in block.values]
+    return replace(block, query=whole, values=values)

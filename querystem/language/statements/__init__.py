@@ -1,0 +1,1 @@
+"""Statements: CREATE, DROP, GRANT and REVOKE."""

@@ -1,0 +1,64 @@
+"""CREATE VIEW, bound: the query of a view is bound when the view is made, for its columns."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from datastem.schema import StreamSchema
+from querystem.language.errors import QueryError, Span, UnknownParameter
+from querystem.language.queries.references import Lookup, Names, inside_views
+from querystem.language.statements.definitions import CreateView
+from querystem.language.templates.template import bind_query
+from querystem.language.tokens.names import write_name
+from querystem.language.tokens.scan import MAX_TEXT
+from querystem.views import ViewDefinition
+
+
+def bind_view(
+    sql: str,
+    statement: CreateView,
+    lookup: Lookup,
+    *,
+    max_text: int = MAX_TEXT,
+    names: Names | None = None,
+) -> ViewDefinition:
+    """The view that a statement, whose text is `sql`, makes; raises QueryError where its query is
+    refused, or would be in the place of the view's name, and for parameters in it."""
+    # Blanks in the place of what stands before the query: errors then point into the statement.
+    before = re.sub(r"\S", " ", sql[: statement.begin])
+    try:
+        query = bind_query(before + statement.text, lookup, max_text=max_text, names=names)
+    except QueryError as problem:
+        problem.text = sql
+        if isinstance(problem, UnknownParameter):
+            problem.hint = "a view has no parameters: write the value, or give it to the query"
+        raise
+    view = ViewDefinition(statement.name, statement.text, query.columns, statement.delivery)
+    try:
+        _use(view, lookup)
+    except QueryError as problem:
+        problem.text, end = sql, statement.begin + len(statement.text)
+        problem.span = Span(statement.begin, end)
+        raise
+    return view
+
+
+def _use(view: ViewDefinition, lookup: Lookup) -> None:
+    """Binds a query over a view; raises QueryError where nothing can be asked of it."""
+
+    bind_query(f"SELECT * FROM {write_name(view.name)}", _WithView(view, lookup))
+
+
+@dataclass(frozen=True, slots=True)
+class _WithView:
+    """A lookup that knows one view more."""
+
+    view: ViewDefinition
+    lookup: Lookup
+
+    def __call__(self, name: str) -> StreamSchema | ViewDefinition | None:
+        return self.view if name == self.view.name else self.lookup(name)
+
+    def inside_views(self, name: str) -> StreamSchema | ViewDefinition | None:
+        return self.view if name == self.view.name else inside_views(self.lookup)(name)

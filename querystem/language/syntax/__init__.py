@@ -1,0 +1,1 @@
+"""Syntax: tokens become sqlglot's tree, and windows and REFRESH are read from theirs."""

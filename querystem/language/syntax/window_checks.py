@@ -1,0 +1,142 @@
+"""The windows that a query may not have: past a stream's retention, over rows that have no ids, or
+of two clocks; and rows on another clock that would refresh it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from datastem.schema import StreamSchema
+from querystem.language.errors import NotYet, RefreshProblem, Span, WindowProblem
+from querystem.language.tokens.durations import write_duration
+from results.window import CountWindow, RowWindow, TimeWindow, Window
+
+
+def check_retention(
+    window: Window, schema: StreamSchema, span: Span | None, period: int | None = None
+) -> None:
+    """Refuses a time window that at some NOW holds an instant which is no longer retained, and any
+    window of which no row would be left before the next refresh.
+
+    A row is retained while ts > NOW - RETAIN. SLIDE, and before it a refresh every `period`, set a
+    window back by up to a microsecond less than themselves. A constant that has aged past the
+    retention is no error, windows over row ids or counts hold the rows that are left, and a keyed
+    stream retains its current rows, however old.
+    """
+    if schema.retain is None or schema.key:
+        return
+    oldest, behind = _reach(window), sum(step - 1 for step in (_slide(window), period) if step)
+    if oldest - behind > -schema.retain:
+        return
+    limit = write_duration(schema.retain)
+    raise WindowProblem(
+        f"the window reaches past the retention: {schema.name} keeps a row for {limit}",
+        span,
+        hint=_step_hint(limit) if behind else _retention_hint(limit),
+        reason="WINDOW_PAST_RETENTION",
+    )
+
+
+def _reach(window: Window) -> int:
+    """The first instant, or the last where that is earlier, that a window holds by its distance
+    from NOW; 0 where neither moves with NOW."""
+    if not isinstance(window, TimeWindow):
+        return 0
+    begin, end = window.begin, window.end
+    oldest = begin.offset if begin and begin.relative else 0
+    newest = end.offset - 1 if end and end.relative else 0
+    return min(oldest, newest)
+
+
+def _slide(window: Window) -> int | None:
+    """How far SLIDE sets back the NOW of a window; None where it sets back nothing, or rows."""
+    return window.slide if isinstance(window, TimeWindow) else None
+
+
+def check_over(window: Window, span: Span) -> None:
+    """Refuses a window over an inner query that takes more than the ts of its rows."""
+    if isinstance(window, RowWindow):
+        raise WindowProblem(
+            "rows of a query have no row ids", span, hint="write RANGE duration, or ROWS number"
+        )
+    if isinstance(window, CountWindow) and window.slide is not None:
+        raise NotYet("SLIDE by rows over a query", span, hint=f"write ROWS {window.rows}")
+
+
+def check_of_view(window: Window, view: str, span: Span, keyed: bool = False) -> None:
+    """Refuses a window that is brought over a `view`, if there is one, and chooses rows otherwise
+    than by ts: the condition of the query, which comes after it, was pushed down. Over a view that
+    stands for a `keyed` stream SLIDE would set back as of when rows are current."""
+    if view and (not isinstance(window, TimeWindow) or (keyed and window.slide)):
+        raise NotYet(
+            f"this window over the view {view}, where it is brought",
+            span,
+            hint="write it in the query; RANGE duration and BEGIN … END … can be brought",
+        )
+
+
+def check_clocks(
+    schemas: Sequence[StreamSchema], moving: Sequence[bool], places: Sequence[Span]
+) -> None:
+    """Refuses references to streams with event time beside such with arrival time, unless none of
+    one of the two kinds is `moving` with NOW."""
+    kinds: dict[bool, list[int]] = {True: [], False: []}
+    for number, schema in enumerate(schemas):
+        kinds[schema.ordered_by is not None].append(number)
+    if not all(kinds.values()):
+        return
+    firsts = [next((n for n in kind if moving[n]), None) for kind in kinds.values()]
+    event, arrival = firsts
+    if event is None or arrival is None:
+        return
+    raise WindowProblem(
+        f"{schemas[event].name} has event time and {schemas[arrival].name} arrival time: their"
+        " clocks can't be compared, and both windows move with NOW",
+        places[max(event, arrival)],
+        hint="give the streams of one kind windows that don't: WINDOW(UNBOUNDED), or fixed ones",
+        reason="MIXED_CLOCKS",
+    )
+
+
+def check_trigger(schema: StreamSchema, trigger: StreamSchema, span: Span) -> None:
+    """Refuses a stream with arrival time whose rows would refresh one with event time."""
+    if schema.ordered_by is not None and trigger.ordered_by is None:
+        raise RefreshProblem(
+            f"{schema.name} has event time and {trigger.name} arrival time: their clocks can't be"
+            " compared",
+            span,
+            hint="REFRESH ON a stream with ORDERED BY, or REFRESH EVERY duration",
+        )
+
+
+def _retention_hint(limit: str) -> str:
+    return (
+        f"RANGE {limit} is the longest; BEGIN NOW - x needs x shorter than {limit}, because"
+        " its first instant belongs to the window"
+    )
+
+
+def _step_hint(limit: str) -> str:
+    return (
+        f"RANGE, SLIDE and REFRESH EVERY together must not exceed {limit}: SLIDE and REFRESH set"
+        " the window back"
+    )
+
+
+def check_versions(
+    window: Window, schema: StreamSchema, span: Span, period: int | None = None
+) -> None:
+    """Refuses to look up rows of a keyed stream for rows in a window that may be older than the
+    versions it keeps; a refresh every `period` sets the window back."""
+    if schema.retain is None:
+        return
+    begin = window.begin if isinstance(window, TimeWindow) else None
+    relative = begin is not None and begin.relative
+    behind = sum(step - 1 for step in (_slide(window), period) if step)
+    if begin is None or not relative or begin.offset - behind <= -schema.retain:
+        raise WindowProblem(
+            f"{schema.name} keeps an ended row for {write_duration(schema.retain)}, and rows are"
+            " looked up for older ones",
+            span,
+            hint="give the rows that they are looked up for a shorter window, or leave RETAIN out",
+            reason="WINDOW_PAST_RETENTION",
+        )

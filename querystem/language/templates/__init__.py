@@ -1,0 +1,1 @@
+"""Templates: a query bound once and filled in with many values."""

@@ -1,0 +1,291 @@
+"""A cache of templates: texts that differ from earlier ones only in constants are not parsed.
+
+Some constants of a text stand alone beside a column, under WHERE: they are its *holes*, which are
+filled as parameters are. All other constants, and all that stands between the constants, must be
+the same as in an earlier text. So a text gives the same query as when it is bound by itself; a text
+that could be refused, or is out of the ordinary, is bound by itself.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from sqlglot import exp
+
+from datastem.schema import StreamSchema
+from datastem.types import BIGINT, DOUBLE, TEXT, Kind, Type
+from querystem.expressions import Literal
+from querystem.language.errors import QueryError, Span
+from querystem.language.queries.references import Lookup, Names, inside_views
+from querystem.language.syntax.parse import parse_query
+from querystem.language.templates.template import Template, bind_query, prepare
+from querystem.language.tokens.literals import number
+from querystem.language.tokens.scan import MAX_TEXT
+from querystem.query import Query
+from querystem.views import ViewDefinition
+
+# Names, and what they stood for.
+_Found: TypeAlias = tuple[tuple[str, StreamSchema | ViewDefinition | None], ...]
+
+_CONSTANT = re.compile(
+    r"((?<![\w.])(?:\d{1,18}|\d{1,12}\.\d{1,12})(?![\w.])|'[^'\\]*'(?!'))", re.ASCII
+)
+# Nothing here begins a comment, a quoted name or a parameter.
+_PLAIN = re.compile(r"[\w\s,.()=<>!+*/%-]*", re.ASCII)
+_COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Between, exp.In)
+_TYPES = {"whole": BIGINT, "point": DOUBLE, "text": TEXT}
+_BESIDE = {
+    "whole": (Kind.BIGINT, Kind.DOUBLE),
+    "point": (Kind.BIGINT, Kind.DOUBLE),
+    "text": (Kind.TEXT,),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _CutText:
+    """A text cut at its constants: `between` has the texts before, between and after them."""
+
+    between: tuple[str, ...]
+    constants: Sequence[str]
+    kinds: tuple[str, ...]
+
+    @classmethod
+    def of(cls, text: str) -> _CutText:
+        parts = _CONSTANT.split(text)
+        constants = parts[1::2]
+        return cls(tuple(parts[::2]), constants, tuple([_kind(one) for one in constants]))
+
+    @property
+    def plain(self) -> bool:
+        """Whether the text is cut where its constants are: no comment or quoted name misleads."""
+        whole = " ".join(self.between)
+        return bool(_PLAIN.fullmatch(whole)) and "--" not in whole and "/*" not in whole
+
+    def place(self, number: int) -> int:
+        """The character of the text at which a constant begins."""
+        before = sum(map(len, self.constants[:number]))
+        return before + sum(map(len, self.between[: number + 1]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Hole:
+    """The place of a constant that may vary; `negative` says that a minus sign is before it."""
+
+    number: int
+    kind: str
+    negative: bool
+
+    @property
+    def name(self) -> str:
+        return f"p{self.number}"
+
+    def literal(self, constants: Sequence[str]) -> Literal:
+        constant = constants[self.number]
+        if self.kind == "text":
+            return Literal(constant[1:-1], TEXT)
+        node = number(constant, _NOWHERE, self.negative).node
+        assert isinstance(node, Literal)
+        return node
+
+
+_NOWHERE = Span(0, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """The constants of a text: those that are holes, and the `fixed` ones, which are part of the
+    query."""
+
+    holes: tuple[_Hole, ...]
+    fixed: tuple[int, ...]
+
+    def key(self, text: _CutText) -> tuple[str, ...]:
+        return tuple([text.constants[number] for number in self.fixed])
+
+
+@dataclass(frozen=True, slots=True)
+class _CachedTemplate:
+    """A template with a parameter in each hole, and the streams that were looked up for it."""
+
+    template: Template
+    holes: tuple[_Hole, ...]
+    streams: _Found
+    streams_in_views: _Found
+
+    def fill(self, text: _CutText, lookup: Lookup) -> Query | None:
+        """The query of a text; None where a stream is another one now."""
+        inside = inside_views(lookup)
+        if any(lookup(name) is not schema for name, schema in self.streams):
+            return None
+        if any(inside(name) is not schema for name, schema in self.streams_in_views):
+            return None
+        constants = text.constants
+        literals = {hole.name: hole.literal(constants) for hole in self.holes}
+        return self.template.fill_constants(literals)
+
+
+@dataclass
+class TemplateCache:
+    """Binds texts as `bind_query` does, and keeps at most `most` entries of what it learns.
+
+    May be used from any thread. A text of a new kind is only noted at first: most texts are never
+    followed by another of their kind.
+    """
+
+    most: int = 1024
+    _known: dict[Hashable, Any] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def known(self, scope: Hashable, text: str, lookup: Lookup) -> Query | None:
+        """The query of a text, if that takes no parsing; else None.
+
+        Within one `scope` equal names must mean the same streams, or none.
+        """
+        cut = _CutText.of(text)
+        layout = self._known.get((scope, cut.between, cut.kinds))
+        if not isinstance(layout, _Layout):
+            return None
+        cached = self._known.get((scope, cut.between, cut.kinds, layout.key(cut)))
+        try:
+            return cached.fill(cut, lookup) if isinstance(cached, _CachedTemplate) else None
+        except QueryError:
+            return None
+
+    def bind(
+        self,
+        scope: Hashable,
+        text: str,
+        lookup: Lookup,
+        *,
+        max_text: int = MAX_TEXT,
+        names: Names | None = None,
+    ) -> Query:
+        """The query of a text; raises QueryError, exactly as `bind_query` does."""
+        if len(text) > max_text // 4:
+            return bind_query(text, lookup, max_text=max_text, names=names)
+        known = self.known(scope, text, lookup)
+        if known is not None:
+            return known
+        query = bind_query(text, lookup, max_text=max_text, names=names)
+        self._learn(scope, text, lookup, query)
+        return query
+
+    def _learn(self, scope: Hashable, text: str, lookup: Lookup, query: Query) -> None:
+        cut = _CutText.of(text)
+        key = scope, cut.between, cut.kinds
+        if key not in self._known:
+            self._keep(key, None)
+            return
+        layout = self._known[key]
+        if layout is None:
+            layout = _layout(text, cut, lookup)
+            self._keep(key, layout)
+        if layout:
+            inner = *key, layout.key(cut)
+            seen = inner in self._known
+            self._keep(inner, _cached_template(cut, layout, lookup, query) if seen else None)
+
+    def _keep(self, key: Hashable, value: Any) -> None:
+        with self._lock:
+            self._known.pop(key, None)
+            if len(self._known) >= self.most:
+                del self._known[next(iter(self._known))]
+            self._known[key] = value
+
+
+def _kind(constant: str) -> str:
+    if constant[0] == "'":
+        return "text"
+    return "point" if "." in constant else "whole"
+
+
+def _layout(text: str, cut: _CutText, lookup: Lookup) -> _Layout | bool:
+    """The layout of a text; False where none of its constants may vary."""
+    if not cut.plain:
+        return False
+    query = parse_query(text)
+    if not _is_over_one_stream(query):
+        return False
+    where = query.args.get("where")
+    schema = lookup(str(query.args["from_"].this.this.this).lower())
+    if where is None or not isinstance(schema, StreamSchema):
+        return False
+    places = {cut.place(at): at for at in range(len(cut.constants))}
+    holes = {}
+    for node in where.find_all(exp.Literal):
+        at = places.get(node.meta.get("start", -1))
+        if at is not None and _stands_alone(node, cut.kinds[at], schema.types):
+            holes[at] = _Hole(at, cut.kinds[at], isinstance(node.parent, exp.Neg))
+    fixed = tuple(at for at in range(len(cut.constants)) if at not in holes)
+    return _Layout(tuple(holes[at] for at in sorted(holes)), fixed) if holes else False
+
+
+def _is_over_one_stream(query: exp.Expr) -> bool:
+    if not isinstance(query, exp.Select) or query.args.get("joins") or query.args.get("ctes"):
+        return False
+    return isinstance(query.args["from_"].this, exp.Table)
+
+
+def _stands_alone(node: exp.Expr, kind: str, types: Mapping[str, Type]) -> bool:
+    """Whether a constant is compared with a column, and takes no other type from it."""
+    side: exp.Expr = node
+    if isinstance(node.parent, exp.Neg) and kind != "text":
+        side = node.parent
+    comparison = side.parent
+    if not isinstance(comparison, _COMPARISONS):
+        return False
+    left, right = comparison.this, comparison.args.get("expression")
+    column = right if left is side else left
+    if not isinstance(column, exp.Column):
+        return False
+    type_ = types.get(str(column.this.this).lower())
+    return type_ is not None and type_.kind in _BESIDE[kind]
+
+
+def _cached_template(
+    cut: _CutText, layout: _Layout, lookup: Lookup, query: Query
+) -> _CachedTemplate | bool:
+    """The template of a text whose query is known; False where filling it gives another query."""
+    noted = _Noted(lookup)
+    types = {hole.name: _TYPES[hole.kind] for hole in layout.holes}
+    try:
+        template = prepare(_with_parameters(cut, layout), noted, types)
+    except QueryError:
+        return False
+    found, inside = tuple(noted.found.items()), tuple(noted.found_inside.items())
+    cached = _CachedTemplate(template, layout.holes, found, inside)
+    return cached if cached.fill(cut, lookup) == query else False
+
+
+class _Noted:
+    """A lookup that notes what it finds, for names of a text and for those in views."""
+
+    def __init__(self, lookup: Lookup) -> None:
+        self._lookup, self._inside = lookup, inside_views(lookup)
+        self.found: dict[str, StreamSchema | ViewDefinition | None] = {}
+        self.found_inside: dict[str, StreamSchema | ViewDefinition | None] = {}
+
+    def __call__(self, name: str) -> StreamSchema | ViewDefinition | None:
+        return self.found.setdefault(name, self._lookup(name))
+
+    def inside_views(self, name: str) -> StreamSchema | ViewDefinition | None:
+        return self.found_inside.setdefault(name, self._inside(name))
+
+
+def _with_parameters(cut: _CutText, layout: _Layout) -> str:
+    """The text with a parameter in each hole."""
+    between, holes = list(cut.between), {hole.number: hole for hole in layout.holes}
+    written = []
+    for at, constant in enumerate(cut.constants):
+        hole = holes.get(at)
+        if hole is not None and hole.negative:
+            between[at] = between[at].rstrip().removesuffix("-")
+        written += [between[at], constant if hole is None else f" :{hole.name} "]
+    return "".join([*written, between[-1]])

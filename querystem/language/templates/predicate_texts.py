@@ -1,0 +1,119 @@
+"""Many rows of values are filled into one WHERE as the texts of the predicates.
+
+Each factor is filled once for each different combination of its values, by the code that fills a
+single query, and only AND and OR are put together row by row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from decimal import Decimal
+from itertools import repeat
+from typing import Any
+
+from datastem.types import BOOLEAN
+from querystem.expressions import Call, Expression, Literal, Op, Parameter
+from querystem.language.normal_form.normal import sort_key
+from querystem.language.templates.filling import expression_filler
+
+_CONNECTIVES = (Op.AND, Op.OR)
+_COMPARISONS = (Op.EQ, Op.NE, Op.LT, Op.LE, Op.GT, Op.GE, Op.IS_DISTINCT, Op.IN)
+# Equal values of these kinds may be written differently: 0.0 and -0.0, 1.5 and 1.50.
+_WRITTEN = {float, Decimal}
+
+
+class Unfit(Exception):
+    """Filling in simplifies more than one factor: the rows are taken one by one."""
+
+
+def computed_with(expression: Expression, compared: bool = False) -> set[str]:
+    """The parameters that stand elsewhere than beside a comparison, unless the expression itself is
+    `compared`."""
+    match expression:
+        case Parameter(name, _):
+            return set() if compared else {name}
+        case Call(op, args, _):
+            return {name for arg in args for name in computed_with(arg, op in _COMPARISONS)}
+    return set()
+
+
+def predicate_texts(
+    where: Expression,
+    values: Mapping[str, Sequence[Any]],
+    literal: Callable[[str, Any], Literal],
+    count: int,
+) -> list[str]:
+    """The `predicate_key` of each of the `count` rows; raises Unfit, and what `literal` raises."""
+    return list(_PredicateTexts(values, literal, count).texts(where, top=True))
+
+
+class _PredicateTexts:
+    def __init__(
+        self,
+        values: Mapping[str, Sequence[Any]],
+        literal: Callable[[str, Any], Literal],
+        count: int,
+    ) -> None:
+        self._values = values
+        self._literal = literal
+        self._count = count
+        self._marks = {name: marks_of(column) for name, column in values.items()}
+
+    def texts(self, expression: Expression, top: bool = False) -> Iterable[str]:
+        names = sorted(set(_parameters(expression)))
+        if not names:
+            return repeat(sort_key(expression), self._count)
+        if isinstance(expression, Call) and expression.op in _CONNECTIVES:
+            return self._connected(expression, top)
+        return self._factor(expression, names)
+
+    def _connected(self, expression: Call, top: bool) -> list[str]:
+        head = sort_key(Call(expression.op, (), BOOLEAN))[:-1]
+        found = []
+        for row in zip(*(self.texts(arg) for arg in expression.args), strict=True):
+            parts = sorted(set(row))
+            if len(parts) > 1:
+                found.append(f"{head},{','.join(parts)}]")
+            elif top:
+                found.append(parts[0])
+            else:
+                raise Unfit
+        return found
+
+    def _factor(self, factor: Expression, names: Sequence[str]) -> list[str]:
+        fill = expression_filler(factor)
+        known: dict[tuple[Any, ...], str] = {}
+        found = []
+        columns = [self._values[name] for name in names]
+        for marks, *values in zip(
+            zip(*(self._marks[n] for n in names), strict=True), *columns, strict=True
+        ):
+            text = known.get(marks)
+            if text is None:
+                given = {n: self._literal(n, v) for n, v in zip(names, values, strict=True)}
+                text = known[marks] = _factor_text(fill(given))
+            found.append(text)
+        return found
+
+
+def marks_of(values: Sequence[Any]) -> Sequence[Any]:
+    """The values, or texts of them, that are equal only for values that are the same in every way:
+    0.0 is not -0.0, nor is 1 TRUE."""
+    kinds = set(map(type, values)) - {type(None)}
+    alike = len(kinds) <= 1 and not kinds & _WRITTEN
+    return values if alike else [repr(value) for value in values]
+
+
+def _factor_text(filled: Expression) -> str:
+    if isinstance(filled, Literal) or (isinstance(filled, Call) and filled.op in _CONNECTIVES):
+        raise Unfit
+    return sort_key(filled)
+
+
+def _parameters(expression: Expression) -> Iterable[str]:
+    match expression:
+        case Parameter(name, _):
+            yield name
+        case Call(_, args, _):
+            for arg in args:
+                yield from _parameters(arg)

@@ -1,0 +1,179 @@
+"""Conditions are pushed down to the streams: a condition on the rows of one leg alone becomes part
+of the leg's predicate, which is matched, kept and shared like that of a query over the stream."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from querystem.expressions import ColumnRef, Expression, columns_of
+from querystem.language.normal_form.rewrite import (
+    all_of,
+    as_item,
+    conjuncts,
+    extent_of,
+    mapped,
+    renamed,
+    substituted,
+    time_of,
+    with_condition,
+)
+from querystem.language.queries.lookups import with_keys
+from querystem.query import (
+    From,
+    Item,
+    LeftJoin,
+    Leg,
+    Query,
+    SetOperation,
+    SubQuery,
+    item_column,
+    subquery_column,
+)
+from results.window import TimeWindow
+
+
+def pushed_down(query: Query) -> Query:
+    """The query with each condition as far down as its meaning allows.
+
+    A FROM of one stream becomes the stream itself, with its own names of columns.
+    """
+    source = query.source
+    if isinstance(source, Leg):
+        return query
+    pushed = replace(query, source=_pushed_from(source))
+    (first, *others) = source.items
+    if source.subqueries:
+        return with_shared_queries(pushed)
+    return pushed if others or not isinstance(first, Leg) else _alone(pushed)
+
+
+def _pushed_from(source: From) -> From:
+    items, rest = list(source.items), []
+    for condition in conjuncts(source.on):
+        number = _only_item(condition)
+        taken = None if number is None else _taken(items[number], number, condition)
+        if number is None or taken is None:
+            rest.append(condition)
+        else:
+            items[number] = taken
+    subqueries = [replace(one, query=pushed_down(one.query)) for one in source.subqueries]
+    on = all_of(rest)
+    return replace(
+        source,
+        items=tuple(_within(item, number, on) for number, item in enumerate(items)),
+        on=on,
+        subqueries=tuple(subqueries),
+    )
+
+
+def _only_item(condition: Expression) -> int | None:
+    """The number of the item that all columns of a condition are of; None for several, or none."""
+    numbers = {name.partition(".")[0] for name in columns_of(condition)}
+    return int(numbers.pop()) if len(numbers) == 1 else None
+
+
+def _taken(item: Item, number: int, condition: Expression) -> Item | None:
+    """The item with a condition on its rows alone; None where it can't take one."""
+    match item:
+        case Leg():
+            return replace(item, where=all_of((item.where, renamed(condition, number))))
+        case SetOperation(_, queries):
+            names = [output.name for output in queries[0].outputs]
+            narrowed = [_narrowed(query, number, condition, names) for query in queries]
+            taken = tuple(query for query in narrowed if query is not None)
+            return replace(item, queries=taken) if len(taken) == len(queries) else None
+        case Query():
+            names = [output.name for output in item.outputs]
+            return _narrowed(item, number, condition, names)
+        case LeftJoin(left):
+            # What the right side lacks is known only after the join.
+            prefix = item_column(number, item_column(0, ""))
+            if not all(name.startswith(prefix) for name in columns_of(condition)):
+                return None
+            of_left = renamed(renamed(condition, number), 0)
+            return replace(item, left=replace(left, on=all_of((left.on, of_left))))
+
+
+def _narrowed(
+    query: Query, number: int, condition: Expression, names: Sequence[str]
+) -> Query | None:
+    """An item of FROM with a condition on its outputs, which have these names there, as one on the
+    rows of its source. None for groups, and where the condition would choose before a limit does.
+    """
+    counted = query.over is not None and not isinstance(query.over, TimeWindow)
+    if query.grouping is not None or query.limit is not None or query.offset or counted:
+        return None
+    columns = {item_column(number, "ts"): time_of(query.source)} if query.timed else {}
+    for name, output in zip(names, query.outputs, strict=True):
+        columns[item_column(number, name)] = output.expression
+    if _grows_too_large(condition, columns):
+        return None
+    return replace(query, source=with_condition(query.source, substituted(condition, columns)))
+
+
+def _grows_too_large(condition: Expression, columns: Mapping[str, Expression]) -> bool:
+    """Tells whether a condition with other expressions in the place of its columns would be too
+    large to be worth it: outputs of queries inside queries can multiply."""
+    extents = {name: extent_of(columns[name], {}) for name in columns_of(condition)}
+    return extent_of(condition, extents).nodes > _MOST_PUSHED
+
+
+_MOST_PUSHED = 4096
+
+
+def _within(item: Item, number: int, on: Expression) -> Item:
+    """Item `number` of a FROM with conditions pushed down inside it; `on` are those about several
+    items."""
+    match item:
+        case Leg():
+            return with_keys(item, number, on)
+        case Query():
+            return pushed_down(item)
+        case SetOperation(_, queries):
+            return replace(item, queries=tuple(pushed_down(query) for query in queries))
+        case LeftJoin():
+            return _pushed_left_join(item)
+
+
+def _pushed_left_join(item: LeftJoin) -> LeftJoin:
+    """Conditions of ON about the right side alone choose its rows before the join."""
+    right, rest = item.right, []
+    for condition in conjuncts(item.on):
+        taken = _taken(right, 1, condition) if _only_item(condition) == 1 else None
+        if taken is None:
+            rest.append(condition)
+        else:
+            right = taken
+    on = all_of(rest)
+    return LeftJoin(_pushed_from(item.left), _within(right, 1, on), on)
+
+
+def _alone(query: Query) -> Query:
+    """A query over FROM with one stream as a query over the stream."""
+    source = query.source
+    assert isinstance(source, From)
+    (leg,) = source.items
+    assert isinstance(leg, Leg)
+    query = mapped(query, lambda expression: renamed(expression, 0))
+    return replace(query, source=with_condition(leg, renamed(source.on, 0)))
+
+
+def with_shared_queries(query: Query) -> Query:
+    """The query with one of all queries inside its expressions that are equal."""
+    source = query.source
+    assert isinstance(source, From)
+    shared: dict[SubQuery, int] = {}
+    columns: dict[str, Expression] = {}
+    for number, one in enumerate(source.subqueries):
+        operand = one.operand
+        if operand is not None:
+            inside = {item_column(0, name): as_item(new, 0) for name, new in columns.items()}
+            one = replace(one, operand=substituted(operand, inside))
+        place = shared.setdefault(one, len(shared))
+        columns[subquery_column(number)] = ColumnRef(subquery_column(place), one.type)
+    if len(shared) == len(source.subqueries):
+        return query
+    where = substituted(source.where, columns)
+    query = mapped(query, lambda expression: substituted(expression, columns))
+    return replace(query, source=replace(source, subqueries=tuple(shared), where=where))

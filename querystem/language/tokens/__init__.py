@@ -1,0 +1,1 @@
+"""Tokens of a text, and what single ones mean: names, types, constants and durations."""
