@@ -457,6 +457,12 @@ def is_timed(source: Source | Item) -> bool:
             return source.timed
 
 
+def has_joins(source: Source | Item) -> bool:
+    """Return whether a part of a query joins items of a FROM, at any depth."""
+    joins = isinstance(source, LeftJoin) or (isinstance(source, From) and len(source.items) > 1)
+    return joins or any(map(has_joins, _inside(source)))
+
+
 def legs_of(source: Source | Item) -> Iterator[Leg]:
     """The references to streams of a part of a query, in the order of the text."""
     if isinstance(source, Leg):

@@ -17,7 +17,7 @@ from psoup.store import CompositeMark
 from psoup.store.state.quarantine import COMPOSITE
 from querystem.composites import SPANS, ComposedStream, Composition, NotComposed, compose
 from querystem.language.tokens.durations import write_duration
-from querystem.query import From, Query
+from querystem.query import From, Query, has_joins
 
 # Bytes that a composition takes for each letter of its key, about.
 _HELD = 20
@@ -63,9 +63,9 @@ def with_composite(plan: Plan, view: View, unregistered: UnregisteredIds, memo: 
 
 
 def told_of(plan: Plan, view: View, others: bool) -> str:
-    """A sentence about what the engine finds ahead of a query's join; empty for one stream. How
-    many queries share it is said where `others` may be spoken of."""
-    if not isinstance(plan.query.source, From):
+    """Return a sentence about what the engine finds ahead of a query's join; empty if the query
+    joins nothing. It says how many queries share the join if `others` may be spoken of."""
+    if not has_joins(plan.query.source):
         return ""
     composition = composition_of(plan)
     if isinstance(composition, NotComposed):

@@ -78,7 +78,7 @@ def test_a_stream_without_a_key_has_none_to_delete(run: Run, tmp_path: Path) -> 
     run("stream", "create", "CREATE STREAM plain (a BIGINT)")
     (tmp_path / "day.csv").write_text("a,_op\n1,row\n2,delete\n")
     said = run("publish", "plain", str(tmp_path / "day.csv"), code=1).stderr
-    assert "line 3, _op: 'delete' is not row: the stream has no key to delete" in said
+    assert "line 3, _op: 'delete' is not row: the stream has no KEY to delete by" in said
 
 
 def test_streams_show_their_keys(run: Run) -> None:

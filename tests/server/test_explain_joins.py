@@ -10,7 +10,7 @@ from psoup.server.core import Core
 from psoup.v1 import psoup_pb2 as pb
 from psoup.write.registrations import Prepared, RegisterAll
 from querystem.expressions import TRUE, Call, ColumnRef, Literal, Op
-from querystem.query import From, Leg, Output, Query
+from querystem.query import From, Leg, Output, Query, SetOperation, SetOperator
 from results.window import UNBOUNDED
 from tests.server.test_epochs import define, rows, running, send
 from tests.support.server.epochs import HandMadeEngine
@@ -69,6 +69,23 @@ async def test_a_join_is_explained(tmp_path: Path) -> None:
         assert [leaf.leg for leaf in join.inputs] == [0, 1, 2]
         names = [stage.name for stage in found.run.stages]
         assert names == ["plan", "window", "match", "take", "join", "shape", "encode"]
+        assert found.composite
+
+
+async def test_a_union_speaks_of_no_join(tmp_path: Path) -> None:
+    async with running(tmp_path / "store") as core:
+        await define(core)
+        await send(core, rows(0, 200))
+        output = Output("a", ColumnRef("a", BIGINT))
+        branches = Query(SEVENTHS, (output,)), Query(LATE, (output,))
+        union = SetOperation(SetOperator.UNION_ALL, branches)
+        query = Query(From((union,)), (Output("a", ColumnRef("0.a", BIGINT)),))
+        explanation = await explain(core, pb.ExplainRequest(handle=await register(core, query)))
+        assert explanation.run.answer_rows == 250
+        assert explanation.composite == ""
+        assert explanation.operator.inputs[0].name == "union all"
+        stages = [stage.name for stage in explanation.run.stages]
+        assert stages == ["plan", "window", "match", "take", "combine", "shape", "encode"]
 
 
 async def test_one_stream_is_a_leg_too(tmp_path: Path) -> None:

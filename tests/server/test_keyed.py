@@ -235,7 +235,9 @@ def test_a_stream_without_a_key_takes_no_delete(server: ServerProcess) -> None:
     server.publish("plain", rows=rows_of(names, place("a", 5, "row")))
     with pytest.raises(grpc.RpcError) as caught:
         server.publish("plain", rows=rows_of(names, place("a", 5, "delete")))
-    assert detail(caught.value).reason == "DELETE_WITHOUT_KEY"
+    problem = detail(caught.value)
+    assert problem.reason == "DELETE_WITHOUT_KEY"
+    assert "create one with KEY (column)" in problem.hint
 
 
 def test_the_digest_covers_what_rows_do(server: ServerProcess) -> None:

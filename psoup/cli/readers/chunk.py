@@ -136,7 +136,7 @@ def _problems(
     if OP.name in table.column_names:
         ops = table.column(OP.name).fill_null("row")
         allowed = pa.array(["row", "delete"] if stream.key else ["row"])
-        wanted = "row or delete" if stream.key else "row: the stream has no key to delete"
+        wanted = "row or delete" if stream.key else "row: the stream has no KEY to delete by"
         yield OP.name, pc.invert(pc.is_in(ops, value_set=allowed)), f"is not {wanted}"
         for name in sorted(missing):
             yield name, pc.equal(ops, "row"), "is missing: only a delete may leave it out"

@@ -24,7 +24,7 @@ from psoup.server.wire.values import from_duration
 from psoup.v1 import psoup_pb2 as pb
 from querystem.combine import JoinRun
 from querystem.evaluate import arrange, rows_or_groups
-from querystem.query import Leg
+from querystem.query import Leg, has_joins
 
 
 @dataclass
@@ -158,7 +158,7 @@ def _rows(
     else:
         with stages.time("take"):
             inputs = leg_inputs(plan, legs)
-        with stages.time("join"):
+        with stages.time("join" if has_joins(query.source) else "combine"):
             found = joined(plan, inputs, limits)
     with stages.time("shape"):
         rows = rows_or_groups(query, [found.rows])

@@ -252,6 +252,8 @@ def _finish(
     key: tuple[str, ...] = ()
     durations: dict[str, int] = {}
     while reader.token is not None:
+        if reader.sees("PRIMARY", "KEY"):
+            reader.fail("PRIMARY KEY is not part of the language", hint=_KEY_AFTER)
         if taken := reader.take("KEY"):
             if key:
                 raise SyntaxProblem("KEY is given twice", taken)

@@ -88,10 +88,12 @@ _INSTEAD_OF_WORD = {
 def wrong_statement(reader: TokenReader) -> SyntaxProblem:
     """Return the error for any statement but CREATE, DROP and SELECT, with a hint."""
     span, word = reader.span, reader.skip().text.upper()[:60]
+    # Papers write R1 - R2 for the difference of two relations.
+    statements = _INSTEAD_OF_WORD["MINUS"] if reader.sees("-") else _STATEMENTS
     return SyntaxProblem(
         f"{word} is not a statement of the language",
         span,
-        hint=_INSTEAD_OF_STATEMENT.get(word, _STATEMENTS),
+        hint=_INSTEAD_OF_STATEMENT.get(word, statements),
         reason="WRONG_STATEMENT",
     )
 

@@ -99,8 +99,8 @@ SYNONYMS = {
     "DOUBLE PRECISION": Type(Kind.DOUBLE),
 }
 _OTHER_TYPES = {
-    "BIGINT": "int smallint tinyint int2 int4 int8 int16 int32 int64 long serial",
-    "DOUBLE": "float float4 float8 float64 double_precision",
+    "BIGINT": "integer int smallint tinyint int2 int4 int8 int16 int32 int64 long serial",
+    "DOUBLE": "real float float4 float8 float64 double_precision",
     "DECIMAL(p,s)": "numeric number dec money",
     "TEXT": "varchar char string character nvarchar str clob json uuid",
     "BOOLEAN": "bool bit",
