@@ -1,4 +1,5 @@
-"""A batch that a publisher sent becomes a batch of the stream, or is refused with a reason.
+"""The check of a batch that a publisher sent: it becomes a batch of the stream, or is refused with
+a reason.
 
 A column may arrive in any Arrow type that holds the declared one without loss:
 
@@ -12,8 +13,8 @@ A column may arrive in any Arrow type that holds the declared one without loss:
 Everything else is refused, as are missing, extra and repeated columns. NaN and the infinities are
 values; every NaN is stored as the same one; -0.0 stays as it is.
 
-A column `_op` of text may come along: `row` or `delete` for each row. A batch of nothing but
-deletes needs the key's columns and the event time only.
+A batch may have a text column `_op`: `row` or `delete` for each row. A batch of deletes alone needs
+only the stream key's columns and the event time.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class Accepted:
     """A batch with the columns and types of `schema.payload`, its least and greatest ts, and its
     digest.
 
-    `min_ts` and `max_ts` are None where ts is the stamp of arrival, or there are no rows. The
+    `min_ts` and `max_ts` are None if ts is the stamp of arrival, or if there are no rows. The
     digest depends on the stream's name, the operations and the values alone: not on chunks, the
     order of columns, dictionaries, or what lies under a NULL.
     """
@@ -63,7 +64,7 @@ class Accepted:
 
 
 def accept(sent: pa.Table, schema: StreamSchema, clock: int, limits: Limits) -> Accepted:
-    """The batch to store for what a publisher `sent`; raises RowError where it is refused.
+    """Return the batch to store for what a publisher `sent`; raise RowError if it is refused.
 
     `clock` is the server's clock in microseconds, from which AHEAD counts.
     """
@@ -79,10 +80,10 @@ def accept(sent: pa.Table, schema: StreamSchema, clock: int, limits: Limits) -> 
     ops = _read_operations(sent, schema)
     _check_names(sent.schema.names, schema, _needed(schema, ops))
     columns: list[pa.Array] = []
-    left = limits.batch_bytes
+    remaining_bytes = limits.batch_bytes
     for column in schema.columns:
-        columns.append(_column(sent, column, limits.value_bytes, left))
-        left = max(0, left - columns[-1].nbytes)
+        columns.append(_column(sent, column, limits.value_bytes, remaining_bytes))
+        remaining_bytes = max(0, remaining_bytes - columns[-1].nbytes)
     if schema.key:
         columns.insert(0, pa.array(ops))
     batch = pa.RecordBatch.from_arrays(columns, schema=schema.payload)
@@ -100,7 +101,7 @@ def accept(sent: pa.Table, schema: StreamSchema, clock: int, limits: Limits) -> 
 
 
 def check_ahead(ts: int, schema: StreamSchema, clock: int, row: int = -1) -> None:
-    """Raises RowError where `ts` is further past the `clock` than the stream allows."""
+    """Raise RowError if `ts` is further past the `clock` than the stream allows."""
     limit = clock + schema.ahead
     if ts > limit:
         raise RowError(
@@ -121,7 +122,8 @@ def _column(sent: pa.Table, column: Column, value_bytes: int, total: int) -> pa.
 
 
 def _needed(schema: StreamSchema, ops: Int8s) -> list[str]:
-    """The columns that must be sent: deletes alone need only the key and the event time."""
+    """Return the columns that must be sent: deletes alone need only the stream key and the event
+    time."""
     declared = [column.name for column in schema.columns]
     if not len(ops) or not (ops == OP_DELETE).all():
         return declared
@@ -132,27 +134,29 @@ def _check_twice(names: list[str], schema: StreamSchema) -> None:
     if len(set(names)) != len(names):
         twice = next(name for name in names if names.count(name) > 1)
         message = f"column {_shorten(twice)} was sent twice"
-        raise _name_error("DUPLICATE_COLUMN", message, _shorten(twice), _wanted(schema))
+        raise _name_error("DUPLICATE_COLUMN", message, _shorten(twice), _column_list(schema))
 
 
 def _check_names(names: list[str], schema: StreamSchema, needed: list[str]) -> None:
     for name in needed:
         if name not in names:
             message = f"column {name} of stream {schema.name} is missing"
-            raise _name_error("MISSING_COLUMN", message, name, _wanted(schema))
+            raise _name_error("MISSING_COLUMN", message, name, _column_list(schema))
     declared = [OP, *(column.name for column in schema.columns)]
     for name in names:
         if name not in declared:
             message = f"stream {schema.name} has no column {_shorten(name)}"
-            raise _name_error("EXTRA_COLUMN", message, _shorten(name), _wanted(schema))
+            raise _name_error("EXTRA_COLUMN", message, _shorten(name), _column_list(schema))
 
 
-def _wanted(schema: StreamSchema) -> str:
+def _column_list(schema: StreamSchema) -> str:
     return f"the columns {', '.join(column.name for column in schema.columns)}"
 
 
-def _name_error(reason: str, message: str, field: str, wanted: str) -> RowError:
-    return RowError(reason, message, field=field, expected=wanted, hint=f"send exactly {wanted}")
+def _name_error(reason: str, message: str, field: str, expected: str) -> RowError:
+    return RowError(
+        reason, message, field=field, expected=expected, hint=f"send exactly {expected}"
+    )
 
 
 def _shorten(text: str) -> str:
@@ -188,9 +192,10 @@ _OP_BYTES = 1 << 20
 
 
 def _read_operations(sent: pa.Table, schema: StreamSchema) -> Int8s:
-    """The operation of each row, from the column `_op`; `row` for NULL, and without the column.
+    """Return the operation of each row, from the column `_op`; `row` for NULL, and without the
+    column.
 
-    Raises RowError for any other text, and for a delete where the stream has no key.
+    Raise RowError for any other text, and for a delete if the stream has no key.
     """
     if OP not in sent.schema.names:
         return np.full(sent.num_rows, OP_ROW, np.int8)
@@ -223,7 +228,7 @@ def _read_operations(sent: pa.Table, schema: StreamSchema) -> Int8s:
 
 
 def _check_keys(batch: pa.RecordBatch, schema: StreamSchema) -> None:
-    """Raises RowError where a column of the key is NULL."""
+    """Raise RowError if a column of the stream key is NULL."""
     for name in schema.key:
         column = batch.column(name)
         if column.null_count:

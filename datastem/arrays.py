@@ -16,5 +16,5 @@ UInt32s = npt.NDArray[np.uint32]
 UInt64s = npt.NDArray[np.uint64]
 Doubles = npt.NDArray[np.float64]
 Array = npt.NDArray[Any]
-# int64, or Python's integers where one of them does not fit (`querystem.kernel.integers`).
+# int64, or Python's integers if one of them does not fit (`querystem.kernel.integers`).
 Integers = npt.NDArray[Any]

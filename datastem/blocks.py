@@ -1,7 +1,7 @@
 """Rows in memory: a block is 65,536 row ids, and a part is a run of a block's rows.
 
-Row ids ascend within a part and from part to part; some may be missing. Everything here is
-immutable, so a reader keeps the parts it was given while a writer goes on.
+Row ids ascend within a part and from part to part; some may be missing. Everything is immutable, so
+a reader keeps its parts while a writer goes on.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from datastem.arrays import Int64s
 BLOCK_BITS = 16
 BLOCK_ROWS = 1 << BLOCK_BITS
 BLOCK_MASK = BLOCK_ROWS - 1
-# What an append copies at most of earlier rows: it is done on a server's event loop.
-MOST_MERGED_BYTES = 8 << 20
+# An append copies at most this much of earlier rows, because it runs on a server's event loop.
+MAX_MERGED_BYTES = 8 << 20
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Part:
         return low < end and (begin is None or high >= begin)
 
     def span(self, begin: int | None, end: int) -> tuple[int, int]:
-        """Row ids `[lo, hi)` outside of which no row has its ts in `[begin, end)`."""
+        """Return row ids `[lo, hi)` outside of which no row has its ts in `[begin, end)`."""
         if not self.in_order:
             return self.first, self.stop
         least, greatest = self.bounds
@@ -84,7 +84,7 @@ class Part:
         return int(self.ids[low]), int(self.ids[high - 1]) + 1
 
     def find(self, ids: Int64s) -> Int64s:
-        """The places of the rows with the given ascending ids; ids that are not here are left
+        """Return the places of the rows with these ascending ids; ids that this part lacks are left
         out."""
         if self.dense:
             if len(ids) and (ids[0] < self.first or ids[-1] >= self.stop):
@@ -92,12 +92,12 @@ class Part:
             return ids - self.first
         places = np.searchsorted(self.ids, ids)
         places[places == len(self.ids)] = 0
-        found: Int64s = places[self.ids[places] == ids]
-        return found
+        matches: Int64s = places[self.ids[places] == ids]
+        return matches
 
     def numbers(self, name: str) -> Any:
-        """The values of a column as integers of their width, bit for bit and without a copy; None
-        where one is NULL, or the type has no such form."""
+        """Return the values of a column as integers of the same width, without a copy; None if a
+        value is NULL, or the type has no such form."""
         if name not in self._numbers:
             column = self.rows.column(name)
             width = _INTEGERS.get(_bits(column.type))
@@ -119,11 +119,11 @@ class Part:
         return self.nbytes / len(self.ids)
 
     def copied(self) -> Part:
-        """A part with these rows in memory of its own."""
+        """Return a part with these rows in memory of its own."""
         return Part(pa.concat_batches([self.rows, self.rows.slice(0, 0)]))
 
     def below(self, high: int) -> Part | None:
-        """The rows with an id less than `high`; None where there are none."""
+        """Return the rows with an id less than `high`; None if there are none."""
         if self.stop <= high:
             return self
         count = int(np.searchsorted(self.ids, high))
@@ -136,7 +136,7 @@ class Block:
 
     Parts are merged as a binary counter carries: a part is at least twice the size of the next,
     so a block has at most 17 parts and each row is copied at most 16 times. Parts that would have
-    more than MOST_MERGED_BYTES together stay apart, so blocks of long rows have more.
+    more than MAX_MERGED_BYTES together stay apart, so blocks of long rows have more.
     """
 
     floor: int
@@ -147,18 +147,18 @@ class Block:
         return sum(part.nbytes for part in self.parts)
 
     def append(self, part: Part) -> Block:
-        kept, count, nbytes = len(self.parts), len(part.ids), part.nbytes
-        while kept and len(self.parts[kept - 1].ids) < 2 * count:
-            nbytes += self.parts[kept - 1].nbytes
-            if nbytes > MOST_MERGED_BYTES:
+        unmerged, count, nbytes = len(self.parts), len(part.ids), part.nbytes
+        while unmerged and len(self.parts[unmerged - 1].ids) < 2 * count:
+            nbytes += self.parts[unmerged - 1].nbytes
+            if nbytes > MAX_MERGED_BYTES:
                 break
-            kept -= 1
-            count += len(self.parts[kept].ids)
-        return Block(self.floor, (*self.parts[:kept], _join([*self.parts[kept:], part])))
+            unmerged -= 1
+            count += len(self.parts[unmerged].ids)
+        return Block(self.floor, (*self.parts[:unmerged], _join([*self.parts[unmerged:], part])))
 
     def prepend(self, part: Part | None, floor: int) -> Block:
-        """The block with the rows of `part`, which lie between `floor` and the old floor, put
-        first."""
+        """Return the block with the rows of `part`, which lie between `floor` and the old floor,
+        put first."""
         return Block(floor, self.parts if part is None else (part, *self.parts))
 
 
@@ -167,11 +167,11 @@ Picked = Sequence[tuple[Part, Int64s]]
 
 
 def gather(picked: Picked, names: Sequence[str], schema: pa.Schema) -> pa.RecordBatch:
-    """One batch of the picked rows; each value is copied once.
+    """Return one batch of the picked rows; each value is copied once.
 
-    `names` are the wanted columns of the parts, `schema` their names and types in the batch.
+    `names` are the columns to read from the parts, `schema` their names and types in the batch.
     """
-    runs = [(part, _slice(places)) for part, places in picked if len(places)]
+    runs = [(part, _as_slice(places)) for part, places in picked if len(places)]
     count = sum(len(places) for _, places in picked)
     columns = [
         _column(runs, name, type_, count) for name, type_ in zip(names, schema.types, strict=True)
@@ -180,13 +180,13 @@ def gather(picked: Picked, names: Sequence[str], schema: pa.Schema) -> pa.Record
 
 
 def in_order(picked: Picked) -> bool:
-    """Whether the parts alone tell that `gather` gives the rows by (ts, row_id)."""
+    """Return True if the parts alone prove that `gather` returns the rows by (ts, row_id)."""
     bounds = [part.bounds for part, _ in picked]
     rising = all(before[1] <= after[0] for before, after in pairwise(bounds))
     return rising and all(part.in_order for part, _ in picked)
 
 
-def _slice(places: Int64s) -> Int64s | slice:
+def _as_slice(places: Int64s) -> Int64s | slice:
     first, last = int(places[0]), int(places[-1])
     return slice(first, last + 1) if last - first + 1 == len(places) else places
 
@@ -195,16 +195,16 @@ def _column(
     runs: Sequence[tuple[Part, Any]], name: str, type_: pa.DataType, count: int
 ) -> pa.Array:
     # For a few rows Arrow's `take` costs many times what numpy does.
-    found = [(part.numbers(name), places) for part, places in runs]
-    if found and all(numbers is not None for numbers, _ in found):
-        values = [numbers[places] for numbers, places in found]
-        one = values[0] if len(values) == 1 else np.concatenate(values)
-        return pa.Array.from_buffers(type_, count, [None, pa.py_buffer(one)])
-    taken = [_taken(part.rows.column(name), places) for part, places in runs]
-    return pa.concat_arrays(taken) if taken else pa.array([], type_)
+    integers = [(part.numbers(name), places) for part, places in runs]
+    if integers and all(numbers is not None for numbers, _ in integers):
+        values = [numbers[places] for numbers, places in integers]
+        joined = values[0] if len(values) == 1 else np.concatenate(values)
+        return pa.Array.from_buffers(type_, count, [None, pa.py_buffer(joined)])
+    slices = [_slice_column(part.rows.column(name), places) for part, places in runs]
+    return pa.concat_arrays(slices) if slices else pa.array([], type_)
 
 
-def _taken(column: pa.Array, places: Any) -> pa.Array:
+def _slice_column(column: pa.Array, places: Any) -> pa.Array:
     if isinstance(places, slice):
         return column.slice(places.start, places.stop - places.start)
     return column.take(pa.array(places))
@@ -214,8 +214,8 @@ def _taken(column: pa.Array, places: Any) -> pa.Array:
 class SplitRows:
     """Stem rows, whose ids ascend: all of them, and as parts by the number of their block.
 
-    A part is in memory of its own: a slice would keep the whole batch in memory for as long as it
-    is there itself.
+    Each part has memory of its own: a slice would keep the whole batch in memory as long as the
+    part lives.
     """
 
     rows: pa.RecordBatch
@@ -223,8 +223,8 @@ class SplitRows:
 
     @classmethod
     def of(cls, rows: pa.RecordBatch) -> SplitRows:
-        """Split rows, and find out of each part what an insert needs: for a large batch that takes
-        long, and may be done in any thread before the insert."""
+        """Split rows, and compute what an insert needs of each part. For a large batch that takes
+        long; any thread may do it before the insert."""
         parts = _split(rows)
         if len(parts) > 1:
             parts = {number: part.copied() for number, part in parts.items()}
@@ -254,7 +254,7 @@ def _bits(type_: pa.DataType) -> int:
 
 
 def _join(parts: Sequence[Part]) -> Part:
-    return parts[0] if len(parts) == 1 else Part(pa.concat_batches([one.rows for one in parts]))
+    return parts[0] if len(parts) == 1 else Part(pa.concat_batches([part.rows for part in parts]))
 
 
 def _integers(column: pa.Array) -> Int64s:

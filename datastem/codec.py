@@ -20,7 +20,7 @@ from datastem.schema import OP, OP_ROW, StreamSchema
 INSTANT = pa.timestamp("us", tz="UTC")
 
 
-# The columns of a stem: these, the key's digest where the stream has a key, the declared ones.
+# The columns of a stem: these, the digest of the stream key if there is one, the declared ones.
 STEM_FIELDS = (
     pa.field("_row_id", pa.int64()),
     pa.field("_ts", INSTANT),
@@ -39,7 +39,7 @@ _SYSTEM = {"ts": "_ts", "row_id": "_row_id"}
 
 
 def stem_schema(schema: StreamSchema) -> pa.Schema:
-    """The columns of a stream's stem, in order."""
+    """Return the columns of a stream's stem, in order."""
     return pa.schema([*STEM_FIELDS, *([KEY_FIELD] if schema.key else []), *schema.arrow])
 
 
@@ -48,10 +48,10 @@ def empty_rows(schema: StreamSchema) -> pa.RecordBatch:
 
 
 def encode(batch: pa.RecordBatch) -> bytes:
-    """An Arrow IPC stream of one record batch. `batch` is one that `accept` returned."""
+    """Return an Arrow IPC stream of one record batch. `batch` is one that `accept` returned."""
     counter = pa.MockOutputStream()
     _write(counter, batch)
-    # A sink that grows would have room for twice as much, and half of that still to copy.
+    # A growing sink would allocate up to twice the size, and copy the content at the end.
     content = pa.allocate_buffer(counter.size())
     _write(pa.FixedSizeBufferWriter(content), batch)
     encoded: bytes = content.to_pybytes()
@@ -73,9 +73,9 @@ def decode(
     *,
     digest: bytes | None = None,
 ) -> pa.RecordBatch:
-    """The stem rows of a payload (bytes or a pa.Buffer); their values are not copied.
+    """Return the stem rows of a payload (bytes or a pa.Buffer); their values are not copied.
 
-    `before` is the greatest ts the stream had reached before these rows. Raises DecodeError for
+    `before` is the greatest ts the stream had reached before these rows. Raise DecodeError for
     anything but exactly one batch of the declared columns, and for values with another `digest`.
     """
     batch = _read(schema, payload)
@@ -94,7 +94,7 @@ def decode(
 
 
 def _operations(schema: StreamSchema, batch: pa.RecordBatch) -> list[pa.Array]:
-    """The stem's column `_op` of a batch, and `_key` where the stream has a key."""
+    """Return the stem's column `_op` of a batch, and `_key` if the stream has a key."""
     if not schema.key:
         return [pa.array(np.full(batch.num_rows, OP_ROW, dtype=np.int8))]
     keys = [batch.column(name) for name in schema.key]
@@ -104,12 +104,13 @@ def _operations(schema: StreamSchema, batch: pa.RecordBatch) -> list[pa.Array]:
 
 
 def are_rows(rows: pa.RecordBatch) -> Mask:
-    """A mask of stem rows, false for deletes: a delete matches nothing."""
+    """Return a mask of stem rows, false for deletes: a delete matches nothing."""
     return np.asarray(rows.column(OP).to_numpy() == OP_ROW)
 
 
 def query_view(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Stem rows as a query sees them: the declared columns, `ts` and `row_id`. Copies nothing."""
+    """Return stem rows as a query sees them: the declared columns, `ts` and `row_id`. Copies
+    nothing."""
     declared = [name for name in rows.schema.names if not name.startswith("_")]
     columns = {name: rows.column(name) for name in declared}
     columns["ts"] = rows.column("_ts")
@@ -127,16 +128,17 @@ class StemColumns:
 
 @lru_cache(maxsize=4096)
 def columns_read(schema: StreamSchema, read: frozenset[str]) -> StemColumns:
-    """The columns that a query reads, and `row_id`, by the names it uses."""
+    """Return the columns that a query reads, and `row_id`, under the query's names."""
     names = [name for name in schema.types if name in read or name == "row_id"]
     return columns_shown(schema, tuple((name, name) for name in names))
 
 
 @lru_cache(maxsize=4096)
-def columns_shown(schema: StreamSchema, shown: tuple[tuple[str, str], ...]) -> StemColumns:
-    """Columns for a query's outputs: pairs of an output's name and the column it shows."""
-    fields = [(name, schema.types[column].arrow) for name, column in shown]
-    return StemColumns(tuple(_SYSTEM.get(name, name) for _, name in shown), pa.schema(fields))
+def columns_shown(schema: StreamSchema, outputs: tuple[tuple[str, str], ...]) -> StemColumns:
+    """Return the columns for a query's `outputs`: pairs of an output's name and the column it
+    shows."""
+    fields = [(name, schema.types[column].arrow) for name, column in outputs]
+    return StemColumns(tuple(_SYSTEM.get(name, name) for _, name in outputs), pa.schema(fields))
 
 
 def _read(schema: StreamSchema, payload: Any) -> pa.RecordBatch:

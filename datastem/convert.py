@@ -1,4 +1,4 @@
-"""One column as a publisher sent it becomes an array of the declared type, or a RowError.
+"""The conversion of a column that a publisher sent to the declared type.
 
 The values stay what they were, with zeros under every NULL. A value that the declared type would
 change is refused, with its row.
@@ -20,7 +20,8 @@ from datastem.types import Kind
 
 
 def normalise(sent: pa.ChunkedArray, column: Column, value_bytes: int, total: int) -> pa.Array:
-    """The `sent` values as the declared type of `column`; raises RowError.
+    """Return the `sent` values as the declared type of `column`; raise RowError if that would
+    change one.
 
     `value_bytes` bounds one TEXT, `total` all of the column's TEXT together.
     """
@@ -48,7 +49,8 @@ def _single(sent: pa.ChunkedArray) -> pa.Array:
 
 
 def _masked(values: pa.Array, nulls: Array) -> pa.Array:
-    """The buffers of `values` with NULL where `nulls` is true; the values are zeros there."""
+    """Return the buffers of `values` with NULL where `nulls` is true; the values are zeros
+    there."""
     if values.offset:
         values = values.take(pa.array(np.arange(len(values))))
     validity = pa.py_buffer(np.packbits(~nulls, bitorder="little"))
@@ -74,7 +76,7 @@ def _check_valid(sent: pa.ChunkedArray, column: Column) -> None:
 
 
 def _first_invalid(sent: pa.ChunkedArray) -> int:
-    """The first row whose text is not valid; -1 where it stands in a dictionary only, unused.
+    """Return the first row whose text is not valid; -1 if only an unused dictionary entry is.
 
     A dictionary is not expanded: a few bytes of it may stand for any number of rows.
     """
@@ -87,8 +89,8 @@ def _first_invalid(sent: pa.ChunkedArray) -> int:
             place = _first_failure(values, lambda part: part.validate(full=True))
             if values is chunk:
                 return before + place
-            found = pc.index(chunk.indices, pa.scalar(place, chunk.indices.type)).as_py()
-            return -1 if found < 0 else before + int(found)
+            row = pc.index(chunk.indices, pa.scalar(place, chunk.indices.type)).as_py()
+            return -1 if row < 0 else before + int(row)
         before += len(chunk)
     return -1
 
@@ -122,7 +124,7 @@ def _check_lengths(sent: pa.ChunkedArray, column: Column, value_bytes: int, tota
 
 
 def _lengths(chunk: pa.Array, column: Column) -> Array:
-    """The bytes of each text, 0 for NULL, without expanding a dictionary or a view."""
+    """Return the bytes of each text, 0 for NULL, without expanding a dictionary or a view."""
     if pa.types.is_dictionary(chunk.type):
         if not len(chunk.dictionary):
             return np.zeros(len(chunk), dtype=np.int64)
@@ -154,7 +156,8 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _wide_decimal(kind: pa.DataType) -> pa.DataType:
-    """A decimal type that holds any integer, for the way to the decimal `kind`; else `kind`."""
+    """Return a decimal type that holds any integer, for the way to the decimal `kind`; else
+    `kind`."""
     return pa.decimal256(76, kind.scale) if pa.types.is_decimal(kind) else kind
 
 
@@ -170,7 +173,7 @@ def _wrong_type(got: pa.DataType, column: Column) -> RowError:
 
 
 def _first_failure(values: pa.Array, attempt: Callable[[pa.Array], object]) -> int:
-    """The first row on which `attempt` raises ArrowInvalid, found by halving."""
+    """Return the first row on which `attempt` raises ArrowInvalid, found by halving."""
     low, high = 0, len(values)
     while high - low > 1:
         middle = (low + high) // 2
@@ -275,8 +278,8 @@ def _to_text(values: pa.Array, column: Column) -> pa.Array:
 
 
 def _blanked(values: pa.Array) -> pa.Array:
-    """The texts with empty views under every NULL. What lies there is not validated, may point
-    anywhere, and Arrow's cast follows it."""
+    """Return the texts with empty views under every NULL. What lies there is not validated, may
+    point anywhere, and Arrow's cast follows it."""
     if values.type != pa.string_view() or not values.null_count:
         return values
     validity, views, *texts = values.buffers()
@@ -305,7 +308,7 @@ def _to_timestamp(values: pa.Array, column: Column) -> pa.Array:
 
 
 def _to_date(values: pa.Array, column: Column) -> pa.Array:
-    """Takes date32 and date64; a date64 of other than whole days was refused before."""
+    """Take date32 and date64; a date64 of other than whole days was refused before."""
     if values.type == pa.date64():
         days = _zero_nulls(values.view(pa.int64())).to_numpy() // _DAY_MILLIS
     elif values.type == pa.date32():

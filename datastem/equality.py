@@ -1,9 +1,10 @@
-"""Equality of rows: classes of equal rows, and digests that are equal where the values are.
+"""Equality of rows: classes of equal rows, and digests that are equal if the values are.
 
-In groups, in DISTINCT, in partitions and in keys NULL equals NULL, NaN equals NaN, and -0.0 equals
-0.0. A key's digest is what a stem's column `_key` holds. Different keys have different digests but
-for chance: among a hundred million keys, 1 in 3,000 that any two are confused. The digest of a
-batch tells whether a publisher that repeats a sequence repeats its rows.
+In groups, DISTINCT, partitions and stream keys, NULL equals NULL, NaN equals NaN, and -0.0 equals
+0.0. A stem's column `_key` holds the digest of the stream key. Different stream keys almost always
+have different digests: among a hundred million, the chance that any two are confused is 1 in 3,000.
+The digest of a batch shows whether a publisher that repeats a sequence number also repeats its
+rows.
 """
 
 from __future__ import annotations
@@ -18,38 +19,39 @@ import pyarrow.compute as pc
 
 from datastem.arrays import Int64s
 
-# Numbers of classes are combined while they fit int64.
-_ROOM = 1 << 62
+# Class numbers of columns are multiplied into one while the product fits int64.
+_MAX_CODE = 1 << 62
 _BATCH_BYTES = 16
 _KEY_BYTES = 8
 _LENGTH_BYTES = 4
 
 
 def canonical(array: pa.Array) -> pa.Array:
-    """The values of `array` with one NaN and one zero, so that equal values have equal bytes."""
+    """Return the values of `array` with one NaN and one zero, so that equal values have equal
+    bytes."""
     if array.type != pa.float64():
         return array
     values = array.to_numpy(zero_copy_only=False)
     # to_numpy writes NaN for NULL; the mask keeps those values NULL.
-    made = np.where(np.isnan(values), np.nan, values + 0.0)
+    unified = np.where(np.isnan(values), np.nan, values + 0.0)
     mask = array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
-    return pa.array(made, pa.float64(), mask=mask, from_pandas=False)
+    return pa.array(unified, pa.float64(), mask=mask, from_pandas=False)
 
 
 def codes(arrays: Sequence[pa.Array], length: int) -> tuple[Int64s, Int64s]:
-    """The number of each row's class of equal rows, and the first row of each class.
+    """Return the number of each row's class of equal rows, and the first row of each class.
 
     `arrays` are columns of `length` rows, each canonical. Classes are numbered as they appear.
-    Without columns all rows are one class, which has no first row where there are no rows.
+    Without columns all rows are one class, which has no first row if there are no rows.
     """
     if not arrays:
         return np.zeros(length, np.int64), np.zeros(min(length, 1), np.int64)
     code, size = _encode(arrays[0])
     for array in arrays[1:]:
-        other, count = _encode(array)
-        if size * max(count, 1) >= _ROOM:
+        column_code, count = _encode(array)
+        if size * max(count, 1) >= _MAX_CODE:
             code, size = _encode(pa.array(code))
-        code, size = code * count + other, size * count
+        code, size = code * count + column_code, size * count
     if len(arrays) > 1:
         code, size = _encode(pa.array(code))
     firsts = np.empty(size, np.int64)
@@ -66,7 +68,8 @@ def _encode(array: pa.Array) -> tuple[Int64s, int]:
 
 
 def batch_digest(stream: str, batch: pa.RecordBatch) -> bytes:
-    """The digest of a batch that `accept` returned: it has zeros under its NULLs, and one NaN."""
+    """Return the digest of a batch that `accept` returned: it has zeros under its NULLs, and one
+    NaN."""
     digest = hashlib.blake2b(digest_size=_BATCH_BYTES, person=b"psoup rows")
     _update(digest, [stream.encode(), batch.num_rows.to_bytes(8, "little")])
     for field, column in zip(batch.schema, batch.columns, strict=True):
@@ -81,7 +84,7 @@ def heartbeat_digest(stream: str, ts: int) -> bytes:
 
 
 def _update(digest: Any, parts: list[Any]) -> None:
-    """Digests each part with its length before it, so that no two lists of parts are confused."""
+    """Digest each part with its length before it, so that no two lists of parts are confused."""
     for part in parts:
         view = memoryview(part).cast("B")
         digest.update(len(view).to_bytes(8, "little"))
@@ -111,7 +114,7 @@ def _text_bytes(column: pa.Array) -> Any:
 
 
 def key_digests(columns: Sequence[pa.Array]) -> Int64s:
-    """The digest of each row's key; the key's columns hold no NULL.
+    """Return the digest of each row's stream key; its columns hold no NULL.
 
     Each distinct key is hashed once.
     """
@@ -124,13 +127,14 @@ def key_digests(columns: Sequence[pa.Array]) -> Int64s:
 
 
 def _key_digest(values: tuple[bytes, ...]) -> bytes:
-    """The digest of one key: each value has its length before it, so no two keys run together."""
+    """Return the digest of one stream key. Each value is preceded by its length, so that no two
+    keys run together."""
     text = b"".join(len(value).to_bytes(_LENGTH_BYTES, "little") + value for value in values)
     return hashlib.blake2b(text, digest_size=_KEY_BYTES, person=b"psoup key").digest()
 
 
 def _value_bytes(array: pa.Array) -> list[bytes]:
-    """The bytes of each value of an array that begins where its buffers do."""
+    """Return the bytes of each value of an array whose offset is 0."""
     if pa.types.is_string(array.type):
         texts: list[bytes] = array.cast(pa.binary()).to_pylist()
         return texts

@@ -1,7 +1,7 @@
 """The errors of this package.
 
 DataError
-├── RowError     a batch that may not be accepted: the publisher's to mend
+├── RowError     a batch that is refused; the publisher has to correct it
 └── DecodeError  a payload in the log that is not what was accepted
 """
 
@@ -9,11 +9,11 @@ from __future__ import annotations
 
 
 class DataError(Exception):
-    """Base of everything this package raises."""
+    """The base of all errors of this package."""
 
 
 class RowError(DataError):
-    """A batch is refused whole. `row` counts from 0, and is -1 where no single row is to blame."""
+    """A batch is refused whole. `row` counts from 0, and is -1 if no single row is to blame."""
 
     def __init__(
         self,

@@ -23,19 +23,19 @@ FOR_EVER = (1 << 63) - 1
 
 
 def to_micros(moment: datetime) -> int:
-    """The instant of a datetime; one without a zone is taken as UTC."""
+    """Return the instant of a datetime; one without a zone is taken as UTC."""
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return (moment - _EPOCH) // _STEP
 
 
 def from_micros(micros: int) -> datetime:
-    """The instant as a datetime; raises OverflowError outside the years 0001 to 9999."""
+    """Return the instant as a datetime; raise OverflowError outside the years 0001 to 9999."""
     return _EPOCH + timedelta(microseconds=micros)
 
 
 def format_instant(micros: int) -> str:
-    """The instant as `2026-11-16 09:00:00.000250`, without the fraction where it is zero."""
+    """Return the instant as `2026-11-16 09:00:00.000250`, without the fraction if it is zero."""
     moment = from_micros(micros)
-    shown = moment.strftime("%Y-%m-%d %H:%M:%S").rjust(19, "0")
-    return f"{shown}.{moment.microsecond:06d}" if moment.microsecond else shown
+    text = moment.strftime("%Y-%m-%d %H:%M:%S").rjust(19, "0")
+    return f"{text}.{moment.microsecond:06d}" if moment.microsecond else text

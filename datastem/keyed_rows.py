@@ -1,6 +1,6 @@
-"""Keyed rows in sorted runs: found by key and time without touching the rest.
+"""Keyed rows in sorted runs, searched by stream key and time.
 
-Everything here is immutable. The order within a key is (ts, row_id).
+Everything is immutable. The order within a key is (ts, row_id).
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from datastem.instants import FOR_EVER, SINCE_EVER
 
 @dataclass(frozen=True)
 class KeyedRows:
-    """Rows of a keyed stream: the digest of each one's key, its ts, its id and its operation."""
+    """Rows of a keyed stream: the digest of each row's stream key, its ts, its id and its
+    operation."""
 
     keys: Int64s
     ts: Int64s
@@ -28,7 +29,7 @@ class KeyedRows:
 
     @classmethod
     def of(cls, rows: pa.RecordBatch | pa.Table) -> KeyedRows:
-        """The keyed rows of stem rows, in their order."""
+        """Return the keyed rows of stem rows, in their order."""
         columns = (rows.column(name) for name in HISTORY_COLUMNS)
         keys, ts, ids, ops = (column.to_numpy(zero_copy_only=False) for column in columns)
         return cls(keys, ts.astype("datetime64[us]").view(np.int64), ids, ops)
@@ -67,58 +68,61 @@ class KeyedRows:
         return KeyedRows(self.keys[places], self.ts[places], self.ids[places], self.ops[places])
 
     def sorted(self) -> KeyedRows:
-        """These rows in the order of (key, ts, row_id)."""
+        """Return these rows in the order of (key, ts, row_id)."""
         return self.take(np.lexsort((self.ids, self.ts, self.keys)))
 
     # ---- for sorted rows only
 
     def ends(self) -> Int64s:
-        """The end of each row: the ts of the next row of its key, FOR_EVER without one."""
+        """Return the end of each row: the ts of the next row of its key, FOR_EVER without one."""
         ends = np.full(len(self), FOR_EVER, np.int64)
         same = self.keys[1:] == self.keys[:-1]
         ends[:-1][same] = self.ts[1:][same]
         return ends
 
     def last_of_each(self) -> KeyedRows:
-        """The last row of each key."""
+        """Return the last row of each key."""
         last = np.ones(len(self), np.bool_)
         last[:-1] = self.keys[1:] != self.keys[:-1]
         return self.take(last)
 
     def of_keys(self, keys: Int64s) -> KeyedRows:
-        """The rows of these keys, which ascend."""
+        """Return the rows of these keys, which ascend."""
         first = np.searchsorted(self.keys, keys, "left")
         lengths = np.searchsorted(self.keys, keys, "right") - first
         before = np.cumsum(lengths) - lengths
         return self.take(np.arange(int(lengths.sum())) + np.repeat(first - before, lengths))
 
-    def find(self, others: KeyedRows) -> tuple[Int64s, Int64s, Int64s]:
-        """Three places for each of the others: where the rows of its key begin here, where those of
-        them begin that have a greater ts, and where they end."""
-        first = np.searchsorted(self.keys, others.keys, "left")
-        stop = np.searchsorted(self.keys, others.keys, "right")
+    def find(self, rows: KeyedRows) -> tuple[Int64s, Int64s, Int64s]:
+        """Return three places in this run for each of `rows`: where the rows of its key begin,
+        where those with a greater ts begin, and where they end."""
+        first = np.searchsorted(self.keys, rows.keys, "left")
+        stop = np.searchsorted(self.keys, rows.keys, "right")
         low, high = first.copy(), stop.copy()
-        # A binary search for all of them at once; those that are decided drop out.
+        # One binary search for all rows at once; `doubt` holds those whose place is not decided
+        # yet.
         doubt = np.flatnonzero(low < high)
         while len(doubt):
             middle = (low[doubt] + high[doubt]) // 2
-            after = self.ts[middle] > others.ts[doubt]
+            after = self.ts[middle] > rows.ts[doubt]
             high[doubt[after]] = middle[after]
             low[doubt[~after]] = middle[~after] + 1
             doubt = doubt[low[doubt] < high[doubt]]
         return first, low, stop
 
     def last_at(self, keys: Int64s, instants: Int64s, highs: Int64s) -> Int64s:
-        """For each key the place of its last row with a ts up to an instant and an id below a high
-        one; −1 without such a row."""
+        """Return, for each key, the place of its last row with a ts up to `instants[n]` and an id
+        below `highs[n]`; −1 without such a row."""
         first, after, _ = self.find(KeyedRows(keys, instants, keys, _NO_OPS))
         place = after - 1
-        # Late rows are few: those whose row was not known yet go back a row at a time.
+        # Late rows are few: step back one row at a time while the row has a greater id.
         unknown = np.flatnonzero((place >= first) & (self.ids[place] >= highs))
         while len(unknown):
             place[unknown] -= 1
-            left = place[unknown]
-            unknown = unknown[(left >= first[unknown]) & (self.ids[left] >= highs[unknown])]
+            candidates = place[unknown]
+            unknown = unknown[
+                (candidates >= first[unknown]) & (self.ids[candidates] >= highs[unknown])
+            ]
         return np.where(place >= first, place, -1)
 
 
@@ -144,7 +148,7 @@ class SortedRuns:
         return sum(run.nbytes for run in self.runs)
 
     def append(self, rows: KeyedRows) -> SortedRuns:
-        """The runs with further rows, whose ids are greater than all that are here."""
+        """Return the runs with further rows, whose ids are greater than all ids in them."""
         if not len(rows):
             return self
         runs, new = list(self.runs), [rows]
@@ -153,63 +157,69 @@ class SortedRuns:
         return SortedRuns((*runs, KeyedRows.joined(new).sorted()))
 
     def whole(self) -> KeyedRows:
-        """All rows, sorted."""
+        """Return all rows, sorted."""
         rows = KeyedRows.joined(self.runs)
         return rows.sorted() if len(self.runs) > 1 else rows
 
     def pruned(self, cut: int) -> SortedRuns:
-        """The runs without the rows that have ended by the instant `cut`."""
+        """Return the runs without the rows that have ended by the instant `cut`."""
         whole = self.whole()
-        kept = whole.ends() > cut
+        alive = whole.ends() > cut
         return (
-            SortedRuns((whole if kept.all() else whole.take(kept),)) if kept.any() else SortedRuns()
+            SortedRuns((whole if alive.all() else whole.take(alive),))
+            if alive.any()
+            else SortedRuns()
         )
 
     def last_of_each(self, high: int, instant: int) -> KeyedRows:
-        """The last row of each key among those with an id below `high` and a ts up to `instant`."""
-        found = []
+        """Return the last row of each key among those with an id below `high` and a ts up to
+        `instant`."""
+        last_rows = []
         for run in self.runs:
             if run.last_ts > instant or run.last_id >= high:
                 run = run.take((run.ts <= instant) & (run.ids < high))
-            found.append(run.last_of_each())
-        if len(found) == 1:
-            return found[0]
-        return KeyedRows.joined(found).sorted().last_of_each()
+            last_rows.append(run.last_of_each())
+        if len(last_rows) == 1:
+            return last_rows[0]
+        return KeyedRows.joined(last_rows).sorted().last_of_each()
 
     def last_at(self, keys: Int64s, instants: Int64s, highs: Int64s) -> KeyedRows:
-        """For each key its last row with a ts up to an instant and an id below a high one; an id of
-        −1 where there is none."""
-        # In order the searches touch the runs from one end to the other, not here and there.
+        """Return, for each key, its last row with a ts up to `instants[n]` and an id below
+        `highs[n]`; with the id −1 if there is no such row."""
+        # Sorted searches walk the runs from one end to the other, which is kind to the processor's
+        # cache.
         order = np.lexsort((instants, keys))
-        found = self._last_at(keys[order], instants[order], highs[order])
+        rows = self._last_at(keys[order], instants[order], highs[order])
         back = np.empty_like(order)
         back[order] = np.arange(len(order))
-        return found.take(back)
+        return rows.take(back)
 
     def _last_at(self, keys: Int64s, instants: Int64s, highs: Int64s) -> KeyedRows:
         ts, ids = np.full(len(keys), SINCE_EVER), np.full(len(keys), -1)
         ops = np.zeros(len(keys), np.int8)
         for run in self.runs:
             place = run.last_at(keys, instants, highs)
-            found = np.flatnonzero(place >= 0)
-            place = place[found]
-            # Ids ascend from run to run, so of rows of one ts the one found last is the later.
-            later = run.ts[place] >= ts[found]
-            found, place = found[later], place[later]
-            ts[found], ids[found], ops[found] = run.ts[place], run.ids[place], run.ops[place]
+            queries = np.flatnonzero(place >= 0)
+            place = place[queries]
+            # Ids ascend from run to run, so of rows with equal ts the one in the later run is the
+            # later.
+            later = run.ts[place] >= ts[queries]
+            queries, place = queries[later], place[later]
+            ts[queries], ids[queries], ops[queries] = run.ts[place], run.ids[place], run.ops[place]
         return KeyedRows(keys, ts, ids, ops)
 
     def between(self, low: int, high: int) -> KeyedRows:
-        """The rows with ids in `[low, high)`, in no order."""
+        """Return the rows with ids in `[low, high)`, in no order."""
         runs = (run for run in self.runs if run.last_id >= low)
         return KeyedRows.joined([run.take((run.ids >= low) & (run.ids < high)) for run in runs])
 
     def of_keys(self, keys: Int64s) -> SortedRuns:
-        """The rows of these keys, which ascend."""
+        """Return the rows of these keys, which ascend."""
         return SortedRuns(tuple(run.of_keys(keys) for run in self.runs))
 
     def ends(self, rows: KeyedRows) -> Int64s:
-        """The end of each of these rows, all of which are here; FOR_EVER where it has none."""
+        """Return the end of each of these rows, all of which are in the runs; FOR_EVER if it has
+        none."""
         ends = np.full(len(rows), FOR_EVER, np.int64)
         for run in self.runs:
             first, place, stop = run.find(rows)

@@ -1,6 +1,6 @@
 """A budget of bytes that several owners share for what they can read again.
 
-The holding that was used longest ago leaves first. Pinned holdings count but never leave.
+The least recently used holding is evicted first. Pinned holdings count but are never evicted.
 Thread-safe; an owner's `evict` is called without the lock.
 """
 
@@ -35,7 +35,7 @@ class Memory:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self._lock = threading.Lock()
-        self._held: OrderedDict[Holding, _Size] = OrderedDict()
+        self._sizes: OrderedDict[Holding, _Size] = OrderedDict()
         self._used = 0
 
     @property
@@ -43,28 +43,28 @@ class Memory:
         return self._used
 
     def hold(self, key: Holding, nbytes: int, pinned: bool = False) -> None:
-        """Counts a holding, or counts it anew; nothing leaves before the next `shrink`."""
+        """Count a holding, or replace its size; nothing is evicted before the next `shrink`."""
         with self._lock:
             self._forget(key)
-            self._held[key] = _Size(nbytes, pinned)
+            self._sizes[key] = _Size(nbytes, pinned)
             self._used += nbytes
 
     def touch(self, key: Holding) -> None:
         with self._lock:
-            if key in self._held:
-                self._held.move_to_end(key)
+            if key in self._sizes:
+                self._sizes.move_to_end(key)
 
     def unpin(self, key: Holding) -> None:
         with self._lock:
-            if key in self._held:
-                self._held[key].pinned = False
+            if key in self._sizes:
+                self._sizes[key].pinned = False
 
     def drop(self, key: Holding) -> None:
         with self._lock:
             self._forget(key)
 
     def shrink(self) -> None:
-        """Evicts until the budget is kept or only pinned holdings are left.
+        """Evict until the budget is kept or only pinned holdings remain.
 
         The newest holding stays, so that a block larger than the budget can be read at all.
         """
@@ -75,8 +75,8 @@ class Memory:
         with self._lock:
             excess, leaving = self._used - self.limit, []
             if excess > 0:
-                newest = next(reversed(self._held), None)
-                for key, holding in self._held.items():
+                newest = next(reversed(self._sizes), None)
+                for key, holding in self._sizes.items():
                     if excess <= 0 or key == newest:
                         break
                     if not holding.pinned:
@@ -87,6 +87,6 @@ class Memory:
         return leaving
 
     def _forget(self, key: Holding) -> None:
-        holding = self._held.pop(key, None)
+        holding = self._sizes.pop(key, None)
         if holding is not None:
             self._used -= holding.nbytes

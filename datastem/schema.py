@@ -1,4 +1,4 @@
-"""The schema of a stream: its columns, its key, its time, how long rows are kept."""
+"""The schema of a stream: its columns, its stream key, its time, how long rows are kept."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from datastem.types import BIGINT, TIMESTAMP, Type, parse_type
 # Every row has these; a query may use them like any column.
 SYSTEM_COLUMNS: Mapping[str, Type] = {"ts": TIMESTAMP, "row_id": BIGINT}
 
-# The column that says what a row does: it is a row, or, where the stream has a key, deletes it.
+# The column that says whether a row is a row or, in a stream with a stream key, a delete.
 OP = "_op"
 OP_ROW = 0
 OP_DELETE = 1
@@ -31,9 +31,9 @@ class Column:
 class StreamSchema:
     """A stream as CREATE STREAM declared it. Durations are microseconds.
 
-    `ordered_by` names the event-time column, or is None where a row's ts is the stamp of its
-    arrival. `retain` is None where rows are kept for ever. `key` is empty where every row stays a
-    row; else a row replaces the earlier row of its key.
+    `ordered_by` names the event-time column, or is None if a row's ts is the stamp of its arrival.
+    `retain` is None if rows are kept for ever. `key` is the stream key, empty if there is none; a
+    row replaces the earlier row of its stream key.
     """
 
     name: str
@@ -44,7 +44,7 @@ class StreamSchema:
     key: tuple[str, ...] = ()
 
     def __hash__(self) -> int:
-        """Hashes the name alone: schemas are keys of caches, and this is cheap."""
+        """Hash the name alone: schemas are keys of caches, and this is cheap."""
         return hash(self.name)
 
     @cached_property
@@ -54,7 +54,8 @@ class StreamSchema:
 
     @cached_property
     def payload(self) -> pa.Schema:
-        """The columns of a batch in the log: the declared ones, with a key `_op` before them."""
+        """The columns of a batch in the log: the declared ones, preceded by `_op` if there is a
+        stream key."""
         return pa.schema([*([(OP, pa.int8())] if self.key else []), *self.arrow])
 
     @cached_property

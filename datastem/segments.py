@@ -16,7 +16,8 @@ from datastem.blocks import BLOCK_BITS, Part
 class RowSegment:
     """Rows with ids in `[row_lo, row_hi)` and ts in `[ts_lo, ts_hi]`.
 
-    `source` is what the stem's reader finds a file by, or the Inserts of rows that no file has yet.
+    `source` identifies the file for the stem's reader, or holds the Inserts of rows that no file
+    has yet.
     """
 
     row_lo: int
@@ -32,11 +33,12 @@ class RowSegment:
 
 @dataclass(frozen=True, slots=True)
 class Inserts:
-    """The inserts some rows of one block came with: the place of each, and the id its rows end at.
+    """The inserts that brought the rows of one block: the place of each, and the id its rows end
+    at.
 
-    A place is a number that means something to the stem's reader: 16 bytes an insert, however many
-    rows it has. The arrays are shared with later versions of the same block and only ever grow; a
-    version consists of the inserts from `first` up to `count`.
+    A place is a number from which the stem's reader finds the rows: 16 bytes an insert, however
+    many rows it has. Later versions of the same block share the arrays, which only grow; a version
+    consists of the inserts from `first` up to `count`.
     """
 
     first: int = 0
@@ -45,24 +47,26 @@ class Inserts:
     _ends: array[int] = field(default_factory=lambda: array("q"))
 
     def places(self, lo: int, hi: int) -> list[int]:
-        """The places of rows with ids in `[lo, hi)`, each once, in the order of the inserts."""
+        """Return the places of rows with ids in `[lo, hi)`, each once, in the order of the
+        inserts."""
         first = bisect_right(self._ends, lo, self.first, self.count)
         last = min(bisect_left(self._ends, hi, first, self.count) + 1, self.count)
         return list(dict.fromkeys(self._places[first:last]))
 
     def extended(self, place: int, end: int) -> Inserts:
-        """A version with one more insert; call it on the newest one, in one thread at a time."""
+        """Return a version with one more insert; call it on the newest one, in one thread at a
+        time."""
         self._places.append(place)
         self._ends.append(end)
         return replace(self, count=self.count + 1)
 
     def from_id(self, low: int) -> Inserts:
-        """A version without the inserts that end at `low` or below."""
+        """Return a version without the inserts that end at `low` or below."""
         return replace(self, first=bisect_right(self._ends, low, self.first, self.count))
 
 
 def extended(segment: RowSegment | None, part: Part, place: int) -> RowSegment:
-    """The tail of a block with the rows of one more insert; without a segment, the first."""
+    """Return the tail of a block with the rows of one more insert; without a segment, the first."""
     low, high = part.bounds
     if segment is None:
         return RowSegment(part.first, part.stop, low, high, Inserts().extended(place, part.stop))
@@ -72,7 +76,7 @@ def extended(segment: RowSegment | None, part: Part, place: int) -> RowSegment:
 
 
 def from_id(segment: RowSegment, low: int) -> RowSegment:
-    """The tail of a block without the rows with ids below `low`."""
+    """Return the tail of a block without the rows with ids below `low`."""
     if segment.row_lo >= low:
         return segment
     return replace(segment, row_lo=low, source=segment.source.from_id(low))
@@ -86,57 +90,67 @@ class SegmentIndex:
     high: int
     segments: Mapping[int, Sequence[RowSegment]]
     times: BlockTimes
-    # All segments, by what tells whether an earlier index had this very one.
-    _given: Mapping[int, RowSegment]
+    # All segments, by `id()`: an index made from an earlier one compares these.
+    _by_identity: Mapping[int, RowSegment]
 
     @classmethod
     def of(
         cls, segments: Iterable[RowSegment], high: int, before: SegmentIndex | None = None
     ) -> SegmentIndex:
-        """The index of all these segments. Of blocks that are as they were `before`, nothing is
-        found out again."""
+        """Return the index of all these segments. Blocks that are unchanged since `before` cost
+        nothing."""
         if before is None:
             before = cls(0, {}, BlockTimes.nothing(), {})
-        given = {id(segment): segment for segment in segments}
-        come, gone = given.keys() - before._given.keys(), before._given.keys() - given.keys()
+        by_identity = {id(segment): segment for segment in segments}
+        added = by_identity.keys() - before._by_identity.keys()
+        removed = before._by_identity.keys() - by_identity.keys()
         changed: dict[int, list[RowSegment]] = {}
-        for segment in (before._given[one] for one in gone):
+        for segment in (before._by_identity[identity] for identity in removed):
             for number in segment.blocks:
                 changed.setdefault(number, [*before.segments[number]]).remove(segment)
-        for segment in (given[one] for one in come):
+        for segment in (by_identity[identity] for identity in added):
             for number in segment.blocks:
                 changed.setdefault(number, [*before.segments.get(number, ())]).append(segment)
-        for found in changed.values():
-            found.sort(key=lambda one: one.row_lo)
-        held = {**before.segments, **changed}
-        for number in [number for number, found in changed.items() if not found]:
-            del held[number]
-        return cls(high, held, before.times.changed(_bounds(changed)), given)
+        for block_segments in changed.values():
+            block_segments.sort(key=lambda segment: segment.row_lo)
+        by_block = {**before.segments, **changed}
+        for number in [number for number, block_segments in changed.items() if not block_segments]:
+            del by_block[number]
+        return cls(high, by_block, before.times.changed(_bounds(changed)), by_identity)
 
     @property
     def least(self) -> int:
-        """The least row id; `high` where there are no rows."""
+        """The least row id; `high` if there are no rows."""
         numbers = self.times.numbers
         first = self.segments[int(numbers[0])] if len(numbers) else ()
         return min((segment.row_lo for segment in first), default=self.high)
 
     def _check(self) -> None:
-        """Asserts every invariant."""
+        """Assert every invariant."""
         assert sorted(self.segments) == self.times.numbers.tolist()
-        assert all(n in one.blocks for n, found in self.segments.items() for one in found)
-        held = {id(one) for found in self.segments.values() for one in found}
-        assert held == self._given.keys()
+        assert all(
+            n in segment.blocks
+            for n, block_segments in self.segments.items()
+            for segment in block_segments
+        )
+        identities = {
+            id(segment) for block_segments in self.segments.values() for segment in block_segments
+        }
+        assert identities == self._by_identity.keys()
         bounds = _bounds(self.segments)
         times = zip(self.times.low.tolist(), self.times.high.tolist(), strict=True)
         assert [*times] == [bounds[number] for number in self.times.numbers.tolist()]
         self.times._check()
 
 
-def _bounds(held: Mapping[int, Sequence[RowSegment]]) -> dict[int, tuple[int, int] | None]:
-    """The least and the greatest ts of blocks; None of one without segments."""
+def _bounds(by_block: Mapping[int, Sequence[RowSegment]]) -> dict[int, tuple[int, int] | None]:
+    """Return the least and the greatest ts of blocks; None for one without segments."""
     return {
-        number: (min(one.ts_lo for one in found), max(one.ts_hi for one in found))
-        if found
+        number: (
+            min(segment.ts_lo for segment in segments),
+            max(segment.ts_hi for segment in segments),
+        )
+        if segments
         else None
-        for number, found in held.items()
+        for number, segments in by_block.items()
     }

@@ -1,7 +1,7 @@
 """The data SteM of a stream: `insert` rows as they come, `probe` them by time.
 
-Blocks are kept as long as the memory's budget allows, and read again when they are asked for: from
-the stem's files, or, where rows are in no file yet, from the inserts they came with.
+Blocks stay in memory as long as the budget allows. A probe reads missing ones again: from the
+stem's files, or, if rows are in no file yet, from the inserts that brought them.
 
 Thread safety: `insert`, `cover` and `view` may be called from one thread while views are probed
 from others.
@@ -33,15 +33,15 @@ class SegmentReader(Protocol):
     def __call__(
         self, segments: Sequence[RowSegment], lo: int, hi: int, names: Sequence[str] | None = None
     ) -> pa.RecordBatch:
-        """The rows of the segments with ids in `[lo, hi)`, ascending; with `names`, only those
-        columns."""
+        """Return the rows of the segments with ids in `[lo, hi)`, ascending; with `names`, only
+        those columns."""
 
 
 class DataStem:
     """The rows of one stream, in blocks.
 
-    `read` may raise; the error reaches the caller that probes, and nothing here has changed. Of a
-    stem that is `stored` nothing is inserted: `cover` tells of all its rows, new ones too.
+    `read` may raise; the error reaches the caller that probes, and the stem is unchanged. A
+    `stored` stem takes no inserts: all its rows come with `cover`.
     """
 
     def __init__(self, memory: Memory, read: SegmentReader, stored: bool = False) -> None:
@@ -64,13 +64,13 @@ class DataStem:
         return self._high
 
     def insert(self, rows: SplitRows, first: int, high: int, place: int | None = None) -> None:
-        """Takes the rows with ids in `[first, high)`; those that `rows` lacks are not there.
+        """Add the rows with ids in `[first, high)`; an id that `rows` lacks has no row.
 
         `place` is where the reader finds these rows again. Without it they stay in memory until a
         file has them; either all inserts of a stem have a place, or none has.
 
-        A batch that did not decode is an insert without rows. Raises ValueError where `first` is
-        not `self.high`: a block claims all ids up to its last, so a gap would hide the files' rows.
+        A batch that did not decode is an insert without rows. Raise ValueError if `first` is not
+        `self.high`: a block claims all ids up to its last, so a gap would hide the files' rows.
         """
         with self._lock:
             if not first == self._high <= high:
@@ -88,22 +88,22 @@ class DataStem:
         self._memory.shrink()
 
     def _tail_bounds(self, numbers: Iterable[int]) -> dict[int, tuple[int, int] | None]:
-        """The least and the greatest ts of blocks among those of the tail."""
-        held = ((number, self._tail[number]) for number in numbers if number in self._tail)
-        return {number: (segment.ts_lo, segment.ts_hi) for number, segment in held}
+        """Return the least and the greatest ts of those blocks that are in the tail."""
+        blocks = ((number, self._tail[number]) for number in numbers if number in self._tail)
+        return {number: (segment.ts_lo, segment.ts_hi) for number, segment in blocks}
 
     def indexed(self, high: int, segments: Iterable[RowSegment]) -> SegmentIndex:
-        """The index to `cover` the stem with, of the segments that have all rows with ids below
-        `high`. It changes nothing, and may be called from any thread."""
+        """Return the index to `cover` the stem with, of the segments that have all rows with ids
+        below `high`. It changes nothing, and may be called from any thread."""
         index = SegmentIndex.of(segments, high, self._index)
         index.times.follow()
         return index
 
     def cover(self, index: SegmentIndex) -> None:
-        """Says that the rows with ids below the index's high are in its segments, and may leave
-        memory.
+        """Accept that the rows with ids below the index's high are in its segments, and may leave
+                memory.
 
-        In a stored stem there are no others: blocks that have other rows now leave memory.
+        A stored stem has no other rows: blocks whose rows differ now leave memory.
         """
         high = index.high
         with self._lock:
@@ -124,23 +124,24 @@ class DataStem:
         self._memory.shrink()
 
     def _drop_changed(self, index: SegmentIndex) -> None:
-        """Drops the blocks that rows have left, and the last one, which may have got some."""
+        """Drop the blocks that lost rows, and the last one, which may have new ones."""
         low = 0 if index.least == self._index.least else index.least
         for number in [*self._blocks]:
             if number << BLOCK_BITS < low or (number + 1) << BLOCK_BITS > self._high:
                 self._memory.drop((self, number))
                 del self._blocks[number]
-        kept = {number for number in self._bounds if number << BLOCK_BITS >= low}
-        self._bounds = {number: self._bounds[number] for number in kept}
+        remaining = {number for number in self._bounds if number << BLOCK_BITS >= low}
+        self._bounds = {number: self._bounds[number] for number in remaining}
 
     def view(self) -> StemView:
-        """A view of all rows there are now."""
+        """Return a view of all rows there are now."""
         with self._lock:
             tail = dict(self._tail), self._tail_times
             return StemView(self, self._high, dict(self._blocks), self._index, *tail)
 
     def forget(self) -> None:
-        """Gives back the memory. Views keep the blocks they have; blocks they read are not kept."""
+        """Release the memory. Views keep the blocks they have; blocks they read later are not
+        cached."""
         with self._lock:
             self._forgotten = True
             for number in list(self._blocks):
@@ -148,7 +149,7 @@ class DataStem:
             self._blocks.clear()
 
     def evict(self, number: int) -> None:
-        """Drops a block; the memory calls this for one that was not pinned."""
+        """Drop a block; the memory calls this for one that was not pinned."""
         with self._lock:
             self._blocks.pop(number, None)
 
@@ -156,13 +157,15 @@ class DataStem:
         self._memory.touch((self, number))
 
     def bounds_of(self, number: int) -> tuple[int, int] | None:
-        """The least and greatest ts of a full block, once it has been read; None before."""
+        """Return the least and greatest ts of a full block, once it has been read; None before."""
         return self._bounds.get(number)
 
     def load(self, view: StemView, number: int, floor: int) -> Sequence[Part]:
-        """Returns the rows of a block below `floor`: from memory if they came there since the view
-        was made; otherwise from the view's files, and keeps them if that makes the block in memory
-        whole."""
+        """Return the rows of a block below `floor`.
+
+        They come from memory if another reader loaded them after the view was made, otherwise from
+        the view's files. They are cached if that makes the block in memory whole.
+        """
         start, end = number << BLOCK_BITS, (number + 1) << BLOCK_BITS
         with self._lock:
             block = self._blocks.get(number) if self._is_current(view) else None
@@ -175,7 +178,7 @@ class DataStem:
         full = view.high >= end
         with self._lock:
             if self._forgotten or not self._is_current(view):
-                return _some(part)
+                return _present(part)
             block = self._blocks.get(number)
             if block is None and floor == end and (full or self._high == view.high):
                 block = Block(floor)
@@ -184,15 +187,15 @@ class DataStem:
             if part is not None and full and floor == end:
                 self._bounds[number] = part.bounds
         self._memory.shrink()
-        return _some(part)
+        return _present(part)
 
     def _is_current(self, view: StemView) -> bool:
-        """Tells whether blocks in memory have the rows that the view's files have. Rows of a stream
-        never change; those of a stored stem may leave it."""
+        """Return True if blocks in memory have the rows that the view's files have. Rows of a
+        stream never change; those of a stored stem may leave it."""
         return not self._stored or view.index is self._index
 
     def read(self, segments: Sequence[RowSegment], lo: int, hi: int, names: Sequence[str]) -> Part:
-        """Reads some columns from the files, `_row_id` among them, and keeps nothing."""
+        """Read some columns from the files, `_row_id` among them, without caching."""
         return Part(self._read(segments, lo, hi, names))
 
     def _keep(self, number: int, block: Block) -> None:
@@ -216,16 +219,16 @@ class StemView:
     tail_times: BlockTimes
 
     def released(self) -> StemView:
-        """Returns a view that keeps no rows in memory: it looks for them there, and then in
+        """Return a view that keeps no rows alive: a probe looks for them in memory, then in
         files."""
         return replace(self, blocks={})
 
     def probe(
         self, begin: int | None, end: int, high: int | None = None, low: int = 0
     ) -> Iterator[Part]:
-        """The parts that may hold rows with ts in `[begin, end)` and ids in `[low, high)`.
+        """Yield the parts that may hold rows with ts in `[begin, end)` and ids in `[low, high)`.
 
-        The parts come by ascending row id. Files are read where rows are not in memory.
+        The parts come by ascending row id. Files are read if rows are not in memory.
         """
         limit = self.high if high is None else min(high, self.high)
         for number in self.numbers(begin, end, limit):
@@ -234,9 +237,9 @@ class StemView:
                     if part.stop > low:
                         yield part
 
-    def held(self, begin: int | None, end: int, high: int, most: int) -> list[Part] | None:
-        """The parts that `probe` gives, where they are in memory and of at most `most` blocks; else
-        None."""
+    def probe_memory(self, begin: int | None, end: int, high: int, most: int) -> list[Part] | None:
+        """Return the parts that `probe` yields if all are in memory and in at most `most` blocks;
+        else None."""
         limit = min(high, self.high)
         numbers = self.numbers(begin, end, limit)
         if len(numbers) > most or any(self._lacks(number) for number in numbers):
@@ -244,10 +247,10 @@ class StemView:
         return [part for number in numbers for part in self._chosen(number, begin, end, limit)]
 
     def high_at(self, column: SystemColumn, most: int) -> tuple[int, int | None]:
-        """The first row id whose value in the column is greater than `most`, and the position of
-        the row before it, or None where there is no row before it.
+        """Return the first row id whose value in the column is greater than `most`, and the
+        position of the row before it, or None if there is no row before it.
 
-        The newest blocks are looked at first, then ever older ones in ever larger steps.
+        The search starts at the newest blocks and goes back in steps that double.
         """
         numbers = self.numbers(None, FOR_EVER, self.high)
         top, step = len(numbers), 1
@@ -265,10 +268,10 @@ class StemView:
         return 0, None
 
     def first_from(self, high: int, column: SystemColumn, oldest: int | None = None) -> int | None:
-        """The column's value of the first row with an id of at least `high` and a ts of at least
-        `oldest`; None without a row.
+        """Return the column's value of the first row with an id of at least `high` and a ts of at
+        least `oldest`; None without a row.
 
-        NULL is given as SINCE_EVER.
+        NULL is returned as SINCE_EVER.
         """
         for part in self.probe(oldest, FOR_EVER, low=high):
             place = int(np.searchsorted(part.ids, high))
@@ -280,8 +283,8 @@ class StemView:
         return None
 
     def last_before(self, instant: int) -> tuple[int | None, bool]:
-        """The position of the last batch that came before the stream had reached an instant, None
-        without one; and whether that batch took it there, or past it."""
+        """Return the position of the last batch that came before the stream had reached an instant,
+        None without one; and True if that batch took it there or past it."""
         high, position = self.high_at("_before", instant - 1)
         if position is None:
             return None, False
@@ -290,7 +293,8 @@ class StemView:
         return position, any((part.ts[part.ids >= low] >= instant).any() for part in parts)
 
     def earliest(self) -> int | None:
-        """An instant that no row is earlier than, found without reading files; None: no rows."""
+        """Return a lower bound of the ts of all rows, without reading files; None if there are no
+        rows."""
         stored = self.index.times.low
         lows = [int(stored.min())] if len(stored) else []
         lows += [segment.ts_lo for segment in self.tail.values()]
@@ -298,14 +302,17 @@ class StemView:
         return min(lows, default=None)
 
     def parts(self, number: int, high: int) -> list[Part]:
-        """All rows of a block with ids below `high`; reads files where they are not in memory."""
-        found = (part.below(high) for part in self._parts(number, None, FOR_EVER))
-        return [part for part in found if part is not None]
+        """Return all rows of a block with ids below `high`. Files are read if they are not in
+        memory."""
+        parts = (part.below(high) for part in self._parts(number, None, FOR_EVER))
+        return [part for part in parts if part is not None]
 
     def columns(self, names: Sequence[str], lo: int) -> Iterator[pa.RecordBatch]:
-        """The named columns, `_row_id` among them, of the rows with ids from `lo` on, ascending.
+        """Yield the named columns, `_row_id` among them, of the rows with ids from `lo` on,
+        ascending.
 
-        Of blocks that are not in memory only these columns are read from the files, and not kept.
+        For blocks that are not in memory only these columns are read from the files, and not
+        cached.
         """
         for number in range(lo >> BLOCK_BITS, ((self.high - 1) >> BLOCK_BITS) + 1):
             stop = (number + 1) << BLOCK_BITS
@@ -319,7 +326,7 @@ class StemView:
                 yield part.rows.select(list(names)).slice(first)
 
     def latest(self, number: int) -> int:
-        """An instant that no row of the block is later than, found without reading files."""
+        """Return an upper bound of the ts of the block's rows, without reading files."""
         block = self.blocks.get(number)
         tops = [part.bounds[1] for part in block.parts] if block else []
         if block is None or block.floor > number << BLOCK_BITS:
@@ -329,63 +336,65 @@ class StemView:
         return max(tops, default=SINCE_EVER)
 
     def first_id(self, begin: int | None, end: int) -> int:
-        """An id that no row with ts in `[begin, end)` has a smaller one than, found without reading
+        """Return a lower bound of the ids of rows with ts in `[begin, end)`, without reading
         files."""
         for number in self.index.times.overlapping(begin, end):
-            found = [
+            row_ids = [
                 segment.row_lo
                 for segment in self.index.segments[number]
                 if segment.ts_lo < end and (begin is None or segment.ts_hi >= begin)
             ]
-            if found:
-                return min(found)
+            if row_ids:
+                return min(row_ids)
         return self.index.high
 
     def is_whole(self, low: int) -> bool:
-        """Tells whether the files hold rows of all ids from `low` on, so that none of them was
+        """Return True if the files hold rows of all ids from `low` on, so that none of them was
         deleted."""
         numbers = range(low >> BLOCK_BITS, ((self.index.high - 1) >> BLOCK_BITS) + 1)
-        held = {
-            (one.row_lo, one.row_hi)
+        spans = {
+            (segment.row_lo, segment.row_hi)
             for number in numbers
-            for one in self.index.segments.get(number, ())
+            for segment in self.index.segments.get(number, ())
         }
         reached = low
-        for first, stop in sorted(held):
+        for first, stop in sorted(spans):
             if first > reached:
                 return False
             reached = max(reached, stop)
         return reached >= self.index.high
 
     def _first(self, column: SystemColumn, number: int) -> int:
-        """The column's value of the block's first row; SINCE_EVER for NULL or an empty block."""
+        """Return the column's value of the block's first row; SINCE_EVER for NULL or an empty
+        block."""
         for part in self._parts(number, None, FOR_EVER):
             first = part.rows.column(column).slice(0, 1).view(pa.int64())[0].as_py()
             return SINCE_EVER if first is None else int(first)
         return SINCE_EVER
 
     def numbers(self, begin: int | None, end: int, high: int) -> list[int]:
-        """The blocks that may hold rows with ts in `[begin, end)` and ids below `high`, ascending.
+        """Return the blocks that may hold rows with ts in `[begin, end)` and ids below `high`,
+        ascending.
 
         Rows beyond the index that stay in memory may have any ts.
         """
         last, times = (high - 1) >> BLOCK_BITS, self.tail_times
-        found = [n for n in self.index.times.overlapping(begin, end) if n <= last]
+        stored = [n for n in self.index.times.overlapping(begin, end) if n <= last]
         later = [n for n in times.overlapping(begin, end) if n <= last]
         first = int(times.numbers[-1]) + 1 if len(times.numbers) else self.index.high >> BLOCK_BITS
         later += [n for n in range(first, last + 1) if self._tail_may_overlap(n, begin, end)]
         # A block may have rows on both sides of the index's end.
-        return found + (later[1:] if found[-1:] == later[:1] else later)
+        return stored + (later[1:] if stored[-1:] == later[:1] else later)
 
     def _tail_may_overlap(self, number: int, begin: int | None, end: int) -> bool:
-        """Tells whether rows of a block beyond the index may have a ts in `[begin, end)`."""
+        """Return True if rows of a block beyond the index may have a ts in `[begin, end)`."""
         rows = self.tail.get(number)
         if rows is None:
             return number in self.blocks
         return rows.ts_lo < end and (begin is None or rows.ts_hi >= begin)
 
     def segments(self, number: int, floor: int) -> list[RowSegment]:
-        """The segments to read the rows of a block with ids below `floor` from."""
+        """Return the segments to read the rows of a block with ids below `floor` from."""
         later = [self.tail[number]] if number in self.tail else []
         return [s for s in (*self.index.segments.get(number, ()), *later) if s.row_lo < floor]
 
@@ -416,9 +425,9 @@ class StemView:
 
 
 def _values(part: Part, column: SystemColumn) -> Int64s:
-    found: Int64s = part.rows.column(column).view(pa.int64()).fill_null(SINCE_EVER).to_numpy()
-    return found
+    values: Int64s = part.rows.column(column).view(pa.int64()).fill_null(SINCE_EVER).to_numpy()
+    return values
 
 
-def _some(part: Part | None) -> Sequence[Part]:
+def _present(part: Part | None) -> Sequence[Part]:
     return () if part is None else (part,)

@@ -72,15 +72,15 @@ _DECIMAL_TEXT = re.compile(r"DECIMAL\((\d+),(\d+)\)")
 
 
 def decimal_type(precision: int, scale: int) -> Type:
-    """DECIMAL(precision, scale); raises ValueError unless 1 <= precision <= 38 and
-    0 <= scale <= precision."""
+    """Return DECIMAL(precision, scale); raise ValueError unless 1 <= precision <= 38 and 0 <= scale
+    <= precision."""
     if not 1 <= precision <= MAX_PRECISION or not 0 <= scale <= precision:
         raise ValueError(f"DECIMAL({precision},{scale}): precision is 1..38, scale 0..precision")
     return Type(Kind.DECIMAL, precision, scale)
 
 
 def parse_type(text: str) -> Type:
-    """The type that `str()` writes as `text`; raises ValueError for any other text."""
+    """Return the type that `str()` writes as `text`; raise ValueError for any other text."""
     if match := _DECIMAL_TEXT.fullmatch(text):
         return decimal_type(int(match[1]), int(match[2]))
     kind = Kind(text)

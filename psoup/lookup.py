@@ -26,7 +26,7 @@ def all_visible(object_id: int) -> bool:
 def find_stream(
     state: State, tenant: str, name: str, visible: Visible = all_visible
 ) -> StreamState:
-    """The live stream of a name, whatever its case. Raises NoSuchStream, also where it is not
+    """Return the live stream of a name, whatever its case. Raise NoSuchStream, also if it is not
     `visible`; NotAStream for the name of a view."""
     stream, view = state.find_stream(tenant, name.lower()), state.find_view(tenant, name.lower())
     if view is not None and visible(view.id):
@@ -43,7 +43,7 @@ def find_stream(
 
 
 def find_view(state: State, tenant: str, name: str, visible: Visible = all_visible) -> ViewState:
-    """The live view of a name, whatever its case. Raises NoSuchStream, also where it is not
+    """Return the live view of a name, whatever its case. Raise NoSuchStream, also if it is not
     `visible`."""
     view, stream = state.find_view(tenant, name.lower()), state.find_stream(tenant, name.lower())
     if view is None or not visible(view.id):
@@ -56,8 +56,8 @@ def find_view(state: State, tenant: str, name: str, visible: Visible = all_visib
 def find_registration(
     state: State, tenant: str, handle: bytes, owner: str | None = None
 ) -> Registration:
-    """The registration of a handle; None stands for all owners. Raises RegistrationExpired, and
-    UnknownHandle also for the handle of another tenant's or owner's registration."""
+    """Return the registration of a handle; None stands for all owners. Raise RegistrationExpired,
+    and UnknownHandle also for the handle of another tenant's or owner's registration."""
     registration = state.registrations.get(handle)
     expired = state.leases.expired.get(handle)
     if expired is not None and _is_of(expired, tenant, owner):
@@ -114,7 +114,7 @@ class TenantStreams:
         return self._streams[name].schema
 
     def streams_of(self, query: Query) -> list[ComposedStream]:
-        """The streams of the legs of a query that was bound to these."""
+        """Return the streams of the legs of a query that was bound to these."""
         found = [self._streams[leg.stream] for leg in query.legs]
         return [ComposedStream(stream.id, stream.schema) for stream in found]
 
@@ -123,7 +123,7 @@ class TenantStreams:
         return NameLookup(self)
 
     def ids_of(self, names: Iterable[str]) -> list[int]:
-        """The ids of streams and views of these names, which a text was bound to."""
+        """Return the ids of streams and views of these names, which a text was bound to."""
         ids = {name: view.id for name, view in self._views.items()} | self.ids
         return [ids[name] for name in names]
 
@@ -144,7 +144,7 @@ class TenantStreams:
         return self.find(name, self._visible)
 
     def names(self) -> list[str]:
-        """The names that a text can have."""
+        """Return the names that a text can have."""
         known = [*list(self._state.stream_names.items()), *list(self._state.view_names.items())]
         mine = [(name, id_) for (tenant, name), id_ in known if tenant == self.tenant]
         return [name for name, id_ in mine if self._visible(id_)]

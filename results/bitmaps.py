@@ -18,29 +18,32 @@ import pyroaring
 from datastem.arrays import Array, Int64s, Mask, UInt16s, UInt32s, UInt64s
 from datastem.blocks import BLOCK_MASK, BLOCK_ROWS
 
-# The format's numbers: what a bitmap without and with runs begins with, the length of what stands
-# before an array and before runs, and the greatest count an array may have.
+# Numbers of the roaring format: the cookies of bitmaps without and with runs, the lengths of the
+# heads before an array (in 16-bit words) and before runs (in bytes), and the greatest count of an
+# array.
 _NO_RUNS, _RUNS = 12346, 12347
 _ARRAY_HEAD, _RUN_HEAD = 8, 11
-_MOST_LISTED = 4096
+_MAX_ARRAY_COUNT = 4096
 _BLOCK_WORDS = BLOCK_ROWS // 64
 # Arrow's offsets have 32 bits.
-_MOST_BYTES = 2**31 - 1
-# What a line costs to be listed, by word and by bit, against being read by roaring itself.
+_MAX_ARROW_BYTES = 2**31 - 1
+# Cost model: listing the bits of a line costs this much per word and per bit, reading it with
+# roaring this much per line.
 _WORD_COST, _BIT_COST, _LINE_COST = 1, 2, 500
 _WORDS_AT_ONCE = 1 << 15
 
 
 def encode(lows: UInt16s) -> bytes:
-    """The bytes of one set, whose members ascend."""
-    # From an `array` pyroaring copies memory; from numpy it would go value by value.
+    """Return the bytes of one set, whose members ascend."""
+    # pyroaring copies the memory of an `array`; a numpy array it would read value by value.
     bitmap = pyroaring.BitMap(array("I", lows.astype(np.uint32).tobytes()))
     bitmap.run_optimize()
     return bytes(bitmap.serialize())
 
 
 def decode(content: bytes) -> UInt16s:
-    """The ascending members of a set; raises ValueError for bytes that `encode` did not make."""
+    """Return the ascending members of a set; raise ValueError for bytes that `encode` did not
+    make."""
     if not content:
         raise ValueError("no bytes are no bitmap")
     bitmap = pyroaring.BitMap.deserialize(content)
@@ -55,21 +58,23 @@ def decode(content: bytes) -> UInt16s:
 
 
 def encode_lists(counts: Int64s, lows: UInt16s) -> pa.Array:
-    """The bytes of many sets: `lows` has their members, which ascend in each, one set after the
-    other, and `counts` says how many each has, at least one."""
+    """Return the bytes of many sets: `lows` has their members, which ascend in each, one set after
+    the other, and `counts` says how many each has, at least one."""
     if not len(counts):
         return pa.array([], pa.binary())
     begins = np.cumsum(counts) - counts
-    # A run begins where a member does not follow the one before it, and where a set begins.
+    # `starts_run[m]` is true if member m begins a run: it does not follow member m - 1, or begins a
+    # set. `runs_before[m]` counts the runs that begin before member m, so that differences count
+    # the runs of a set.
     starts_run = np.empty(len(lows), np.bool_)
     starts_run[0] = True
     np.not_equal(lows[1:], lows[:-1] + np.uint16(1), out=starts_run[1:])
     starts_run[begins] = True
-    seen = np.append(0, np.cumsum(starts_run))
-    runs = seen[begins + counts] - seen[begins]
+    runs_before = np.append(0, np.cumsum(starts_run))
+    runs = runs_before[begins + counts] - runs_before[begins]
     otherwise = np.minimum(2 * counts, BLOCK_ROWS // 8)
     as_runs = 4 * runs + 2 < otherwise
-    as_bits = (counts > _MOST_LISTED) & ~as_runs
+    as_bits = (counts > _MAX_ARRAY_COUNT) & ~as_runs
     if not (as_runs | as_bits).any():
         return _arrays(counts, lows)
     chosen = [np.flatnonzero(kind) for kind in (~as_runs & ~as_bits, as_runs, as_bits)]
@@ -84,19 +89,22 @@ def encode_lists(counts: Int64s, lows: UInt16s) -> pa.Array:
 
 
 def encode_lines(words: UInt64s, lines: Int64s, counts: Int64s, first: int) -> pa.Array:
-    """The bytes of the sets that some `lines` of the matrix `words` have as bits.
+    """Return the bytes of the sets that some `lines` of the bit matrix `words` hold.
 
-    `counts` says how many bits each has, at least one; the first column is word `first` of a block.
+    `counts` has the number of bits of each, at least one; the first column is word `first` of a
+    block.
     """
     content, ends = bytearray(), [0]
     width = words.shape[1]
     step = max(_WORDS_AT_ONCE // max(width, 1), 1)
     for begin in range(0, len(lines), step):
-        chosen, held = words[lines[begin : begin + step]], counts[begin : begin + step]
-        if _WORD_COST * width + _BIT_COST * held.mean() < _LINE_COST:
-            encoded = encode_lists(held, set_bits(chosen, first).astype(np.uint16)).to_pylist()
+        chosen, bit_counts = words[lines[begin : begin + step]], counts[begin : begin + step]
+        if _WORD_COST * width + _BIT_COST * bit_counts.mean() < _LINE_COST:
+            encoded = encode_lists(
+                bit_counts, set_bits(chosen, first).astype(np.uint16)
+            ).to_pylist()
         else:
-            encoded = _one_by_one(chosen, held, first)
+            encoded = _one_by_one(chosen, bit_counts, first)
         for octets in encoded:
             content += octets
             ends.append(len(content))
@@ -104,8 +112,8 @@ def encode_lines(words: UInt64s, lines: Int64s, counts: Int64s, first: int) -> p
 
 
 def set_bits(words: UInt64s, first: int = 0) -> UInt32s:
-    """The numbers of the bits that are set, line by line; the first column is word `first` of a
-    block."""
+    """Return the numbers of the bits that are set, line by line; the first column is word `first`
+    of a block."""
     width = 64 * words.shape[1]
     flat = np.ascontiguousarray(words).reshape(-1)
     parts = [np.empty(0, np.uint32)]
@@ -113,20 +121,21 @@ def set_bits(words: UInt64s, first: int = 0) -> UInt32s:
         part = flat[begin : begin + _WORDS_AT_ONCE]
         bits = [None, pa.py_buffer(part)]
         chosen = pa.BooleanArray.from_buffers(pa.bool_(), 64 * len(part), bits)
-        held = _numbers().slice(0, len(chosen)).filter(chosen).to_numpy()
-        parts.append(((held + np.uint64(64 * begin)) % width + 64 * first).astype(np.uint32))
+        numbers = _numbers().slice(0, len(chosen)).filter(chosen).to_numpy()
+        parts.append(((numbers + np.uint64(64 * begin)) % width + 64 * first).astype(np.uint32))
     return np.concatenate(parts)
 
 
 @cache
 def _numbers() -> pa.Array:
-    """The numbers of as many bits as are looked at together, to be filtered by them."""
+    """Return 0, 1, 2, … for all bits of `_WORDS_AT_ONCE` words: filtered by the bits, the positions
+    of those set."""
     return pa.array(np.arange(64 * _WORDS_AT_ONCE, dtype=np.uint32))
 
 
 def _binary(sizes: Int64s, content: Array | bytearray) -> pa.Array:
     offsets = np.append(0, np.cumsum(sizes))
-    if offsets[-1] > _MOST_BYTES:
+    if offsets[-1] > _MAX_ARROW_BYTES:
         raise OverflowError(f"{len(sizes):,} bitmaps of {offsets[-1]:,} bytes are too many at once")
     offsets = offsets.astype(np.int32)
     return pa.Array.from_buffers(
@@ -135,7 +144,7 @@ def _binary(sizes: Int64s, content: Array | bytearray) -> pa.Array:
 
 
 def _members(begins: Int64s, counts: Int64s, chosen: Int64s) -> Int64s:
-    """The places of the members of the `chosen` sets, where set n begins at `begins[n]`."""
+    """Return the places of the members of the `chosen` sets, where set n begins at `begins[n]`."""
     sizes = counts[chosen]
     ends = np.cumsum(sizes)
     places = np.repeat(begins[chosen] - (ends - sizes), sizes)
@@ -144,7 +153,7 @@ def _members(begins: Int64s, counts: Int64s, chosen: Int64s) -> Int64s:
 
 
 def _arrays(counts: Int64s, lows: UInt16s) -> pa.Array:
-    """Sets as arrays: cookie, 1 container, key 0, count - 1, where it begins, the members."""
+    """Return the sets as arrays: cookie, 1 container, key 0, count - 1, offset, the members."""
     sizes = counts + _ARRAY_HEAD
     heads = np.cumsum(sizes) - sizes
     content = np.empty(int(sizes.sum()), np.uint16)
@@ -160,8 +169,8 @@ def _arrays(counts: Int64s, lows: UInt16s) -> pa.Array:
 def _runs(
     counts: Int64s, lows: UInt16s, starts_run: Any, begins: Int64s, runs: Int64s, chosen: Int64s
 ) -> pa.Array:
-    """The `chosen` sets as runs: cookie, which containers are runs, key 0, count - 1, how many
-    runs, and (first, how many more) of each run."""
+    """Return the `chosen` sets as runs: cookie, bits of the containers that are runs, key 0, count
+    - 1, number of runs, and (first, length - 1) of each run."""
     members = _members(begins, counts, chosen)
     firsts = np.flatnonzero(starts_run[members])
     lengths = np.diff(np.append(firsts, len(members)))
@@ -182,8 +191,8 @@ def _runs(
 
 
 def _bits(counts: Int64s, lows: UInt16s, begins: Int64s, chosen: Int64s) -> pa.Array:
-    """The `chosen` sets as bits: cookie, 1 container, key 0, count - 1, where it begins, and
-    65,536 bits."""
+    """Return the `chosen` sets as bits: cookie, 1 container, key 0, count - 1, offset, 65,536
+    bits."""
     lines = np.zeros((len(chosen), BLOCK_ROWS), np.bool_)
     for line, list_ in enumerate(chosen.tolist()):
         lines[line, lows[begins[list_] : begins[list_] + counts[list_]]] = True
@@ -193,7 +202,7 @@ def _bits(counts: Int64s, lows: UInt16s, begins: Int64s, chosen: Int64s) -> pa.A
 
 
 def _headed(lines: UInt64s, counts: Int64s) -> UInt64s:
-    """Whole blocks of bits, each with the head that stands before it."""
+    """Return whole blocks of bits, each preceded by its head."""
     content = np.empty((len(lines), 2 + _BLOCK_WORDS), np.uint64)
     heads = content[:, :2].view(np.uint16)
     heads[:] = (_NO_RUNS, 0, 1, 0, 0, 0, 2 * _ARRAY_HEAD, 0)
@@ -203,13 +212,13 @@ def _headed(lines: UInt64s, counts: Int64s) -> UInt64s:
 
 
 def _one_by_one(words: UInt64s, counts: Int64s, first: int) -> Iterator[bytes | memoryview]:
-    """The bytes of each line, most of them made by roaring itself.
+    """Yield the bytes of each line, most of them made by roaring itself.
 
-    Roaring reads a bitset only where it holds many bits. The complement of a line with few bits
-    does, so it is read instead, and flipped. Changes `words`.
+    Roaring reads a bitset only if it holds many bits. The complement of a line with few bits does,
+    so that is read instead, and flipped. `words` is changed.
     """
     blocks = _blocks(words, first)
-    few = counts <= _MOST_LISTED
+    few = counts <= _MAX_ARRAY_COUNT
     ready = ~few
     ready[ready] = ~_may_be_runs(blocks[~few], counts[~few])
     blocks[few] = ~blocks[few]
@@ -234,8 +243,8 @@ def _blocks(words: UInt64s, first: int) -> UInt64s:
 
 
 def _may_be_runs(lines: UInt64s, counts: Int64s) -> Mask:
-    """A mask of the lines that may be smaller as runs, counted as if no run went on from word to
-    word."""
+    """Return a mask of the lines that may be smaller as runs, counted as if no run crossed a word's
+    end."""
     followed = lines & (lines << np.uint64(1))
     most = counts - np.bitwise_count(followed).sum(axis=1, dtype=np.int64)
     return np.asarray(4 * (most - _BLOCK_WORDS) + 2 < BLOCK_ROWS // 8)

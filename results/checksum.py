@@ -25,14 +25,15 @@ _HALF = np.uint64(32)
 
 
 def mix(numbers: UInt64s) -> UInt64s:
-    """Permutes the 64-bit numbers so that every bit depends on every bit."""
+    """Permute the 64-bit numbers so that every bit depends on every bit."""
     numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return numbers ^ (numbers >> np.uint64(31))
 
 
 def factors(count: int) -> UInt64s:
-    """The first `count` multipliers of a sum's words: odd numbers, each as good as random."""
+    """Return the first `count` multipliers of a sum's words: odd numbers, each as good as
+    random."""
     return mix(np.arange(1, count + 1, dtype=np.uint64) * _STEP) | np.uint64(1)
 
 
@@ -47,17 +48,18 @@ class Digest:
         self._lanes += np.array(sums)
         return self
 
-    def plus(self, other: Digest) -> Digest:
-        """The digest of the numbers of both."""
-        return self._of(self._lanes + other._lanes)
+    def plus(self, digest: Digest) -> Digest:
+        """Return the digest of the numbers of both."""
+        return self._of(self._lanes + digest._lanes)
 
-    def minus(self, other: Digest) -> Digest:
-        """The digest without the numbers of `other`, all of which must have been added here."""
-        return self._of(self._lanes - other._lanes)
+    def minus(self, digest: Digest) -> Digest:
+        """Return the digest without the numbers of `digest`, all of which must have been added to
+        this one."""
+        return self._of(self._lanes - digest._lanes)
 
     @classmethod
     def read(cls, content: bytes) -> Digest:
-        """The digest whose `content` this is."""
+        """Return the digest whose `content` this is."""
         return cls._of(np.frombuffer(content, "<u8").astype(np.uint64))
 
     @classmethod
@@ -79,10 +81,10 @@ def row_checksums(
     rows: Any,
     keys: Int64s | None = None,
 ) -> UInt64s:
-    """The checksum of each row of a copy.
+    """Return the checksum of each row of a copy.
 
-    `rows` holds the columns of the answer, `sort_keys` is a binary array without NULLs. `keys`
-    count as one more column, where rows have them.
+    `rows` holds the columns of the answer, `sort_keys` is a binary array without NULLs. `keys`, if
+    given, count as one more column.
     """
     head = [ids.view(np.uint64), visible_from.view(np.uint64), visible_until.view(np.uint64)]
     cells = [*head, *_text_cells(sort_keys), *value_cells(rows)]
@@ -90,8 +92,8 @@ def row_checksums(
 
 
 def key_ids(columns: Sequence[pa.Array], length: int) -> Int64s:
-    """A number from 0 upwards for each row, made from its values: rows with equal values have
-    equal numbers, and other rows have other ones but for chance.
+    """Return a number from 0 upwards for each row, a hash of its values: rows with equal values
+    have equal numbers, and rows with different values almost always have different ones.
     """
     cells = [cell for column in columns for cell in _cells(column)]
     return (mix(_sum(cells, length)) >> np.uint64(1)).view(np.int64)
@@ -111,12 +113,13 @@ def _sum(cells: Sequence[UInt64s], length: int) -> UInt64s:
 
 
 def _cells(column: pa.Array) -> list[UInt64s]:
-    """The words of a column: 1 or 0 for a value or NULL, then the value, zeros under a NULL."""
-    known = column.is_valid().to_numpy(zero_copy_only=False)
+    """Return the words of a column: 1 or 0 for a value or NULL, then the value, zeros under a
+    NULL."""
+    is_valid = column.is_valid().to_numpy(zero_copy_only=False)
     values = _text_cells(column) if _is_text(column.type) else _value_cells(column)
     if column.null_count:
-        values = [np.where(known, cell, np.uint64(0)) for cell in values]
-    return [known.astype(np.uint64), *values]
+        values = [np.where(is_valid, cell, np.uint64(0)) for cell in values]
+    return [is_valid.astype(np.uint64), *values]
 
 
 def _is_text(type_: pa.DataType) -> bool:
@@ -146,7 +149,7 @@ def _buffer(column: pa.Array, dtype: Any, width: int) -> Any:
 
 
 def _text_cells(column: pa.Array) -> list[UInt64s]:
-    """The words of texts: their length in bytes, and the weighted sum of their bytes.
+    """Return the words of texts: their length in bytes, and the weighted sum of their bytes.
 
     The bytes are taken as words of 32 bits, the last one filled with zeros.
     """
@@ -161,14 +164,14 @@ def _text_cells(column: pa.Array) -> list[UInt64s]:
     places = _spread(np.zeros_like(words), words)
     products = padded.view("<u4") * factors(int(words.max()))[places]
     sums = np.zeros(len(column), np.uint64)
-    some = words > 0
-    if some.any():
-        sums[some] = np.add.reduceat(products, starts[some])
+    nonempty = words > 0
+    if nonempty.any():
+        sums[nonempty] = np.add.reduceat(products, starts[nonempty])
     return [lengths.view(np.uint64), sums]
 
 
 def _spread(starts: Int64s, lengths: Int64s) -> Int64s:
-    """The numbers `starts[i], starts[i] + 1, …`, `lengths[i]` of them, for each i."""
+    """Return the numbers `starts[i], starts[i] + 1, …`, `lengths[i]` of them, for each i."""
     ends = np.cumsum(lengths)
     places: Int64s = np.arange(int(ends[-1])) + np.repeat(starts - (ends - lengths), lengths)
     return places

@@ -1,7 +1,7 @@
-"""Numbers made from hidden values, masked: equal ones stay equal, and nothing else can be told.
+"""Masked numbers of hidden values: equal ones stay equal, and they reveal nothing else.
 
-The ids of groups and the digests of keys are hashes that anybody can compute. If the values behind
-them are hidden, they would be found by trying. Masked with a key of the store, they can't.
+The ids of groups and the digests of stream keys are hashes that anyone can compute. A client could
+guess hidden values behind them by trying. Masked with a secret of the store, it can't.
 """
 
 from __future__ import annotations
@@ -22,8 +22,11 @@ def masked(numbers: Int64s, key: bytes) -> Int64s:
     words = numbers.view(np.uint64)
     start = (0x736F6D6570736575, 0x646F72616E646F6D, 0x6C7967656E657261, 0x7465646279746573)
     keys = (k0, k1, k0, k1)
-    state = [np.full(len(words), np.uint64(one) ^ k) for one, k in zip(start, keys, strict=True)]
-    # The message is one word, and a last one that holds its length.
+    state = [
+        np.full(len(words), np.uint64(constant) ^ k)
+        for constant, k in zip(start, keys, strict=True)
+    ]
+    # The message has two words: the number, and its length in bytes.
     for word in (words, np.uint64(8 << 56)):
         state[3] ^= word
         _rounds(state, 2)

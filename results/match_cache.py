@@ -1,7 +1,7 @@
-"""A cache of matches: which rows of a block a predicate matches, as far as that was found out.
+"""A cache of matches: which rows of a block a predicate matches, over the rows evaluated so far.
 
-Rows and predicates never change, so an entry stays true for ever; it may be dropped to save memory,
-and its matches are then read or computed again. Thread-safe.
+Rows and predicates never change, so an entry stays true for ever. It may be dropped to save memory;
+its matches are then read or computed again. Thread-safe.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from datastem.blocks import BLOCK_BITS, BLOCK_MASK
 from datastem.caches import LruCache
 from results.id_sets import Range, subtract, union
 
-# What an entry takes beside its array.
+# Bytes that an entry takes beside its array.
 _OVERHEAD = 400
 
 
@@ -36,11 +36,11 @@ class BlockMatches:
         return self.lows.nbytes + _OVERHEAD
 
     def missing(self, lo: int, hi: int) -> list[Range]:
-        """The row ids of `[lo, hi)` of which nothing is known."""
+        """Return the row ids of `[lo, hi)` of which nothing is known."""
         return subtract(lo, hi, self.ranges)
 
     def between(self, lo: int, hi: int) -> Int64s:
-        """The matching row ids in `[lo, hi)`, which may reach beyond the block."""
+        """Return the matching row ids in `[lo, hi)`, which may reach beyond the block."""
         base = self.block << BLOCK_BITS
         return self.lows[self._place(lo - base) : self._place(hi - base)].astype(np.int64) + base
 
@@ -53,7 +53,7 @@ class BlockMatches:
         return int(self.lows.searchsorted(np.uint16(low)))
 
     def add(self, ranges: list[Range], lows: UInt16s) -> BlockMatches:
-        """These matches and those of further ranges.
+        """Return these matches and those of further ranges.
 
         `lows` are all the matches in `ranges`; ids known already may be among them.
         """
@@ -68,28 +68,29 @@ class MatchCache:
     first."""
 
     def __init__(self, limit: int) -> None:
-        self._held: LruCache[tuple[int, int], BlockMatches] = LruCache(limit)
+        self._cache: LruCache[tuple[int, int], BlockMatches] = LruCache(limit)
 
     @property
     def used(self) -> int:
-        return self._held.used
+        return self._cache.used
 
     def probe(self, predicate: int, block: int) -> BlockMatches:
-        """The known matches of a predicate in a block; none over no rows where nothing is known."""
-        return self._held.get((predicate, block)) or _nothing(block)
+        """Return the cached matches of a predicate in a block; without ranges if nothing is
+        cached."""
+        return self._cache.get((predicate, block)) or _nothing(block)
 
     def insert(
         self, predicate: int, block: int, ranges: list[Range], lows: UInt16s
     ) -> BlockMatches:
-        """Adds the matches `lows` of further `ranges`, and returns all that is known then.
+        """Add the matches `lows` of further `ranges`, and return the new entry.
 
-        Whatever other threads have added meanwhile stays.
+        What other threads have added at the same time stays.
         """
 
         def add(old: BlockMatches | None) -> BlockMatches:
             return (old or _nothing(block)).add(ranges, lows)
 
-        return self._held.change((predicate, block), add, lambda found: found.nbytes)
+        return self._cache.change((predicate, block), add, lambda matches: matches.nbytes)
 
 
 def _nothing(block: int) -> BlockMatches:

@@ -1,7 +1,7 @@
 """Windows as regions of (ts, row_id): the rows a window holds at one instant.
 
-A region is found from a window and NOW (`time_region`, `row_region`, `count_region`). For time
-windows the opposite is known too: from a row's ts the interval of NOW in which the window holds the
+A region is computed from a window and NOW (`time_region`, `row_region`, `count_region`). For time
+windows the inverse exists too: from a row's ts the interval of NOW in which the window holds the
 row (`visible`). Windows choose rows before WHERE does.
 
 In all functions `oldest` is the least ts that is retained (None: all rows are retained), and `high`
@@ -35,7 +35,7 @@ class Region:
 
     @property
     def begin(self) -> int | None:
-        """The least ts a row of the region may have; None where there is no least one."""
+        """The least ts a row of the region may have; None if there is no least one."""
         return None if self.since is None else self.since[0]
 
     @property
@@ -54,41 +54,42 @@ class Region:
         return self.until[1] <= 0 and (self.since is None or self.since[1] <= 0)
 
     def contains(self, low: int, high: int, first: int, stop: int) -> bool:
-        """Whether the region is sure to hold every row with ts in `[low, high]` and id in
-        `[first, stop)`.
+        """Return True if the region is sure to hold every row with ts in `[low, high]` and id in
+                `[first, stop)`.
 
-        The rows themselves are not looked at, so the answer may be False although the region holds
-        all of them.
+        The rows themselves are not read, so the answer may be False although the region holds all
+        of them.
         """
         after = self.since is None or (low, first) >= self.since
         return after and (high, stop - 1) < self.until and self.lo <= first and stop <= self.hi
 
     def holds(self, ts: Int64s, ids: Int64s) -> Mask:
-        """A mask of the given rows: true for those in the region."""
+        """Return a mask of the given rows: true for those in the region."""
         inside = (ids >= self.lo) & (ids < self.hi) & _before(ts, ids, self.until)
         return inside if self.since is None else inside & ~_before(ts, ids, self.since)
 
     def narrowed(self, since: Moment | None = None, until: Moment | None = None) -> Region:
-        """The part of the region at or after `since`, and before `until`."""
+        """Return the part of the region at or after `since`, and before `until`."""
         later = self.since if since is None else max(since, self.since or since)
         sooner = self.until if until is None else min(until, self.until)
         return Region(later, sooner, self.lo, self.hi)
 
-    def common(self, other: Region) -> Region:
-        """The rows of both regions."""
-        level = self.narrowed(other.since, other.until)
-        return replace(level, lo=max(self.lo, other.lo), hi=min(self.hi, other.hi))
+    def common(self, region: Region) -> Region:
+        """Return the rows of both regions."""
+        level = self.narrowed(region.since, region.until)
+        return replace(level, lo=max(self.lo, region.lo), hi=min(self.hi, region.hi))
 
-    def minus(self, other: Region) -> list[Region]:
-        """The rows of this region that `other` does not hold, as disjoint regions, none empty."""
-        if self.empty or other.empty:
+    def minus(self, region: Region) -> list[Region]:
+        """Return the rows of this region that `region` does not hold, as disjoint regions, none
+        empty."""
+        if self.empty or region.empty:
             return [] if self.empty else [self]
-        level = self.narrowed(other.since, other.until)
+        level = self.narrowed(region.since, region.until)
         parts = [
-            self.narrowed(until=other.since) if other.since is not None else None,
-            self.narrowed(since=other.until),
-            replace(level, hi=min(self.hi, other.lo)),
-            replace(level, lo=max(self.lo, other.hi)),
+            self.narrowed(until=region.since) if region.since is not None else None,
+            self.narrowed(since=region.until),
+            replace(level, hi=min(self.hi, region.lo)),
+            replace(level, lo=max(self.lo, region.hi)),
         ]
         return [part for part in parts if part is not None and not part.empty]
 
@@ -103,13 +104,13 @@ def _before(ts: Int64s, ids: Int64s, moment: Moment) -> Mask:
 
 
 def time_region(window: TimeWindow, now: int, oldest: int | None, high: int) -> Region:
-    """The region of a time window at `now`."""
+    """Return the region of a time window at `now`."""
     begin, end = window.at(now)
     return Region(_since(begin, oldest), (end, 0), 0, high)
 
 
 def row_region(window: RowWindow, now: int, oldest: int | None, high: int) -> Region:
-    """The region of a window over row ids at `now`."""
+    """Return the region of a window over row ids at `now`."""
     lo, hi = window.at(high - 1)
     return Region(_since(oldest), (now + 1, 0), lo, min(hi, high))
 
@@ -117,7 +118,7 @@ def row_region(window: RowWindow, now: int, oldest: int | None, high: int) -> Re
 def count_region(
     window: CountWindow, past: Region, newest: Sequence[TimedRows], total: int
 ) -> Region:
-    """The region of a window that counts rows.
+    """Return the region of a window that counts rows.
 
     `past` holds all retained rows with ts up to NOW. `total` counts the stream's rows with ts up to
     NOW, retained or not. `newest` are rows of `past`: all of them, or at least its newest
@@ -134,8 +135,8 @@ def count_region(
 def slid_region(
     window: CountWindow, past: Region, newest: Sequence[TimedRows], total: int
 ) -> Region:
-    """The part of `past` up to the last row at which SLIDE moves the window; all of it without
-    SLIDE. The others as `count_region` takes them."""
+    """Return the part of `past` up to the last row at which SLIDE moves the window; all of it
+    without SLIDE. The parameters are those of `count_region`."""
     skip = _skipped(window, total)
     if not skip:
         return past
@@ -144,7 +145,7 @@ def slid_region(
 
 
 def deciding_rows(window: CountWindow, total: int) -> int:
-    """How many of the newest rows `count_region` needs to see; `total` as it takes it."""
+    """Return how many of the newest rows `count_region` needs; `total` is the same as there."""
     return _skipped(window, total) + (0 if window.partition_by else window.rows)
 
 
@@ -153,8 +154,8 @@ def _skipped(window: CountWindow, total: int) -> int:
 
 
 def _since(*begins: int | None) -> Moment | None:
-    known = [begin for begin in begins if begin is not None]
-    return (max(known), 0) if known else None
+    bounds = [begin for begin in begins if begin is not None]
+    return (max(bounds), 0) if bounds else None
 
 
 # ---- from a row's ts to the instants at which a time window holds it
@@ -164,10 +165,10 @@ def _since(*begins: int | None) -> Moment | None:
 
 
 def visible(window: TimeWindow, ts: Int64s, retain: int | None) -> tuple[Int64s, Int64s]:
-    """The interval `[visible_from, visible_until)` of NOW in which the window holds the row of each
-    ts.
+    """Return the interval `[visible_from, visible_until)` of NOW in which the window holds the row
+    of each ts.
 
-    An end is FOR_EVER where nothing ends it; the interval of a row that is never in the window is
+    An end is FOR_EVER if nothing ends it; the interval of a row that is never in the window is
     empty. `retain` is how long the stream keeps a row.
     """
     begin, end = window.begin, window.end
@@ -190,20 +191,21 @@ def visible(window: TimeWindow, ts: Int64s, retain: int | None) -> tuple[Int64s,
 
 
 def leaving(ts: Int64s, retain: int | None) -> Int64s:
-    """The first NOW at which the row of each ts is no longer retained."""
+    """Return the first NOW at which the row of each ts is no longer retained."""
     return np.full_like(ts, FOR_EVER) if retain is None else ts + retain
 
 
 def horizon_region(
     window: TimeWindow, now: int, horizon: int | None, oldest: int | None, high: int
 ) -> Region:
-    """The rows that are visible at `now`, or enter the window up to `horizon` (None: ever)."""
+    """Return the rows that are visible at `now`, or enter the window up to `horizon` (None:
+    ever)."""
     begin, _ = window.at(now)
     return Region(_since(begin, oldest), (entered(window, horizon), 0), 0, high)
 
 
 def entered(window: TimeWindow, horizon: int | None) -> int:
-    """The ts below which rows, and no others, have entered the window by `horizon`."""
+    """Return the ts below which rows, and no others, have entered the window by `horizon`."""
     if horizon is not None:
         return window.at(horizon)[1]
     fixed = window.end is not None and not window.end.relative

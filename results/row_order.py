@@ -12,11 +12,11 @@ from datastem.arrays import Int64s, UInt64s
 # A point in the order of rows: (ts, row_id), compared in that order.
 Moment = tuple[int, int]
 
-# numpy sorts 16 bits by their digits, many times faster than it compares: even four times over that
-# is faster than to compare numbers, unless rows are few.
+# numpy sorts 16-bit numbers with a radix sort. Four passes of it are faster than comparing 64-bit
+# numbers, unless rows are few.
 _DIGIT_BITS, _DIGITS = 16, 4
-_ROOM = 1 << 62
-_FEW = 4096
+_MAX_SPAN = 1 << 62
+LEXSORT_MAX_ROWS = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,16 +30,17 @@ class TimedRows:
 
 
 def time_order(ts: Int64s, ids: Int64s) -> Int64s | None:
-    """The permutation that sorts rows by (ts, row_id), or None where they are sorted already."""
+    """Return the permutation that sorts rows by (ts, row_id), or None if they are sorted
+    already."""
     if len(ts) < 2 or _rising(ts, ids):
         return None
     return number_order((_narrowed(ts), ids))
 
 
 def number_order(parts: Sequence[Int64s]) -> Int64s:
-    """The permutation that sorts rows by several numbers, the first the most significant; equal
-    rows keep their order."""
-    if len(parts[0]) <= _FEW:
+    """Return the permutation that sorts rows by several numbers, the first the most significant;
+    equal rows keep their order."""
+    if len(parts[0]) <= LEXSORT_MAX_ROWS:
         return np.lexsort(tuple(reversed(parts)))
     order: Int64s | None = None
     for packed in reversed(_packed(parts)):
@@ -48,24 +49,23 @@ def number_order(parts: Sequence[Int64s]) -> Int64s:
 
 
 def nth_newest(rows: Sequence[TimedRows], count: int) -> Moment | None:
-    """The `count`-th newest of all rows; None where there are fewer. `count` is 1 or more.
+    """Return the `count`-th newest of all rows; None if there are fewer. `count` is 1 or more.
 
-    Only those of the `rows` are looked into that their bounds leave in doubt, and nothing is
-    sorted.
+    Only those of the `rows` are read that their bounds leave in doubt, and nothing is sorted.
     """
-    sizes = np.array([len(some.ts) for some in rows], np.int64)
+    sizes = np.array([len(run.ts) for run in rows], np.int64)
     if sizes.sum() < count:
         return None
-    lows = np.array([some.low for some in rows], np.int64)
-    highs = np.array([some.high for some in rows], np.int64)
-    # The row looked for has a ts in [floor, ceiling]: that many rows are no older than `floor`,
-    # and fewer than that many are newer than `ceiling`.
+    lows = np.array([run.low for run in rows], np.int64)
+    highs = np.array([run.high for run in rows], np.int64)
+    # The wanted row has a ts in [floor, ceiling]: at least `count` rows are no older than `floor`,
+    # and fewer than `count` are newer than `ceiling`.
     floor = _reached(lows, sizes, count)
     ceiling = _reached(highs, sizes, count)
     need = count - int(sizes[lows > ceiling].sum())
-    doubtful = [some for some in rows if some.low <= ceiling and some.high >= floor]
-    ts = np.concatenate([some.ts for some in doubtful])
-    ids = np.concatenate([some.ids for some in doubtful])
+    doubtful = [run for run in rows if run.low <= ceiling and run.high >= floor]
+    ts = np.concatenate([run.ts for run in doubtful])
+    ids = np.concatenate([run.ids for run in doubtful])
     instant = int(np.partition(ts, len(ts) - need)[len(ts) - need])
     level = ids[ts == instant]
     need -= int((ts > instant).sum())
@@ -73,7 +73,7 @@ def nth_newest(rows: Sequence[TimedRows], count: int) -> Moment | None:
 
 
 def newest_of_each(codes: Int64s, ts: Int64s, ids: Int64s, count: int) -> Int64s:
-    """The places of the newest `count` rows of each partition, ascending.
+    """Return the places of the newest `count` rows of each partition, ascending.
 
     `codes` are the partitions of the rows, numbered from 0.
     """
@@ -91,12 +91,12 @@ def _rising(ts: Int64s, ids: Int64s) -> bool:
 
 
 def one_number(parts: Sequence[Int64s]) -> Int64s | None:
-    """One number for each row, from 0, in the order that several numbers of it give, the first the
-    most significant; None where it has no room. There is at least one row."""
+    """Return one number for each row, from 0, in the order of several numbers of it, the first the
+    most significant; None if int64 is too small. There is at least one row."""
     packed = _packed(parts)
     if not packed:
         return np.zeros(len(parts[0]), np.int64)
-    if len(packed) > 1 or packed[0].span > _ROOM:
+    if len(packed) > 1 or packed[0].span > _MAX_SPAN:
         return None
     return packed[0].numbers.view(np.int64)
 
@@ -110,26 +110,27 @@ class _Packed:
 
 
 def _packed(parts: Sequence[Int64s]) -> list[_Packed]:
-    """Numbers that give rows the order that `parts` do, the first the most significant: as few as
-    have room. None is there of a part that is equal for all rows."""
-    found: list[_Packed] = []
+    """Return as few numbers per row as fit that give rows the order of `parts`, the first the most
+    significant. A part that is equal for all rows is left out."""
+    packed: list[_Packed] = []
     for part in parts:
         low, high = int(part.min()), int(part.max())
         span = high - low + 1
         if span == 1:
             continue
-        # What wraps around in the difference is right without a sign.
+        # The difference may overflow int64; read as uint64 it is right.
         numbers = (part - np.int64(low)).view(np.uint64)
-        if found and found[-1].span * span <= _ROOM:
-            before = found.pop()
+        if packed and packed[-1].span * span <= _MAX_SPAN:
+            before = packed.pop()
             numbers += before.numbers * np.uint64(span)
             span *= before.span
-        found.append(_Packed(numbers, span))
-    return found
+        packed.append(_Packed(numbers, span))
+    return packed
 
 
 def _by_digits(packed: _Packed, order: Int64s | None) -> Int64s:
-    """The permutation that sorts numbers; equal ones are in the given order, or as they are."""
+    """Return the permutation that sorts the packed numbers; equal ones keep the order `order`, or
+    their own."""
     digits = packed.numbers.astype("<u8", copy=False).view("<u2").reshape(-1, _DIGITS)
     for column in range(-(-(packed.span - 1).bit_length() // _DIGIT_BITS)):
         digit = np.ascontiguousarray(digits[:, column])
@@ -142,7 +143,7 @@ def _by_digits(packed: _Packed, order: Int64s | None) -> Int64s:
 
 
 def _narrowed(ts: Int64s) -> Int64s:
-    """Numbers in the order of some instants; where those never fall, small ones."""
+    """Return numbers in the order of some instants: small ones if the instants never fall."""
     if (ts[1:] < ts[:-1]).any():
         return ts
     numbers = np.zeros(len(ts), np.int64)
@@ -156,7 +157,7 @@ def _by_code(codes: Int64s) -> Int64s:
 
 
 def _reached(bounds: Int64s, sizes: Int64s, count: int) -> int:
-    """The greatest bound such that the rows with a bound no less are at least `count`."""
+    """Return the greatest bound such that the rows with a bound no less are at least `count`."""
     order = np.argsort(-bounds)
     place = int(np.searchsorted(np.cumsum(sizes[order]), count))
     return int(bounds[order[place]])

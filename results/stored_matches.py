@@ -1,7 +1,7 @@
 """Matches as the tables hold them: pieces by predicate and block, and the rows they cover.
 
-Inside its coverage a predicate's missing match means that the row does not match; outside it means
-that nobody has looked.
+Inside a predicate's coverage a missing match means that the row does not match; outside it means
+that the row was not evaluated.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ class MatchPieces:
         return int(self.table.nbytes)
 
     def every(self, predicate: int) -> Iterator[tuple[int, bytes]]:
-        """The block and the bitmap of each piece of a predicate."""
+        """Yield the block and the bitmap of each piece of a predicate."""
         low, high = np.searchsorted(self.predicates, [predicate, predicate + 1])
         bitmaps = self.table.column("bitmap")
         for row in range(int(low), int(high)):
             yield int(self.blocks[row]), bitmaps[row].as_py()
 
     def find(self, predicate: int, block: int) -> Iterator[UInt16s]:
-        """The matches of a predicate in a block, piece by piece."""
+        """Yield the matches of a predicate in a block, piece by piece."""
         low, high = np.searchsorted(self.predicates, [predicate, predicate + 1])
         first, last = np.searchsorted(self.blocks[low:high], [block, block + 1])
         bitmaps = self.table.column("bitmap")
@@ -74,7 +74,7 @@ class StreamCoverage:
 
     @classmethod
     def of(cls, table: pa.Table, high: int) -> StreamCoverage:
-        """Reads a table with the four columns; a row_hi that is NULL follows the epoch."""
+        """Read a table with the four columns; a row_hi that is NULL follows the epoch."""
         row_hi = table.column("row_hi").fill_null(_OPEN).to_numpy()
         return cls(
             table.column("predicate_lo").to_numpy(),
@@ -90,21 +90,21 @@ class StreamCoverage:
         return cls(none, none, none, none, 0)
 
     def at(self, high: int) -> StreamCoverage:
-        """These entries at another epoch, whose next row id is `high`."""
+        """Return these entries at another epoch, whose next row id is `high`."""
         return replace(self, high=high)
 
     def ranges(self, predicate: int) -> list[Range]:
-        """The row ids a predicate covers."""
-        mine = (self.predicate_lo <= predicate) & (predicate < self.predicate_hi)
-        row_lo, row_hi = self.row_lo[mine], self.row_hi[mine]
+        """Return the row ids a predicate covers."""
+        is_covered = (self.predicate_lo <= predicate) & (predicate < self.predicate_hi)
+        row_lo, row_hi = self.row_lo[is_covered], self.row_hi[is_covered]
         row_hi = np.where(row_hi == _OPEN, self.high, row_hi)
-        # A predicate that is set aside begins past every row.
-        some = row_lo < row_hi
-        return union(zip(row_lo[some].tolist(), row_hi[some].tolist(), strict=True))
+        # The entry of a quarantined predicate begins past every row.
+        nonempty = row_lo < row_hi
+        return union(zip(row_lo[nonempty].tolist(), row_hi[nonempty].tolist(), strict=True))
 
     def lowest(self, predicates: Int64s) -> Int64s:
-        """The row id from which on each of some ascending predicates covers all rows; `high` for
-        one that covers none. The engine's entries of one predicate join without a gap."""
+        """Return, for each of some ascending predicates, the row id from which on it covers all
+        rows; `high` if it covers none. The engine's entries of one predicate join without a gap."""
         rows = np.full(len(predicates), self.high, np.int64)
         first = np.searchsorted(predicates, self.predicate_lo).tolist()
         last = np.searchsorted(predicates, self.predicate_hi).tolist()

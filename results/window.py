@@ -1,7 +1,7 @@
 """Windows: which rows of a stream belong to the answer at an instant NOW.
 
-Half-open inside: `[begin, end)`, in microseconds of ts or in row ids. The language says both ends
-belong to a window; the binder adds the one, once.
+Intervals are half-open: `[begin, end)`, in microseconds of ts or in row ids. In the language both
+ends belong to a window; the binder adds 1 to the end, once.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """An end of a window: `offset` itself, or the present plus `offset` where it is relative."""
+    """An end of a window: `offset` itself, or the present plus `offset` if it is relative."""
 
     offset: int
     relative: bool
@@ -36,13 +36,13 @@ class TimeWindow:
     slide: int | None = None
 
     def present(self, now: int) -> int:
-        """The instant the window is of at `now`: `slide` sets it back."""
+        """Return the instant the window is of at `now`: `slide` sets it back."""
         return now if self.slide is None else now - now % self.slide
 
     def at(self, now: int) -> tuple[int | None, int]:
-        """The interval `[begin, end)` of ts at `now`; empty where begin >= end.
+        """Return the interval `[begin, end)` of ts at `now`; empty if begin >= end.
 
-        Rows with a ts after NOW wait for it.
+        Rows with a ts after NOW enter when NOW reaches it.
         """
         present = self.present(now)
         limit = present + 1
@@ -61,7 +61,8 @@ class RowWindow:
     end: Bound
 
     def at(self, last: int) -> tuple[int, int]:
-        """The interval `[begin, end)` of row ids; `last` is LAST, -1 for a stream without rows."""
+        """Return the interval `[begin, end)` of row ids; `last` is LAST, -1 for a stream without
+        rows."""
         return max(self.begin.at(last), 0), min(self.end.at(last), last + 1)
 
 
@@ -84,9 +85,9 @@ UNBOUNDED = TimeWindow()
 
 
 def depends_on_now(window: Window) -> bool:
-    """Tells whether a window, as rows come to be known, holds other rows at another NOW.
+    """Return True if a window over the same rows holds different ones at another NOW.
 
-    That rows with a ts after NOW wait for it does not count.
+    Rows with a ts after NOW, which enter when NOW reaches it, do not count.
     """
     match window:
         case TimeWindow(begin, end, slide):

@@ -30,7 +30,7 @@ BUILT_IN: Mapping[str, frozenset[Action]] = {
 
 
 def may(state: State, caller: Principal, action: Action, object_id: int = 0) -> bool:
-    """Tells whether a caller may do something with a stream or view of the caller's own tenant, or
+    """Return whether a caller may do something with a stream or view of the caller's own tenant, or
     with all of them (0)."""
     if caller.anyone or any(action in BUILT_IN.get(role, ()) for role in caller.roles):
         return True
@@ -47,23 +47,23 @@ def may(state: State, caller: Principal, action: Action, object_id: int = 0) -> 
 
 
 def administers(state: State, caller: Principal) -> bool:
-    """Tells whether no row policy binds a caller."""
+    """Return whether no row policy binds a caller."""
     return may(state, caller, Action.ADMINISTER)
 
 
 def is_bound(state: State, stream_id: int, caller: Principal) -> bool:
-    """Tells whether row policies of a stream bind a caller."""
+    """Return whether row policies of a stream bind a caller."""
     return stream_id in state.access.by_stream and not administers(state, caller)
 
 
 def unreadable(state: State, stream_ids: Iterable[int], caller: Principal) -> frozenset[int]:
-    """The streams, of some, that a caller may not read itself, but for what a view shows."""
+    """Return the streams, of some, that a caller may not read itself, but for what a view shows."""
     if may(state, caller, Action.READ):
         return frozenset()
     return frozenset(one for one in stream_ids if not may(state, caller, Action.READ, one))
 
 
 def reads_all(state: State, stream_id: int, caller: Principal) -> bool:
-    """Tells whether a caller may read every row of a stream, and so know how many there are."""
+    """Return whether a caller may read every row of a stream, and so know how many there are."""
     readable = may(state, caller, Action.READ, stream_id)
     return readable and not is_bound(state, stream_id, caller)

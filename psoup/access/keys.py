@@ -35,7 +35,7 @@ def new_key(
     created: int,
     expires: int | None = None,
 ) -> tuple[Key, str]:
-    """Makes a key and its text, which nobody can tell from the key. Raises BadRequest."""
+    """Make a key and its text, which nobody can tell from the key. Raise BadRequest."""
     _check(tenant, owner, roles)
     if expires is not None and expires <= created:
         raise BadRequest("a key can't have expired before it is made", field="expires")
@@ -63,13 +63,14 @@ def digest(text: str) -> str:
 
 
 def id_of(text: str) -> str | None:
-    """The id that a key's text names; None for what can't be a key."""
+    """Return the id that a key's text names; None for what can't be a key."""
     match = _TEXT.fullmatch(text)
     return match[1] if match else None
 
 
 def is_shown(key: Key | None, text: str) -> bool:
-    """Tells whether a text is that of the key, in a time that does not depend on how near it is."""
+    """Return whether a text is that of the key, in a time that does not depend on how near it
+    is."""
     known = _NOBODY if key is None else key.digest
     return hmac.compare_digest(digest(text), known) and key is not None
 
@@ -93,7 +94,7 @@ def read_claims(text: str) -> dict[str, ClaimValue]:
 
 
 def is_claim(value: object) -> bool:
-    """Tells whether a value is plain: what policies can compare a column with."""
+    """Return whether a value is plain: what policies can compare a column with."""
     match value:
         case float():
             return math.isfinite(value)

@@ -20,16 +20,16 @@ class NamedObjects:
 
 
 def named_objects(query: Query) -> NamedObjects:
-    """The names that a query has outside the views it goes through: in FROM, in sub-queries, and
-    after REFRESH ON."""
+    """Return the names that a query has outside the views it goes through: in FROM, in sub-queries,
+    and after REFRESH ON."""
     names = list(_named(query))
     streams = frozenset(name for kind, name in names if kind == "stream")
     return NamedObjects(streams, frozenset(name for kind, name in names if kind == "view"))
 
 
 def objects_of(state: State, registration: Registration, query: Query) -> set[int]:
-    """The ids of the streams and views that a registration's text names itself; `query` is its
-    query, as it was bound."""
+    """Return the ids of the streams and views that a registration's text names itself; `query` is
+    its query, as it was bound."""
     named = named_objects(query)
     legs = zip(query.legs, registration.legs, strict=True)
     triggers = zip(query.triggers, registration.triggers, strict=True)
@@ -40,7 +40,7 @@ def objects_of(state: State, registration: Registration, query: Query) -> set[in
 
 
 def _named(part: Source | Item) -> Iterator[tuple[str, str]]:
-    """The kind and the name of all that a part names outside views."""
+    """Yield the kind and the name of all that a part names outside views."""
     if isinstance(part, LeftJoin):
         yield from _named(part.left)
         yield from _named(part.right)
@@ -69,7 +69,7 @@ def _named(part: Source | Item) -> Iterator[tuple[str, str]]:
 
 
 def _is_around(query: Query) -> bool:
-    """Tells whether a query may be one that stands around a view's for a REFRESH of its own. That
+    """Return whether a query may be one that stands around a view's for a REFRESH of its own. That
     of a view which shows all of a query inside it looks alike, and is taken for one."""
     source = query.source
     return (

@@ -12,7 +12,7 @@ ClaimValue: TypeAlias = str | int | float | bool | None
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """A caller who has shown who they are, or where no authentication is asked for, anyone.
+    """A caller who has shown who they are, or if no authentication is asked for, anyone.
 
     `credential` names what was shown, such as `key 4f…`, for logs and for the ends of watches; it
     is no secret. From the instant `expires` on it is worth nothing. `anyone` may name every tenant

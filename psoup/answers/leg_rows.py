@@ -82,7 +82,7 @@ class LegRows:
         region, left = self.choice.region, float(_QUICK_BYTES)
         if region.empty:
             return []
-        parts = self.leg.stem.held(region.begin, region.end, region.hi, _QUICK_BLOCKS)
+        parts = self.leg.stem.probe_memory(region.begin, region.end, region.hi, _QUICK_BLOCKS)
         if parts is None:
             return None
         picked = []

@@ -49,7 +49,7 @@ AUDIT_BOUNDS = ("position",)
 @dataclass(frozen=True, slots=True)
 class AuditRecord:
     """An action, and who did it. `position` is packed. `owner` is the one who acted, with the
-    tenant before a slash where that is not the `tenant` that it is about."""
+    tenant before a slash if that is not the `tenant` that it is about."""
 
     position: int
     stamp: int
@@ -62,7 +62,7 @@ class AuditRecord:
 
 
 def records_of(state: State, entry: Entry) -> list[AuditRecord]:
-    """The records of one entry; `state` is the one before it."""
+    """Return the records of one entry; `state` is the one before it."""
     if not isinstance(entry.event, _ADMINISTRATIVE):
         return []
     who = entry.actor or entry.owner
@@ -75,7 +75,7 @@ def records_of(state: State, entry: Entry) -> list[AuditRecord]:
 
 
 def audit_rows(records: Sequence[AuditRecord]) -> pa.Table:
-    """Records as rows of the table."""
+    """Return records as rows of the table."""
     columns = list(zip(*map(astuple, records), strict=True)) or [()] * len(AUDIT)
     arrays = [
         pa.array(column, field.type if field.name != "stamp" else pa.int64())
@@ -87,7 +87,7 @@ def audit_rows(records: Sequence[AuditRecord]) -> pa.Table:
 
 
 def audit_of_rows(table: pa.Table) -> list[AuditRecord]:
-    """Rows of the table as records, in their order."""
+    """Return rows of the table as records, in their order."""
     names = [field.name for field in fields(AuditRecord)]
     place = table.column_names.index("stamp")
     table = table.set_column(place, "stamp", table.column("stamp").cast(pa.int64()))
@@ -134,7 +134,7 @@ def _told(state: State, entry: Entry) -> Iterator[tuple[str, str, str, str]]:
 def _changed(
     state: State, tenant: str, value: AccessValue, ended: bool
 ) -> Iterator[tuple[str, str, str, str]]:
-    """The record of a value that came or ended. Policies that were filled in are no action of
+    """Yield the record of a value that came or ended. Policies that were filled in are no action of
     anybody."""
     match value:
         case Key():

@@ -29,17 +29,18 @@ class CompositeMark:
 
     @classmethod
     def without_box(cls, legs: int, high: int = 0) -> CompositeMark:
-        """The mark of a composite of which nothing is kept; its next combination has id `high`."""
+        """Return the mark of a composite of which nothing is kept; its next combination has id
+        `high`."""
         return cls(high, 0, 0, None, (0,) * legs, ((),) * legs)
 
 
 def mark_row(composite_id: int, mark: CompositeMark) -> dict[str, Any]:
-    """A mark as a value of the column `composites` of the epochs table."""
+    """Return a mark as a value of the column `composites` of the epochs table."""
     return {"composite_id": composite_id} | asdict(mark)
 
 
 def read_mark(row: Mapping[str, Any]) -> tuple[int, CompositeMark]:
-    """Reads what `mark_row` has written: the composite's id, and its mark."""
+    """Read what `mark_row` has written: the composite's id, and its mark."""
     values = dict(row)
     composite_id = values.pop("composite_id")
     values["highs"] = tuple(values["highs"])

@@ -34,7 +34,7 @@ class StreamMark:
 class Epoch:
     """Everything of the log up to and including `log_version` is in the named table versions.
 
-    `incarnation` is the one the store goes on as since it was repaired, empty where it never was.
+    `incarnation` is the one the store goes on as since it was repaired, empty if it never was.
     """
 
     number: int
@@ -60,7 +60,7 @@ class Epoch:
         return {**self.streams, **self.composites}
 
     def stem(self, id_: int) -> StreamMark | CompositeMark | None:
-        """The mark of one stem; None where the epoch names none."""
+        """Return the mark of one stem; None if the epoch names none."""
         return self.streams.get(id_) or self.composites.get(id_)
 
 
@@ -80,11 +80,11 @@ class Epochs:
         self._sync = sync
 
     def latest(self, seen: int = 0) -> tuple[int, Epoch]:
-        """The newest epoch and the version of this table that brought it.
+        """Return the newest epoch and the version of this table that brought it.
 
-        `seen` is a version read before: with nothing newer this costs a few looks at the disk,
-        and (seen, …) comes back with the same epoch. Raises CorruptStore where the table has a
-        hole, or names no epoch.
+        `seen` is a version read before: with nothing newer this costs a few looks at the disk, and
+        (seen, …) comes back with the same epoch. Raise CorruptStore if the table has a hole, or
+        names no epoch.
         """
         version = self.folder.latest_version(seen)
         if version == 0:
@@ -96,11 +96,11 @@ class Epochs:
         return version, self._read(max(added, key=lambda file: file.high["epoch"]))
 
     def is_newest(self, version: int) -> bool:
-        """True where no epoch came after this version of the table."""
+        """Return True if no epoch came after this version of the table."""
         return self.folder.latest_version(version) == version
 
     def append(self, version: int, epoch: Epoch) -> None:
-        """Commits an epoch at exactly `version`. Raises Conflict where another engine did."""
+        """Commit an epoch at exactly `version`. Raise Conflict if another engine did."""
         table = pa.Table.from_pylist([_row(epoch)], schema=EPOCHS)
         written = write_data_file(self.folder.root, table, bounds=["epoch"], sync=self._sync)
         old = self.folder.read_commit(version - self._keep) if version > self._keep else None
@@ -188,7 +188,7 @@ def _jumps(table: pa.Table, row: Mapping[str, Any]) -> Jumps:
 
 
 def _records(table: pa.Table, name: str) -> Iterator[dict[str, Any]]:
-    """The values of a column of lists of structs, instants as microseconds."""
+    """Yield the values of a column of lists of structs, instants as microseconds."""
     parts = table.column(name).combine_chunks().flatten()
     names = [field.name for field in parts.type]
     columns = [

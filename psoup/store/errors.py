@@ -37,7 +37,7 @@ class UnsupportedFormat(StoreError):
 
 
 class CorruptStore(StoreError):
-    """`file` is the path of the damaged file in the store, where it is one file's damage."""
+    """`file` is the path of the damaged file in the store, if it is one file's damage."""
 
     def __init__(self, message: str, file: str = "") -> None:
         super().__init__(message)

@@ -31,7 +31,7 @@ class Heartbeat:
 
 
 def heartbeats(entries: Iterable[Entry]) -> Iterator[Heartbeat]:
-    """The heartbeats among entries that take their stream further."""
+    """Yield the heartbeats among entries that take their stream further."""
     for entry in entries:
         event = entry.event
         if not isinstance(event, Data) or event.rows or event.max_ts is None:
@@ -42,7 +42,7 @@ def heartbeats(entries: Iterable[Entry]) -> Iterator[Heartbeat]:
 
 
 def heartbeat_rows(beats: Sequence[Heartbeat]) -> pa.Table:
-    """Heartbeats as rows of the table `reached`."""
+    """Return heartbeats as rows of the table `reached`."""
     columns = [[getattr(beat, one.name) for beat in beats] for one in REACHED]
     return pa.Table.from_arrays(
         [pa.array(values, one.type) for values, one in zip(columns, REACHED, strict=True)],
@@ -73,8 +73,8 @@ class BeatsView:
     count: int
 
     def first_to(self, instant: int) -> int | None:
-        """The position of the first heartbeat that took the stream to an instant or past it; None
-        where none did."""
+        """Return the position of the first heartbeat that took the stream to an instant or past it;
+        None if none did."""
         place = bisect_left(self.beats.reached, instant, 0, self.count)
         return self.beats.positions[place] if place < self.count else None
 
@@ -100,7 +100,7 @@ class HeartbeatTail:
         beats.before.append(SINCE_EVER if beat.before is None else beat.before)
 
     def consume(self, position: int) -> None:
-        """Forgets the heartbeats up to a position, which the table has."""
+        """Forget the heartbeats up to a position, which the table has."""
         for stream_id, beats in list(self._streams.items()):
             count = bisect_right(beats.positions, position)
             remaining = beats.after(count)
@@ -110,6 +110,6 @@ class HeartbeatTail:
                 del self._streams[stream_id]
 
     def view(self, stream_id: int) -> BeatsView:
-        """The heartbeats of a stream as of now."""
+        """Return the heartbeats of a stream as of now."""
         beats = self._streams.get(stream_id) or _Beats()
         return BeatsView(beats, len(beats.positions))

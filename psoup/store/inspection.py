@@ -21,15 +21,15 @@ from psoup.store.store import Store
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """A problem for people. `rows` are lost with the file, where it held rows and nothing else."""
+    """A problem for people. `rows` are lost with the file, if it held rows and nothing else."""
 
     problem: str
     rows: Lost | None = None
 
 
 def damage(store: Store) -> Iterator[Damage]:
-    """Finds what can't be read, of everything the log and the newest epoch name. Raises
-    CorruptStore where that can't even be found out."""
+    """Find what can't be read, of everything the log and the newest epoch name. Raise CorruptStore
+    if that can't even be found out."""
     _, epoch = store.epochs.latest()
     for folder in _folders(store, epoch):
         yield from _damaged_commits(folder)
@@ -46,7 +46,8 @@ def damage(store: Store) -> Iterator[Damage]:
 
 
 def losses(store: Store) -> Losses:
-    """The holes the newest epoch names, and all that was accepted up to the end of the log."""
+    """Return the holes the newest epoch names, and all that was accepted up to the end of the
+    log."""
     _, epoch = store.epochs.latest()
     known = epoch.losses
     for entry in _after(store, epoch):
@@ -56,7 +57,7 @@ def losses(store: Store) -> Losses:
 
 
 def accept(store: Store, rows: Iterable[Lost]) -> Position:
-    """Appends to the log that these rows are lost and that answers may go on without them."""
+    """Append to the log that these rows are lost and that answers may go on without them."""
     return _append(store, Accept(tuple(rows)))
 
 

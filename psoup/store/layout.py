@@ -212,7 +212,7 @@ REACHED_BOUNDS = ("stream_id", "reached", "position", "stamp")
 
 
 def combinations_schema(legs: int) -> pa.Schema:
-    """The columns of `stems/<id>` of a composite with so many legs."""
+    """Return the columns of `stems/<id>` of a composite with so many legs."""
     parts = [(combination_part(number), pa.int64()) for number in range(legs)]
     return pa.schema(
         [
@@ -226,7 +226,7 @@ def combinations_schema(legs: int) -> pa.Schema:
 
 
 def combination_part(number: int) -> str:
-    """The column with the row ids of a leg of a composite."""
+    """Return the column with the row ids of a leg of a composite."""
     return f"_part{number}"
 
 

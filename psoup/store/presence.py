@@ -2,7 +2,7 @@
 
 Servers hold a shared lock on `servers.lock`, which the operating system frees when they are gone; a
 repair that rewrites the store takes it for itself, beside the engine's. Before it changes what
-others would read it leaves a note, `repair.json`, and takes it away when it is done: where it was
+others would read it leaves a note, `repair.json`, and takes it away when it is done: if it was
 killed, nobody opens the store until the repair has been run again to its end.
 
 Servers of several machines also see that others are there: see `MachinePresence`.
@@ -53,7 +53,7 @@ class ClockRepair:
 
 
 def read_note(root: Path) -> ClockRepair | None:
-    """The note of a repair that was begun and has not ended; None where there is none."""
+    """Return the note of a repair that was begun and has not ended; None if there is none."""
     try:
         return ClockRepair(**json.loads((root / NOTE_NAME).read_bytes()))
     except FileNotFoundError:
@@ -61,7 +61,7 @@ def read_note(root: Path) -> ClockRepair | None:
 
 
 def leave_note(root: Path, repair: ClockRepair) -> None:
-    """Writes the note of a repair durably. It may be there already."""
+    """Write the note of a repair durably. It may be there already."""
     with contextlib.suppress(FileExistsError):
         put_if_absent(root / NOTE_NAME, json.dumps(asdict(repair)).encode())
 
@@ -72,7 +72,7 @@ def take_note_away(root: Path) -> None:
 
 
 def refuse_unfinished(root: Path) -> None:
-    """Raises Repairing where a repair has not ended."""
+    """Raise Repairing if a repair has not ended."""
     if (root / NOTE_NAME).exists():
         raise Repairing(
             f"a repair of {root} was begun and has not ended; "
@@ -88,8 +88,8 @@ class Occupancy:
         self._descriptor: int | None = None
 
     def enter(self) -> None:
-        """Takes a server's share of the store. Raises Repairing where the store is being repaired,
-        or has to be."""
+        """Take a server's share of the store. Raise Repairing if the store is being repaired, or
+        has to be."""
         if not self._lock(fcntl.LOCK_SH):
             raise Repairing(f"{self._root} is being repaired; start the server again after that")
         try:
@@ -99,7 +99,7 @@ class Occupancy:
             raise
 
     def take(self) -> bool:
-        """Takes the whole store for a repair; False where a server runs on it."""
+        """Take the whole store for a repair; False if a server runs on it."""
         return self._lock(fcntl.LOCK_EX)
 
     def leave(self) -> None:
@@ -179,11 +179,11 @@ class Pulse:
 
     @classmethod
     def own(cls) -> Pulse:
-        """The first pulse of this process."""
+        """Return the first pulse of this process."""
         return cls(socket.gethostname(), os.getpid(), 1)
 
     def write(self, descriptor: int) -> None:
-        """Writes the pulse in place: the file itself carries the engine's lock."""
+        """Write the pulse in place: the file itself carries the engine's lock."""
         form = {"host": self.host, "pid": self.pid, "count": self.count}
         content = json.dumps(form).encode() + b"\n"
         os.pwrite(descriptor, content, 0)
@@ -191,8 +191,8 @@ class Pulse:
 
     @classmethod
     def read(cls, root: Path) -> Pulse | None:
-        """Reads the pulse; None where no engine has run, the last one ended in order, or the file
-        is being written.
+        """Read the pulse; None if no engine has run, the last one ended in order, or the file is
+        being written.
 
         An engine of an older version writes only its process id, and has no pulse.
         """
@@ -212,8 +212,8 @@ class PulseWatch:
         self._changed_at: float | None = None
 
     def look(self) -> None:
-        """Looks at the pulse. The first look has nothing to compare with, and goes by the age of
-        the file."""
+        """Look at the pulse. The first look has nothing to compare with, and goes by the age of the
+        file."""
         pulse, now = Pulse.read(self._root), time.monotonic()
         if pulse is None:
             self._seen = self._changed_at = None
@@ -231,7 +231,7 @@ class PulseWatch:
 
     @property
     def engine(self) -> tuple[Pulse, float] | None:
-        """The engine that wrote last and how many seconds ago; None where it ended in order."""
+        """The engine that wrote last and how many seconds ago; None if it ended in order."""
         if self._seen is None or self._changed_at is None:
             return None
         return self._seen, time.monotonic() - self._changed_at

@@ -53,11 +53,11 @@ class Store:
     def open(
         cls, root: Path | str, *, create: bool = False, sync: bool = True, repairing: bool = False
     ) -> Store:
-        """Opens a store, or makes one in a missing or empty folder where `create` says so.
+        """Open a store, or makes one in a missing or empty folder where `create` says so.
 
-        Several processes may do this at once; they get the same store. Raises NotAStore for a
-        folder that holds anything else, UnsupportedFormat for a store of another format, and
-        Repairing for one with an unfinished repair, unless this is to be its end.
+        Several processes may do this at once; they get the same store. Raise NotAStore for a folder
+        that holds anything else, UnsupportedFormat for a store of another format, and Repairing for
+        one with an unfinished repair, unless this is to be its end.
         """
         root = Path(root).absolute()
         if not repairing:
@@ -83,12 +83,13 @@ class Store:
         return DeltaFolder(self.root / name)
 
     def stem(self, stream_id: int) -> DeltaFolder:
-        """The table of a stream's rows, or of a composite's combinations. The engine makes it with
-        the stream's first epoch."""
+        """Return the table of a stream's rows, or of a composite's combinations. The engine makes
+        it with the stream's first epoch."""
         return self.table(f"stems/{stream_id}")
 
     def joins(self, composite_id: int) -> DeltaFolder:
-        """The table of the rows of a composite's legs by join key, which only the engine reads."""
+        """Return the table of the rows of a composite's legs by join key, which only the engine
+        reads."""
         return self.table(f"joins/{composite_id}")
 
     def create_stem(self, stream_id: int, schema: StreamSchema) -> DeltaFolder:
@@ -97,25 +98,25 @@ class Store:
         return stem
 
     def create_composite(self, composite_id: int, legs: int) -> None:
-        """Makes the two tables of a composite with so many legs."""
+        """Make the two tables of a composite with so many legs."""
         self.stem(composite_id).create(combinations_schema(legs), sync=self.sync)
         self.joins(composite_id).create(JOINS, sync=self.sync)
 
     def snapshot(self, epoch: Epoch, name: str) -> Snapshot:
-        """The files of a table as an epoch names them."""
+        """Return the files of a table as an epoch names them."""
         return self.table(name).snapshot(epoch.versions.get(name, 0))
 
     def stem_snapshot(self, epoch: Epoch, stream_id: int) -> Snapshot:
-        """The files of the stem of a stream, or of a composite, as an epoch names them."""
+        """Return the files of the stem of a stream, or of a composite, as an epoch names them."""
         mark = epoch.stem(stream_id)
         return Snapshot(0) if mark is None else self.stem(stream_id).snapshot(mark.version)
 
     def joins_snapshot(self, epoch: Epoch, composite_id: int) -> Snapshot:
-        """The files of a composite's joins as an epoch names them."""
+        """Return the files of a composite's joins as an epoch names them."""
         return self.joins(composite_id).snapshot(epoch.composites[composite_id].joins_version)
 
     def state(self, epoch: Epoch) -> State:
-        """Folds everything that the epoch has consumed, from the tables alone."""
+        """Fold everything that the epoch has consumed, from the tables alone."""
 
         def read(name: str) -> pa.Table:
             snapshot, repeated = self.snapshot(epoch, name), REPEATED.get(name, ())
@@ -128,8 +129,8 @@ class Store:
 
 
 def _check_new(root: Path) -> None:
-    """Raises CorruptStore where the log was lost: it is the first table that is made, so no other
-    can be there without it."""
+    """Raise CorruptStore if the log was lost: it is the first table that is made, so no other can
+    be there without it."""
     others = [name for name in TABLES if name != "log" and DeltaFolder(root / name).exists]
     if others and not DeltaFolder(root / "log").exists:
         raise CorruptStore(

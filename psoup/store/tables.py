@@ -62,7 +62,8 @@ _LATER = frozenset({"composite_predicate_id"})
 
 
 def changed_rows(state: State, touched: Touched, position: Position) -> dict[str, pa.Table]:
-    """The rows that the engine appends after a step, by table; unchanged tables are left out."""
+    """Return the rows that the engine appends after a step, by table; unchanged tables are left
+    out."""
     at = position.packed
     streams = [_stream_row(state.streams[key], at) for key in touched.streams]
     streams += [_view_row(state.views[key], at) for key in touched.views]
@@ -88,7 +89,7 @@ def changed_rows(state: State, touched: Touched, position: Position) -> dict[str
 
 
 def newest(table: pa.Table, keys: Iterable[str]) -> pa.Table:
-    """The newest row of each key, ended ones left out; rows keep their order."""
+    """Return the newest row of each key, ended ones left out; rows keep their order."""
     keys = list(keys)
     last = _last(table, keys)
     last[table.column("ended").to_numpy()] = False
@@ -96,7 +97,7 @@ def newest(table: pa.Table, keys: Iterable[str]) -> pa.Table:
 
 
 def _last(table: pa.Table, keys: list[str]) -> Mask:
-    """Marks the rows that are the newest of their key.
+    """Mark the rows that are the newest of their key.
 
     A registration that got its composite later has two rows of one position; the one with the
     composite is the newer.
@@ -115,7 +116,8 @@ def _last(table: pa.Table, keys: list[str]) -> Mask:
 
 
 def _marks(table: pa.Table, keys: list[str]) -> Any:
-    """A number for each row: equal for equal keys, and mostly different for different ones."""
+    """Return a number for each row: equal for equal keys, and mostly different for different
+    ones."""
     match keys:
         case ["handle"]:
             halves = handle_halves(table.column("handle"))
@@ -126,7 +128,7 @@ def _marks(table: pa.Table, keys: list[str]) -> Any:
 
 
 def _shared(marks: Any) -> Mask:
-    """Marks the numbers that occur more than once: few of those of a large table."""
+    """Mark the numbers that occur more than once: few of those of a large table."""
     order = np.argsort(marks)
     same = np.concatenate([[False], marks[order][1:] == marks[order][:-1], [False]])
     shared = np.empty(len(marks), np.bool_)
@@ -137,21 +139,21 @@ def _shared(marks: Any) -> Mask:
 def read_newest(
     folder: DeltaFolder, snapshot: Snapshot, schema: pa.Schema, repeated: Iterable[str] = ()
 ) -> pa.Table:
-    """Reads the live rows of one of these tables."""
+    """Read the live rows of one of these tables."""
     return newest(read_files(folder, snapshot, schema, repeated), KEYS[folder.root.name])
 
 
 def read_files(
     folder: DeltaFolder, snapshot: Snapshot, schema: pa.Schema, repeated: Iterable[str] = ()
 ) -> pa.Table:
-    """Reads all rows of an unpartitioned table; columns of `repeated` values as dictionaries."""
+    """Read all rows of an unpartitioned table; columns of `repeated` values as dictionaries."""
     repeated = list(repeated)
     tables = [reader(folder.root, file).whole(repeated) for file in snapshot.files.values()]
     return pa.concat_tables(tables) if tables else schema.empty_table()
 
 
 def load_state(epoch: Epoch, read: Callable[[str], pa.Table]) -> State:
-    """The state at an epoch; `read` gives the live rows of each of these tables."""
+    """Return the state at an epoch; `read` gives the live rows of each of these tables."""
     state = State(epoch.position, epoch.clock, epoch.next_predicate_id)
     for row in read("catalog").to_pylist():
         _load_definition(state, row, epoch)
@@ -230,7 +232,7 @@ def _load_leases(state: State, table: pa.Table) -> None:
 
 
 def _load_definition(state: State, row: Mapping[str, Any], epoch: Epoch) -> None:
-    """Loads a stream or a view."""
+    """Load a stream or a view."""
     form = json.loads(row["schema"])
     if "over" in form:
         _load_view(state, row, form)
@@ -318,7 +320,7 @@ def _predicate_rows(state: State, ids: Iterable[int], at: int) -> pa.Table:
 
 
 def _changes(live: pa.Table, ended: pa.Array, at: int, schema: pa.Schema) -> pa.Table:
-    """The rows that are there now, and for each key that ended a row of the key alone."""
+    """Return the rows that are there now, and for each key that ended a row of the key alone."""
     there = live.append_column("ended", pa.array(np.zeros(live.num_rows, np.bool_)))
     gone = pa.table(
         {
@@ -332,7 +334,7 @@ def _changes(live: pa.Table, ended: pa.Array, at: int, schema: pa.Schema) -> pa.
 
 
 def _composite_row(state: State, composite_id: int, at: int) -> dict[str, Any]:
-    """The row of a composite: it is written when it comes and when it has ended."""
+    """Return the row of a composite: it is written when it comes and when it has ended."""
     composite = state.composites.get(composite_id)
     if composite is None:
         return {"composite_id": composite_id, "position": at, "ended": True}

@@ -24,13 +24,13 @@ _changes = st.dictionaries(st.integers(0, 20), st.none() | _spans, max_size=8)
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Has the tree be asked always or never, and blocks be looked at from an end or in order."""
     if request.param != "order":
-        monkeypatch.setattr(block_times, "_FEW", 0)
+        monkeypatch.setattr(block_times, "SCAN_BELOW_BLOCKS", 0)
     if request.param == "tree":
-        monkeypatch.setattr(block_times, "TREE_FROM", 1)
-        monkeypatch.setattr(block_times, "_SHARE", 0)
-        for name in ("_TREE", "_TREE_FOUND", "_TREE_END"):
+        monkeypatch.setattr(block_times, "MIN_TREE_BLOCKS", 1)
+        monkeypatch.setattr(block_times, "SCAN_SHARE_DIVISOR", 0)
+        for name in ("TREE_PROBE_COST", "TREE_MATCH_COST", "TREE_EDGE_COST"):
             monkeypatch.setattr(block_times, name, 0)
-        monkeypatch.setattr(block_times, "MOST_CHANGES", 5)
+        monkeypatch.setattr(block_times, "MAX_CHANGED_BLOCKS", 5)
     yield request.param
 
 

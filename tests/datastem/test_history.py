@@ -26,7 +26,7 @@ Row = dict[str, Any]
 @pytest.fixture(autouse=True)
 def _eager(monkeypatch: pytest.MonkeyPatch) -> None:
     """The live rows are cut down at every chance."""
-    monkeypatch.setattr(module, "_SLACK", 0)
+    monkeypatch.setattr(module, "PRUNE_AFTER_ROWS", 0)
 
 
 def rows(size: int = 40) -> st.SearchStrategy[list[Row]]:

@@ -19,8 +19,8 @@ _steps = st.lists(st.tuples(_edges, _edges, st.booleans()), max_size=40)
 @given(_steps, st.sampled_from((1, 4, 512)), st.sampled_from((0, 1, 200)))
 def test_oracle_overlaps(steps: list[tuple[int, int, bool]], tree_from: int, scanned: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(interval_table, "TREE_FROM", tree_from)
-        patch.setattr(interval_table, "_SCANNED_PER_FOUND", scanned)
+        patch.setattr(interval_table, "MIN_TREE_INTERVALS", tree_from)
+        patch.setattr(interval_table, "SCANNED_PER_TREE_EDGE", scanned)
         table, held, values = IntervalTable[int](), list[tuple[int, int, int]](), count()
         for first, second, removes in steps:
             if removes and held:

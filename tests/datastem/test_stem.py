@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datastem.blocks import BLOCK_ROWS, MOST_MERGED_BYTES, Block, Part, SplitRows
+from datastem.blocks import BLOCK_ROWS, MAX_MERGED_BYTES, Block, Part, SplitRows
 from datastem.codec import stem_schema
 from datastem.memory import Memory
 from datastem.schema import Column, StreamSchema
@@ -156,17 +156,17 @@ def test_a_block_has_few_parts(sizes: list[int]) -> None:
 
 
 def test_an_append_copies_a_bounded_part_of_a_block_of_long_rows() -> None:
-    text, block = "x" * (MOST_MERGED_BYTES // 64), Block(0)
+    text, block = "x" * (MAX_MERGED_BYTES // 64), Block(0)
     for number in range(40):
         batch = rows(range(10 * number, 10 * number + 10), [0] * 10)
         before, block = block, block.append(Part(batch.append_column("t", pa.array([text] * 10))))
         copied = [part for part in block.parts if not any(part is one for one in before.parts)]
-        assert sum(part.nbytes for part in copied) <= MOST_MERGED_BYTES
-    assert len(block.parts) <= 2 * block.nbytes // MOST_MERGED_BYTES
+        assert sum(part.nbytes for part in copied) <= MAX_MERGED_BYTES
+    assert len(block.parts) <= 2 * block.nbytes // MAX_MERGED_BYTES
     assert [id_ for part in block.parts for id_ in part.ids.tolist()] == [*range(400)]
     for number in range(400, 500):
         block = block.append(Part(rows([number], [0]).append_column("t", pa.array(["short"]))))
-    assert len(block.parts) <= 2 * block.nbytes // MOST_MERGED_BYTES + 7
+    assert len(block.parts) <= 2 * block.nbytes // MAX_MERGED_BYTES + 7
 
 
 def test_the_parts_of_a_large_insert_do_not_keep_it_in_memory() -> None:

@@ -1,8 +1,8 @@
 """Delta's checkpoints of a table: each stands for the commits up to its version.
 
 `deltalake` writes them; they are synced here before anything behind them goes. The newest two are
-kept with all commits from the older one on, so that where the newest can't be read the older one
-and the commits after it say the same.
+kept with all commits from the older one on, so that if the newest can't be read the older one and
+the commits after it say the same.
 
 A checksum of each is kept in a small file beside it, made when the checkpoint was found to say what
 the commits say. Without it a checkpoint is not believed.
@@ -47,7 +47,8 @@ class Checkpoints:
         self._pointer = commits.log / "_last_checkpoint"
 
     def newest(self) -> int:
-        """The version of the newest checkpoint, as Delta's pointer says; 0 where there is none."""
+        """Return the version of the newest checkpoint, as Delta's pointer says; 0 if there is
+        none."""
         try:
             content = self._pointer.read_bytes()
         except FileNotFoundError:
@@ -58,7 +59,7 @@ class Checkpoints:
             return max(self._commits.listing().base, 0)
 
     def before(self, version: int) -> Iterator[int]:
-        """The versions of checkpoints up to and including `version`, newest first."""
+        """Yield the versions of checkpoints up to and including `version`, newest first."""
         pointed = self.newest()
         if 0 < pointed <= version:
             yield pointed
@@ -67,7 +68,7 @@ class Checkpoints:
                 yield found
 
     def base(self, version: int) -> Snapshot | None:
-        """The snapshot of the newest checkpoint up to `version` that can be read."""
+        """Return the snapshot of the newest checkpoint up to `version` that can be read."""
         for found in self.before(version):
             try:
                 return self.read(found)
@@ -76,7 +77,7 @@ class Checkpoints:
         return None
 
     def read(self, version: int) -> Snapshot:
-        """Reads a checkpoint. Raises CorruptStore where it is missing or damaged."""
+        """Read a checkpoint. Raise CorruptStore if it is missing or damaged."""
         return Snapshot(version, self._files(version, self._column(version, "add")))
 
     def _files(self, version: int, adds: list[dict[str, Any]]) -> dict[str, DataFile]:
@@ -89,7 +90,8 @@ class Checkpoints:
         return {file.path: file for file in files}
 
     def description(self) -> str | None:
-        """The description of the table in its newest checkpoint; None without a checkpoint."""
+        """Return the description of the table in its newest checkpoint; None without a
+        checkpoint."""
         for version in self._commits.listing().checkpoints[::-1]:
             try:
                 return str(self._column(version, "metaData")[0]["description"])
@@ -107,7 +109,7 @@ class Checkpoints:
             raise self._damaged(version, error) from error
 
     def _check(self, version: int, content: bytes) -> None:
-        """Raises OSError where these are not the bytes that were written."""
+        """Raise OSError if these are not the bytes that were written."""
         try:
             said = json.loads(self._commits.check_path(version).read_bytes())
         except ValueError as error:
@@ -125,7 +127,7 @@ class Checkpoints:
     # ---- writing, which only the engine does
 
     def write(self, snapshot: Snapshot) -> None:
-        """Returns when the checkpoint of a snapshot and the pointer to it are on the disk."""
+        """Return when the checkpoint of a snapshot and the pointer to it are on the disk."""
         version = snapshot.version
         # A listing taken while commits are made may show one and miss those before it, which
         # `deltalake` takes for a gap; up to a version seen before, a listing is whole.
@@ -136,7 +138,7 @@ class Checkpoints:
         self._vouch(snapshot)
 
     def _vouch(self, snapshot: Snapshot) -> None:
-        """Makes the checksum of a checkpoint that says what the snapshot says.
+        """Make the checksum of a checkpoint that says what the snapshot says.
 
         `deltalake` looks at no hash: of a damaged commit it makes a checkpoint without a flaw.
         """
@@ -178,7 +180,7 @@ class Checkpoints:
         remove(gone)
 
     def mend(self) -> None:
-        """Takes away checkpoints that can't be read, so that Delta's readers don't fail over them,
+        """Take away checkpoints that can't be read, so that Delta's readers don't fail over them,
         and points to the newest one left. Commits are left alone."""
         left = None
         for version in reversed(self._commits.listing().checkpoints):
@@ -209,7 +211,7 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def _rows(content: bytes, column: str) -> list[dict[str, Any]]:
-    """The actions of one kind in a checkpoint."""
+    """Return the actions of one kind in a checkpoint."""
     found = pq.ParquetFile(pa.BufferReader(content)).read(columns=[column]).column(column)
     rows: list[dict[str, Any]] = found.drop_null().to_pylist()
     return rows

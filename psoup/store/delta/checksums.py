@@ -40,7 +40,7 @@ class Checks:
 
 
 def checks_of(content: Any) -> Checks:
-    """The checksums of a Parquet file that was just made: bytes, or a buffer of them."""
+    """Return the checksums of a Parquet file that was just made: bytes, or a buffer of them."""
     footer = footer_of(memoryview(content))
     assert footer is not None, "not a Parquet file"
     return Checks(zlib.crc32(content), zlib.crc32(footer))
@@ -52,7 +52,8 @@ def read_checks(tags: Mapping[str, str]) -> Checks:
 
 
 def footer_size(ending: bytes | memoryview) -> int | None:
-    """The bytes of the footer, given the last eight of the file; None for what is no Parquet."""
+    """Return the bytes of the footer, given the last eight of the file; None for what is no
+    Parquet."""
     if len(ending) < _ENDING.size:
         return None
     length, magic = _ENDING.unpack(ending[-_ENDING.size :])
@@ -60,23 +61,23 @@ def footer_size(ending: bytes | memoryview) -> int | None:
 
 
 def footer_of(content: memoryview) -> memoryview | None:
-    """The footer at the end of these bytes; None where they are too few, or no Parquet."""
+    """Return the footer at the end of these bytes; None if they are too few, or no Parquet."""
     size = footer_size(content)
     return None if size is None or size > len(content) else content[-size:]
 
 
 def unsealed() -> dict[str, str]:
-    """The field of `commitInfo` that `sealed` fills. It must come first in the commit."""
+    """Return the field of `commitInfo` that `sealed` fills. It must come first in the commit."""
     return {"psoupHash": _ZEROS.decode()}
 
 
 def sealed(content: bytes) -> bytes:
-    """A commit with its hash, in the place that `unsealed` left for it."""
+    """Return a commit with its hash, in the place that `unsealed` left for it."""
     return _SEAL.sub(b'"psoupHash":"' + _hash(content) + b'"', content, count=1)
 
 
 def seal_holds(content: bytes) -> bool:
-    """True where a commit is to the byte what its hash says."""
+    """Return True if a commit is to the byte what its hash says."""
     found = _SEAL.search(content)
     if found is None:
         return False

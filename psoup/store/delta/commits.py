@@ -1,8 +1,8 @@
 """The commits of a Delta table: files `<version>.json` that follow each other without a hole.
 
-A commit is synced before it is linked to its name, and is made only where the one before it is
-there. So no power cut and no kill leaves a hole, an empty commit or half of one: whoever meets one
-of these meets damage, and goes no further. Versions up to the newest checkpoint may be missing: the
+A commit is synced before it is linked to its name, and is made only if the one before it is there.
+So no power cut and no kill leaves a hole, an empty commit or half of one: whoever meets one of
+these meets damage, and goes no further. Versions up to the newest checkpoint may be missing: the
 checkpoint stands for them.
 
 A commit bears a hash of itself. One without is damage too.
@@ -33,7 +33,7 @@ class Commit:
     removed: tuple[str, ...]
 
     def change(self, files: dict[str, DataFile]) -> None:
-        """Changes the files of the version before, by path, into those of this version."""
+        """Change the files of the version before, by path, into those of this version."""
         for path in self.removed:
             files.pop(path, None)
         files.update((added.path, added) for added in self.added)
@@ -71,12 +71,12 @@ class Listing:
 
     @property
     def newest(self) -> int:
-        """The newest version; -1 where there is neither a commit nor a checkpoint."""
+        """The newest version; -1 if there is neither a commit nor a checkpoint."""
         return max(self.base, max(self.commits, default=-1))
 
     @property
     def base(self) -> int:
-        """The newest checkpoint, -1 where there is none."""
+        """The newest checkpoint, -1 if there is none."""
         return self.checkpoints[-1] if self.checkpoints else -1
 
     @property
@@ -108,14 +108,14 @@ class Commits:
         return self.log / f"{version:0{_DIGITS}d}{_CHECKPOINT}"
 
     def check_path(self, version: int) -> Path:
-        """The file that holds the checksum of a checkpoint."""
+        """Return the file that holds the checksum of a checkpoint."""
         return self.log / f"{version:0{_DIGITS}d}{_CHECKPOINT_CHECK}"
 
     def has(self, version: int) -> bool:
         return os.path.exists(self._name(version))
 
     def listing(self) -> Listing:
-        """Lists the folder. A commit made meanwhile may show while an earlier one does not."""
+        """List the folder. A commit made meanwhile may show while an earlier one does not."""
         try:
             names = os.listdir(self.log)
         except FileNotFoundError:
@@ -127,13 +127,14 @@ class Commits:
     # ---- the end
 
     def ends_at(self, version: int) -> bool:
-        """True where a quick look sees nothing after `version`, which is there."""
+        """Return True if a quick look sees nothing after `version`, which is there."""
         return not any(self.has(version + step) for step in _AHEAD)
 
     def end(self, at_least: int = 0) -> int:
-        """The newest version, proved by a listing; `at_least` is one that is known to be there.
+        """Return the newest version, proved by a listing; `at_least` is one that is known to be
+        there.
 
-        Raises CorruptStore where a version is missing that no checkpoint stands for.
+        Raise CorruptStore if a version is missing that no checkpoint stands for.
         """
         # A version may go behind a newer checkpoint while it is looked for: it has two chances.
         first = self.listing()
@@ -171,7 +172,7 @@ class Commits:
     # ---- one commit
 
     def read(self, version: int) -> Commit | None:
-        """Reads a commit; None for a version that is not made yet, or behind a checkpoint."""
+        """Read a commit; None for a version that is not made yet, or behind a checkpoint."""
         actions = self.actions(version)
         if actions is None:
             return None
@@ -183,7 +184,7 @@ class Commits:
         return Commit(version, added, tuple(map(unquote, removed)))
 
     def actions(self, version: int) -> list[Mapping[str, Any]] | None:
-        """The lines of a commit. Raises CorruptStore where it is not what was written."""
+        """Return the lines of a commit. Raise CorruptStore if it is not what was written."""
         try:
             with open(self._name(version), "rb") as file:
                 content = file.read()
@@ -208,7 +209,7 @@ class Commits:
         )
 
     def _file(self, version: int) -> str:
-        """The name of a commit file, as messages give it."""
+        """Return the name of a commit file, as messages give it."""
         return f"{self.table}/_delta_log/{self.path(version).name}"
 
     def put(

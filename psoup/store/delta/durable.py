@@ -30,7 +30,8 @@ _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def seconds() -> float:
-    """An instant of a clock that never steps and does not stand still while the machine sleeps."""
+    """Return an instant of a clock that never steps and does not stand still while the machine
+    sleeps."""
     return time.clock_gettime(_CLOCK)
 
 
@@ -48,7 +49,7 @@ def sync_folder(path: Path) -> None:
 
 
 def make_folder(folder: Path, levels: int, *, sync: bool = True) -> None:
-    """Makes `folder` and those above it, durably where `sync` says so.
+    """Make `folder` and those above it, durably where `sync` says so.
 
     A folder's name is durable when the folder above it is synced. That is done for as many
     `levels` also where folders are there already: whoever made them may have been killed before.
@@ -113,7 +114,7 @@ def _link(draft: Path, target: Path, identity: os.stat_result) -> None:
 
 
 def replace_file(target: Path, content: bytes) -> None:
-    """Puts all of `content` in the place of what `target` was, durably."""
+    """Put all of `content` in the place of what `target` was, durably."""
     draft = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
     try:
         draft.write_bytes(content)
@@ -125,7 +126,7 @@ def replace_file(target: Path, content: bytes) -> None:
 
 
 def remove(paths: Iterable[Path]) -> None:
-    """Removes files; a power cut may bring any of them back."""
+    """Remove files; a power cut may bring any of them back."""
     for path in paths:
         path.unlink(missing_ok=True)
 
@@ -136,8 +137,8 @@ def remove_folder(folder: Path) -> None:
 
 
 def together(calls: Iterable[Callable[[], T]]) -> list[T]:
-    """Runs the writes in threads, so that their syncs are waited for at once. All of them have
-    ended when it returns or raises the first failure."""
+    """Run the writes in threads, so that their syncs are waited for at once. All of them have ended
+    when it returns or raises the first failure."""
     waiting = list(calls)
     if len(waiting) < 2:
         return [call() for call in waiting]
@@ -149,8 +150,7 @@ def together(calls: Iterable[Callable[[], T]]) -> list[T]:
 def write_durably(
     path: Path, write: Callable[[Path], None], *, top: Path | None = None, sync: bool = True
 ) -> None:
-    """Runs `write(path)` and syncs the file and its folder, and those up to `top`, made where
-    missing.
+    """Run `write(path)` and syncs the file and its folder, and those up to `top`, made if missing.
 
     Where writing fails nothing is left behind.
     """
@@ -170,7 +170,7 @@ _settled: set[Path] = set()
 
 
 def _settle_folder(folder: Path, top: Path, sync: bool) -> None:
-    """Makes the folder under `top`, which is durable itself, durable too.
+    """Make the folder under `top`, which is durable itself, durable too.
 
     Another process may have made it and been killed before it was synced, so each looks after it
     once.

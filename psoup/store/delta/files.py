@@ -48,12 +48,12 @@ def write_data_file(
     row_group_rows: int = 1 << 16,
     cuts: Sequence[int] = (),
 ) -> DataFile:
-    """Writes one synced file under the table's folder; a commit makes it visible.
+    """Write one synced file under the table's folder; a commit makes it visible.
 
-    `bounds` names int64 or timestamp columns whose least and greatest value are recorded, where
-    none of their values is NULL. A row
-    group ends before each row of `cuts`, which ascend, and after `row_group_rows`.
-    Partition columns are not written: their values are in the path and in the commit.
+    `bounds` names int64 or timestamp columns whose least and greatest value are recorded, if none
+    of their values is NULL. A row group ends before each row of `cuts`, which ascend, and after
+    `row_group_rows`. Partition columns are not written: their values are in the path and in the
+    commit.
     """
     partition = dict(partition or {})
     folder = "".join(f"{name}={value}/" for name, value in partition.items())
@@ -66,7 +66,7 @@ def write_data_file(
 
 
 def _parquet(content: pa.Table, row_group_rows: int, cuts: Sequence[int]) -> pa.Buffer:
-    """Makes the file in memory: checksums are of what was to be written, not of what a disk gave
+    """Make the file in memory: checksums are of what was to be written, not of what a disk gave
     back."""
     options = {"compression": "snappy", "write_page_checksum": True, **_encodings(content.schema)}
     sink = pa.BufferOutputStream()
@@ -82,7 +82,7 @@ def _put(target: Path, content: pa.Buffer) -> None:
 
 
 def _encodings(schema: pa.Schema) -> dict[str, Any]:
-    """Differences for integers and instants, a dictionary for texts, the rest as it is.
+    """Return differences for integers and instants, a dictionary for texts, the rest as it is.
 
     Ids and instants ascend, so their differences are next to nothing (docs/decisions/files.md).
     """
@@ -145,7 +145,7 @@ def remove_action(file: DataFile, moment: int, data_change: bool) -> dict[str, A
 
 
 def data_file(add: Mapping[str, Any]) -> DataFile:
-    """Reads an add action back."""
+    """Read an add action back."""
     stats = json.loads(add["stats"] or "{}")
     return DataFile(
         path=unquote(add["path"]),

@@ -53,7 +53,7 @@ class DeltaFolder:
         description: str = "",
         sync: bool = True,
     ) -> None:
-        """Makes the table, durably; of two that try at once, one does and both return."""
+        """Make the table, durably; of two that try at once, one does and both return."""
         if self.exists:
             return
         make_folder(self.log, levels=3, sync=sync)
@@ -128,11 +128,11 @@ class DeltaFolder:
         sync: bool = True,
         since: float | None = None,
     ) -> None:
-        """Makes `version`, or raises Conflict. The files added must be synced already.
+        """Make `version`, or raises Conflict. The files added must be synced already.
 
-        `data_change` False says that the same rows stand in other files than before. Raises
-        CorruptStore where the version before is missing, or later ones are there; FileGone where a
-        file added is gone, or may be: `since` is when the first was begun, if others clean up here;
+        `data_change` False says that the same rows stand in other files than before. Raise
+        CorruptStore if the version before is missing, or later ones are there; FileGone if a file
+        added is gone, or may be: `since` is when the first was begun, if others clean up here;
         Unconfirmed if the commit took so long that its number may have been used before.
         """
         added = list(added)
@@ -158,9 +158,9 @@ class DeltaFolder:
             raise FileGone(f"the files of this commit were begun {age:.0f} seconds ago")
 
     def read_commit(self, version: int) -> Commit | None:
-        """Reads a commit; None for a version that is not made yet, or behind a checkpoint.
+        """Read a commit; None for a version that is not made yet, or behind a checkpoint.
 
-        Raises CorruptStore where the commit is not what was written.
+        Raise CorruptStore if the commit is not what was written.
         """
         return self._commits.read(version)
 
@@ -177,34 +177,35 @@ class DeltaFolder:
         return self._commits.listing().floor
 
     def versions(self) -> list[int]:
-        """Lists the versions that have a commit file, ascending."""
+        """List the versions that have a commit file, ascending."""
         return sorted(self._commits.listing().commits)
 
     def latest_version(self, seen: int = 0) -> int:
-        """The newest version, given one that was seen before.
+        """Return the newest version, given one that was seen before.
 
-        With nothing newer this costs a few looks. Otherwise, and where nothing was seen, the
-        folder is listed and the end is proved: CorruptStore where a version before it is missing.
+        With nothing newer this costs a few looks. Otherwise, and if nothing was seen, the folder is
+        listed and the end is proved: CorruptStore if a version before it is missing.
         """
         if seen > 0 and self._commits.ends_at(seen) and self._checkpoints.newest() <= seen:
             return seen
         return self._commits.end(seen)
 
     def prove_end(self, seen: int = 0) -> int:
-        """The newest version, proved by a listing, with all that were made since `seen`."""
+        """Return the newest version, proved by a listing, with all that were made since `seen`."""
         return self._commits.end(seen)
 
     def snapshot(self, version: int | None = None) -> Snapshot:
-        """The files at `version`, by default the newest.
+        """Return the files at `version`, by default the newest.
 
-        Raises LogTrimmed where Delta's own log no longer reaches back to that version, CorruptStore
-        where a commit is missing that no checkpoint stands for.
+        Raise LogTrimmed if Delta's own log no longer reaches back to that version, CorruptStore if
+        a commit is missing that no checkpoint stands for.
         """
         goal = self.latest_version() if version is None else version
         return self._extend(self._checkpoints.base(goal) or Snapshot(-1), goal)
 
     def advance(self, snapshot: Snapshot, version: int) -> Snapshot:
-        """The snapshot at another version; falls back to a checkpoint where commits are gone."""
+        """Return the snapshot at another version; falls back to a checkpoint where commits are
+        gone."""
         if version < snapshot.version:
             return self.snapshot(version)
         try:
@@ -224,7 +225,7 @@ class DeltaFolder:
         return Snapshot(version, files)
 
     def checkpoint(self, version: int | None = None) -> None:
-        """Writes a Delta checkpoint at a version, the newest by default, durably."""
+        """Write a Delta checkpoint at a version, the newest by default, durably."""
         self._checkpoints.write(self.snapshot(version))
 
     def drop_commits(self, below: int) -> None:
@@ -233,7 +234,7 @@ class DeltaFolder:
         self._checkpoints.drop_below(below)
 
     def mend(self) -> None:
-        """Takes away checkpoints that can't be read. Only the table's one writer may call it."""
+        """Take away checkpoints that can't be read. Only the table's one writer may call it."""
         self._checkpoints.mend()
 
     def path_of(self, file: DataFile) -> Path:

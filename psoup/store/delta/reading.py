@@ -1,4 +1,4 @@
-"""Data files as they are read: checked first, and named where they are damaged.
+"""Data files as they are read: checked first, and named if they are damaged.
 
 Everything the server, the engine and its workers read of a data file comes through here. A file
 from before checksums is read as it is.
@@ -29,13 +29,13 @@ _EVERYTHING = (SINCE_EVER, FOR_EVER)
 
 
 def table_name(root: Path) -> str:
-    """The name of a table in messages, given its folder."""
+    """Return the name of a table in messages, given its folder."""
     within = root.parent.name
     return f"{within}/{root.name}" if within in ("stems", "joins") else root.name
 
 
 def reader(root: Path, file: DataFile) -> DataReader:
-    """Makes the reader of a file of the table in folder `root`."""
+    """Make the reader of a file of the table in folder `root`."""
     return DataReader(root / file.path, file, f"{table_name(root)}/{file.path}")
 
 
@@ -48,8 +48,7 @@ class DataFileGone(FileNotFoundError):
 
 
 class DataReader:
-    """Reads one data file. Raises DataFileGone where it is not there, CorruptStore where it is
-    damaged.
+    """Reads one data file. Raises DataFileGone if it is not there, CorruptStore if it is damaged.
 
     `metadata` and everything after it look at the footer's checksum first, and at that of each page
     that is read; `whole` looks at that of the file.
@@ -61,13 +60,13 @@ class DataReader:
         self._name = name
 
     def whole(self, dictionaries: Iterable[str] = ()) -> pa.Table:
-        """Reads all rows and columns; the columns in `dictionaries` come dictionary-encoded."""
+        """Read all rows and columns; the columns in `dictionaries` come dictionary-encoded."""
         content = self._content()
         source, repeated = pa.BufferReader(content), list(dictionaries)
         return self._try(lambda: pq.ParquetFile(source, read_dictionary=repeated).read())
 
     def read(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """Reads some columns of all rows, by default all columns."""
+        """Read some columns of all rows, by default all columns."""
         return self._try(lambda: self._opened().read(columns=columns))
 
     def row_group(self, number: int, columns: Sequence[str] | None = None) -> pa.Table:
@@ -129,7 +128,7 @@ def _last(file: Any, size: int, count: int) -> bytes:
 
 
 def row_groups(metadata: Any, column: str, lo: int, hi: int) -> list[int]:
-    """The row groups that may have a value of an integer column in `[lo, hi)`."""
+    """Return the row groups that may have a value of an integer column in `[lo, hi)`."""
     return [
         group
         for group in range(metadata.num_row_groups)
@@ -138,8 +137,8 @@ def row_groups(metadata: Any, column: str, lo: int, hi: int) -> list[int]:
 
 
 def group_bounds(metadata: Any, group: int, column: str) -> tuple[int, int]:
-    """The least and greatest value of an integer or instant column in a row group; everything
-    where the file has no statistics."""
+    """Return the least and greatest value of an integer or instant column in a row group;
+    everything if the file has no statistics."""
     place = metadata.schema.names.index(column)
     found = metadata.row_group(group).column(place).statistics
     if found is None or not found.has_min_max:

@@ -1,8 +1,8 @@
 """The interest in each stream: how far back some window of each predicate reaches.
 
 A predicate has the widest window of its registrations, and of what servers have asked for. It
-reaches everything where a registration is not bounded by time, and where somebody else than
-registrations has it: then it is not known how far back it is needed.
+reaches everything if a registration is not bounded by time, and if somebody else than registrations
+has it: then it is not known how far back it is needed.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class StreamInterest:
         return self.reaches.predicates
 
     def put(self, more: Reaches) -> None:
-        """Says how far predicates reach, which ascend; those that were here are changed."""
+        """Say how far predicates reach, which ascend; those that were here are changed."""
         before = _among(self.ids, more.predicates)
         kept = self.reaches.take(np.flatnonzero(~before))
         self._count(self.reaches.take(np.flatnonzero(before)), -1)
@@ -65,7 +65,7 @@ class StreamInterest:
         self._widest.clear()
 
     def widest(self, lo: int, hi: int) -> Widest:
-        """The widest windows of the predicates `[lo, hi)`."""
+        """Return the widest windows of the predicates `[lo, hi)`."""
         if (lo, hi) not in self._widest:
             first, last = np.searchsorted(self.ids, [lo, hi])
             some = self.reaches.take(np.arange(first, last))
@@ -114,7 +114,7 @@ class Interests:
     # ---- keeping up
 
     def refresh(self, state: State) -> None:
-        """Keeps up with a state: what changed since the last call is read anew. Nobody else may do
+        """Keep up with a state: what changed since the last call is read anew. Nobody else may do
         so for this state."""
         changed = state.columns[1].changed()
         if changed is None or not self._loaded:
@@ -123,7 +123,7 @@ class Interests:
             self.update(state, changed)
 
     def load(self, state: State) -> None:
-        """Reads all registrations."""
+        """Read all registrations."""
         self._loaded = True
         self._streams.clear()
         self._ids, self._owners = np.empty(0, np.int64), np.empty(0, np.int64)
@@ -132,7 +132,7 @@ class Interests:
         self._put(state, every, registrations.rows())
 
     def update(self, state: State, ids: Int64s) -> None:
-        """Reads the registrations of some predicates anew; `ids` ascend, and those that ended are
+        """Read the registrations of some predicates anew; `ids` ascend, and those that ended are
         among them."""
         registrations, _ = state.columns
         self._put(state, ids, registrations.with_predicates(ids))
@@ -169,7 +169,7 @@ class Interests:
         self._ids, self._owners = self._ids[~known], self._owners[~known]
 
     def _folded(self, found: Reaches, ids: Int64s, owners: Int64s, users: Int64s) -> Reaches:
-        """The widest reach of each predicate of `ids`; everything where its users are more than
+        """Return the widest reach of each predicate of `ids`; everything if its users are more than
         the registrations that were found."""
         found = found.take(np.argsort(found.predicates, kind="stable"))
         folded = Reaches.everything(ids)
@@ -198,8 +198,8 @@ class Interests:
         return self._streams.get(stream_id) or StreamInterest()
 
     def begin(self, state: State, stream_id: int, lo: int, hi: int) -> int:
-        """The least ts that a window of the predicates `[lo, hi)` of a stream can hold at NOW or
-        later; SINCE_EVER where rows of any age count."""
+        """Return the least ts that a window of the predicates `[lo, hi)` of a stream can hold at
+        NOW or later; SINCE_EVER where rows of any age count."""
         widest = self.of_stream(stream_id).widest(lo, hi)
         asked = self._asked(state, stream_id).items()
         begins = [widest.since, *(since for id_, since in asked if lo <= id_ < hi)]
@@ -211,7 +211,8 @@ class Interests:
         return min(begins)
 
     def begins(self, state: State, stream_id: int, lo: int, hi: int) -> tuple[Int64s, Int64s]:
-        """The ids of the predicates `[lo, hi)` of a stream, and what `begin` gives for each."""
+        """Return the ids of the predicates `[lo, hi)` of a stream, and what `begin` gives for
+        each."""
         interest = self.of_stream(stream_id)
         first, last = np.searchsorted(interest.ids, [lo, hi])
         some = interest.reaches.take(np.arange(first, last))
@@ -228,16 +229,16 @@ class Interests:
         return some.predicates, begins
 
     def can_reach(self, state: State, stream_id: int, low: int, high: int) -> bool:
-        """Tells whether a window of any predicate of a stream can hold rows with a ts in
-        `[low, high]` at NOW or later."""
+        """Return whether a window of any predicate of a stream can hold rows with a ts in `[low,
+        high]` at NOW or later."""
         if any(since <= high for since in self._asked(state, stream_id).values()):
             return True
         windows = self.of_stream(stream_id).windows
         return windows.can_reach(low, high, lambda clock: self._now(state, stream_id, clock))
 
     def widened(self, state: State, stream_id: int, since: int | None) -> int | None:
-        """An instant that lies a little further before a stream's NOW, as windows are widened;
-        None stays None."""
+        """Return an instant that lies a little further before a stream's NOW, as windows are
+        widened; None stays None."""
         now = self._now(state, stream_id, OWN)
         if since is None or now is None:
             return None
@@ -254,8 +255,8 @@ class Interests:
         }
 
     def _now(self, state: State, stream_id: int, clock: int) -> int | None:
-        """The NOW of a clock, for windows over a stream, less the jumps that nobody has
-        confirmed; None where there is none yet."""
+        """Return the NOW of a clock, for windows over a stream, less the jumps that nobody has
+        confirmed; None if there is none yet."""
         if clock == FIXED:
             return 0
         streams = [state.streams[one] for one in self._clocks.streams(clock, stream_id)]
@@ -266,14 +267,14 @@ class Interests:
 
 
 def _reduced(function: np.ufunc, values: Int64s, cuts: Int64s, beyond: int) -> Int64s:
-    """Reduces `values[cuts[0]:cuts[1]]`, `values[cuts[2]:cuts[3]]`, and so on."""
+    """Reduce `values[cuts[0]:cuts[1]]`, `values[cuts[2]:cuts[3]]`, and so on."""
     # A cut may be the end of the values, where reduceat wants one more.
     reduced: Int64s = function.reduceat(np.append(values, beyond), cuts)[::2]
     return reduced
 
 
 def _among(ids: Int64s, others: Int64s) -> Mask:
-    """Marks the ids that are among others; both ascend, and one of them may be much longer."""
+    """Mark the ids that are among others; both ascend, and one of them may be much longer."""
     marks = np.zeros(len(ids), np.bool_)
     if len(others) < len(ids):
         places = np.searchsorted(ids, others)

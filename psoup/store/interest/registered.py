@@ -47,7 +47,7 @@ class Reaches:
 
     @classmethod
     def everything(cls, predicates: Int64s) -> Reaches:
-        """The reaches of predicates that are looked at over all rows."""
+        """Return the reaches of predicates that are looked at over all rows."""
         size = len(predicates)
         whole, none = np.full(size, EVERYTHING), np.full(size, NO_SINCE)
         return cls(predicates, whole, none, np.zeros(size, np.int64))
@@ -78,11 +78,11 @@ class Clocks:
         return self._numbers[streams]
 
     def streams(self, number: int, own: int) -> frozenset[int]:
-        """The streams of a clock, for a window over the stream `own`."""
+        """Return the streams of a clock, for a window over the stream `own`."""
         return self._streams[number] if number else frozenset({own})
 
     def slowest(self, numbers: Iterable[int], own: int) -> int:
-        """The clock that is no further than any of these."""
+        """Return the clock that is no further than any of these."""
         several = set(numbers)
         if len(several) == 1:
             return several.pop()
@@ -97,7 +97,7 @@ class RegisteredReaches:
         self._shapes: dict[str, Query | None] = {}
 
     def of(self, state: State, rows: Int64s) -> Reaches:
-        """The reaches of the predicates of some registrations, given their rows."""
+        """Return the reaches of the predicates of some registrations, given their rows."""
         registrations, _ = state.columns
         table = registrations.take(rows, _COLUMNS)
         forms, codes = _forms(table)
@@ -117,8 +117,8 @@ class RegisteredReaches:
     def _by_shape(
         self, state: State, forms: Sequence[str], shapes: Int64s, predicates: Int64s
     ) -> Reaches:
-        """The reaches of registrations with equally many legs. A shape is the number of a form,
-        whether the engine finds the join ahead, and the legs' streams; few of them differ."""
+        """Return the reaches of registrations with equally many legs. A shape is the number of a
+        form, whether the engine finds the join ahead, and the legs' streams; few of them differ."""
         different, which = _distinct(shapes)
         read = [
             self._legs(state, forms[code], bool(composed), streams)
@@ -130,7 +130,7 @@ class RegisteredReaches:
     def _legs(
         self, state: State, form: str, composed: bool, streams: Sequence[int]
     ) -> list[tuple[int, int, int]]:
-        """How far behind, since when and by which clock each leg of a query reaches."""
+        """Return how far behind, since when and by which clock each leg of a query reaches."""
         schemas = [state.streams[stream].schema for stream in streams]
         query = None if composed else self._shape(form)
         if query is None or len(query.legs) != len(streams):
@@ -145,7 +145,7 @@ class RegisteredReaches:
         ]
 
     def _clock(self, query: Query, state: State, streams: Sequence[int]) -> int:
-        """The clock of a query over event time: the streams that it waits for."""
+        """Return the clock of a query over event time: the streams that it waits for."""
         awaited = {
             stream
             for stream, moving in zip(streams, query.moving, strict=True)
@@ -154,7 +154,7 @@ class RegisteredReaches:
         return self._clocks.number(frozenset(awaited)) if len(awaited) > 1 else OWN
 
     def _shape(self, form: str) -> Query | None:
-        """The query of a form; None where it can't be read: whoever invokes it is told."""
+        """Return the query of a form; None if it can't be read: whoever invokes it is told."""
         if len(self._shapes) >= _MOST_READ:
             self._shapes.clear()
         if form not in self._shapes:
@@ -174,7 +174,7 @@ def _reach(begin: Bound | None) -> tuple[int, int]:
 
 
 def _everything(table: pa.Table) -> Iterator[Reaches]:
-    """The reaches of predicates over triggers and combinations, where every row counts."""
+    """Yield the reaches of predicates over triggers and combinations, where every row counts."""
     triggers = table.column("trigger_id").to_numpy()
     composites = table.column("composite_predicate_id").to_numpy()
     more = _lists(table, "more_triggers").flatten().field("predicate_id").to_numpy()
@@ -195,14 +195,14 @@ def _lists(table: pa.Table, name: str) -> pa.Array:
 
 
 def _matrix(table: pa.Table, name: str, legs: pa.Array, places: Int64s, more: int) -> Int64s:
-    """A row for each registration, a column for each of its legs."""
+    """Return a row for each registration, a column for each of its legs."""
     first = table.column(name).to_numpy()[places]
     others = legs.field(name).to_numpy(zero_copy_only=False).reshape(len(places), more)
     return np.column_stack([first, others]).astype(np.int64)
 
 
 def _distinct(shapes: Int64s) -> tuple[Int64s, Int64s]:
-    """The different rows, and which of them each row is."""
+    """Return the different rows, and which of them each row is."""
     if shapes.shape[1] > 3:
         different, which = np.unique(shapes, axis=0, return_inverse=True)
         return different, which.ravel()

@@ -24,21 +24,21 @@ class RowFloors:
 
     @classmethod
     def of(cls, runs: Iterable[tuple[int, int]], high: int) -> RowFloors:
-        """Takes the first id and the greatest ts of each run of rows; `high` is the next row id."""
+        """Take the first id and the greatest ts of each run of rows; `high` is the next row id."""
         found = np.array(sorted(runs), np.int64).reshape(-1, 2)
         return cls(found[:, 0], np.maximum.accumulate(found[:, 1]), high)
 
     @property
     def least(self) -> int:
-        """The first row id; `high` where there are no rows."""
+        """The first row id; `high` if there are no rows."""
         return int(self.firsts[0]) if len(self.firsts) else self.high
 
     def floor(self, begin: int) -> int:
-        """A row id below which no row has a ts of `begin` or later; `high` where no row has."""
+        """Return a row id below which no row has a ts of `begin` or later; `high` if no row has."""
         place = int(np.searchsorted(self.latest, begin))
         return int(self.firsts[place]) if place < len(self.firsts) else self.high
 
     def latest_below(self, row: int) -> int | None:
-        """A ts that no row with a lower id is past; None where there is no such row."""
+        """Return a ts that no row with a lower id is past; None if there is no such row."""
         place = int(np.searchsorted(self.firsts, row))
         return int(self.latest[place - 1]) if place else None

@@ -1,6 +1,6 @@
 """The windows of a stream as intervals of ts, in a tree: which of them can reach rows of some ts?
 
-There is an interval for each different window, however many predicates have it: it begins where the
+There is an interval for each different window, however many predicates have it: it begins if the
 window does, counted from the NOW of the window's clock, and has no end, since rows that came later
 enter a window that has a gap. Windows are widened to a sixteenth, so that there are few of them.
 """
@@ -25,13 +25,13 @@ NowOf = Callable[[int], int | None]
 
 
 def widened(behind: int) -> int:
-    """A number of microseconds that is at least `behind`, and at most a sixteenth more."""
+    """Return a number of microseconds that is at least `behind`, and at most a sixteenth more."""
     low = max(0, behind.bit_length() - _BITS)
     return -(-behind >> low) << low
 
 
 def widened_since(since: int) -> int:
-    """An instant that is at most `since`, and at most an hour less."""
+    """Return an instant that is at most `since`, and at most an hour less."""
     return max(since // HOUR * HOUR, SINCE_EVER + 1)
 
 
@@ -46,20 +46,20 @@ class WindowTree:
         return len(self._counts)
 
     def add(self, clock: int, behind: int, count: int) -> None:
-        """Counts windows that reach so far behind the NOW of a clock."""
+        """Count windows that reach so far behind the NOW of a clock."""
         if (clock, behind) not in self._counts:
             self._trees.setdefault(clock, IntervalTree()).addi(*_interval(behind))
         self._counts[clock, behind] += count
 
     def remove(self, clock: int, behind: int, count: int) -> None:
-        """Takes back what `add` counted."""
+        """Take back what `add` counted."""
         self._counts[clock, behind] -= count
         if not self._counts[clock, behind]:
             del self._counts[clock, behind]
             self._trees[clock].removei(*_interval(behind))
 
     def can_reach(self, low: int, high: int, now_of: NowOf) -> bool:
-        """Tells whether some window can hold rows with a ts in `[low, high]`, at the NOW of its
+        """Return whether some window can hold rows with a ts in `[low, high]`, at the NOW of its
         clock or later. A clock that has no NOW yet may reach anything."""
         return any(
             bool(tree) and ((now := now_of(clock)) is None or _stabbed(tree, low - now, high - now))

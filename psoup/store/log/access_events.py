@@ -29,7 +29,7 @@ AccessEvent = AccessPut | AccessEnded
 
 
 def access_body(event: AccessEvent) -> dict[str, Any]:
-    """The event as the body of a row of the log."""
+    """Return the event as the body of a row of the log."""
     if isinstance(event, AccessEnded):
         return {"ids": event.ids}
     return {"values": [{"kind": kind_of(value), **asdict(value)} for value in event.values]}
@@ -42,7 +42,7 @@ def read_access(kind: str, body: Mapping[str, Any]) -> AccessEvent:
 
 
 def read_value(kind: str, body: Mapping[str, Any]) -> AccessValue:
-    """The value whose fields are in a body; lists in it are tuples of the value."""
+    """Return the value whose fields are in a body; lists in it are tuples of the value."""
     type_ = KINDS[kind]
     given = {one.name: _frozen(body[one.name]) for one in fields(type_) if one.name in body}
     return type_(**given)

@@ -23,7 +23,7 @@ DecodedRows: TypeAlias = dict[int, SplitRows | Hole]
 
 
 def decode_rows(entries: Sequence[Entry], state: State, file: str = "") -> DecodedRows:
-    """Decodes the rows of a commit that was read from `file`, and splits them by block.
+    """Decode the rows of a commit that was read from `file`, and splits them by block.
 
     `state` is the one before the commit. It is only looked at, so it may move on meanwhile.
     """
@@ -43,8 +43,8 @@ def decode_rows(entries: Sequence[Entry], state: State, file: str = "") -> Decod
 
 
 def rows_of(entry: Entry, event: Data, schema: StreamSchema, file: str) -> pa.RecordBatch | Hole:
-    """The stem rows of an event, or a hole where they can't be had: the payload is gone, does not
-    decode, or holds other values than its digest says. `file` is where the event was read."""
+    """Return the stem rows of an event, or a hole if they can't be had: the payload is gone, does
+    not decode, or holds other values than its digest says. `file` is if the event was read."""
     try:
         if event.payload is None:
             raise DecodeError(f"payload of stream {schema.name} is lost")

@@ -51,14 +51,14 @@ WITH_PAYLOAD = frozenset({"register_many"})
 
 
 def to_table(entries: Sequence[Entry]) -> pa.Table:
-    """Writes the entries of one commit as rows of the log table."""
+    """Write the entries of one commit as rows of the log table."""
     rows = [_row(entry) for entry in entries]
     columns = [pa.array([row.get(field.name) for row in rows], field.type) for field in LOG]
     return pa.Table.from_arrays(columns, schema=LOG)
 
 
 def from_table(version: int, table: pa.Table) -> list[Entry]:
-    """Reads the entries of one commit. Raises UnsupportedFormat for what this program is too old
+    """Read the entries of one commit. Raise UnsupportedFormat for what this program is too old
     for."""
     instants = ("stamp", "min_ts", "max_ts", "before", "clock")
     for name in [name for name in instants if name in table.column_names]:

@@ -90,8 +90,8 @@ class Register:
     it and of its parts. `query` is the bound form without the predicates of its legs, as JSON, and
     so are `parameters`.
 
-    `composite` is the join that the engine is to find ahead of time, where it can be found so.
-    `views` are the ids of the views that the text was bound through.
+    `composite` is the join that the engine is to find ahead of time, if it can be found so. `views`
+    are the ids of the views that the text was bound through.
     """
 
     handle: bytes
@@ -164,15 +164,15 @@ class Renew:
 
 @dataclass(frozen=True, slots=True)
 class Expire:
-    """A registration ended that nobody had asked for. It is appended only where that is so."""
+    """A registration ended that nobody had asked for. It is appended only if that is so."""
 
     handle: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Interest:
-    """Somebody wants the rows of a predicate from the ts `since` on, or all where that is None,
-    which is further back than the windows of its registrations reach."""
+    """Somebody wants the rows of a predicate from the ts `since` on, or all if that is None, which
+    is further back than the windows of its registrations reach."""
 
     stream_id: int
     predicate_id: int
@@ -266,7 +266,7 @@ class Data:
     """A batch of rows, or a heartbeat where `rows` is 0 and `max_ts` an instant.
 
     `publisher` is empty and `sequence` 0 for a batch without identity. `before` is the greatest ts
-    the stream had reached before it. `payload` is None where the log was read without payloads.
+    the stream had reached before it. `payload` is None if the log was read without payloads.
     """
 
     stream_id: int
@@ -311,10 +311,10 @@ Event = (
 class Entry:
     """An event in its place.
 
-    `stamp` is the clock of its server, or the stamp before where that is greater. `server` names
-    the machine it was made on and `clock` is what that one's own clock said. `actor` is who did it
-    where that is another than the owner: an owner of the tenant, or one of another tenant, after
-    that and a slash.
+    `stamp` is the clock of its server, or the stamp before if that is greater. `server` names the
+    machine it was made on and `clock` is what that one's own clock said. `actor` is who did it if
+    that is another than the owner: an owner of the tenant, or one of another tenant, after that and
+    a slash.
     """
 
     position: Position

@@ -53,13 +53,13 @@ class Log:
         self._is_marked = False
 
     def append(self, version: int, entries: Sequence[Entry]) -> tuple[Sequence[Entry], int]:
-        """Commits the entries as `version`, durably. Their positions must be (version, 0),
-        (version, 1), …. Returns them, with this process's mark behind its first ones, and the bytes
-        of the file that holds them.
+        """Commit the entries as `version`, durably. Their positions must be (version, 0), (version,
+        1), …. Return them, with this process's mark behind its first ones, and the bytes of the
+        file that holds them.
 
-        Raises Conflict where that version exists already, and CorruptStore where the log has a
-        hole; nothing is written then. After an OSError the entries may be there or not: whoever
-        goes on reads the log again, and retries what has an identity.
+        Raise Conflict if that version exists already, and CorruptStore if the log has a hole;
+        nothing is written then. After an OSError the entries may be there or not: whoever goes on
+        reads the log again, and retries what has an identity.
         """
         if durable.seconds() >= self._proof_due:
             self.prove_end(version - 1)
@@ -75,8 +75,8 @@ class Log:
         return entries, self._commit(version, entries)
 
     def trim(self, version: int, files: Collection[DataFile], epoch: Epoch) -> None:
-        """Takes files, which the epoch has consumed, out of the log by making `version`. It bears
-        this process's mark if that is not in the log yet. Raises Conflict if the version exists."""
+        """Take files, which the epoch has consumed, out of the log by making `version`. It bears
+        this process's mark if that is not in the log yet. Raise Conflict if the version exists."""
         entries = []
         if not self._is_marked:
             stamp = self.last_stamp(epoch, version)
@@ -90,7 +90,7 @@ class Log:
         removed: Collection[DataFile] = (),
         operation: str = "APPEND",
     ) -> int:
-        """Makes `version`; returns the bytes of the file with the entries. A process whose commit
+        """Make `version`; return the bytes of the file with the entries. A process whose commit
         fails marks the next one too: two equal marks do no harm."""
         for _ in range(_WRITES - 1):
             # The machine slept, or the disk was slow: what was written has to be written again.
@@ -116,7 +116,7 @@ class Log:
         return sum(file.size for file in written)
 
     def _holds(self, version: int, file: DataFile) -> bool:
-        """True where a failed commit is there all the same: its folder could not be synced."""
+        """Return True if a failed commit is there all the same: its folder could not be synced."""
         commit = self.folder.read_commit(version)
         return commit is not None and file in commit.added
 
@@ -124,8 +124,8 @@ class Log:
         return self.folder.latest_version(seen)
 
     def prove_end(self, seen: int) -> None:
-        """Lists the log, unless its folder is as it was at the last proof. Where a version is
-        missing, it raises CorruptStore, and so does `append` until a later proof finds it whole.
+        """List the log, unless its folder is as it was at the last proof. If a version is missing,
+        it raises CorruptStore, and so does `append` until a later proof finds it whole.
 
         `seen` is a version that is known to have been there, as by an epoch that consumed it.
         """
@@ -143,7 +143,7 @@ class Log:
         self._proof_due = now + max(PROOF_SECONDS, (now - begun) / _PROOF_SHARE)
 
     def settle(self, version: int) -> None:
-        """Returns when no power cut can take back the commits up to `version`.
+        """Return when no power cut can take back the commits up to `version`.
 
         A commit can be seen when it is linked, before the server that made it has synced the
         folder. Whoever builds on it, or shows it, makes sure of that first.
@@ -154,7 +154,8 @@ class Log:
             self._settled = newest
 
     def last_stamp(self, epoch: Epoch, version: int) -> int:
-        """The stamp of the last event before `version`, of which the epoch has consumed some."""
+        """Return the stamp of the last event before `version`, of which the epoch has consumed
+        some."""
         for number in reversed(range(epoch.log_version + 1, version)):
             # Stamps never go back, so those of the newest events are the greatest.
             if entries := self.read(number, payloads=False):
@@ -162,9 +163,9 @@ class Log:
         return epoch.clock
 
     def file(self, version: int) -> DataFile | None:
-        """The file of a commit, or None for one that holds no events.
+        """Return the file of a commit, or None for one that holds no events.
 
-        Raises LogTrimmed where that version's commit is gone.
+        Raise LogTrimmed if that version's commit is gone.
         """
         commit = self.folder.read_commit(version)
         if commit is None:
@@ -181,10 +182,10 @@ class Log:
 
 
 def read_events(root: Path, file: DataFile, version: int, *, payloads: bool = True) -> list[Entry]:
-    """Reads the events in one file of the log in folder `root`; without the rows of data where
+    """Read the events in one file of the log in folder `root`; without the rows of data where
     `payloads` is False.
 
-    Where nothing but rows is damaged their events come without a payload. Raises CorruptStore where
+    If nothing but rows is damaged their events come without a payload. Raise CorruptStore if
     anything else is: what comes after can't be understood without it.
     """
     source = reader(root, file)

@@ -59,7 +59,7 @@ class PositionCodec:
         return _WIRE.pack(self._identity, position.packed, mark)
 
     def decode(self, content: bytes) -> MarkedPosition:
-        """Reads a position; whether the log holds it is for the caller to check. Raises
+        """Read a position; whether the log holds it is for the caller to check. Raise
         ForeignPosition for bytes that this store did not make."""
         if len(content) != _WIRE.size:
             raise ForeignPosition("that is no position: pass on the bytes of an earlier answer")

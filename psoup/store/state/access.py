@@ -48,7 +48,7 @@ class Grant:
 
 
 def grant_id(object_id: int, action: str, to: str, tenant: str, name: str) -> str:
-    """The id of a grant. Tenants and names may have blanks, so the length of one is told."""
+    """Return the id of a grant. Tenants and names may have blanks, so the length of one is told."""
     return f"{object_id} {action} {to} {len(tenant)} {tenant} {name}"
 
 
@@ -136,7 +136,7 @@ class AccessState:
     by_predicate: MutableMapping[int, tuple[str, ...]] = field(default_factory=dict)
 
     def draft(self) -> AccessState:
-        """Makes an access that starts as this one and whose changes stay its own."""
+        """Make an access that starts as this one and whose changes stay its own."""
         return AccessState(
             Overlay(self.keys),
             Overlay(self.grants),
@@ -148,7 +148,7 @@ class AccessState:
         )
 
     def put(self, value: AccessValue) -> None:
-        """Adds a value, or replaces the one of its id."""
+        """Add a value, or replaces the one of its id."""
         match value:
             case Key():
                 self.keys[value.id] = value
@@ -164,7 +164,7 @@ class AccessState:
                 self.quotas[value.id] = value
 
     def end(self, kind: str, id_: str) -> None:
-        """Removes the value of a kind and id, which must be there."""
+        """Remove the value of a kind and id, which must be there."""
         values = self._values(kind)
         value = values[id_]
         del values[id_]
@@ -178,7 +178,7 @@ class AccessState:
         return self._values(kind).get(id_)
 
     def ids(self) -> Iterator[tuple[str, str]]:
-        """The kind and id of every value."""
+        """Yield the kind and id of every value."""
         for kind in KINDS:
             for id_ in self._values(kind):
                 yield kind, id_

@@ -33,7 +33,7 @@ AskedInterest = Mapping[int, WantedSince]
 
 
 def is_news(asked: AskedInterest, predicate_id: int, since: int, stamp: int) -> bool:
-    """Tells whether it is worth an event that a predicate is wanted from `since` on."""
+    """Return whether it is worth an event that a predicate is wanted from `since` on."""
     known = asked.get(predicate_id)
     return known is None or since < known.since or stamp - known.stamp >= AGAIN
 
@@ -41,7 +41,8 @@ def is_news(asked: AskedInterest, predicate_id: int, since: int, stamp: int) -> 
 def asked_also(
     asked: AskedInterest, predicate_id: int, since: int | None, stamp: int
 ) -> AskedInterest:
-    """The interest after one more event; None asks for all rows. What is over is left out."""
+    """Return the interest after one more event; None asks for all rows. What is over is left
+    out."""
     found = {id_: one for id_, one in asked.items() if one.holds(stamp)}
     before = found.pop(predicate_id, None)
     first = SINCE_EVER if since is None else since

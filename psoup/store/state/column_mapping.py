@@ -42,7 +42,7 @@ class ColumnMapping(MutableMapping[K, V]):
 
     @abstractmethod
     def _row_of(self, key: K) -> int:
-        """The row of a key; -1 for a key that is not here."""
+        """Return the row of a key; -1 for a key that is not here."""
 
     @abstractmethod
     def _key_at(self, row: int) -> K: ...
@@ -52,19 +52,19 @@ class ColumnMapping(MutableMapping[K, V]):
 
     @abstractmethod
     def _parts(self, value: V) -> tuple[Any, ...]:
-        """A value's parts, in the order of the columns."""
+        """Return a value's parts, in the order of the columns."""
 
     @abstractmethod
     def _hashes_at(self, row: int) -> Iterator[tuple[HashIndex, int]]:
-        """Yields the indexes that a row is in, and its hash in each."""
+        """Yield the indexes that a row is in, and its hash in each."""
 
     @abstractmethod
     def _index_all(self, begin: int, end: int) -> None:
-        """Puts the rows [begin, end) into the indexes."""
+        """Put the rows [begin, end) into the indexes."""
 
     @abstractmethod
     def _clear_indexes(self) -> list[HashIndex]:
-        """Makes all indexes anew, empty."""
+        """Make all indexes anew, empty."""
 
     # ---- a mapping
 
@@ -115,11 +115,11 @@ class ColumnMapping(MutableMapping[K, V]):
         return sum(column.nbytes for column in self._columns.values()) + indexes
 
     def rows(self) -> Int64s:
-        """The numbers of the live rows, valid until the next change."""
+        """Return the numbers of the live rows, valid until the next change."""
         return np.flatnonzero(self._alive.values)
 
     def extend(self, table: pa.Table) -> None:
-        """Adds the rows of a table that has at least the columns here. Their keys must be new and
+        """Add the rows of a table that has at least the columns here. Their keys must be new and
         different."""
         begin = len(self._alive)
         for name, column in self._columns.items():
@@ -129,7 +129,7 @@ class ColumnMapping(MutableMapping[K, V]):
         self._index_all(begin, len(self._alive))
 
     def take(self, rows: Int64s, names: Iterable[str] | None = None) -> pa.Table:
-        """Some rows as a table: all columns, or those of the names."""
+        """Return some rows as a table: all columns, or those of the names."""
         chosen = self._columns if names is None else names
         return pa.table({name: self._columns[name].take(rows) for name in chosen})
 

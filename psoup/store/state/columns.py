@@ -101,7 +101,7 @@ class TextColumn:
         return self._bytes.nbytes + self._ends.nbytes
 
     def slice(self, begin: int, end: int) -> pa.Array:
-        """The texts of neighbouring rows, as a view of the moment."""
+        """Return the texts of neighbouring rows, as a view of the moment."""
         buffers = [pa.py_buffer(self._ends.values), pa.py_buffer(self._bytes.values)]
         return pa.Array.from_buffers(pa.large_string(), end - begin, [None, *buffers], 0, begin)
 
@@ -157,7 +157,7 @@ class InternedColumn:
         return (self._texts[code] for code in range(len(self._texts)))
 
     def code_of(self, value: str) -> int:
-        """The number of a text; -1 for a text that is not here."""
+        """Return the number of a text; -1 for a text that is not here."""
         rows = (row for row in self._index.candidates(hash_of(value)) if self._texts[row] == value)
         return next(rows, -1)
 
@@ -173,7 +173,7 @@ class InternedColumn:
             self._codes.extend(codes[encoded.indices.to_numpy()])
 
     def take(self, rows: Int64s) -> pa.Array:
-        """The texts of some rows, dictionary-encoded with only the texts that occur."""
+        """Return the texts of some rows, dictionary-encoded with only the texts that occur."""
         used, codes = np.unique(self.codes[rows], return_inverse=True)
         texts = self._texts.take(used.astype(np.int64)).cast(pa.string())
         return pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int32)), texts)
@@ -193,7 +193,8 @@ class InternedColumn:
         return code
 
     def _intern(self, distinct: pa.Array) -> Any:
-        """The numbers of texts that differ from each other; new ones get the next numbers."""
+        """Return the numbers of texts that differ from each other; new ones get the next
+        numbers."""
         codes = np.empty(len(distinct), np.int32)
         for begin in range(0, len(distinct), _CHUNK):
             part = distinct.slice(begin, _CHUNK)
@@ -242,13 +243,13 @@ class HandleColumn:
 
 
 def handle_halves(values: Any) -> Any:
-    """Turns handles, an Arrow array of binary, into pairs of numbers."""
+    """Turn handles, an Arrow array of binary, into pairs of numbers."""
     parts = [_layout(chunk, np.int32)[1].view(">u8") for chunk in chunks_of(values)]
     return np.concatenate([np.empty(0, ">u8"), *parts]).astype(np.uint64).reshape(-1, 2)
 
 
 def with_constants(table: pa.Table, same: Mapping[str, str | int]) -> pa.Table:
-    """Adds columns to a table, each with one value in all rows."""
+    """Add columns to a table, each with one value in all rows."""
     none = pa.array(np.zeros(table.num_rows, np.int32))
     for name, value in same.items():
         column = pa.DictionaryArray.from_arrays(none, pa.array([value]))
@@ -263,7 +264,7 @@ def text_hashes(texts: pa.Array) -> UInt32s:
 
 
 def same_texts(texts: TextColumn, wanted: pa.Array) -> Any:
-    """Makes the comparison that `HashIndex.find` asks for: are the texts in these rows the wanted
+    """Make the comparison that `HashIndex.find` asks for: are the texts in these rows the wanted
     ones?"""
 
     def same(places: Int64s, rows: Int64s) -> Mask:
@@ -275,7 +276,7 @@ def same_texts(texts: TextColumn, wanted: pa.Array) -> Any:
 
 
 def chunks_of(values: Any) -> Iterator[pa.Array]:
-    """The arrays that a chunked array consists of, or an array itself."""
+    """Yield the arrays that a chunked array consists of, or an array itself."""
     if isinstance(values, pa.ChunkedArray):
         yield from values.chunks
     else:
@@ -283,7 +284,7 @@ def chunks_of(values: Any) -> Iterator[pa.Array]:
 
 
 def _layout(array: pa.Array, offset_type: Any) -> tuple[Any, Any]:
-    """The offsets of a text or binary array, and the bytes they point into, cut to them."""
+    """Return the offsets of a text or binary array, and the bytes they point into, cut to them."""
     _, offsets, content = array.buffers()
     if not len(array):
         return np.zeros(1, np.int64), np.empty(0, np.uint8)

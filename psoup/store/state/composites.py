@@ -43,17 +43,17 @@ class Composites(MutableMapping[int, CompositeState]):
         self._ids: MutableMapping[Identity, int] = {}
 
     def draft(self) -> Composites:
-        """Makes composites that start as these and whose changes stay their own."""
+        """Make composites that start as these and whose changes stay their own."""
         draft = Composites()
         draft._states, draft._ids = Overlay(self._states), Overlay(self._ids)
         return draft
 
     def find(self, legs: tuple[int, ...], factors: str, span: int | None) -> int | None:
-        """The id of the composite that is exactly this; None where there is none."""
+        """Return the id of the composite that is exactly this; None if there is none."""
         return self._ids.get((legs, factors, span))
 
     def share(self, composite: Composite, tenant: str, position: Position) -> bool:
-        """Counts one more registration of a composite; True where it is new."""
+        """Count one more registration of a composite; True if it is new."""
         known = self.get(composite.composite_id)
         if known is not None:
             self[known.id] = replace(known, registrations=known.registrations + 1)
@@ -65,8 +65,8 @@ class Composites(MutableMapping[int, CompositeState]):
         return True
 
     def release(self, composite_id: int) -> bool:
-        """Counts one registration less; True where it was the last. A composite that has ended with
-        one of its streams is passed over."""
+        """Count one registration less; True if it was the last. A composite that has ended with one
+        of its streams is passed over."""
         known = self.get(composite_id)
         if known is None:
             return False
@@ -77,7 +77,7 @@ class Composites(MutableMapping[int, CompositeState]):
         return False
 
     def end_with(self, stream_id: int) -> list[int]:
-        """Ends the composites that a stream is a leg of; returns their ids."""
+        """End the composites that a stream is a leg of; return their ids."""
         ended = [one.id for one in self.values() if stream_id in one.legs]
         for composite_id in ended:
             del self[composite_id]

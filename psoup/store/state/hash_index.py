@@ -20,7 +20,7 @@ _GONE = (1 << 64) - 1
 
 
 def hash_of(key: Hashable) -> int:
-    """A hash of 32 bits, equal for equal keys within this process only."""
+    """Return a hash of 32 bits, equal for equal keys within this process only."""
     return hash(key) & _LOW
 
 
@@ -44,7 +44,7 @@ class HashIndex:
         return self._slots.nbytes
 
     def candidates(self, hash_: int) -> Iterator[int]:
-        """Yields the rows under a hash."""
+        """Yield the rows under a hash."""
         slots, mask = self._slots, len(self._slots) - 1
         at = hash_ & mask
         while slot := int(slots[at]):
@@ -53,7 +53,7 @@ class HashIndex:
             at = (at + 1) & mask
 
     def find(self, hashes: UInt32s, same: Callable[[Int64s, Int64s], Mask]) -> Int64s:
-        """The row of each key, -1 where there is none.
+        """Return the row of each key, -1 if there is none.
 
         `same(places, rows)` tells which of the rows are those of the keys at these places.
         """
@@ -82,12 +82,12 @@ class HashIndex:
         self._filled += 1
 
     def insert_all(self, hashes: UInt32s, rows: Int64s) -> None:
-        """Adds rows, which must differ and not be here yet."""
+        """Add rows, which must differ and not be here yet."""
         self._reserve(len(rows))
         self._place(hashes.astype(np.uint64) << 32 | (rows + 1).astype(np.uint64))
 
     def remove(self, hash_: int, row: int) -> None:
-        """Removes a row, which must be there under that hash."""
+        """Remove a row, which must be there under that hash."""
         slots, mask = self._slots, len(self._slots) - 1
         wanted = hash_ << 32 | (row + 1)
         at = hash_ & mask
@@ -97,7 +97,7 @@ class HashIndex:
         self._gone += 1
 
     def _reserve(self, more: int) -> None:
-        """Keeps a third of the slots empty, so that a search ends soon."""
+        """Keep a third of the slots empty, so that a search ends soon."""
         if 3 * (self._filled + more) <= 2 * len(self._slots):
             return
         kept = self._slots[(self._slots != 0) & (self._slots != _GONE)]
@@ -109,8 +109,8 @@ class HashIndex:
         self._place(kept)
 
     def _place(self, entries: Any) -> None:
-        """Puts entries into free slots in rounds: all try their next slot at once, and of those
-        that want the same slot one has it."""
+        """Put entries into free slots in rounds: all try their next slot at once, and of those that
+        want the same slot one has it."""
         slots, mask = self._slots, len(self._slots) - 1
         self._filled += len(entries)
         at = (entries >> 32).astype(np.int64) & mask
@@ -121,7 +121,7 @@ class HashIndex:
             entries, at = entries[waiting], (at[waiting] + 1) & mask
 
     def _check(self) -> None:
-        """Asserts that every entry can be reached from the slot of its hash."""
+        """Assert that every entry can be reached from the slot of its hash."""
         assert len(self._slots) & (len(self._slots) - 1) == 0
         assert self._filled == np.count_nonzero(self._slots)
         assert self._gone == np.count_nonzero(self._slots == _GONE)

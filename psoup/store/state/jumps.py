@@ -70,13 +70,13 @@ class Jumps:
         return Jumps(_bounded([*self.records, record]), record.number, total)
 
     def confirm(self, number: int) -> Jumps:
-        """Confirms a jump in the operator's name. A jump that is confirmed already, or forgotten,
+        """Confirm a jump in the operator's name. A jump that is confirmed already, or forgotten,
         stays as it is."""
         return self._with({number: BY_OPERATOR})
 
     def hear(self, stamp: int, server: str, clock: int | None) -> Jumps:
-        """Takes what a commit says of jumps: its stamp, and the clock of the server that made it,
-        if known.
+        """Take what a commit says of jumps: its stamp, and the clock of the server that made it, if
+        known.
 
         A server speaks for what others jumped before it jumped itself: two wrong clocks in a row
         don't confirm each other.
@@ -95,7 +95,7 @@ class Jumps:
         return self._with(found) if found else self
 
     def until(self, clock: int) -> Jumps:
-        """Drops the jumps to an instant past `clock`, which were taken back."""
+        """Drop the jumps to an instant past `clock`, which were taken back."""
         kept = tuple(record for record in self.records if record.jump.to <= clock)
         gone = sum(record.length for record in self.records if record.jump.to > clock)
         return Jumps(kept, self.made, self.total - gone)

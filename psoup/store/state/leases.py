@@ -26,8 +26,8 @@ Outage = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """A registration that ended because nobody asked for it. `owner` is None where that was not
-    noted yet, up to format 4: then it is told to those who see every owner's."""
+    """A registration that ended because nobody asked for it. `owner` is None if that was not noted
+    yet, up to format 4: then it is told to those who see every owner's."""
 
     tenant: str
     owner: str | None
@@ -35,7 +35,7 @@ class Expired:
 
 
 def outages_until(outages: Iterable[Outage], clock: int) -> tuple[Outage, ...]:
-    """The outages before an instant; of one that lasts beyond it, the part before."""
+    """Return the outages before an instant; of one that lasts beyond it, the part before."""
     found: list[Outage] = []
     before = lost = 0
     for end, total in outages:
@@ -58,7 +58,7 @@ class Leases:
         return Leases(Overlay(self.expired), self.outages)
 
     def pass_time(self, clock: int, stamp: int, jump: bool = False) -> None:
-        """Goes from one stamp of the log to the next. None of the time of a jump counts, true or
+        """Go from one stamp of the log to the next. None of the time of a jump counts, true or
         not."""
         counted = 0 if jump else QUIET
         if clock and stamp - clock > counted:
@@ -66,13 +66,14 @@ class Leases:
             self.outages = (*self.outages, (stamp, lost + stamp - clock - counted))
 
     def awake(self, since: int, clock: int, until: int) -> int:
-        """The time that counts between two instants; `clock` is the last stamp of the log."""
+        """Return the time that counts between two instants; `clock` is the last stamp of the
+        log."""
         if not self.outages:
             return max(0, min(until, max(clock, since) + QUIET) - since)
         return int(self.awake_all(np.array([since]), clock, until)[0])
 
     def awake_all(self, since: Int64s, clock: int, until: int) -> Int64s:
-        """The time that counts since each of many instants, as `awake` gives it for one."""
+        """Return the time that counts since each of many instants, as `awake` gives it for one."""
         ends = np.array([end for end, _ in self.outages], np.int64)
         lost = np.array([0, *(total for _, total in self.outages)], np.int64)
         asleep = lost[-1] - lost[np.searchsorted(ends, since, "right")]
@@ -81,7 +82,7 @@ class Leases:
         return awake
 
     def expire(self, handle: bytes, whose: tuple[str, str], stamp: int) -> list[bytes]:
-        """Notes that a registration expired; returns handles that are forgotten to make room."""
+        """Note that a registration expired; return handles that are forgotten to make room."""
         self.expired[handle] = Expired(*whose, stamp)
         if not isinstance(self.expired, dict) or len(self.expired) <= REMEMBERED:
             return []

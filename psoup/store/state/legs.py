@@ -72,7 +72,7 @@ class LegsColumn:
         self._size += 1
 
     def extend(self, values: Any) -> None:
-        """Adds a row for each list of MORE_LEGS; NULL is a list without any."""
+        """Add a row for each list of MORE_LEGS; NULL is a list without any."""
         for chunk in chunks_of(values):
             legs = chunk.flatten()
             parents = chunk.value_parent_indices().to_numpy(zero_copy_only=False)
@@ -97,7 +97,8 @@ class LegsColumn:
         self._size = len(rows)
 
     def _places(self, rows: Int64s) -> tuple[Int64s, Int64s]:
-        """The places of the legs of some rows, one row after the other, and how many each has."""
+        """Return the places of the legs of some rows, one row after the other, and how many each
+        has."""
         begins = np.searchsorted(self._rows.values, rows)
         counts = np.searchsorted(self._rows.values, rows, "right") - begins
         # Within a row the places are consecutive: its first, plus how far the leg is from there.
@@ -107,5 +108,5 @@ class LegsColumn:
 
 
 def no_more_legs(count: int) -> pa.Array:
-    """The column of registrations that have one leg each."""
+    """Return the column of registrations that have one leg each."""
     return pa.nulls(count, MORE_LEGS)

@@ -29,13 +29,13 @@ class Hole:
         return Lost(self.stream_id, self.row_lo, self.row_hi)
 
     def meets(self, begin: int | None, end: int | None) -> bool:
-        """True where a lost row may have its ts in `[begin, end)`; None is unbounded."""
+        """Return True if a lost row may have its ts in `[begin, end)`; None is unbounded."""
         if self.ts_lo is None or self.ts_hi is None:
             return True
         return (begin is None or self.ts_hi >= begin) and (end is None or self.ts_lo < end)
 
     def text(self, stream: str) -> str:
-        """Describes the hole to people."""
+        """Describe the hole to people."""
         when = ""
         if self.ts_lo is not None and self.ts_hi is not None:
             when = f", {from_micros(self.ts_lo):%F %T.%f} to {from_micros(self.ts_hi):%F %T.%f}"
@@ -79,7 +79,7 @@ class Losses:
         return replace(self, accepted=(*self.accepted, *new))
 
     def only(self, stays: Callable[[Hole], bool]) -> Losses:
-        """Keeps the holes for which `stays` is true, and of what was accepted that which covers one
+        """Keep the holes for which `stays` is true, and of what was accepted that which covers one
         of them."""
         holes = tuple(filter(stays, self.holes))
         accepted = tuple(

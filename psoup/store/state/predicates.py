@@ -61,14 +61,14 @@ class Predicates(ColumnMapping[int, Predicate]):
         )
 
     def find(self, stream_id: int, key: str) -> int | None:
-        """The id of the predicate of a stream with that key; None where there is none."""
+        """Return the id of the predicate of a stream with that key; None if there is none."""
         for row in self._by_key.candidates(_key_hash(stream_id, key)):
             if self._streams[row] == stream_id and self._keys[row] == key:
                 return self._ids[row]
         return None
 
     def find_all(self, stream_id: int, keys: pa.Array) -> Int64s:
-        """The ids of the predicates with these keys, -1 where there is none."""
+        """Return the ids of the predicates with these keys, -1 if there is none."""
         if not len(self):
             return np.full(len(keys), -1, np.int64)
         same_key = same_texts(self._keys, keys)
@@ -82,38 +82,38 @@ class Predicates(ColumnMapping[int, Predicate]):
         return np.where(rows < 0, -1, self._ids.values[rows])
 
     def rows_of(self, ids: Int64s) -> Int64s:
-        """The rows of predicates by id, -1 where there is none."""
+        """Return the rows of predicates by id, -1 if there is none."""
         return self._by_id.find(
             _id_hashes(ids), lambda places, rows: self._ids.values[rows] == ids[places]
         )
 
     def note(self, ids: Int64s) -> None:
-        """Notes that other registrations have these predicates than before, or the registrations
+        """Note that other registrations have these predicates than before, or the registrations
         have changed."""
         if self._changes <= _MOST_CHANGED:
             self._changed.append(ids)
             self._changes += len(ids)
 
     def changed(self) -> Int64s | None:
-        """The ids, ascending, that were noted since the last call; None where too many were."""
+        """Return the ids, ascending, that were noted since the last call; None if too many were."""
         noted, many = self._changed, self._changes > _MOST_CHANGED
         self._changed, self._changes = [], 0
         return None if many else np.unique(np.concatenate([np.empty(0, np.int64), *noted]))
 
     def having(self, ids: Int64s) -> pa.Table:
-        """The predicates of these ids, as a table; ids that are not here are left out."""
+        """Return the predicates of these ids, as a table; ids that are not here are left out."""
         rows = self.rows_of(ids)
         return self.take(rows[rows >= 0])
 
     def count(self, ids: Int64s, more: Any) -> None:
-        """Adds `more` to the registrations of each of these predicates, which differ and are all
+        """Add `more` to the registrations of each of these predicates, which differ and are all
         here."""
         self._counts.values[self.rows_of(ids)] += more
         self._made.clear()
         self.note(ids)
 
     def count_one(self, id_: int, more: int) -> None:
-        """Adds `more` to the registrations of one predicate."""
+        """Add `more` to the registrations of one predicate."""
         self._counts.room[self._row_of(id_)] += more
         self._made.pop(id_, None)
         self.note(np.array([id_]))
@@ -127,13 +127,13 @@ class Predicates(ColumnMapping[int, Predicate]):
         self.note(np.array([key]))
 
     def of_stream(self, stream_id: int) -> Int64s:
-        """The ids of a stream's predicates, ascending."""
+        """Return the ids of a stream's predicates, ascending."""
         mine = self._alive.values & (self._streams.values == stream_id)
         return np.sort(self._ids.values[mine])
 
     def latest(self, stream_id: int, most: int) -> pa.Table:
-        """Some of a stream's newest predicates as a table, the newest first. It looks at few rows,
-        so that it finds none where many of other streams came after."""
+        """Return some of a stream's newest predicates as a table, the newest first. It looks at few
+        rows, so that it finds none where many of other streams came after."""
         begin = max(0, len(self._ids) - _LATEST)
         mine = self._alive.values[begin:] & (self._streams.values[begin:] == stream_id)
         return self.take(np.flatnonzero(mine)[::-1][:most] + begin)

@@ -48,7 +48,7 @@ class Quarantine:
         return frozenset(one.id for one in self.entries if one.kind == PREDICATE)
 
     def of_stream(self, stream_id: int) -> list[int]:
-        """The ids of the predicates among them that are of one stream or composite."""
+        """Return the ids of the predicates among them that are of one stream or composite."""
         mine = (one for one in self.entries if one.stream_id == stream_id)
         return [one.id for one in mine if one.kind == PREDICATE]
 

@@ -38,10 +38,10 @@ class Registration:
     in the order of the text; their keys say what they are.
 
     `position` is that of the event that gave it its text: it was registered, or another query
-    replaced the one before; `stamp` stays that of registering.
-    `triggers` are the predicates whose rows refresh it or parts of it, in the order of the query.
-    `contact` is the stamp of the last renewal of its lease; 0 where there was none. `views` are the
-    ids of the views that its text was bound through.
+    replaced the one before; `stamp` stays that of registering. `triggers` are the predicates whose
+    rows refresh it or parts of it, in the order of the query. `contact` is the stamp of the last
+    renewal of its lease; 0 if there was none. `views` are the ids of the views that its text was
+    bound through.
     """
 
     handle: bytes
@@ -145,7 +145,8 @@ class Registrations(ColumnMapping[bytes, Registration]):
         )
 
     def find(self, tenant: str, owner: str, client_key: str) -> bytes | None:
-        """The handle of the owner's registration with a client key; None where there is none."""
+        """Return the handle of the owner's registration with a client key; None if there is
+        none."""
         for row in self._by_key.candidates(_key_hash(tenant, owner, client_key)):
             if self._key_parts(row) == (tenant, owner, client_key):
                 return self._handles[row]
@@ -154,7 +155,7 @@ class Registrations(ColumnMapping[bytes, Registration]):
     def find_all(
         self, tenant: str, owner: str, client_keys: pa.Array
     ) -> dict[int, KeyedRegistration]:
-        """The registrations with these client keys, by the place of the key."""
+        """Return the registrations with these client keys, by the place of the key."""
         if not len(self._by_key):
             return {}
         codes = self._tenants.code_of(tenant), self._owners.code_of(owner)
@@ -183,7 +184,7 @@ class Registrations(ColumnMapping[bytes, Registration]):
         )
 
     def rows_of(self, handles: pa.Array) -> Int64s:
-        """The rows of registrations by handle, -1 where there is none."""
+        """Return the rows of registrations by handle, -1 if there is none."""
         halves = handle_halves(handles)
 
         def same(places: Int64s, rows: Int64s) -> Mask:
@@ -198,19 +199,21 @@ class Registrations(ColumnMapping[bytes, Registration]):
         self._made.pop(handle, None)
 
     def renew_all(self, handles: pa.Array, stamps: Int64s) -> None:
-        """Renews the leases of registrations; handles that are not here are passed over."""
+        """Renew the leases of registrations; handles that are not here are passed over."""
         rows = self.rows_of(handles)
         self._contacts.values[rows[rows >= 0]] = stamps[rows >= 0]
         self._made.clear()
 
     def leases(self) -> tuple[pa.Array, Int64s, Int64s]:
-        """The handles of all registrations, since when each lease counts, and how long it is."""
+        """Return the handles of all registrations, since when each lease counts, and how long it
+        is."""
         rows = self.rows()
         since = np.maximum(self._contacts.values[rows], self._stamps.values[rows])
         return self._handles.take(rows), since, self._leases.values[rows]
 
     def by_stream(self) -> dict[int, int]:
-        """How many registrations read each stream; one that reads it in several legs is one."""
+        """Return how many registrations read each stream; one that reads it in several legs is
+        one."""
         alive, first = self._alive.values, self._streams.values
         rows, others = self._more_legs.streams
         more = alive[rows] & (first[rows] != others)
@@ -219,7 +222,7 @@ class Registrations(ColumnMapping[bytes, Registration]):
         return dict(zip(ids.tolist(), counts.tolist(), strict=True))
 
     def by_owner(self) -> dict[tuple[str, str], int]:
-        """How many registrations each owner of a tenant has."""
+        """Return how many registrations each owner of a tenant has."""
         rows = self.rows()
         if not len(rows):
             return {}
@@ -246,8 +249,8 @@ class Registrations(ColumnMapping[bytes, Registration]):
         return len(matches), [self._value_at(row) for row in matches[:limit].tolist()]
 
     def composed_legs(self) -> tuple[Int64s, Int64s, Int64s]:
-        """The legs of all registrations that have a composite: its id, and the stream and the
-        predicate of each leg."""
+        """Return the legs of all registrations that have a composite: its id, and the stream and
+        the predicate of each leg."""
         rows, composites = self._composites.others
         alive = self._alive.values[rows]
         rows, composites = rows[alive], composites[alive]
@@ -262,8 +265,8 @@ class Registrations(ColumnMapping[bytes, Registration]):
         )
 
     def with_predicates(self, ids: Int64s) -> Int64s:
-        """The rows of registrations that have one of these predicates, in a leg, as a trigger or
-        over a composite; ascending."""
+        """Return the rows of registrations that have one of these predicates, in a leg, as a
+        trigger or over a composite; ascending."""
         wanted = pa.array(ids)
 
         def having(values: Int64s) -> Mask:
@@ -285,7 +288,7 @@ class Registrations(ColumnMapping[bytes, Registration]):
         return found[alive]
 
     def by_composite(self) -> dict[int, int]:
-        """How many registrations have each composite."""
+        """Return how many registrations have each composite."""
         rows, composites = self._composites.others
         ids, counts = np.unique(composites[self._alive.values[rows]], return_counts=True)
         return dict(zip(ids.tolist(), counts.tolist(), strict=True))
@@ -293,8 +296,8 @@ class Registrations(ColumnMapping[bytes, Registration]):
     def page(
         self, tenant: str, owner: str, after: tuple[int, bytes], limit: int
     ) -> list[Registration]:
-        """The next registrations after (packed position, handle), at most `limit`; an empty owner
-        is everyone.
+        """Return the next registrations after (packed position, handle), at most `limit`; an empty
+        owner is everyone.
 
         It costs what is looked at: the page, and registrations of others in between.
         """
@@ -311,7 +314,7 @@ class Registrations(ColumnMapping[bytes, Registration]):
         return [self._value_at(row) for row in found[:limit]]
 
     def has_predicate(self, tenant: str, owner: str, predicate_id: int) -> bool:
-        """Tells whether a registration of an owner has a predicate as that of its first leg. It
+        """Return whether a registration of an owner has a predicate as that of its first leg. It
         looks at all registrations."""
         column = self._columns["predicate_id"]
         assert isinstance(column, NumberColumn)
@@ -395,7 +398,7 @@ class Registrations(ColumnMapping[bytes, Registration]):
             self._by_key.insert_all(hashes, keyed)
 
     def _owner_hashes(self, rows: Int64s) -> UInt32s:
-        """The hashes of the tenants and owners of rows, each pair hashed once."""
+        """Return the hashes of the tenants and owners of rows, each pair hashed once."""
         codes = self._tenants.codes[rows].astype(np.int64) << 32 | self._owners.codes[rows]
         _, first, places = np.unique(codes, return_index=True, return_inverse=True)
         pairs = [(self._tenants[row], self._owners[row]) for row in rows[first].tolist()]
@@ -423,7 +426,7 @@ def _key_hash(tenant: str, owner: str, client_key: str) -> int:
 
 
 def _handle_hash(handle: bytes) -> int:
-    """The hash of a handle: handles are random already."""
+    """Return the hash of a handle: handles are random already."""
     return (int.from_bytes(handle[:8]) ^ int.from_bytes(handle[8:])) & 0xFFFFFFFF
 
 

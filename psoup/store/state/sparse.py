@@ -45,7 +45,7 @@ class SparseColumn:
         self._size += 1
 
     def extend(self, values: Any) -> None:
-        """Adds the numbers of an Arrow array; NULL is 0."""
+        """Add the numbers of an Arrow array; NULL is 0."""
         self._add(pc.fill_null(values, 0).to_numpy())
 
     def take(self, rows: Int64s) -> pa.Array:

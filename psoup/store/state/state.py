@@ -117,7 +117,7 @@ class State:
     writers: WriterMarks = field(default_factory=WriterMarks)
 
     def draft(self) -> State:
-        """Makes a state that starts as this one and whose changes stay its own."""
+        """Make a state that starts as this one and whose changes stay its own."""
         registrations, predicates = self.columns
         return State(
             self.position,
@@ -148,17 +148,17 @@ class State:
         return self.registrations, self.predicates
 
     def find_stream(self, tenant: str, name: str) -> StreamState | None:
-        """The live stream of a name; None where there is none."""
+        """Return the live stream of a name; None if there is none."""
         stream_id = self.stream_names.get((tenant, name))
         return None if stream_id is None else self.streams[stream_id]
 
     def find_view(self, tenant: str, name: str) -> ViewState | None:
-        """The live view of a name; None where there is none."""
+        """Return the live view of a name; None if there is none."""
         view_id = self.view_names.get((tenant, name))
         return None if view_id is None else self.views[view_id]
 
     def has_id(self, id_: int) -> bool:
-        """Tells whether a stream, view, composite or policy has an id, or had it and is still
+        """Return whether a stream, view, composite or policy has an id, or had it and is still
         known."""
         numbered = self.streams, self.views, self.composites
         return any(id_ in known for known in numbered) or str(id_) in self.access.policies
@@ -197,7 +197,7 @@ class State:
                 self.count_owned("grants", value.tenant, "", more)
 
     def apply(self, entry: Entry, touched: Touched | None = None) -> None:
-        """Applies an entry, and notes in `touched` what it changed. Entries must come in log order,
+        """Apply an entry, and notes in `touched` what it changed. Entries must come in log order,
         each once."""
         many, touched = touched, touched or Touched()
         self.leases.pass_time(self.clock, entry.stamp, isinstance(entry.event, Jump))
@@ -275,7 +275,7 @@ class State:
         return self.clock - self.jumps.unconfirmed
 
     def awake_since_contact(self, registration: Registration, now: int) -> int:
-        """The part of its lease that a registration has used up, as far as the log tells."""
+        """Return the part of its lease that a registration has used up, as far as the log tells."""
         return self.leases.awake(registration.since, self.clock, now)
 
     def _create(self, entry: Entry, stream_id: int, schema: StreamSchema, touched: Touched) -> None:
@@ -336,7 +336,7 @@ class State:
         touched.predicates.update(registration.predicates)
 
     def _replace(self, entry: Entry, event: Replace, touched: Touched) -> None:
-        """Gives a registration another query. What both queries have stays: a predicate that ended
+        """Give a registration another query. What both queries have stays: a predicate that ended
         would never come back."""
         before = self.registrations[event.handle]
         after = replace(
@@ -366,7 +366,7 @@ class State:
     def _share_all(
         self, entry: Entry, event: Register | Replace, made: Registration, touched: Touched
     ) -> None:
-        """Counts the predicates and the composite that an event has given to a registration."""
+        """Count the predicates and the composite that an event has given to a registration."""
         said: dict[int, LegPredicate | Trigger] = {leg.predicate_id: leg for leg in event.legs}
         for trigger in event.triggers:
             said.setdefault(trigger.predicate_id, trigger)
@@ -397,14 +397,14 @@ class State:
             touched.access.add((kind, id_))
 
     def _share_composite(self, entry: Entry, composite: Composite, touched: Touched) -> None:
-        """Counts one more registration of a composite and of its predicate, which may be new."""
+        """Count one more registration of a composite and of its predicate, which may be new."""
         id_ = composite.composite_id
         if self.composites.share(composite, entry.tenant, entry.position):
             touched.composites.add(id_)
         self._share(Predicate(composite.predicate_id, entry.tenant, id_, composite.key, 1))
 
     def _share(self, predicate: Predicate) -> None:
-        """Counts one more registration of a predicate, which may be new."""
+        """Count one more registration of a predicate, which may be new."""
         if predicate.id in self.predicates:
             self.predicates.count_one(predicate.id, 1)
         else:
@@ -412,7 +412,7 @@ class State:
             self.next_predicate_id = max(self.next_predicate_id, predicate.id + 1)
 
     def _register_many(self, entry: Entry, event: RegisterMany, touched: Touched | None) -> None:
-        """Does at once what registering the rows one after the other would do."""
+        """Do at once what registering the rows one after the other would do."""
         rows, count = event.rows, event.rows.num_rows
         same: dict[str, str | int] = {
             "tenant": entry.tenant,
@@ -464,7 +464,7 @@ class State:
         touched.predicates.update(registration.predicates)
 
     def _release_all(self, registration: Registration, touched: Touched) -> None:
-        """Counts the predicates and the composite of a registration, which has them no longer."""
+        """Count the predicates and the composite of a registration, which has them no longer."""
         for predicate_id in registration.predicates:
             self._release(self.predicates[predicate_id])
         composite = registration.composite

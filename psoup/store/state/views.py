@@ -34,8 +34,8 @@ class ViewState:
 
 
 def views_over(views: Mapping[int, ViewState], id_: int) -> list[ViewState]:
-    """The live views that name a stream or a view, themselves or through others; each stands after
-    those over it."""
+    """Return the live views that name a stream or a view, themselves or through others; each stands
+    after those over it."""
     found: dict[int, ViewState] = {}
     live = [view for view in views.values() if not view.dropped]
 
@@ -68,7 +68,7 @@ class ViewIdsColumn:
         self._texts.append(ids_text(value))
 
     def extend(self, values: Any) -> None:
-        """Adds a row for each text; NULL is a text without ids."""
+        """Add a row for each text; NULL is a text without ids."""
         for chunk in chunks_of(values):
             plain = chunk.cast(pa.string()) if pa.types.is_dictionary(chunk.type) else chunk
             self._texts.extend(pc.fill_null(plain, ""))
@@ -91,5 +91,5 @@ class ViewIdsColumn:
 
 
 def ids_text(ids: Sequence[int]) -> str:
-    """Ids as the text that the table of registrations has."""
+    """Return ids as the text that the table of registrations has."""
     return ",".join(map(str, ids))
