@@ -1,4 +1,4 @@
-"""Checksums of rows and digests of answers, as docs/protocol.md defines them for any language.
+"""Checksums of rows and digests of answers, as docs/reference/protocol.md defines them.
 
 Both are sums, so that numpy computes them column by column and in any order. They find damage, not
 forgery.

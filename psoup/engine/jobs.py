@@ -1,7 +1,7 @@
 """Spark jobs: a function and units of work, a task for each core; what the tasks wrote comes back.
 
 They are jobs of the RDD kind: such a job took 80 ms of processor time where the same one through a
-DataFrame took 160 (docs/decisions/engine.md), and there is nothing here for a planner to plan.
+DataFrame took 160 (docs/explanation/decisions/engine.md), with nothing for a planner to plan.
 """
 
 from __future__ import annotations

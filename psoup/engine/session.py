@@ -1,5 +1,6 @@
-"""The Spark session, with the settings that were measured to matter (docs/decisions/engine.md), and
-the temporary folder it works in.
+"""The Spark session with its measured settings, and the temporary folder it works in.
+
+docs/explanation/decisions/engine.md has the measurements.
 
 An engine removes its folder when it ends. What a killed one left is removed by the next engine of
 the store.

@@ -1,4 +1,4 @@
-"""The columns of every table. docs/formats/ says what each one means."""
+"""The columns of every table. docs/reference/formats/ says what each one means."""
 
 from __future__ import annotations
 

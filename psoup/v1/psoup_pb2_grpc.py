@@ -292,7 +292,7 @@ class PsoupServicer:
 
     def Sync(self, request, context):
         """Gives what changed in the answers of some registrations since a token of each, and a new token:
-        the way back for a client that keeps a copy. docs/protocol.md tells the whole exchange.
+        the way back for a client that keeps a copy. docs/reference/protocol.md tells the whole exchange.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

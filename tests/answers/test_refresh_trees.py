@@ -227,9 +227,9 @@ def test_as_of_an_instant_is_what_was_answered_then(world: RefreshWorld, seed: i
 def _come_to_the_clock(world: RefreshWorld, query: Query) -> None:
     """Takes time on until the present is the same as AS OF the present instant.
 
-    AS OF t is at NOW = t (docs/language.md). NOW of arrival time is t at the instant t; NOW of
-    event time is what the streams have reached, so they must have reached t and not more. A query
-    that is as of a refresh point over event time is at the NOW of the point, which depends on what
+    AS OF t is at NOW = t (docs/reference/language.md). NOW of arrival time is t at the instant t;
+    NOW of event time is what the streams have reached, so they must have reached t and not more.
+    A query that is as of a refresh point over event time is at the NOW of the point, which depends on what
     the streams had reached and not on t: it is enough that they have a NOW and are not ahead.
     """
     timed = [name for name in dict.fromkeys(streams_of(query)) if name in EVENT]

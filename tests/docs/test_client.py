@@ -1,4 +1,4 @@
-"""docs/client.md and examples/offline.py do what they say, with a running server."""
+"""docs/reference/client.md and examples/offline.py do what they say, with a running server."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.server.process import ServerProcess
 
 pytestmark = pytest.mark.process
 
-PAGE = read("docs/client.md")
+PAGE = read("docs/reference/client.md")
 
 
 @pytest.fixture(scope="module")

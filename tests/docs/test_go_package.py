@@ -1,4 +1,4 @@
-"""docs/protocol.md tells a Go programmer where the generated code goes."""
+"""docs/reference/protocol.md tells a Go programmer where the generated code goes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The session of docs/protocol.md: what grpcurl prints, line by line.
+"""The session of docs/reference/protocol.md: what grpcurl prints, line by line.
 
 The real tool is run where Go is there to build it. Everywhere the session is also run by a stand-in
 that learns the wire by reflection, as grpcurl does, and writes JSON in its form.
@@ -29,7 +29,7 @@ from tests.support.docs.go import install
 from tests.support.docs.markdown import blocks, read
 from tests.support.system.processes import RunningStore
 
-PAGE = read("docs/protocol.md")
+PAGE = read("docs/reference/protocol.md")
 GRPCURL = "github.com/fullstorydev/grpcurl/cmd/grpcurl@v1.9.3"
 SERVED = "localhost:7181"
 DETAILS = "  Details:\n"

@@ -1,4 +1,4 @@
-"""docs/language.md and README.md mean what they show: every SQL text there is bound or refused."""
+"""docs/reference/language.md and README.md: every SQL text is bound, or refused as shown."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tests.oracle.refresh import Event, History
 from tests.support.docs.markdown import ROOT, blocks, code, read, table
 from tests.support.docs.refreshes import batches_of, refreshes
 
-PAGE = read("docs/language.md")
+PAGE = read("docs/reference/language.md")
 # What `:name` stands for in the examples.
 VALUES: dict[str, Scalar] = {"symbol": "IBM", "least": 184.5, "since": "2026-11-16", "top": 10}
 
@@ -86,7 +86,7 @@ def catalog_of(page: str) -> Catalog:
     return catalog
 
 
-@pytest.mark.parametrize("page", ["docs/language.md", "README.md"])
+@pytest.mark.parametrize("page", ["docs/reference/language.md", "README.md"])
 def test_every_example_is_accepted(page: str) -> None:
     if not (ROOT / page).exists():
         pytest.skip(f"{page} is not written yet")

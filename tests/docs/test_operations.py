@@ -75,7 +75,7 @@ def test_sizes_are_written_as_the_server_reads_them() -> None:
 
 
 def test_protocol_names_only_flags_the_server_has() -> None:
-    page = read("docs/protocol.md")
+    page = read("docs/reference/protocol.md")
     limits = table(page, "limit", "default", "flag of the server")
     assert {code(row[2]) for row in limits if row[2]} <= set(told("server"))
 

@@ -1,5 +1,4 @@
-"""docs/papers-queries.md: every query there is bound, and answered alike by the oracle and by the
-vectorised parts."""
+"""docs/explanation/papers-queries.md: every query is bound; oracle and kernel agree on it."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ from tests.oracle.trees import World
 from tests.support.docs.markdown import blocks, read
 from tests.support.several import pure_answer
 
-PAGE = read("docs/papers-queries.md")
+PAGE = read("docs/explanation/papers-queries.md")
 CATALOG = catalog_of(PAGE)
 SCHEMAS = CATALOG.schemas
 QUERIES = [

@@ -1,4 +1,4 @@
-"""docs/pulls.md: its session runs as it is written, its tables are complete, its file is one."""
+"""docs/reference/pulls.md: its session runs as written, and its tables are complete."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.support.client_sdk.tables import read_sqlite
 from tests.support.docs.markdown import ROOT, blocks, code, read, table
 from tests.support.server.process import ServerProcess
 
-PAGE = read("docs/pulls.md")
+PAGE = read("docs/reference/pulls.md")
 README = read("README.md")
 
 TRADES = """symbol,price,size,at

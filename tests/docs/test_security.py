@@ -1,4 +1,4 @@
-"""docs/security.md: its session runs as it is written, with a server of its own."""
+"""docs/reference/security.md: its session runs as it is written, with a server of its own."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.server.process import ServerProcess
 
 pytestmark = pytest.mark.process
 
-PAGE = read("docs/security.md")
+PAGE = read("docs/reference/security.md")
 SECTIONS = [
     *("Threat model", "Step by step", "Identity", "Permission", "Row policies", "Quotas", "Audit"),
     *("Security events", "What may still be seen", "Measured"),

@@ -1,4 +1,4 @@
-"""Every integer on the wire stands in the table of docs/security.md that says whom it is about."""
+"""Every integer on the wire is in the table of docs/reference/security.md."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from psoup.v1 import psoup_pb2 as pb
 
-PAGE = Path(__file__).parents[2] / "docs" / "security.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "security.md"
 INTEGERS = {
     FieldDescriptor.CPPTYPE_INT32,
     FieldDescriptor.CPPTYPE_INT64,

@@ -1,6 +1,6 @@
 """A client in another language: what it copies is what the store would answer.
 
-It knows the proto file and docs/protocol.md; nothing in it is shared with the Python code.
+It knows the proto file and docs/reference/protocol.md, and shares nothing with the Python code.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A client's copy as docs/protocol.md tells it, of dicts and sorted lists."""
+"""A client's copy as docs/reference/protocol.md tells it, of dicts and sorted lists."""
 
 from __future__ import annotations
 

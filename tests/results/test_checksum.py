@@ -1,4 +1,4 @@
-"""Checksums and digests against the plain ones of docs/protocol.md, and the page's own examples."""
+"""Checksums and digests against the definitions and examples of docs/reference/protocol.md."""
 
 from __future__ import annotations
 

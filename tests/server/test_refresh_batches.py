@@ -1,4 +1,4 @@
-"""REFRESH goes by whole batches: the store answers what docs/language.md shows."""
+"""REFRESH goes by whole batches: the store answers what docs/reference/language.md shows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from tests.support.server.process import ServerProcess
 pytestmark = pytest.mark.process
 
 
-@pytest.mark.parametrize(("sql", "rows", "answer", "point"), refreshes(read("docs/language.md")))
+REFRESHES = refreshes(read("docs/reference/language.md"))
+
+
+@pytest.mark.parametrize(("sql", "rows", "answer", "point"), REFRESHES)
 def test_as_the_page_shows(
     server: ServerProcess, sql: str, rows: str, answer: str, point: str
 ) -> None:

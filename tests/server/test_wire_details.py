@@ -1,4 +1,4 @@
-"""What docs/protocol.md says of continued transfers, encodings, leases and decimals, tried out."""
+"""Continued transfers, encodings, leases and decimals as docs/reference/protocol.md has them."""
 
 from __future__ import annotations
 

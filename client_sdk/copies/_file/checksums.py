@@ -1,4 +1,4 @@
-"""Checksums of rows and digests of answers, as docs/protocol.md defines them.
+"""Checksums of rows and digests of answers, as docs/reference/protocol.md defines them.
 
 Rows are lists of values as the file holds them, so that what is checked is what is stored. Sums are
 of plain integers: for 100,000 rows of a file most of the time goes into reading them anyway.

@@ -1,4 +1,4 @@
-/** Checksums of rows and the digest of a copy, as docs/protocol.md defines them. */
+/** Checksums of rows and the digest of a copy, as docs/reference/protocol.md defines them. */
 import type { Type, Value } from "./values.js";
 
 export interface Summed {

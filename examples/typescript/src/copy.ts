@@ -1,5 +1,5 @@
 /**
- * A copy of one answer, as docs/protocol.md tells it under Sync.
+ * A copy of one answer, as docs/reference/protocol.md tells it under Sync.
  *
  * `take` is given the parts of the copy's item as they come. Whatever comes after `begin` is
  * staged, and becomes the copy with `end`, all at once.

@@ -84,7 +84,7 @@ def is_loopback(host: str) -> bool:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("identity (docs/security.md)")
+    group = parser.add_argument_group("identity (docs/reference/security.md)")
     group.add_argument("--tls-cert", type=Path, help="the server's certificate chain, PEM")
     group.add_argument("--tls-key", type=Path, help="the certificate's private key, PEM")
     group.add_argument(

@@ -159,7 +159,7 @@ def _decimal(kind: str, value: Any, type_: Type) -> decimal.Decimal:
 
 
 def parse_decimal(text: str) -> decimal.Decimal:
-    """Raises BadValue for what is no number as docs/protocol.md has it, or an absurdly long one."""
+    """Raise BadValue if a text is no number of docs/reference/protocol.md, or absurdly long."""
     plain = len(text) <= 2 * _MAX_DIGITS and _DECIMAL_FORM.fullmatch(text) is not None
     number = decimal.Decimal(text) if plain else None
     if number is None or abs(number.adjusted()) > _MAX_DIGITS:

@@ -84,7 +84,8 @@ def _put(target: Path, content: pa.Buffer) -> None:
 def _encodings(schema: pa.Schema) -> dict[str, Any]:
     """Return differences for integers and instants, a dictionary for texts, the rest as it is.
 
-    Ids and instants ascend, so their differences are next to nothing (docs/decisions/files.md).
+    Ids and instants ascend, so their differences are next to nothing
+    (docs/explanation/decisions/files.md).
     """
     texts = [field.name for field in schema if pa.types.is_string(field.type)]
     whole = [

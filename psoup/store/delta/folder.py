@@ -2,7 +2,7 @@
 
 `commit` succeeds only at exactly the version named, and what it adds is synced before it can be
 seen. `deltalake` writes Delta's own checkpoints; its commits are not used, because they can't be
-synced before they show and take longer (docs/decisions/durability.md has the measurement).
+synced before they show and take longer (measured in docs/explanation/decisions/durability.md).
 
 Readers and one writer may use a table from any number of processes. Nothing here is cached, so a
 `DeltaFolder` may be shared between threads.

@@ -1,4 +1,4 @@
-"""Values survive the file exactly, and their checksums are those of docs/protocol.md."""
+"""Values survive the file exactly, and their checksums are those of docs/reference/protocol.md."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ BETWEEN = st.sampled_from(
 
 def _pages() -> list[str]:
     found = []
-    for page in ("docs/language.md", "README.md"):
+    for page in ("docs/reference/language.md", "README.md"):
         for block in blocks(read(page), "sql"):
             found += [] if block.words else statements(block.text)
     return found

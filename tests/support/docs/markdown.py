@@ -31,10 +31,15 @@ def blocks(text: str, language: str) -> Iterator[Block]:
             yield Block(language, fence[2].strip(), fence[3])
 
 
+def without_fences(text: str) -> str:
+    """Return the text without its fenced blocks."""
+    return _FENCE.sub("", text)
+
+
 def tables(text: str) -> Iterator[list[list[str]]]:
     """Each table as its rows of cells, the header first, without the line under it."""
     rows: list[list[str]] = []
-    for line in [*_FENCE.sub("", text).splitlines(), ""]:
+    for line in [*without_fences(text).splitlines(), ""]:
         if line.startswith("|"):
             rows.append([cell.strip() for cell in line.strip("|").split("|")])
         elif rows:

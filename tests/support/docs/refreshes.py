@@ -1,4 +1,4 @@
-"""The two tables of docs/language.md that show what REFRESH answers, batch by batch."""
+"""The two tables of docs/reference/language.md that show what REFRESH answers, batch by batch."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def mark_of(store: Store, composite_id: int) -> CompositeMark:
 
 
 def combinations(store: Store, composite_id: int) -> dict[int, tuple[int, ...]]:
-    """The parts of every stored combination by its id; asserts what docs/formats say of them."""
+    """Return the parts of every stored combination by its id, checked by docs/reference/formats."""
     mark = mark_of(store, composite_id)
     table = _table(store, f"stems/{composite_id}", mark.version)
     rows = table.to_pylist()

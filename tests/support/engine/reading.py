@@ -41,7 +41,7 @@ def pieces(store: Store) -> list[dict[str, Any]]:
 
 
 def matched(store: Store, predicate: int) -> list[int]:
-    """The row ids of a predicate; asserts what docs/formats say of pieces."""
+    """The row ids of a predicate; asserts what docs/reference/formats say of pieces."""
     ids: list[int] = []
     ranges = []
     for piece in pieces(store):

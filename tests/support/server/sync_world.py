@@ -332,7 +332,7 @@ class World(RuleBasedStateMachine):
 
 
 def computable(query: Query, schema: StreamSchema, window: str) -> bool:
-    """Whether base rows tell the answer, as docs/client.md has it."""
+    """Whether base rows tell the answer, as docs/reference/client.md has it."""
     chosen = bind_window(window, schema) if window else query.leg.window
     if query.refresh is None:
         return True
