@@ -202,11 +202,12 @@ def _matrix(table: pa.Table, name: str, legs: pa.Array, places: Int64s, more: in
 
 
 def _distinct(shapes: Int64s) -> tuple[Int64s, Int64s]:
-    """Return the different rows, and which of them each row is."""
-    if shapes.shape[1] > 3:
-        different, which = np.unique(shapes, axis=0, return_inverse=True)
-        return different, which.ravel()
-    # Form, composed or not, and one stream, as one number: that is sorted faster.
-    packed = shapes[:, 0] << 34 | shapes[:, 1] << 33 | shapes[:, 2]
-    _, first, which = np.unique(packed, return_index=True, return_inverse=True)
-    return shapes[first], which
+    """Return the different rows of a matrix, and for each row the number of the one it equals."""
+    # A sort per column takes a sixth of the time of np.unique over whole rows.
+    numbers = np.zeros(len(shapes), np.int64)
+    for column in shapes.T:
+        values, codes = np.unique(column, return_inverse=True)
+        # Neither factor exceeds the number of rows, so the product fits into 64 bits.
+        numbers = np.unique(numbers * len(values) + codes, return_inverse=True)[1]
+    first = np.unique(numbers, return_index=True)[1]
+    return shapes[first], numbers

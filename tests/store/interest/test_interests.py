@@ -32,7 +32,8 @@ STREAMS = (
     StreamSchema("late", (A, B), ordered_by="at"),
     StreamSchema("keyed", (A, B), key=("a",)),
 )
-IDS = {schema.name: number for number, schema in enumerate(STREAMS, 1)}
+# As random as those of streams are: they need 63 bits.
+IDS = {schema.name: (1 << 62) + 0x1234_5678_9ABC * n for n, schema in enumerate(STREAMS, 1)}
 
 
 @dataclass(frozen=True)
@@ -237,24 +238,25 @@ def test_what_was_asked_for_counts_for_a_day_and_only_so_far() -> None:
     since = BEGIN - 7 * DAY
     world.append(Interest(IDS["plain"], predicate, since))
     interests.refresh(world.state)
-    assert interests.begin(world.state, 1, predicate, predicate + 1) == since
-    assert interests.can_reach(world.state, 1, since, since)
-    assert not interests.can_reach(world.state, 1, since - 1, since - 1)
-    assert interests.begins(world.state, 1, 0, 99)[1].tolist() == [since]
+    assert interests.begin(world.state, IDS["plain"], predicate, predicate + 1) == since
+    assert interests.can_reach(world.state, IDS["plain"], since, since)
+    assert not interests.can_reach(world.state, IDS["plain"], since - 1, since - 1)
+    assert interests.begins(world.state, IDS["plain"], 0, 99)[1].tolist() == [since]
     world.append(Interest(IDS["plain"], predicate, None))
-    assert interests.begin(world.state, 1, predicate, predicate + 1) == SINCE_EVER
+    assert interests.begin(world.state, IDS["plain"], predicate, predicate + 1) == SINCE_EVER
     world.stamp += DAY
     world.register(CASES[9])
     interests.refresh(world.state)
-    assert interests.begin(world.state, 1, predicate, predicate + 1) > SINCE_EVER
+    assert interests.begin(world.state, IDS["plain"], predicate, predicate + 1) > SINCE_EVER
     world.append(Interest(IDS["plain"], predicate, since))
     world.append(Unregister(next(iter(world.registered))))
     interests.refresh(world.state)
-    assert interests.begin(world.state, 1, predicate, predicate + 1) > world.stamp, "it has ended"
-    assert not interests.can_reach(world.state, 1, since, since)
+    begin = interests.begin(world.state, IDS["plain"], predicate, predicate + 1)
+    assert begin > world.stamp, "it has ended"
+    assert not interests.can_reach(world.state, IDS["plain"], since, since)
     world.register(CASES[0])
     interests.refresh(world.state)
-    ids, begins = interests.begins(world.state, 1, 0, 99)
+    ids, begins = interests.begins(world.state, IDS["plain"], 0, 99)
     assert np.all(begins >= world.stamp - 11 * MINUTE) and len(ids) == 1
 
 
@@ -265,4 +267,4 @@ def test_a_predicate_that_somebody_else_counts_reaches_everything() -> None:
     interests.refresh(world.state)
     world.state.predicates.count_one(predicate, 1)
     interests.refresh(world.state)
-    assert interests.begin(world.state, 1, 0, 99) == SINCE_EVER
+    assert interests.begin(world.state, IDS["plain"], 0, 99) == SINCE_EVER
