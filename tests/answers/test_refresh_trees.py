@@ -229,8 +229,9 @@ def _come_to_the_clock(world: RefreshWorld, query: Query) -> None:
 
     AS OF t is at NOW = t (docs/reference/language.md). NOW of arrival time is t at the instant t;
     NOW of event time is what the streams have reached, so they must have reached t and not more.
-    A query that is as of a refresh point over event time is at the NOW of the point, which depends on what
-    the streams had reached and not on t: it is enough that they have a NOW and are not ahead.
+    A query that is as of a refresh point over event time is at the NOW of the point, which
+    depends on what the streams had reached and not on t: it is enough that they have
+    a NOW and are not ahead.
     """
     timed = [name for name in dict.fromkeys(streams_of(query)) if name in EVENT]
     reached = {name: world.reached(name) for name in timed}
