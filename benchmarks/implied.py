@@ -15,7 +15,7 @@ from benchmarks.report import Report
 from benchmarks.timing import least_cpu
 from datastem.memory import Memory
 from psoup.answers import AnswerMaker, Plan, Question, Replica, View
-from psoup.answers.implied import ImpliedFinder
+from psoup.answers.matching.implied import ImpliedFinder
 from psoup.server.calls.publish import publish
 from psoup.server.calls.register import register
 from psoup.server.core import Core

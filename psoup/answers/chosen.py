@@ -20,8 +20,8 @@ from datastem.arrays import Int64s
 from datastem.blocks import BLOCK_BITS, BLOCK_MASK, Part, Picked
 from datastem.instants import SINCE_EVER
 from datastem.stem import StemView
-from psoup.answers.leg_rows import LegRows, outputs_of
-from psoup.answers.plan import LegPlan
+from psoup.answers.planning.plan import LegPlan
+from psoup.answers.rows.leg_rows import LegRows, outputs_of
 from psoup.errors import RowsGone
 from psoup.store import Position
 from psoup.store.errors import StoreError

@@ -16,20 +16,20 @@ from datastem.blocks import Part, Picked
 from datastem.instants import SINCE_EVER
 from psoup.answers.caches import Memo
 from psoup.answers.chosen import ChosenRows, choose_in_chunks
-from psoup.answers.composites import StoredJoin
-from psoup.answers.folds import Fold
-from psoup.answers.join_limits import JoinLimits
-from psoup.answers.leg_rows import (
+from psoup.answers.joins.join_limits import JoinLimits
+from psoup.answers.joins.stored_join import StoredJoin
+from psoup.answers.matching.matcher import Uncovered
+from psoup.answers.matching.shown_rows import MatchSource
+from psoup.answers.planning.plan import CompositePlan, LegPlan, Plan
+from psoup.answers.rows.folds import Fold
+from psoup.answers.rows.leg_rows import (
     LegMatchers,
     LegRows,
     PickedRows,
     chosen_rows,
     outputs_of,
 )
-from psoup.answers.matching import Uncovered
-from psoup.answers.plan import CompositePlan, LegPlan, Plan
-from psoup.answers.shown_rows import MatchSource
-from psoup.answers.versions import StoredVersions
+from psoup.answers.rows.versions import StoredVersions
 from psoup.store import CorruptStore, Position
 from psoup.store.delta.reading import DataFileGone
 from querystem.aggregate import Partial, finish, merge, partial

@@ -7,20 +7,21 @@ from dataclasses import dataclass, replace
 
 from psoup.answers.caches import Memo, UnregisteredIds
 from psoup.answers.chosen import ChosenRows
-from psoup.answers.composites import CombinationMatcher
-from psoup.answers.crossings import Crossing, CrossingFinder
-from psoup.answers.epoch_files import EpochView
 from psoup.answers.evaluate import Answer, evaluate, evaluate_at_once, evaluate_in_chunks
-from psoup.answers.implied import ImpliedFinder
-from psoup.answers.join_limits import JoinLimits
-from psoup.answers.matching import Matcher, MatchFileCache, Work
-from psoup.answers.plan import CompositePlan, LegPlan, Neighbours, Plan, Triggers
-from psoup.answers.planning import make_plan
-from psoup.answers.policies import RowPolicy
-from psoup.answers.question import Question
-from psoup.answers.refreshing import settled
-from psoup.answers.shown_rows import MatchSource, ShownMatches, ShownRows
-from psoup.answers.view import View
+from psoup.answers.joins.join_limits import JoinLimits
+from psoup.answers.joins.stored_join import CombinationMatcher
+from psoup.answers.matching.implied import ImpliedFinder
+from psoup.answers.matching.match_files import MatchFileCache
+from psoup.answers.matching.matcher import Matcher, Work
+from psoup.answers.matching.shown_rows import MatchSource, ShownMatches, ShownRows
+from psoup.answers.planning.plan import CompositePlan, LegPlan, Neighbours, Plan, Triggers
+from psoup.answers.planning.planner import make_plan
+from psoup.answers.planning.policies import RowPolicy
+from psoup.answers.planning.question import Question
+from psoup.answers.refresh.crossings import Crossing, CrossingFinder
+from psoup.answers.refresh.settling import settled
+from psoup.answers.replicas.epoch_files import EpochView
+from psoup.answers.replicas.view import View
 from psoup.store import Store
 from querystem.expressions import Expression
 from results.match_cache import MatchCache

@@ -25,7 +25,7 @@ from psoup.engine.ledger import stem_name
 from psoup.engine.predicates import Ranges, predicates_of
 from psoup.store.delta.durable import WRITERS
 from psoup.store.delta.files import DataFile, write_data_file
-from psoup.store.delta.reading import reader, row_groups
+from psoup.store.delta.reading import reader, row_groups, single_batch
 from psoup.store.log.decoding import rows_of
 from psoup.store.log.events import Data
 from psoup.store.log.log import read_events
@@ -189,12 +189,7 @@ def _read(job: SparkJob, work: Slice, columns: frozenset[str]) -> pa.RecordBatch
     rows = pa.concat_tables(tables)
     ids = rows.column("_row_id")
     inside = pc.and_(pc.greater_equal(ids, work.lo), pc.less(ids, work.hi))
-    found = one_batch(rows.filter(inside))
+    found = single_batch(rows.filter(inside))
     ids = found.column("_row_id").to_numpy()
     # A file that was damaged and is back may lie within one that was merged around it.
     return found.sort_by("_row_id") if (ids[1:] < ids[:-1]).any() else found
-
-
-def one_batch(table: pa.Table) -> pa.RecordBatch:
-    batches = table.combine_chunks().to_batches()
-    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)

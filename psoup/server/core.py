@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from datastem.instants import SECOND
 from psoup.answers import AnswerMaker
-from psoup.answers.join_limits import JoinLimits
+from psoup.answers.joins.join_limits import JoinLimits
 from psoup.server.fair_queue import CALLER
 from psoup.server.follower import Follower
 from psoup.server.identity import Authenticator, Endings, authenticator, present_actor

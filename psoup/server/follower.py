@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 
 from datastem.memory import Memory
 from psoup.answers import Replica, View
-from psoup.answers.epoch_files import EpochView, open_epoch_view
-from psoup.answers.replica import read_commit, read_epoch
+from psoup.answers.replicas.epoch_files import EpochView, open_epoch_view
+from psoup.answers.replicas.replica import read_commit, read_epoch
 from psoup.server.settings import Settings
 from psoup.server.watches import Watches
 from psoup.store import CorruptStore, Entry, LogTrimmed, Losses, State, Store

@@ -16,10 +16,10 @@ from datastem.instants import MINUTE
 from datastem.memory import Memory
 from psoup.access.principal import ANYONE, ClaimValue, Principal
 from psoup.answers import AnswerMaker, Question, Replica, View
-from psoup.answers.composing import told_of
-from psoup.answers.matching import Uncovered
-from psoup.answers.plan import Plan
-from psoup.answers.question import RegisteredQuery, read_texts, texts_of
+from psoup.answers.joins.composite_choice import told_of
+from psoup.answers.matching.matcher import Uncovered
+from psoup.answers.planning.plan import Plan
+from psoup.answers.planning.question import RegisteredQuery, read_texts, texts_of
 from psoup.server.calls.define import define as define_statement
 from psoup.server.calls.publish import publish
 from psoup.server.calls.register import register

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 
 from datastem.memory import Memory
-from psoup.answers import AnswerMaker, Question, Replica, View, implied, matching
+from psoup.answers import AnswerMaker, Question, Replica, View
+from psoup.answers.matching import implied, matcher
 from psoup.server.calls.explain import explain
 from psoup.server.calls.invoke import ask, invoke
 from psoup.server.calls.publish import publish
@@ -36,7 +37,7 @@ def however_light(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
     there, however busy the machine is."""
     monkeypatch.setattr(implied, "_SECONDS", 60.0)
     if "seen" not in request.fixturenames:
-        monkeypatch.setattr(matching, "_HEAVY", 0)
+        monkeypatch.setattr(matcher, "_HEAVY", 0)
 
 
 @pytest.fixture
@@ -216,8 +217,8 @@ async def test_example_11_equals_itself_computed_alone(tmp_path: Path, temps: np
 async def test_little_may_be_computed_at_a_time(
     tmp_path: Path, temps: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(matching, "_STEP_WEIGHT", 1)
-    monkeypatch.setattr(matching, "_LEAST_STEP", 7)
+    monkeypatch.setattr(matcher, "_STEP_WEIGHT", 1)
+    monkeypatch.setattr(matcher, "_LEAST_STEP", 7)
     rooms = await Rooms.open(tmp_path)
     await rooms.register("temp > 80")
     await rooms.publish(temps)

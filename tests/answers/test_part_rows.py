@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from psoup.answers.part_rows import PartRows, distinct
-from psoup.answers.plan import LegPlan
+from psoup.answers.joins.part_rows import PartRows, distinct
+from psoup.answers.planning.plan import LegPlan
 
 ids = st.one_of(st.integers(0, 40), st.integers(0, 1 << 40))
 

@@ -11,7 +11,7 @@ from datastem.memory import Memory
 from datastem.types import BIGINT, BOOLEAN, DOUBLE
 from psoup.access.principal import ANYONE
 from psoup.answers import AnswerMaker, Question, Replica, View
-from psoup.answers.question import RegisteredQuery, read_texts, texts_of
+from psoup.answers.planning.question import RegisteredQuery, read_texts, texts_of
 from psoup.errors import StreamDropped
 from psoup.server.core import Core
 from psoup.store import Store

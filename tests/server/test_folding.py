@@ -17,11 +17,12 @@ from datastem.schema import StreamSchema
 from datastem.segments import RowSegment
 from datastem.stem import DataStem
 from psoup.answers.caches import Memo
-from psoup.answers.epoch_files import EMPTY
 from psoup.answers.evaluate import evaluate, evaluate_at_once
-from psoup.answers.join_limits import JoinLimits
-from psoup.answers.matching import Matcher, MatchFileCache, Work
-from psoup.answers.plan import CompositePlan, LegPlan, Plan
+from psoup.answers.joins.join_limits import JoinLimits
+from psoup.answers.matching.match_files import MatchFileCache
+from psoup.answers.matching.matcher import Matcher, Work
+from psoup.answers.planning.plan import CompositePlan, LegPlan, Plan
+from psoup.answers.replicas.epoch_files import EMPTY
 from psoup.store import START
 from querystem.aggregate import partial
 from querystem.evaluate import answer_at

@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 import pytest
 
-from psoup.answers.join_limits import JoinLimits
+from psoup.answers.joins.join_limits import JoinLimits
 from psoup.server.main import Server
 from psoup.v1 import psoup_pb2 as pb
 from querystem.join import methods

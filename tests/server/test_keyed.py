@@ -15,7 +15,7 @@ import pytest
 
 from datastem.instants import SECOND, from_micros
 from datastem.schema import StreamSchema
-from psoup.answers import keyed_history as server_keyed
+from psoup.answers.replicas import keyed_history as server_keyed
 from psoup.server.calls.invoke import ask, invoke
 from psoup.server.calls.publish import publish
 from psoup.server.calls.register import register

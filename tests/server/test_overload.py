@@ -18,7 +18,7 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from psoup.answers import question
+from psoup.answers.planning import question
 from psoup.server import turns
 from psoup.server.main import Server
 from psoup.server.settings import Settings

@@ -346,10 +346,10 @@ async def test_errors_tell_no_number_of_hidden_rows(tmp_path: Path) -> None:
 
 
 async def test_another_query_is_not_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from psoup.answers import matching
+    from psoup.answers.matching import matcher
 
     for name, value in (("WORTH_LOOKING", 1), ("_WORTH_TAKING", 1), ("_HEAVY", 0)):
-        monkeypatch.setattr(matching, name, value)
+        monkeypatch.setattr(matcher, name, value)
     async with tenant_server(tmp_path / "store") as server:
         boss, eu = await _events(server)
         engine = HandMadeEngine(server.core.store)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from datastem.instants import DAY, SECOND
-from psoup.answers.replica import Backlog
+from psoup.answers.replicas.replica import Backlog
 from psoup.store import Store
 from psoup.v1 import psoup_pb2 as pb
 from tests.server.conftest import Start

@@ -15,10 +15,11 @@ from datastem.schema import Column, StreamSchema
 from datastem.segments import RowSegment
 from datastem.stem import DataStem
 from datastem.types import BIGINT
-from psoup.answers.epoch_files import EMPTY
-from psoup.answers.matching import Matcher, MatchFileCache, Work
-from psoup.answers.plan import Triggers
-from psoup.answers.triggers import newest_row
+from psoup.answers.matching.match_files import MatchFileCache
+from psoup.answers.matching.matcher import Matcher, Work
+from psoup.answers.planning.plan import Triggers
+from psoup.answers.refresh.triggers import newest_row
+from psoup.answers.replicas.epoch_files import EMPTY
 from querystem.language import bind_query
 from results.match_cache import MatchCache
 

@@ -21,7 +21,7 @@ from client_sdk import (
 )
 from psoup.access.principal import ANYONE
 from psoup.answers import Question
-from psoup.answers.question import BoundText
+from psoup.answers.planning.question import BoundText
 from psoup.server.wire.copies import CopySubject
 from psoup.store import Position
 from querystem.language import bring_window

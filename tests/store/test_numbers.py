@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from psoup.answers.replica import read_commit
+from psoup.answers.replicas.replica import read_commit
 from psoup.engine.maintain import discard
 from psoup.engine.maintain.discard import Checkpoint, Trim
 from psoup.engine.recover import open_ledger

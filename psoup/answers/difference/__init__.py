@@ -21,7 +21,7 @@ from psoup.answers.difference.job import (
 from psoup.answers.difference.result_copy import ResultCopier
 from psoup.answers.difference.row_copy import RowCopier
 from psoup.answers.maker import AnswerMaker
-from psoup.answers.plan import Plan
+from psoup.answers.planning.plan import Plan
 from querystem.query import Leg
 
 __all__ = [

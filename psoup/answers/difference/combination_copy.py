@@ -37,7 +37,7 @@ from psoup.answers.difference.leg_sets import LegSets, moments_of
 from psoup.answers.difference.row_sets import Total
 from psoup.answers.difference.rowwise import RowwiseCopier, Sendable
 from psoup.answers.maker import AnswerMaker
-from psoup.answers.plan import Plan
+from psoup.answers.planning.plan import Plan
 from querystem.combine import leg_reads
 from querystem.evaluate import project
 from querystem.ordering import sort_keys

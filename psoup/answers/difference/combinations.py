@@ -18,7 +18,7 @@ from datastem.arrays import Int64s, Mask
 from datastem.instants import FOR_EVER, SINCE_EVER
 from psoup.answers.difference.copier import once
 from psoup.answers.difference.leg_sets import LegSets, TakenRows
-from psoup.answers.join_limits import JoinLimits
+from psoup.answers.joins.join_limits import JoinLimits
 from querystem.combine import Combining
 from querystem.combine.parts import PartPlace, part_places
 from querystem.identity import parts_of

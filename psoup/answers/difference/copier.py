@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from datastem.arrays import Int64s, UInt64s
 from psoup.answers.difference.job import CopyJob, Cursor, WholeReason
 from psoup.answers.difference.keys import NO_IDS
-from psoup.answers.plan import Plan
+from psoup.answers.planning.plan import Plan
 from results.checksum import row_checksums
 
 T = TypeVar("T")

@@ -12,10 +12,10 @@ from datastem.blocks import Part
 from datastem.instants import FOR_EVER
 from psoup.answers.caches import Memo
 from psoup.answers.difference.job import Mark, enters_by_time
-from psoup.answers.folds import Fold
-from psoup.answers.plan import LegPlan, Plan
-from psoup.answers.shown_rows import ShownRows
-from psoup.answers.windows import NO_ROWS
+from psoup.answers.matching.shown_rows import ShownRows
+from psoup.answers.planning.plan import LegPlan, Plan
+from psoup.answers.rows.folds import Fold
+from psoup.answers.rows.windows import NO_ROWS
 from querystem.query import From, Item, LeftJoin, Leg, Query, SetOperation, Source
 from querystem.refresh import periodic
 from results.region import Region, entered, leaving, visible

@@ -11,8 +11,8 @@ from enum import Enum, auto
 import numpy as np
 
 from datastem.arrays import Int64s
-from psoup.answers.plan import Plan
-from psoup.answers.question import Question
+from psoup.answers.planning.plan import Plan
+from psoup.answers.planning.question import Question
 from psoup.store import Position
 from querystem.clocks import is_apart, is_by_clock
 from querystem.combine.parts import is_selection

@@ -11,8 +11,8 @@ import numpy as np
 
 from datastem.arrays import Int64s
 from datastem.codec import KEY_FIELD
-from psoup.answers.plan import LegPlan, Plan
-from psoup.answers.windows import parts_of
+from psoup.answers.planning.plan import LegPlan, Plan
+from psoup.answers.rows.windows import parts_of
 from querystem.query import From, Item, Leg, Source
 from results.id_sets import member
 from results.masking import masked

@@ -18,10 +18,10 @@ from psoup.answers.difference.copier import once
 from psoup.answers.difference.job import LegMark, Mark, legs_apart
 from psoup.answers.difference.keys import NO_IDS, ended_rows
 from psoup.answers.difference.row_sets import RowChange, RowSet, keyed_change
-from psoup.answers.leg_rows import LegRows, rows_at
-from psoup.answers.plan import LegPlan, Plan, oldest_retained
-from psoup.answers.shown_rows import MatchSource
-from psoup.answers.windows import NO_ROWS, Choice, Horizon
+from psoup.answers.matching.shown_rows import MatchSource
+from psoup.answers.planning.plan import LegPlan, Plan, oldest_retained
+from psoup.answers.rows.leg_rows import LegRows, rows_at
+from psoup.answers.rows.windows import NO_ROWS, Choice, Horizon
 from psoup.store.delta.durable import LEAST_GRACE
 from results.region import Region, horizon_region, leaving, visible
 from results.window import CountWindow, TimeWindow

@@ -27,11 +27,11 @@ from psoup.answers.difference.job import (
 )
 from psoup.answers.difference.keys import NO_IDS, ended_rows, has_keys, key_digests
 from psoup.answers.evaluate import Selection, combined
-from psoup.answers.leg_rows import LegRows, rows_at
 from psoup.answers.maker import AnswerMaker, PlanMatchers
-from psoup.answers.matching import Work
-from psoup.answers.plan import LegPlan, Plan, oldest_retained
-from psoup.answers.windows import NO_ROWS, Choice, Horizon
+from psoup.answers.matching.matcher import Work
+from psoup.answers.planning.plan import LegPlan, Plan, oldest_retained
+from psoup.answers.rows.leg_rows import LegRows, rows_at
+from psoup.answers.rows.windows import NO_ROWS, Choice, Horizon
 from querystem.evaluate import rows_or_groups
 from querystem.identity import identified
 from querystem.query import Leg

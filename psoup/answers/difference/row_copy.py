@@ -20,10 +20,10 @@ from psoup.answers.difference.job import CopyJob, Cursor, Mark, WholeReason
 from psoup.answers.difference.keys import NO_IDS, ended_rows, has_keys, key_digests
 from psoup.answers.difference.row_sets import KeptTotals, RowChange, RowSet, Total, keyed_change
 from psoup.answers.difference.rowwise import RowwiseCopier, Sendable
-from psoup.answers.leg_rows import LegRows, rows_at
-from psoup.answers.plan import LegPlan, Plan, oldest_retained
-from psoup.answers.shown_rows import MatchSource
-from psoup.answers.windows import NO_ROWS, Choice, Horizon
+from psoup.answers.matching.shown_rows import MatchSource
+from psoup.answers.planning.plan import LegPlan, Plan, oldest_retained
+from psoup.answers.rows.leg_rows import LegRows, rows_at
+from psoup.answers.rows.windows import NO_ROWS, Choice, Horizon
 from querystem.evaluate import project
 from querystem.ordering import sort_keys
 from results.id_sets import all_ids, member, to_runs

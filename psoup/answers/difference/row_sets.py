@@ -22,11 +22,11 @@ from datastem.arrays import Int64s
 from datastem.blocks import Part
 from datastem.keyed_rows import KeyedRows
 from psoup.answers.caches import Memo
-from psoup.answers.folds import Fold
-from psoup.answers.leg_rows import LegRows
-from psoup.answers.plan import LegPlan
-from psoup.answers.shown_rows import MatchSource
-from psoup.answers.windows import Choice
+from psoup.answers.matching.shown_rows import MatchSource
+from psoup.answers.planning.plan import LegPlan
+from psoup.answers.rows.folds import Fold
+from psoup.answers.rows.leg_rows import LegRows
+from psoup.answers.rows.windows import Choice
 from results.checksum import Digest
 from results.id_sets import common_ids, member
 from results.region import Region

@@ -16,7 +16,7 @@ from psoup.answers.difference.job import Claim, CopyJob, Cursor, WholeReason
 from psoup.answers.difference.keys import NO_IDS
 from psoup.answers.difference.row_sets import Total
 from psoup.answers.maker import AnswerMaker
-from psoup.answers.plan import Plan
+from psoup.answers.planning.plan import Plan
 
 # No row of a copy is smaller than this.
 _LEAST_ROW = 40

@@ -16,10 +16,10 @@ from datastem.arrays import UInt16s
 from psoup.access.actions import administers
 from psoup.access.principal import Principal
 from psoup.answers import Plan, Question
-from psoup.answers.composing import told_of
-from psoup.answers.implied import ImpliedUse
-from psoup.answers.plan import LegPlan
-from psoup.answers.planning import TextReplaced, find_source
+from psoup.answers.joins.composite_choice import told_of
+from psoup.answers.matching.implied import ImpliedUse
+from psoup.answers.planning.plan import LegPlan
+from psoup.answers.planning.planner import TextReplaced, find_source
 from psoup.errors import ConditionFails
 from psoup.server.calls.explain_run import Stages, make_run
 from psoup.server.calls.invoke import readable

@@ -15,9 +15,9 @@ from datastem.arrays import Int64s
 from datastem.blocks import Part
 from psoup.answers import Plan
 from psoup.answers.evaluate import Combined, Selection, combined, joined, leg_inputs
-from psoup.answers.leg_rows import LegMatchers, LegRows, chosen_rows
-from psoup.answers.matching import Work
-from psoup.answers.shown_rows import MatchSource, ShownRows
+from psoup.answers.matching.matcher import Work
+from psoup.answers.matching.shown_rows import MatchSource, ShownRows
+from psoup.answers.rows.leg_rows import LegMatchers, LegRows, chosen_rows
 from psoup.server.core import Core
 from psoup.server.wire.arrow import arrow_pieces
 from psoup.server.wire.values import from_duration

@@ -8,10 +8,10 @@ from contextlib import aclosing
 from typing import Any, TypeAlias
 
 from psoup.answers import Answer, AnswerMaker, ChosenRows, Plan, Question
-from psoup.answers.looked import looked_at
-from psoup.answers.matching import Uncovered, Work
-from psoup.answers.planning import TextReplaced
-from psoup.answers.question import (
+from psoup.answers.matching.matcher import Uncovered, Work
+from psoup.answers.planning.lookback import looked_at
+from psoup.answers.planning.planner import TextReplaced
+from psoup.answers.planning.question import (
     RegisteredQuery,
     StoredTexts,
     known_reading,

@@ -14,8 +14,14 @@ from datastem.arrays import Int64s
 from psoup.answers import Question
 from psoup.answers.difference import Claim, CopyJob, Repair, WholeReason
 from psoup.answers.difference.job import aim, make_job
-from psoup.answers.planning import TextReplaced
-from psoup.answers.question import RegisteredQuery, StoredTexts, known_reading, read_texts, texts_of
+from psoup.answers.planning.planner import TextReplaced
+from psoup.answers.planning.question import (
+    RegisteredQuery,
+    StoredTexts,
+    known_reading,
+    read_texts,
+    texts_of,
+)
 from psoup.errors import BadRequest
 from psoup.server.calls.reach import Deadline, is_foreign, reach, reach_own
 from psoup.server.calls.transfer import Budget, Transfer, copy_subject

@@ -22,8 +22,8 @@ from psoup.answers.difference import (
 )
 from psoup.answers.difference.job import by_clock, by_rows
 from psoup.answers.difference.keys import has_keys, is_combined
-from psoup.answers.looked import looked_at
-from psoup.answers.question import RegisteredQuery
+from psoup.answers.planning.lookback import looked_at
+from psoup.answers.planning.question import RegisteredQuery
 from psoup.server.calls.sending import Stalls, weighed
 from psoup.server.core import Core
 from psoup.server.fair_queue import CALLER

@@ -13,7 +13,7 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
-from psoup.answers.concern import NO_CONCERN, concern_of
+from psoup.answers.planning.concern import NO_CONCERN, concern_of
 from psoup.errors import BadRequest
 from psoup.server.calls.reach import Deadline
 from psoup.server.calls.sync import SyncCall

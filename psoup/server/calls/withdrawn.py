@@ -15,7 +15,7 @@ from psoup.access.actions import unreadable
 from psoup.answers import Question
 from psoup.answers.difference import Claim, Difference
 from psoup.answers.difference.job import NO_DIGEST, LegMark, Mark, WholeReason
-from psoup.answers.question import RegisteredQuery
+from psoup.answers.planning.question import RegisteredQuery
 from psoup.server.core import Core
 from psoup.server.permission import Acting
 from psoup.server.wire.copies import CopySubject, Signed, Unusable, reason_message

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from datastem.blocks import SplitRows
 from datastem.interval_table import IntervalTable
-from psoup.answers.concern import EVERY_ROW, Concern, RowConcern
+from psoup.answers.planning.concern import EVERY_ROW, Concern, RowConcern
 from psoup.server.watches.prober import MatchedRows, Prober
 from psoup.server.watches.sleeper import Sleeper
 from psoup.server.watches.timers import Timers

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from psoup.answers.concern import Concern
+from psoup.answers.planning.concern import Concern
 
 
 class Sleeper:

@@ -32,7 +32,7 @@ from datastem.types import TIMESTAMP
 from psoup.answers import Question
 from psoup.answers.difference import CopyChunk
 from psoup.answers.difference.job import NO_DIGEST, Claim, Cursor, LegMark, Mark, WholeReason
-from psoup.answers.policies import Permission
+from psoup.answers.planning.policies import Permission
 from psoup.server.wire.values import to_values
 from psoup.store import Position, Store
 from psoup.store.delta.durable import put_if_absent

@@ -14,8 +14,8 @@ from datastem.instants import SECOND
 from psoup.access.actions import Action, is_bound, reads_all
 from psoup.access.principal import ANYONE, Principal
 from psoup.answers import View
-from psoup.answers.pending import pending_of
-from psoup.answers.question import read_query
+from psoup.answers.planning.question import read_query
+from psoup.answers.replicas.pending import pending_of
 from psoup.errors import BadRequest
 from psoup.server.core import Core
 from psoup.server.identity import PRINCIPAL

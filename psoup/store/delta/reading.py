@@ -144,3 +144,15 @@ def group_bounds(metadata: Any, group: int, column: str) -> tuple[int, int]:
     if found is None or not found.has_min_max:
         return _EVERYTHING
     return int(found.min_raw), int(found.max_raw)
+
+
+def group_range(metadata: Any, group: int, column: str) -> tuple[int, int]:
+    """Return `group_bounds` as a range `[lo, hi)`."""
+    low, high = group_bounds(metadata, group, column)
+    return low, min(high + 1, FOR_EVER)
+
+
+def single_batch(table: pa.Table) -> pa.RecordBatch:
+    """Return all rows of a table in one batch, which has the table's schema if there are none."""
+    batches = table.combine_chunks().to_batches()
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)

@@ -34,8 +34,8 @@ from psoup.answers.difference import (
     copier_of,
 )
 from psoup.answers.difference.job import by_clock, by_rows, make_job
-from psoup.answers.plan import Plan
-from psoup.answers.question import BoundText
+from psoup.answers.planning.plan import Plan
+from psoup.answers.planning.question import BoundText
 from psoup.server.calls.publish import publish
 from psoup.server.core import Core
 from psoup.server.settings import Settings

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datastem.instants import SECOND
 from datastem.types import BIGINT, BOOLEAN
 from psoup.answers import Question
-from psoup.answers.question import BoundText
+from psoup.answers.planning.question import BoundText
 from psoup.server.calls.publish import publish
 from psoup.v1 import psoup_pb2 as pb
 from querystem.expressions import TRUE, Call, ColumnRef, Literal, Op

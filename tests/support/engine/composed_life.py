@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 from datastem.instants import SECOND
 from psoup.access.principal import ANYONE
 from psoup.answers import Question
-from psoup.answers.plan import Plan
-from psoup.answers.question import RegisteredQuery
+from psoup.answers.planning.plan import Plan
+from psoup.answers.planning.question import RegisteredQuery
 from psoup.engine.settings import EngineSettings
 from psoup.server.calls.invoke import invoke
 from psoup.store.delta.durable import LEAST_GRACE

@@ -22,8 +22,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from datastem.instants import SECOND, from_micros
 from datastem.schema import StreamSchema
-from psoup.answers import keyed_history as keyed
-from psoup.answers import matching
+from psoup.answers.matching import matcher
+from psoup.answers.replicas import keyed_history as keyed
 from psoup.server.calls.publish import publish
 from psoup.server.core import Core
 from psoup.server.settings import Settings
@@ -54,7 +54,7 @@ STREAMS = (
 )
 NAMES = ("event", "arrival", "kept", "latest", "spot")
 CONDITIONS = ("a > 3", "a > 5", "a % 3 = 1 OR b = 'x'", "b IS NULL", "TRUE")
-WORTH = matching.WORTH_LOOKING, matching._WORTH_TAKING, matching._HEAVY
+WORTH = matcher.WORTH_LOOKING, matcher._WORTH_TAKING, matcher._HEAVY
 SELECTS = (
     "SELECT a, b, row_id, ts FROM {} WHERE {}",
     "SELECT a, b FROM {} WHERE {} ORDER BY b DESC NULLS FIRST, a",
@@ -168,7 +168,7 @@ def look_at_any(few: bool) -> None:
     """Has however few rows be looked for among the matches of an implied predicate; or only as many
     as is worth it."""
     chosen = (1, 1, 0) if few else WORTH
-    matching.WORTH_LOOKING, matching._WORTH_TAKING, matching._HEAVY = chosen
+    matcher.WORTH_LOOKING, matcher._WORTH_TAKING, matcher._HEAVY = chosen
 
 
 class World(RuleBasedStateMachine):

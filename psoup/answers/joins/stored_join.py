@@ -18,13 +18,13 @@ import pyarrow as pa
 from datastem.arrays import Int64s, Mask, UInt16s
 from datastem.blocks import BLOCK_MASK, Part, Picked
 from psoup.answers.caches import Memo
-from psoup.answers.folds import Fold
-from psoup.answers.leg_rows import LegRows, PickedRows
-from psoup.answers.matching import Matcher
-from psoup.answers.part_rows import PartRows, distinct
-from psoup.answers.plan import CompositePlan, LegPlan
-from psoup.answers.shown_rows import MatchSource
-from psoup.answers.windows import Choice, shown_among
+from psoup.answers.joins.part_rows import PartRows, distinct
+from psoup.answers.matching.matcher import Matcher
+from psoup.answers.matching.shown_rows import MatchSource
+from psoup.answers.planning.plan import CompositePlan, LegPlan
+from psoup.answers.rows.folds import Fold
+from psoup.answers.rows.leg_rows import LegRows, PickedRows
+from psoup.answers.rows.windows import Choice, shown_among
 from psoup.store.layout import combination_part
 from querystem.aggregate import Partial, finish, merge, partial
 from querystem.combine import Combining, ItemRows, LegItem, side_reads

@@ -12,10 +12,10 @@ from datastem.arrays import Int64s
 from datastem.equality import key_digests
 from datastem.instants import FOR_EVER
 from datastem.stem import StemView
-from psoup.answers.leg_rows import LegRows
-from psoup.answers.plan import LegPlan
-from psoup.answers.shown_rows import MatchSource
-from psoup.answers.windows import Choice
+from psoup.answers.matching.shown_rows import MatchSource
+from psoup.answers.planning.plan import LegPlan
+from psoup.answers.rows.leg_rows import LegRows
+from psoup.answers.rows.windows import Choice
 from results.region import Region
 
 

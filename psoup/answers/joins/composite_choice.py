@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from psoup.answers.caches import Memo, UnregisteredIds
-from psoup.answers.plan import CompositePlan, Plan
-from psoup.answers.view import View
+from psoup.answers.planning.plan import CompositePlan, Plan
+from psoup.answers.replicas.view import View
 from psoup.store import CompositeMark
 from psoup.store.state.quarantine import COMPOSITE
 from querystem.composites import SPANS, ComposedStream, Composition, NotComposed, compose

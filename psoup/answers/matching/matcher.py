@@ -6,37 +6,28 @@ kernel over the same rows.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
 from datastem.arrays import Int64s, Mask, UInt16s
 from datastem.blocks import BLOCK_BITS, BLOCK_MASK, Part
-from datastem.caches import LruCache
 from datastem.codec import are_rows, query_view
 from datastem.schema import OP
-from psoup.answers.epoch_files import EpochView, group_range, one_batch
-from psoup.answers.plan import Neighbours
+from psoup.answers.matching.match_files import MatchFileCache
+from psoup.answers.planning.plan import Neighbours
+from psoup.answers.replicas.epoch_files import EpochView
 from psoup.errors import ConditionFails, TooMuchWork
-from psoup.store import CorruptStore, DataFile
-from psoup.store.delta.reading import reader
+from psoup.store import CorruptStore
 from psoup.store.state.quarantine import OF_THE_MACHINE, PREDICATE
 from querystem.expressions import TRUE, Expression, columns_of, weight_of
 from querystem.kernel import matches
 from querystem.pace import spending
 from results.id_sets import Range, intersect, size
 from results.match_cache import BlockMatches, MatchCache
-from results.stored_matches import MatchPieces
 
-log = logging.getLogger("psoup.answers")
-
-_SPANS_BYTES = 500
 # What a predicate may weigh for a row of it to count once.
 _USUAL_WEIGHT = 64
 # What is computed of a block at a time: rows times weight, but some rows at least.
@@ -51,112 +42,6 @@ WORTH_LOOKING, _HEAVY = 4096, 8
 
 # Units (`querystem.pace`) of a look at a part, whatever is found.
 _PART_UNITS = 20_000
-
-
-# ---- stored matches
-
-
-class MatchFileCache:
-    """Row groups of matches files in memory, under a budget. Thread-safe.
-
-    Files never change, so nothing here is ever stale. Two threads may read one group twice. A file
-    that is damaged is not read again.
-    """
-
-    def __init__(
-        self, root: Path, limit: int, is_newest: Callable[[int], bool] = lambda epoch: False
-    ) -> None:
-        """`is_newest` tells whether no epoch came after a version of the epochs table."""
-        self._root = root
-        self._is_newest = is_newest
-        self._lost: dict[str, str] = {}
-        self._held: LruCache[tuple[str, int | None], MatchPieces | list[Range]] = LruCache(limit)
-
-    @property
-    def used(self) -> int:
-        return self._held.used
-
-    def find(self, file: DataFile, predicate: int, block: int, epoch: int) -> Iterator[UInt16s]:
-        """The matches of a predicate in a block, in one piece or several.
-
-        Raises FileNotFoundError where the engine has removed the file since, CorruptStore where the
-        file is damaged, or gone although no epoch is newer than the one that names it. `epoch` is
-        the version of the epochs table that brought that epoch.
-        """
-        with self._reading(file, epoch):
-            yield from self._find(file, predicate, block)
-
-    def bitmaps(self, file: DataFile, predicate: int, epoch: int) -> list[tuple[int, bytes]]:
-        """The blocks and bitmaps of a predicate in a file, read past the cache; none where the file
-        is damaged. Raises FileNotFoundError as `find` does."""
-        try:
-            with self._reading(file, epoch):
-                return [
-                    piece
-                    for group, (lo, hi) in enumerate(_read_spans(self._root, file))
-                    if lo <= predicate < hi
-                    for piece in _read_pieces(self._root, file, group).every(predicate)
-                ]
-        except CorruptStore:
-            return []
-
-    @contextmanager
-    def _reading(self, file: DataFile, epoch: int) -> Iterator[None]:
-        """Stands around whatever reads a file; raises what `find` raises."""
-        if file.path in self._lost:
-            raise CorruptStore(self._lost[file.path])
-        try:
-            yield
-        except CorruptStore as error:
-            self._lose(file, error)
-            raise
-        except FileNotFoundError as error:
-            if not self._is_newest(epoch):
-                raise
-            self._lose(file, error)
-            raise CorruptStore(str(error)) from error
-
-    def _lose(self, file: DataFile, error: Exception) -> None:
-        log.error("%s; its matches are computed here", error)
-        self._lost[file.path] = str(error)
-
-    def _find(self, file: DataFile, predicate: int, block: int) -> Iterator[UInt16s]:
-        for group, (lo, hi) in enumerate(self._spans(file)):
-            if lo <= predicate < hi:
-                yield from self._pieces(file, group).find(predicate, block)
-
-    def _spans(self, file: DataFile) -> list[Range]:
-        key = file.path, None
-        spans = self._held.get(key)
-        if not isinstance(spans, list):
-            spans = _read_spans(self._root, file)
-            self._held.put(key, spans, _SPANS_BYTES)
-        return spans
-
-    def _pieces(self, file: DataFile, group: int) -> MatchPieces:
-        key = file.path, group
-        pieces = self._held.get(key)
-        if not isinstance(pieces, MatchPieces):
-            pieces = _read_pieces(self._root, file, group)
-            self._held.put(key, pieces, pieces.nbytes)
-        return pieces
-
-
-def _read_spans(root: Path, file: DataFile) -> list[Range]:
-    """The predicate ids `[lo, hi)` of each row group of a matches file."""
-    metadata = reader(root, file).metadata
-    return [
-        group_range(metadata, group, "predicate_id", 1) for group in range(metadata.num_row_groups)
-    ]
-
-
-def _read_pieces(root: Path, file: DataFile, group: int) -> MatchPieces:
-    """The matches of one row group."""
-    columns = ["predicate_id", "block", "bitmap"]
-    return MatchPieces(one_batch(reader(root, file).row_group(group, columns)))
-
-
-# ---- matching
 
 
 class Uncovered(Exception):

@@ -21,9 +21,9 @@ from datastem.instants import FOR_EVER, SINCE_EVER
 from datastem.keyed_rows import KeyedRows
 from datastem.stem import StemView
 from psoup.answers.caches import Memo
-from psoup.answers.folds import Fold, FoldedRun
-from psoup.answers.keyed_history import KeyedView
-from psoup.answers.shown_rows import ShownRows
+from psoup.answers.matching.shown_rows import ShownRows
+from psoup.answers.replicas.keyed_history import KeyedView
+from psoup.answers.rows.folds import Fold, FoldedRun
 from results.id_sets import common_ids, member
 from results.region import (
     Region,

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +17,6 @@ import pyarrow.compute as pc
 
 from datastem.blocks import BLOCK_ROWS
 from datastem.codec import empty_rows
-from datastem.instants import FOR_EVER
 from datastem.memory import Memory
 from datastem.schema import StreamSchema
 from datastem.segments import Inserts, RowSegment
@@ -35,12 +33,11 @@ from psoup.store import (
     Snapshot,
     Store,
 )
-from psoup.store.delta.reading import group_bounds, reader
+from psoup.store.delta.reading import group_bounds, group_range, reader, single_batch
 from psoup.store.epochs import GENESIS
 from psoup.store.layout import COVERAGE, SEGMENT_BITS
 from psoup.store.log.decoding import rows_of
 from psoup.store.tables import read_files
-from results.id_sets import Range
 from results.stored_matches import StreamCoverage
 
 log = logging.getLogger("psoup.answers")
@@ -246,14 +243,14 @@ class StemFiles:
         whole = names is None
         tables = [_read(segment.source, schema.names, whole) for segment in segments]
         if not tables:
-            return one_batch(schema.empty_table())
+            return single_batch(schema.empty_table())
         table = pa.concat_tables(tables).cast(schema)
         if any(segment.row_lo < lo or segment.row_hi > hi for segment in segments):
             ids = table.column("_row_id")
             table = table.filter(
                 pa.compute.and_(pa.compute.greater_equal(ids, lo), pa.compute.less(ids, hi))
             )
-        return one_batch(table.sort_by("_row_id") if len(tables) > 1 else table)
+        return single_batch(table.sort_by("_row_id") if len(tables) > 1 else table)
 
     def _look(self, file: DataFile) -> tuple[RowSegment, ...]:
         root = self._folder.root
@@ -267,8 +264,8 @@ class StemFiles:
             return (_one_segment(root, file),)
         return tuple(
             RowSegment(
-                *group_range(metadata, group, "_row_id", 1),
-                *group_range(metadata, group, "_ts", 0),
+                *group_range(metadata, group, "_row_id"),
+                *group_bounds(metadata, group, "_ts"),
                 RowGroup(root, file, group),
             )
             for group in range(metadata.num_row_groups)
@@ -285,16 +282,6 @@ def _read(source: RowGroup, columns: list[str], whole: bool) -> pa.Table:
     if source.group is not None:
         return file.row_group(source.group, columns).select(columns)
     return (file.whole() if whole else file.read(columns)).select(columns)
-
-
-def one_batch(table: pa.Table) -> pa.RecordBatch:
-    batches = table.combine_chunks().to_batches()
-    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
-
-
-def group_range(metadata: Any, group: int, name: str, past: int) -> Range:
-    low, high = group_bounds(metadata, group, name)
-    return low, min(high + past, FOR_EVER)
 
 
 class StemReader:

@@ -11,8 +11,8 @@ from datastem.arrays import Int64s
 from datastem.blocks import Part
 from datastem.codec import are_rows
 from datastem.instants import FOR_EVER
-from psoup.answers.plan import Limit, Triggers
-from psoup.answers.shown_rows import MatchSource
+from psoup.answers.matching.shown_rows import MatchSource
+from psoup.answers.planning.plan import Limit, Triggers
 
 
 @dataclass(frozen=True, slots=True)

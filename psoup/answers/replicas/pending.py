@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from datastem.arrays import Int64s
-from psoup.answers.view import View
+from psoup.answers.replicas.view import View
 from psoup.store.interest import Interests, RowFloors
 
 _EVERY_ID = (1 << 63) - 1

@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from datastem.caches import LruCache
-from psoup.answers import matching
-from psoup.answers.plan import LegPlan, Plan
+from psoup.answers.matching import matcher
+from psoup.answers.planning.plan import LegPlan, Plan
 from psoup.store import Epoch, State
 from psoup.store.state.quarantine import OF_THE_MACHINE
 from querystem.expressions import TRUE, Expression, from_json
@@ -83,7 +83,7 @@ class ImpliedFinder:
 
     def _with_neighbours(self, plan: Plan, leg: LegPlan, state: State) -> LegPlan:
         mark = plan.epoch.epoch.streams.get(leg.stream_id)
-        if mark is None or mark.high < matching.WORTH_LOOKING or leg.leg.where == TRUE:
+        if mark is None or mark.high < matcher.WORTH_LOOKING or leg.leg.where == TRUE:
             return leg
         covered = plan.epoch.covering(leg.stream_id).ranges(leg.predicate_id)
         if size(intersect(0, mark.high, covered)) >= mark.high:

@@ -20,8 +20,14 @@ from datastem.memory import Memory
 from datastem.schema import StreamSchema
 from datastem.segments import SegmentIndex
 from datastem.stem import DataStem
-from psoup.answers.epoch_files import EMPTY, EpochView, StemFiles, StemReader, open_epoch_view
-from psoup.answers.keyed_history import KeyedStream
+from psoup.answers.replicas.epoch_files import (
+    EMPTY,
+    EpochView,
+    StemFiles,
+    StemReader,
+    open_epoch_view,
+)
+from psoup.answers.replicas.keyed_history import KeyedStream
 from psoup.store import (
     CorruptStore,
     Data,

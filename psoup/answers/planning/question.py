@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from datastem.schema import StreamSchema
 from psoup.access.principal import ANYONE, Principal
 from psoup.answers.caches import Memo
-from psoup.answers.policies import Permission
+from psoup.answers.planning.policies import Permission
 from psoup.lookup import TenantStreams, find_registration
 from psoup.store import Position, State
 from querystem.language import bind_query, bring_window

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from psoup.answers.plan import LegPlan, Plan
+from psoup.answers.planning.plan import LegPlan, Plan
 from results.region import time_region
 from results.window import TimeWindow
 

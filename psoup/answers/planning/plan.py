@@ -13,11 +13,11 @@ from typing import Protocol
 
 from datastem.schema import StreamSchema
 from datastem.stem import StemView, SystemColumn
-from psoup.answers.crossings import Crossing
-from psoup.answers.epoch_files import EpochView
-from psoup.answers.keyed_history import KeyedView
-from psoup.answers.policies import FilledCondition, Permission, RowPolicy
-from psoup.answers.present import Reached
+from psoup.answers.planning.policies import FilledCondition, Permission, RowPolicy
+from psoup.answers.planning.present import Reached
+from psoup.answers.refresh.crossings import Crossing
+from psoup.answers.replicas.epoch_files import EpochView
+from psoup.answers.replicas.keyed_history import KeyedView
 from psoup.store import START, CompositeMark, Position
 from querystem.expressions import Expression
 from querystem.query import Leg, Query

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from datastem.stem import StemView
-from psoup.answers.epoch_files import EpochView
-from psoup.answers.keyed_history import KeyedView
-from psoup.answers.replica import Replica
+from psoup.answers.replicas.epoch_files import EpochView
+from psoup.answers.replicas.keyed_history import KeyedView
+from psoup.answers.replicas.replica import Replica
 from psoup.store import Losses, State, StreamState
 
 

@@ -11,9 +11,9 @@ import pyarrow as pa
 from datastem.arrays import Int64s, Mask
 from datastem.blocks import Picked
 from datastem.codec import columns_shown
-from psoup.answers.leg_rows import gathered
-from psoup.answers.plan import LegPlan
-from psoup.answers.windows import parts_of
+from psoup.answers.planning.plan import LegPlan
+from psoup.answers.rows.leg_rows import gathered
+from psoup.answers.rows.windows import parts_of
 
 # Ids that lie no further apart, on average, are looked up in a table with a place for every id
 # between the least and the greatest; others are sorted.

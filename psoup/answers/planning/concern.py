@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from datastem.instants import FOR_EVER, SINCE_EVER
 from datastem.schema import StreamSchema
-from psoup.answers.plan import LegPlan, Plan
+from psoup.answers.planning.plan import LegPlan, Plan
 from psoup.store import RegisteredLeg, State
 from querystem.expressions import TRUE, Expression
 from querystem.refresh import RefreshOn

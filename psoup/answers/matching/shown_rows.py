@@ -15,7 +15,7 @@ import numpy as np
 
 from datastem.arrays import Int64s
 from datastem.blocks import Part
-from psoup.answers.matching import Matcher, Work
+from psoup.answers.matching.matcher import Matcher, Work
 from results.id_sets import all_ids, common_ids
 
 _NO_IDS: Int64s = np.empty(0, np.int64)

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from datastem.instants import MIN_INSTANT, SINCE_EVER, format_instant
-from psoup.answers.crossings import Crossing
-from psoup.answers.plan import (
+from psoup.answers.matching.shown_rows import MatchSource
+from psoup.answers.planning.plan import (
     LegPlan,
     Limit,
     Plan,
@@ -25,8 +25,8 @@ from psoup.answers.plan import (
     UnsettledPart,
     retention,
 )
-from psoup.answers.shown_rows import MatchSource
-from psoup.answers.triggers import TriggerRow, latest_row, newest_row
+from psoup.answers.refresh.crossings import Crossing
+from psoup.answers.refresh.triggers import TriggerRow, latest_row, newest_row
 from querystem.clocks import is_apart, is_by_clock
 from querystem.refresh import PartKind, RefreshedPart, RefreshEvery, common_points, periodic
 

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 
 from psoup.access.actions import unreadable
 from psoup.answers.caches import Memo, UnregisteredIds
-from psoup.answers.composing import with_composite
-from psoup.answers.crossings import Crossing
-from psoup.answers.plan import LegPlan, Plan, RowsKnown, Triggers, UnsettledPart, retention
-from psoup.answers.policies import PolicyFiller, RowPolicy, permission_of
-from psoup.answers.present import Reached, hidden_reached, present_of
-from psoup.answers.question import Question, RegisteredQuery
-from psoup.answers.refreshing import settled
-from psoup.answers.view import View
+from psoup.answers.joins.composite_choice import with_composite
+from psoup.answers.planning.plan import LegPlan, Plan, RowsKnown, Triggers, UnsettledPart, retention
+from psoup.answers.planning.policies import PolicyFiller, RowPolicy, permission_of
+from psoup.answers.planning.present import Reached, hidden_reached, present_of
+from psoup.answers.planning.question import Question, RegisteredQuery
+from psoup.answers.refresh.crossings import Crossing
+from psoup.answers.refresh.settling import settled
+from psoup.answers.replicas.view import View
 from psoup.errors import BadRequest, PermissionDenied, RowsLost, StreamDropped
 from psoup.lookup import find_registration
 from psoup.store import Hole, StreamState

@@ -19,10 +19,10 @@ from datastem.blocks import Part, Picked, gather, in_order
 from datastem.codec import StemColumns, columns_read, columns_shown
 from datastem.schema import StreamSchema
 from psoup.answers.caches import Memo
-from psoup.answers.matching import Work
-from psoup.answers.plan import CompositePlan, LegPlan, Plan
-from psoup.answers.shown_rows import MatchSource
-from psoup.answers.windows import NO_ROWS, Choice, Horizon, choose, choose_current, parts_of
+from psoup.answers.matching.matcher import Work
+from psoup.answers.matching.shown_rows import MatchSource
+from psoup.answers.planning.plan import CompositePlan, LegPlan, Plan
+from psoup.answers.rows.windows import NO_ROWS, Choice, Horizon, choose, choose_current, parts_of
 from querystem.combine import LegColumns, is_every
 from querystem.evaluate import answer_of
 from querystem.pace import spending

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from psoup.answers.view import View
+from psoup.answers.replicas.view import View
 from psoup.store import StreamState
 from querystem.clocks import is_apart, is_awaited, is_by_clock, is_timed
 from querystem.query import Query

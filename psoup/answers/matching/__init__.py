@@ -1,0 +1,1 @@
+"""Which rows a predicate matches, and which of them policies show."""

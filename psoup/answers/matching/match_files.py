@@ -1,0 +1,119 @@
+"""The engine's files of matches: which rows each predicate matches, as bitmaps by block."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from datastem.arrays import UInt16s
+from datastem.caches import LruCache
+from psoup.store import CorruptStore, DataFile
+from psoup.store.delta.reading import group_range, reader, single_batch
+from results.id_sets import Range
+from results.stored_matches import MatchPieces
+
+log = logging.getLogger("psoup.answers")
+
+_SPANS_BYTES = 500
+
+
+class MatchFileCache:
+    """Row groups of matches files in memory, under a budget. Thread-safe.
+
+    Files never change, so nothing here is ever stale. Two threads may read one group twice. A file
+    that is damaged is not read again.
+    """
+
+    def __init__(
+        self, root: Path, limit: int, is_newest: Callable[[int], bool] = lambda epoch: False
+    ) -> None:
+        """`is_newest` tells whether no epoch came after a version of the epochs table."""
+        self._root = root
+        self._is_newest = is_newest
+        self._lost: dict[str, str] = {}
+        self._held: LruCache[tuple[str, int | None], MatchPieces | list[Range]] = LruCache(limit)
+
+    @property
+    def used(self) -> int:
+        return self._held.used
+
+    def find(self, file: DataFile, predicate: int, block: int, epoch: int) -> Iterator[UInt16s]:
+        """The matches of a predicate in a block, in one piece or several.
+
+        Raises FileNotFoundError where the engine has removed the file since, CorruptStore where the
+        file is damaged, or gone although no epoch is newer than the one that names it. `epoch` is
+        the version of the epochs table that brought that epoch.
+        """
+        with self._reading(file, epoch):
+            yield from self._find(file, predicate, block)
+
+    def bitmaps(self, file: DataFile, predicate: int, epoch: int) -> list[tuple[int, bytes]]:
+        """The blocks and bitmaps of a predicate in a file, read past the cache; none where the file
+        is damaged. Raises FileNotFoundError as `find` does."""
+        try:
+            with self._reading(file, epoch):
+                return [
+                    piece
+                    for group, (lo, hi) in enumerate(_read_spans(self._root, file))
+                    if lo <= predicate < hi
+                    for piece in _read_pieces(self._root, file, group).every(predicate)
+                ]
+        except CorruptStore:
+            return []
+
+    @contextmanager
+    def _reading(self, file: DataFile, epoch: int) -> Iterator[None]:
+        """Stands around whatever reads a file; raises what `find` raises."""
+        if file.path in self._lost:
+            raise CorruptStore(self._lost[file.path])
+        try:
+            yield
+        except CorruptStore as error:
+            self._lose(file, error)
+            raise
+        except FileNotFoundError as error:
+            if not self._is_newest(epoch):
+                raise
+            self._lose(file, error)
+            raise CorruptStore(str(error)) from error
+
+    def _lose(self, file: DataFile, error: Exception) -> None:
+        log.error("%s; its matches are computed here", error)
+        self._lost[file.path] = str(error)
+
+    def _find(self, file: DataFile, predicate: int, block: int) -> Iterator[UInt16s]:
+        for group, (lo, hi) in enumerate(self._spans(file)):
+            if lo <= predicate < hi:
+                yield from self._pieces(file, group).find(predicate, block)
+
+    def _spans(self, file: DataFile) -> list[Range]:
+        key = file.path, None
+        spans = self._held.get(key)
+        if not isinstance(spans, list):
+            spans = _read_spans(self._root, file)
+            self._held.put(key, spans, _SPANS_BYTES)
+        return spans
+
+    def _pieces(self, file: DataFile, group: int) -> MatchPieces:
+        key = file.path, group
+        pieces = self._held.get(key)
+        if not isinstance(pieces, MatchPieces):
+            pieces = _read_pieces(self._root, file, group)
+            self._held.put(key, pieces, pieces.nbytes)
+        return pieces
+
+
+def _read_spans(root: Path, file: DataFile) -> list[Range]:
+    """The predicate ids `[lo, hi)` of each row group of a matches file."""
+    metadata = reader(root, file).metadata
+    return [
+        group_range(metadata, group, "predicate_id") for group in range(metadata.num_row_groups)
+    ]
+
+
+def _read_pieces(root: Path, file: DataFile, group: int) -> MatchPieces:
+    """The matches of one row group."""
+    columns = ["predicate_id", "block", "bitmap"]
+    return MatchPieces(single_batch(reader(root, file).row_group(group, columns)))

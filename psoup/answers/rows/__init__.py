@@ -1,0 +1,1 @@
+"""The rows of a leg: what its window chooses, and summaries over runs of rows."""
