@@ -1,8 +1,8 @@
-"""Appends to the log: what arrives together is validated in order and becomes one synced commit.
+"""The appender: proposals that wait together are validated in order and become one synced commit.
 
-The state is read up to the tail before anything is validated, and the commit is compare-and-set:
-whoever loses the race reads what won, validates again, and tries again. So a refusal is as true
-as an acceptance.
+The state is read up to the tail before anything is validated, and the commit is compare-and-set. A
+server that loses the race reads the commit that won, validates again and retries. So a refusal is
+as reliable as an acceptance.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ log = logging.getLogger("psoup.write")
 
 T = TypeVar("T")
 
-# How long a server waits for the clock of another machine, and how often it looks.
+# How long a server waits for the clock of another machine, and how often it checks for it.
 _ANSWER_SECONDS = 10.0
 _ANSWER_POLL_SECONDS = 0.01
 
 
 class LogTail(Protocol):
-    """The state at the end of the log, as its keeper has read it; a server's follower is one.
+    """The state at the end of the log, as far as it was read; a server's follower is one.
 
-    `version` is the last commit that `state` holds, `recent` has the batches seen lately.
+    `version` is the last commit that `state` holds, `recent` caches digests of recent batches.
     """
 
     @property
@@ -53,14 +53,14 @@ class LogTail(Protocol):
     def recent(self) -> RecentBatches: ...
 
     async def catch_up(self) -> None:
-        """Returns with every commit applied that was there when it was called."""
+        """Return when every commit that existed at the call is applied."""
 
     def apply(self, version: int, entries: Sequence[Entry], rows: DecodedRows, nbytes: int) -> None:
-        """Takes the next commit, whose file has `nbytes` bytes; one it has is left alone."""
+        """Apply the next commit, whose file has `nbytes` bytes; ignore one that is applied."""
 
 
-class Held(Protocol):
-    """Room that a request takes; it is given back when everyone who retained it has let go."""
+class MemoryHold(Protocol):
+    """Memory reserved for a request; freed when every `retain` was matched by a `release`."""
 
     def retain(self) -> None: ...
 
@@ -71,15 +71,16 @@ class Held(Protocol):
 class _Waiting:
     proposal: Proposal[Any]
     future: asyncio.Future[Any]
-    held: Held | None
+    hold: MemoryHold | None
     actor: Actor | None
 
 
 class Appender:
-    """Makes commits of the proposals that wait: of a tenant in the order they came.
+    """Makes commits of the proposals that wait, those of one tenant in the order they arrived.
 
-    `held` gives the room of the request at hand, which stays taken until its outcome is known;
-    `actor` gives its caller; `steps_back` tells which tenants' proposals wait for others.
+    `hold` returns the memory hold of the current request, which is kept until the proposal's
+    outcome is delivered. `actor` returns its caller. `steps_back` returns True for a tenant whose
+    proposals yield to those of others.
     """
 
     def __init__(
@@ -88,36 +89,41 @@ class Appender:
         tail: LogTail,
         guard: ClockGuard,
         limits: GroupLimits,
-        held: Callable[[], Held | None] = lambda: None,
+        hold: Callable[[], MemoryHold | None] = lambda: None,
         actor: Callable[[], Actor | None] = lambda: None,
         steps_back: Callable[[str], bool] = lambda tenant: False,
     ) -> None:
         self._log = log
         self._tail = tail
         self._guard = guard
-        self._held = held
+        self._hold = hold
         self._actor = actor
         self._line: ProposalLine[_Waiting] = ProposalLine(limits, steps_back)
         self.stopping = False
 
     async def submit(self, proposal: Proposal[T]) -> T:
-        """Returns when the proposal's events are durable. A cancelled caller's may be, too."""
+        """Return the proposal's outcome when its events are durable; raise what it is refused with.
+
+        If the caller is cancelled, the events may be appended all the same.
+        """
         return await self.enqueue(proposal)
 
     def enqueue(self, proposal: Proposal[T]) -> asyncio.Future[T]:
-        """Queues a proposal. Proposals of a tenant, and of a chain, are appended in the order of
-        these calls."""
+        """Queue a proposal and return the future of its outcome.
+
+        Proposals of one tenant, and of one chain, are appended in the order of these calls.
+        """
         if self.stopping:
             raise Stopping("the server is stopping; try another, or again later")
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        held = self._held()
-        if held is not None:
-            held.retain()
-        self._line.put(_Waiting(proposal, future, held, self._actor()))
+        hold = self._hold()
+        if hold is not None:
+            hold.retain()
+        self._line.put(_Waiting(proposal, future, hold, self._actor()))
         return future
 
     async def run(self) -> None:
-        """Appends what is queued, until cancelled."""
+        """Append what is queued, until cancelled."""
         while True:
             group = await self._line.group()
             try:
@@ -127,7 +133,7 @@ class Appender:
             self._line.done(len(group))
 
     async def drain(self) -> None:
-        """Takes nothing new, and returns when what was taken is done."""
+        """Refuse new proposals, and return when the queued ones are done."""
         self.stopping = True
         await self._line.join()
 
@@ -136,7 +142,7 @@ class Appender:
         while True:
             await tail.catch_up()
             if self._guard.is_asked and self._guard.problem():
-                await self._tell_clock(asks=False)
+                await self._append_clock(asks=False)
                 continue
             if self._guard.must_ask(tail.state.clock):
                 await self._compare_clocks()
@@ -160,30 +166,32 @@ class Appender:
         tail.apply(draft.version, *appended)
         return True
 
-    async def _tell_clock(self, asks: bool) -> bool:
-        """Append what this machine's clock is; return False if another server was faster."""
-        # With the last stamp and nobody's clock: it moves nothing and vouches for nothing.
+    async def _append_clock(self, asks: bool) -> bool:
+        """Append this machine's clock; return False if another server was faster."""
+        # With the last stamp and no server's clock, the entry moves no stamp and confirms no jump.
         draft = self._draft(Moment(self._tail.state.clock, "", None))
         draft.append("", "", self._guard.statement(asks))
         return await self._write(draft)
 
     async def _compare_clocks(self) -> None:
-        """Ask the servers of other machines, if any are present, for their clocks, and return when
-        one was heard. Raise ClockUnconfirmed if none answers in time."""
+        """Ask the servers of other machines, if any are present, for their clocks.
+
+        Return when one has answered. Raise ClockUnconfirmed if none answers in time.
+        """
         guard, tail, loop = self._guard, self._tail, asyncio.get_running_loop()
         try:
             if not await asyncio.to_thread(guard.sees_others):
                 return
         except OSError as error:
             raise _storage_error(error) from error
-        deadline, asked = loop.time() + _ANSWER_SECONDS, False
+        deadline, has_asked = loop.time() + _ANSWER_SECONDS, False
         while guard.must_ask(tail.state.clock):
-            if not asked:
-                asked = await self._tell_clock(asks=True)
+            if not has_asked:
+                has_asked = await self._append_clock(asks=True)
             elif loop.time() >= deadline:
                 raise ClockUnconfirmed(
-                    "nothing was taken: this server's clock is far past the last event, and no "
-                    "server of the other machines has said yet what theirs is",
+                    "nothing was accepted: this server's clock is far past the last event, and no "
+                    "server of another machine has confirmed it yet",
                     hint="try again, or another server; or set this clock right",
                 )
             else:
@@ -191,20 +199,23 @@ class Appender:
             await tail.catch_up()
 
     def _moment(self) -> Moment:
-        """Raises ClockAhead where this server's clock must not get into the log."""
+        """Return the time of the next commit. Raise ClockAhead if this server's clock must not be
+        written to the log."""
         guard, last = self._guard, self._tail.state.clock
         problem = guard.problem()
         if problem:
-            raise ClockAhead(f"nothing was taken: {problem}", hint="ask another server meanwhile")
+            raise ClockAhead(
+                f"nothing was accepted: {problem}", hint="use another server until then"
+            )
         clock = guard.timepiece.wall()
         stamp = max(clock, last)
         return Moment(stamp, guard.timepiece.name, clock, guard.jump(last, stamp))
 
     def _append(self, draft: CommitDraft, state: State) -> tuple[Sequence[Entry], DecodedRows, int]:
-        """Writes the commit; returns its entries, its rows and the size of its file."""
+        """Write the commit; return its entries, its rows and the size of its file."""
         rows = decode_rows(draft.entries, state)
-        if any(isinstance(found, Hole) for found in rows.values()):
-            raise StorageFailed("a batch changed in this server's memory; nothing was taken")
+        if any(isinstance(decoded, Hole) for decoded in rows.values()):
+            raise StorageFailed("a batch changed in this server's memory; nothing was accepted")
         try:
             entries, nbytes = self._log.append(draft.version, draft.entries)
         except OSError as error:
@@ -214,12 +225,14 @@ class Appender:
 
 
 def _propose(waiting: _Waiting, draft: CommitDraft) -> Any:
-    """Asks one proposal; returns its answer, or the error that it is refused with."""
+    """Return the outcome of one proposal, or the error that it is refused with."""
     proposal, draft.actor = waiting.proposal, waiting.actor
     chain = proposal.chain
     try:
         if chain is not None and (chain.broken or chain in draft.broken):
-            raise AfterFailure("an earlier batch of this call was refused; this one was not taken")
+            raise AfterFailure(
+                "an earlier batch of this call was refused; this one was not accepted"
+            )
         return proposal.propose(draft)
     except Exception as error:
         if chain is not None:
@@ -228,10 +241,11 @@ def _propose(waiting: _Waiting, draft: CommitDraft) -> Any:
 
 
 def _deliver(group: list[_Waiting], outcomes: list[Any]) -> None:
+    """Set the futures of a group; an outcome that is an exception is raised in its caller."""
     for waiting, outcome in zip(group, outcomes, strict=True):
         failed = isinstance(outcome, Exception)
-        if waiting.held is not None:
-            waiting.held.release()
+        if waiting.hold is not None:
+            waiting.hold.release()
         if failed and waiting.proposal.chain is not None:
             waiting.proposal.chain.broken = True
         if waiting.future.done():
@@ -246,7 +260,7 @@ def _storage_error(error: OSError) -> Exception:
     full = error.errno in (errno.ENOSPC, errno.EDQUOT) or "errno 28" in str(error).lower()
     if full:
         return DiskFull(
-            "the store's disk is full; nothing was taken", hint="free space, then send it again"
+            "the store's disk is full; nothing was accepted", hint="free space, then send it again"
         )
     return StorageFailed(
         f"the store could not be written: {error}", hint="send it again with the same sequence"

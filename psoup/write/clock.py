@@ -1,16 +1,15 @@
-"""The guard of the log's stamps: it says whether this server's clock may get into the log.
+"""The guard of the log's stamps: it decides whether this server's clock may stamp a commit.
 
-Stamps never fall, so one commit of a clock that is ahead moves everybody's NOW. A server therefore
-compares its clock with those of the machines it hears of in the log while it runs, and with the
-time its own machine has been up since it started, and appends nothing while it is ahead of either
-by more than a limit. Its answers go by the time it should be then. A clock that is behind does no
-harm.
+Stamps never fall, so one commit of a clock that is ahead moves NOW for all clients. A server
+therefore compares its clock with those of other machines that it reads in the log, and with its own
+machine's time since boot. It appends nothing while it is ahead of either by more than a limit, and
+corrects NOW of its answers by that much. A clock that is behind does no harm.
 
-Commits from before its start tell a server nothing about now. If its clock would move the stamps
-further than it can account for, and servers of other machines are present, it asks them for their
-clocks first, and appends nothing until one has answered.
+Commits from before a server's start say nothing about the present. If its clock would move the
+stamps further than it can account for, and servers of other machines are present, it asks them for
+their clocks first. It appends nothing until one has answered.
 
-Everything here happens on the event loop.
+Not thread-safe: everything here runs on the event loop.
 """
 
 from __future__ import annotations
@@ -25,18 +24,19 @@ from psoup.store.state.jumps import LEAST
 from psoup.write.draft import HEADER_BYTES, Chain, CommitDraft
 from psoup.write.timepiece import Timepiece
 
-# A machine that was not heard of for so long is not counted. Each ticks three times as often.
-LIVE = 15 * MINUTE
-# A machine that was heard of within this need not be asked for its clock.
-_FRESH = MINUTE
+# A machine without a commit for this long is not counted. Each ticks three times as often.
+MACHINE_TTL = 15 * MINUTE
+# A machine whose clock is known this recently need not be asked for it.
+_FRESH_CLOCK_AGE = MINUTE
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
-    """Another machine's clock: by how much it is past this machine's time since boot.
+class RemoteClock:
+    """Another machine's clock: `offset` is its time less this machine's time since boot, `at` when
+    it was read, by this machine's time since boot.
 
-    A commit may be read late, which makes `offset` too small, never too great: the greatest of
-    those heard lately counts.
+    A commit may be read late, which makes `offset` too small, never too great. So the greatest
+    recent offset counts.
     """
 
     offset: int
@@ -46,9 +46,9 @@ class Heard:
 class ClockGuard:
     """Compares `timepiece` with the other machines' clocks; `limit` and `settle` are durations.
 
-    A clock may be ahead by `limit` at most. A jump that this server announces is taken for true
-    after `settle` of later stamps; with 0 its clock is trusted. `sees_others` tells whether servers
-    of other machines are present.
+    A clock may be ahead by `limit` at most. A jump that this server announces counts as true after
+    `settle` of later stamps; with 0 its clock is trusted. `sees_others` returns True if servers of
+    other machines are present.
     """
 
     def __init__(
@@ -62,28 +62,29 @@ class ClockGuard:
         self.sees_others = sees_others
         self._limit = limit
         self._settle = settle
-        self._begun = timepiece.wall() - timepiece.boot()
-        self._others: dict[str, Heard] = {}
-        self._live = False
+        self._offset_at_start = timepiece.wall() - timepiece.boot()
+        self._remote_clocks: dict[str, RemoteClock] = {}
+        self._is_comparing = False
         # Whether another machine waits for this one's clock.
         self.is_asked = False
-        self._seen = 0, timepiece.boot()
-        self._said = timepiece.boot()
+        # The last stamp, and the time since boot when this server read it.
+        self._last_seen = 0, timepiece.boot()
+        self._last_commit_at = timepiece.boot()
 
     def begin(self, last: int) -> None:
-        """Begins to compare clocks. Commits are heard as they are made from here on; those before
-        may be of any age."""
+        """Begin to compare clocks. The caller passes commits to `hear` as they are made from now
+        on; earlier ones may be of any age."""
         self.see(last)
-        self._live = True
+        self._is_comparing = True
 
     def hear(self, entries: Sequence[Entry]) -> None:
-        """A commit of this or another server was applied."""
+        """Note the clocks in a commit of this or another server that was applied."""
         if not entries:
             return
         last = entries[-1]
         self.see(last.stamp)
         if last.server == self.timepiece.name:
-            self._said, self.is_asked = self.timepiece.boot(), False
+            self._last_commit_at, self.is_asked = self.timepiece.boot(), False
         elif last.server and last.clock is not None:
             self._hear_clock(last.server, last.clock)
         for event in (entry.event for entry in entries):
@@ -91,16 +92,16 @@ class ClockGuard:
                 self.is_asked = False
             elif isinstance(event, ClockAsked):
                 self._hear_clock(event.server, event.clock)
-                self.is_asked |= self._live and event.asks
+                self.is_asked |= self._is_comparing and event.asks
 
     def _hear_clock(self, server: str, clock: int) -> None:
-        if not self._live:
+        if not self._is_comparing:
             return
         boot = self.timepiece.boot()
-        heard, previous = Heard(clock - boot, boot), self._others.get(server)
-        if previous is not None and boot - previous.at <= LIVE and previous.offset > heard.offset:
-            heard = Heard(previous.offset, boot)
-        self._others[server] = heard
+        previous, offset = self._remote_clocks.get(server), clock - boot
+        if previous is not None and boot - previous.at <= MACHINE_TTL:
+            offset = max(offset, previous.offset)
+        self._remote_clocks[server] = RemoteClock(offset, boot)
 
     def must_ask(self, last: int) -> bool:
         """Return True if the next stamp would be further past the last one than this server can
@@ -111,38 +112,39 @@ class ClockGuard:
         if self._unaccounted(last, stamp) <= min(self._limit, LEAST):
             return False
         boot = self.timepiece.boot()
-        silent = all(boot - heard.at > _FRESH for heard in self._others.values())
+        silent = all(boot - clock.at > _FRESH_CLOCK_AGE for clock in self._remote_clocks.values())
         return silent and not self.timepiece.synchronised()
 
     def statement(self, asks: bool) -> ClockAsked:
-        """Return what tells this machine's clock, and asks for the others' if it `asks`."""
+        """Return the event that states this machine's clock; it requests the others' if `asks`."""
         return ClockAsked(self.timepiece.name, self.timepiece.wall(), asks)
 
     def see(self, stamp: int) -> None:
-        """The last stamp of the log: time from here on is accounted for."""
-        if stamp != self._seen[0]:
-            self._seen = stamp, self.timepiece.boot()
+        """Note the last stamp of the log: this server can account for the time from now on."""
+        if stamp != self._last_seen[0]:
+            self._last_seen = stamp, self.timepiece.boot()
 
     @property
     def silence(self) -> int:
         """The time for which no server of this machine has appended anything."""
-        return self.timepiece.boot() - self._said
+        return self.timepiece.boot() - self._last_commit_at
 
     def others(self) -> dict[str, int]:
-        """The other machines heard of lately, and by how much this clock is ahead of theirs."""
+        """Return by how much this clock is ahead of each machine with a recent clock, by name."""
         boot = self.timepiece.boot()
-        self._others = {
-            name: heard for name, heard in self._others.items() if boot - heard.at <= LIVE
+        clocks = self._remote_clocks.items()
+        self._remote_clocks = {
+            name: clock for name, clock in clocks if boot - clock.at <= MACHINE_TTL
         }
-        own = self.timepiece.wall() - boot
-        return {name: own - heard.offset for name, heard in self._others.items()}
+        own_offset = self.timepiece.wall() - boot
+        return {name: own_offset - clock.offset for name, clock in self._remote_clocks.items()}
 
     def now(self) -> int:
-        """The time: this server's clock, less what it is known to be ahead."""
+        """Return the time: this server's clock, less what it is known to be ahead."""
         return self.timepiece.wall() - max(self._stepped(), self._ahead(), 0)
 
     def problem(self) -> str:
-        """Why this server may not append; empty where it may."""
+        """Return why this server may not append; empty if it may."""
         if stepped := self._stepped():
             return (
                 f"this server's clock was set {_minutes(stepped)} forward while it ran; "
@@ -156,20 +158,21 @@ class ClockGuard:
         return ""
 
     def _stepped(self) -> int:
-        """The time by which the clock was set forward since this server began; 0 within limits."""
-        stepped = self.timepiece.wall() - self.timepiece.boot() - self._begun
+        """Return by how much the clock was set forward since the start; 0 within the limit."""
+        stepped = self.timepiece.wall() - self.timepiece.boot() - self._offset_at_start
         return stepped if stepped > self._limit else 0
 
     def _ahead(self) -> int:
-        """The least by which the clock is ahead of most other machines'; 0 within the limit."""
+        """Return by how much the clock is at least ahead of most others; 0 within the limit."""
         ahead = sorted(self.others().values())
         least = ahead[(len(ahead) - 1) // 2] if ahead else 0
         return least if least > self._limit else 0
 
     def jump(self, last: int, stamp: int) -> Jump | None:
-        """The event that must precede others stamped `stamp` where the last stamp was `last`.
+        """Return the event that must precede those stamped `stamp` if the last stamp was `last`.
 
-        None is needed where this machine's time service vouches for its clock.
+        Return None if none is needed: this machine's time service vouches for its clock, or the
+        server can account for the time.
         """
         if not last or self._unaccounted(last, stamp) <= LEAST or self.timepiece.synchronised():
             return None
@@ -177,13 +180,13 @@ class ClockGuard:
 
     def _unaccounted(self, last: int, stamp: int) -> int:
         """Return by how much `stamp` is past `last` and the time that this server ran since."""
-        seen, at = self._seen
-        return stamp - last - (self.timepiece.boot() - at if seen == last else 0)
+        seen_stamp, at = self._last_seen
+        return stamp - last - (self.timepiece.boot() - at if seen_stamp == last else 0)
 
 
 @dataclass(frozen=True, slots=True)
 class ConfirmJumps:
-    """An operator says that jumps of the store's time are true; confirmed ones stay as they are."""
+    """Proposal of an operator to confirm jumps of the store's time; confirmed ones stay so."""
 
     numbers: tuple[int, ...]
     tenant: str = ""

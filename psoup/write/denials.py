@@ -1,4 +1,4 @@
-"""Denials of administration as a proposal: they are events of the log, for the audit."""
+"""The proposal that notes denied attempts to administer, as events of the log for the audit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from psoup.write.draft import HEADER_BYTES, Chain, CommitDraft
 
 @dataclass(frozen=True, slots=True)
 class Denial:
-    """What a caller, by one credential, was denied for one reason."""
+    """A denial: the caller, the credential it used and the reason."""
 
     tenant: str
     owner: str
@@ -20,7 +20,7 @@ class Denial:
 
 @dataclass(frozen=True, slots=True)
 class NoteDenials:
-    """Notes denials, each with how often it happened."""
+    """Proposal to note denials, each with the number of times it happened."""
 
     denials: tuple[tuple[Denial, int], ...]
     chain: Chain | None = None

@@ -1,4 +1,5 @@
-"""A log commit in the making: events get their places and ids, and later ones see earlier ones."""
+"""A log commit in the making: events get their positions and ids, and later events see earlier
+ones."""
 
 from __future__ import annotations
 
@@ -12,21 +13,22 @@ from psoup.store.state.streams import PublisherKey
 
 T_co = TypeVar("T_co", covariant=True)
 
-# The tenant and the owner that a caller has shown to be.
+# The tenant and the owner that a caller authenticated as.
 Actor: TypeAlias = tuple[str, str]
 
-# About as much an event takes in the log beside the rows it brings.
+# About how many bytes an event takes in the log beside the rows it brings.
 HEADER_BYTES = 500
-_REMEMBERED_BATCHES = 100_000
+_MAX_RECENT_BATCHES = 100_000
 
 
 class Stale(Exception):
-    """The stream that a proposal was prepared for is another one now: prepare it again."""
+    """The stream that a proposal was prepared for was dropped since: the caller prepares it
+    again."""
 
 
 class Chain:
-    """The batches of one call: after the first that is refused none is taken. They wait behind each
-    other in one `line`."""
+    """The batches of one call: after the first refused batch, all later ones are refused. They wait
+    in one `line`, in order."""
 
     def __init__(self) -> None:
         self.broken = False
@@ -35,8 +37,8 @@ class Chain:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """When a commit is made: its stamp, and whose clock says what, if one vouches for it. `jump`
-    precedes its events."""
+    """The time of a commit: its stamp, and the server and its clock, if a clock vouches for it.
+    `jump`, if any, precedes the commit's events."""
 
     stamp: int
     server: str
@@ -45,14 +47,14 @@ class Moment:
 
 
 class RecentBatches:
-    """The batches seen lately, so that a repeat of any of them is known by its digest.
+    """The digests of recent batches, so that a repeated batch can be compared with the first.
 
-    The state keeps for ever the last batch of each publisher. That earlier ones were accepted
-    follows from their sequence; their contents are remembered here, for as long as this process
-    has seen them and has room.
+    The state keeps the last batch of each publisher for ever. That earlier ones were accepted
+    follows from their sequence. Their digests are only cached here: for batches that this process
+    has read, the newest `capacity` of them.
     """
 
-    def __init__(self, capacity: int = _REMEMBERED_BATCHES) -> None:
+    def __init__(self, capacity: int = _MAX_RECENT_BATCHES) -> None:
         self._capacity = capacity
         self._batches: OrderedDict[tuple[PublisherKey, int], AcceptedBatch] = OrderedDict()
 
@@ -70,11 +72,11 @@ class RecentBatches:
 
 
 class CommitDraft:
-    """A commit nobody has made yet. Dropping the draft drops everything in it.
+    """A commit that is not written yet. Dropping the draft drops everything in it.
 
-    `state` must be a draft of its own: the events of this commit are applied to it. `quiet` is the
-    time between the last stamp of the log and this commit's. `actor` is who asks for the events
-    that are appended next; None where nobody has shown who they are.
+    `state` must be a draft for this commit alone: its events are applied to it. `quiet` is the time
+    between the last stamp of the log and this commit's. `actor` is the caller who requests the
+    events that are appended next; None if it did not authenticate.
     """
 
     def __init__(self, state: State, version: int, moment: Moment, recent: RecentBatches) -> None:
@@ -92,20 +94,21 @@ class CommitDraft:
 
     @property
     def empty(self) -> bool:
-        """True while there is nothing to commit; a jump by itself is nothing to say."""
+        """True while there is nothing to commit; a jump alone is not worth a commit."""
         return len(self.entries) == (0 if self._moment.jump is None else 1)
 
     @property
     def vouched(self) -> int:
-        """The stamp of this commit without the jumps that nobody has confirmed."""
+        """The stamp of this commit without the unconfirmed jumps."""
         return self.stamp - self.state.jumps.unconfirmed
 
     @property
     def room(self) -> int:
-        """The number of events that the commit can still hold, beside the mark of its process."""
+        """The number of events that the commit can still hold, beside its writer mark."""
         return MAX_EVENTS_PER_COMMIT - 1 - len(self.entries)
 
     def append(self, tenant: str, owner: str, event: Event) -> Position:
+        """Append an event and apply it to the draft's state; return its position."""
         position = Position(self.version, len(self.entries))
         moment = self._moment
         who = _actor(self.actor, tenant, owner)
@@ -122,7 +125,7 @@ class CommitDraft:
         return self._drafted(publisher, sequence) or self._recent.probe(publisher, sequence)
 
     def _drafted(self, publisher: PublisherKey, sequence: int) -> AcceptedBatch | None:
-        # The newest first: a publisher that was forgotten in this commit may have used it before.
+        # Newest first: a publisher that was forgotten in this commit may use a sequence twice.
         for entry in reversed(self.entries):
             event = entry.event
             if (
@@ -135,16 +138,16 @@ class CommitDraft:
 
 
 def _actor(actor: Actor | None, tenant: str, owner: str) -> str:
-    """Who acts, as an entry names them."""
+    """Return the caller as an entry names it: empty if it is the owner itself."""
     if actor is None or actor == (tenant, owner):
         return ""
     return actor[1] if actor[0] == tenant else "/".join(actor)
 
 
 class Proposal(Protocol[T_co]):
-    """Something to append. It may be asked several times, each time over a newer state.
+    """Something to append. `propose` may be called several times, each time with a newer state.
 
-    `nbytes` is about how much it adds to the commit. A proposal of a `chain` is refused where an
+    `nbytes` estimates the bytes it adds to the commit. A proposal of a `chain` is refused if an
     earlier one of that chain was.
     """
 
@@ -155,7 +158,7 @@ class Proposal(Protocol[T_co]):
     def chain(self) -> Chain | None: ...
 
     def propose(self, draft: CommitDraft) -> T_co:
-        """Appends its events and returns what to answer once they are durable.
+        """Append the events and return what to answer once they are durable.
 
-        Raises before its first event where it must be refused.
+        Raise before the first event if the proposal must be refused.
         """

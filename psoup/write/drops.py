@@ -1,4 +1,4 @@
-"""What ends with a stream or a view that is dropped: the views over it, the grants on both, and a
+"""Objects that end when a stream or a view is dropped: the views over it, the grants on both, and a
 stream's row policies."""
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from psoup.store.state.access import Grant, Policy
 from psoup.write.draft import CommitDraft
 from psoup.write.grants import end_grants
 
-_SHOWN = 10
+_MAX_LISTED_VIEWS = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What ended with a stream or a view."""
+    """The objects that ended with a stream or a view."""
 
     views: tuple[ViewState, ...]
     policies: tuple[Policy, ...]
@@ -24,35 +24,39 @@ class Ended:
 
 
 def check_policies(state: State, stream: StreamState, administers: bool) -> None:
-    """Raise AdministrationDenied if a stream has row policies that the caller who drops it may not
-    end: a stream of the same name that is made next would show all rows."""
+    """Raise AdministrationDenied if a stream has row policies and the caller does not administer.
+
+    A stream of the same name that is created next would show all rows.
+    """
     if stream.id in state.access.by_stream and not administers:
         raise AdministrationDenied(
             f"{stream.schema.name} has row policies, which would end with it",
-            hint="ask somebody who administers the tenant to drop it",
+            hint="ask an administrator of the tenant to drop it",
         )
 
 
 def end_with(
     draft: CommitDraft, id_: int, name: str, tenant: str, owner: str, cascade: bool
 ) -> Ended:
-    """End the views over a stream or a view that is dropped, outermost first, and all grants on
-    what ends; return these, and the policies that will end with a stream.
+    """End the views over a stream or a view, outermost first, and all grants on them and on it.
 
-    Raise NamedByViews if there are views and they are not to end too.
+    Return what ended, and the policies that will end with a stream. The caller appends the end of
+    the stream or view itself. Raise NamedByViews if there are views and `cascade` is False.
     """
-    found = views_over(draft.state.views, id_)
-    if found and not cascade:
-        names = sorted(view.definition.name for view in found)
-        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    views = views_over(draft.state.views, id_)
+    if views and not cascade:
+        names = sorted(view.definition.name for view in views)
+        more = (
+            f" and {len(names) - _MAX_LISTED_VIEWS} more" if len(names) > _MAX_LISTED_VIEWS else ""
+        )
         raise NamedByViews(
-            f"{name} is named by {', '.join(names[:_SHOWN])}{more}",
+            f"{name} is named by {', '.join(names[:_MAX_LISTED_VIEWS])}{more}",
             got=name[:100],
             hint="drop those first, or write CASCADE to end them and their registrations too",
         )
     grants: list[Grant] = []
-    for view in found:
+    for view in views:
         grants += end_grants(draft, view.id, tenant, owner)
         draft.append(tenant, owner, ViewEnded(view.id))
     grants += end_grants(draft, id_, tenant, owner)
-    return Ended(tuple(found), tuple(draft.state.access.policies_of(id_)), tuple(grants))
+    return Ended(tuple(views), tuple(draft.state.access.policies_of(id_)), tuple(grants))

@@ -1,4 +1,4 @@
-"""Grants as proposals: giving actions, taking them away, and their end with what they are on."""
+"""Proposals that make and revoke grants, and the end of grants on an object that is dropped."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from psoup.write.quotas import check_objects
 
 @dataclass(frozen=True, slots=True)
 class GrantAll:
-    """Makes grants, all on one stream or view, or on all. Those that are there stay."""
+    """Proposal to make grants, all on one stream or view, or on all. Existing grants stay."""
 
     tenant: str
     owner: str
@@ -32,7 +32,7 @@ class GrantAll:
 
 @dataclass(frozen=True, slots=True)
 class Revoke:
-    """Ends grants. Refused where one of them is not there."""
+    """Proposal to end grants. Refused if one of them does not exist."""
 
     tenant: str
     owner: str
@@ -41,9 +41,9 @@ class Revoke:
     chain: Chain | None = None
 
     def propose(self, draft: CommitDraft) -> Position:
-        known = draft.state.access.grants
+        grants = draft.state.access.grants
         for grant in self.grants:
-            if grant.id not in known:
+            if grant.id not in grants:
                 raise BadRequest(
                     f"{grant.to} {grant.name} has no grant of {grant.action} there",
                     reason="NO_SUCH_GRANT",
@@ -55,16 +55,16 @@ class Revoke:
 
 
 def check_live(draft: CommitDraft, object_id: int) -> None:
-    """Raises NoSuchStream where a stream or view has ended; 0 stands for all."""
-    found = draft.state.views.get(object_id) or draft.state.streams.get(object_id)
-    if object_id and (found is None or found.dropped):
-        raise NoSuchStream("what the grant is on was dropped meanwhile")
+    """Raise NoSuchStream if a stream or view has ended; the id 0 stands for all."""
+    target = draft.state.views.get(object_id) or draft.state.streams.get(object_id)
+    if object_id and (target is None or target.dropped):
+        raise NoSuchStream("the stream or view that the grant is on was dropped")
 
 
 def end_grants(draft: CommitDraft, object_id: int, tenant: str, owner: str) -> list[Grant]:
     """End the grants on a stream or a view that is dropped, and return them."""
-    found = [one for one in draft.state.access.grants.values() if one.object_id == object_id]
-    if found:
-        ids = tuple((kind_of(one), one.id) for one in found)
+    grants = [grant for grant in draft.state.access.grants.values() if grant.object_id == object_id]
+    if grants:
+        ids = tuple((kind_of(grant), grant.id) for grant in grants)
         draft.append(tenant, owner, AccessEnded(ids))
-    return found
+    return grants

@@ -1,5 +1,5 @@
-"""The ids of what is created: random ones of what clients are shown, and those of predicates, which
-no client sees."""
+"""Ids of new objects: random ones for objects that clients see, and counted ones for predicates,
+which no client sees."""
 
 from __future__ import annotations
 
@@ -19,25 +19,29 @@ def new_id(state: State) -> int:
 
 
 class PredicateIds:
-    """The ids of the predicates that one registration names: those that there are keep theirs, new
-    ones get the next ids in the order they are asked for, and equal ones have one id."""
+    """The ids of the predicates of one registration.
+
+    Existing predicates keep their ids. New ones get the next ids in the order of the calls; equal
+    predicates share one id.
+    """
 
     def __init__(self, state: State) -> None:
         self._state = state
         self._new: dict[tuple[int, str], int] = {}
 
     def id_of(self, stream_id: int, key: str) -> int:
-        known = self._state.predicates.find(stream_id, key)
-        if known is not None:
-            return known
+        """Return the id of the predicate with this predicate key."""
+        existing_id = self._state.predicates.find(stream_id, key)
+        if existing_id is not None:
+            return existing_id
         free = self._state.next_predicate_id + len(self._new)
         return self._new.setdefault((stream_id, key), free)
 
     def composite(self, composition: Composition) -> Composite:
-        """The composite of the registration, with its predicate. A composite that there is keeps
-        its id, a new one gets a random one."""
+        """Return the composite of the registration, with its predicate. An existing composite keeps
+        its id, a new one gets a random id."""
         shape, key = composition.shape, composition.key
         parts = shape.legs, shape.factors_key, shape.span
-        known = self._state.composites.find(*parts)
-        composite_id = new_id(self._state) if known is None else known
+        existing_id = self._state.composites.find(*parts)
+        composite_id = new_id(self._state) if existing_id is None else existing_id
         return Composite(composite_id, *parts, self.id_of(composite_id, key), key)

@@ -1,8 +1,8 @@
-"""Interest beyond the windows of registrations: a server tells the engine what somebody looked at.
+"""Requests of servers that the engine match older rows than windows of registrations reach.
 
-The engine matches first what windows can reach. Where a call brings a longer window, or asks about
-an instant long ago, the answer is computed here, and an event asks the engine to match the
-predicate as far back.
+The engine first matches the rows that windows can reach. A call may bring a longer window, or ask
+about an instant long ago. The server computes that answer itself, and an event of the log requests
+that the engine match the predicate as far back.
 """
 
 from __future__ import annotations
@@ -20,40 +20,45 @@ from psoup.write.draft import HEADER_BYTES, Chain, CommitDraft
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
-    """Somebody looked at the rows of a predicate with a ts of `since` or later; None: at all."""
+class InterestRequest:
+    """Rows of a predicate that an answer needed: those with a ts of `since` or later, or all rows
+    if `since` is None."""
 
     stream_id: int
     predicate_id: int
     since: int | None
 
+    @property
+    def first_ts(self) -> int:
+        """The least ts of the requested rows."""
+        return SINCE_EVER if self.since is None else self.since
+
 
 @dataclass(frozen=True, slots=True)
-class AskFor:
-    """Asks for the rows of a predicate, where nobody has done so in the last hour or not as far."""
+class RequestInterest:
+    """Proposal of a request. It appends nothing if an equal or longer request is recent."""
 
-    looked: Looked
+    request: InterestRequest
     nbytes: int = HEADER_BYTES
     chain: Chain | None = None
 
     def propose(self, draft: CommitDraft) -> bool:
-        """True where the event is new."""
-        looked, state = self.looked, draft.state
-        stream = state.streams[looked.stream_id]
-        if stream.dropped or looked.predicate_id not in state.predicates:
+        """Return True if the event was appended."""
+        request, state = self.request, draft.state
+        stream = state.streams[request.stream_id]
+        if stream.dropped or request.predicate_id not in state.predicates:
             return False
-        since = SINCE_EVER if looked.since is None else looked.since
-        if not is_news(stream.asked, looked.predicate_id, since, draft.stamp):
+        if not is_news(stream.asked, request.predicate_id, request.first_ts, draft.stamp):
             return False
-        event = Interest(looked.stream_id, looked.predicate_id, looked.since)
+        event = Interest(request.stream_id, request.predicate_id, request.since)
         draft.append(stream.tenant, stream.owner, event)
         return True
 
 
 class InterestKeeper:
-    """Knows how far back the windows of registrations reach, and asks the engine for more.
+    """Keeps how far back the windows of registrations reach, and requests older rows.
 
-    No answer waits for that.
+    No answer waits for a request.
     """
 
     def __init__(self, tail: LogTail, appender: Appender) -> None:
@@ -64,42 +69,39 @@ class InterestKeeper:
 
     @property
     def interests(self) -> Interests:
-        """The interest in the streams of the tail's state, kept up with it."""
+        """The interest in the streams, up to date with the tail's state."""
         state = self._tail.state
         if state is not self._state:
             self._state, self._interests = state, Interests()
         self._interests.refresh(state)
         return self._interests
 
-    def beyond(self, looked: Iterable[Looked]) -> list[Looked]:
-        """The looks at rows of registered predicates that no window reaches, widened so that a
-        slightly longer one is none other."""
+    def uncovered(self, requests: Iterable[InterestRequest]) -> list[InterestRequest]:
+        """Return the requests for registered predicates that no window covers, rounded so that
+        similar ones coincide."""
         state, interests = self._tail.state, self.interests
-        found = []
-        for one in looked:
-            if one.predicate_id not in state.predicates:
+        uncovered = []
+        for request in requests:
+            stream_id, predicate_id = request.stream_id, request.predicate_id
+            if predicate_id not in state.predicates:
                 continue
-            known = one.predicate_id, one.predicate_id + 1
-            since = SINCE_EVER if one.since is None else one.since
-            if since < interests.begin(state, one.stream_id, *known):
-                wide = interests.widened(state, one.stream_id, one.since)
-                found.append(Looked(one.stream_id, one.predicate_id, wide))
-        return found
+            if request.first_ts < interests.begin(state, stream_id, predicate_id, predicate_id + 1):
+                since = interests.widened(state, stream_id, request.since)
+                uncovered.append(InterestRequest(stream_id, predicate_id, since))
+        return uncovered
 
-    def ask(self, looked: Iterable[Looked]) -> None:
-        """Asks the engine for rows that no window reaches; one that is asked for already is not
-        asked for again."""
+    def request(self, requests: Iterable[InterestRequest]) -> None:
+        """Append the requests that no window covers and that were not made recently."""
         if self._appender.stopping:
             return
         state = self._tail.state
-        for one in self.beyond(looked):
-            since = SINCE_EVER if one.since is None else one.since
-            asked = state.streams[one.stream_id].asked
-            if is_news(asked, one.predicate_id, since, state.clock):
-                self._append(AskFor(one))
+        for request in self.uncovered(requests):
+            recent = state.streams[request.stream_id].asked
+            if is_news(recent, request.predicate_id, request.first_ts, state.clock):
+                self._append(RequestInterest(request))
 
-    def _append(self, proposal: AskFor) -> asyncio.Future[bool]:
+    def _append(self, proposal: RequestInterest) -> asyncio.Future[bool]:
         future = self._appender.enqueue(proposal)
-        # Nobody waits for it, so nobody wants to hear of its failure either.
+        # No caller awaits the future: take its exception, or asyncio logs it as never retrieved.
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
         return future

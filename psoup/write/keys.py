@@ -1,5 +1,5 @@
-"""Keys as proposals: one comes, one is revoked; and both without a server, by whoever may write the
-store's folder."""
+"""Proposals that create and revoke access keys; and both without a server, for programs that may
+write the store's folder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from psoup.write.timepiece import system_clock
 
 @dataclass(frozen=True, slots=True)
 class CreateKey:
-    """Adds a key to those of its tenant, in the name of the owner who asked for it."""
+    """Proposal to create an access key, on behalf of the owner `by` who requested it."""
 
     key: Key
     by: str
@@ -30,7 +30,7 @@ class CreateKey:
 
 @dataclass(frozen=True, slots=True)
 class RevokeKey:
-    """Ends a key of a tenant."""
+    """Proposal to revoke an access key of a tenant."""
 
     tenant: str
     by: str
@@ -45,10 +45,10 @@ class RevokeKey:
 
 
 def find_key(state: State, tenant: str, id_: str) -> Key:
-    """Finds a key of a tenant. Raises NoSuchKey, for one of another tenant too."""
+    """Return an access key of a tenant. Raise NoSuchKey, also for a key of another tenant."""
     key = state.access.keys.get(id_)
     if key is None or key.tenant != tenant:
-        raise NoSuchKey(f"there is no key {id_[:32]!r}", hint="`psoup key list` shows those there")
+        raise NoSuchKey(f"there is no key {id_[:32]!r}", hint="`psoup key list` shows the keys")
     return key
 
 
@@ -56,7 +56,7 @@ def find_key(state: State, tenant: str, id_: str) -> Key:
 
 
 def last_state(store: Store) -> State:
-    """The state at the end of the log, read from the folder."""
+    """Return the state at the end of the log, read from the folder."""
     _, epoch = store.epochs.latest()
     state = store.state(epoch)
     for version in range(epoch.log_version + 1, store.log.latest_version(epoch.log_version) + 1):
@@ -66,19 +66,21 @@ def last_state(store: Store) -> State:
 
 
 def append_key(store: Store, key: Key) -> Position:
+    """Append an access key to the log; return its position."""
     return _append(store, key.tenant, AccessPut((key,)))
 
 
 def append_revocation(store: Store, tenant: str, id_: str) -> Position:
-    """Raises NoSuchKey."""
+    """Append the end of an access key; return the position. Raise NoSuchKey if it is unknown."""
     find_key(last_state(store), tenant, id_)
     return _append(store, tenant, AccessEnded((("key", id_),)))
 
 
 def _append(store: Store, tenant: str, event: AccessEvent) -> Position:
-    """Appends one event with the last stamp there is: time goes on only by servers' clocks. What
-    this machine's clock says is noted for the audit; without a server's name it vouches for
-    nothing."""
+    """Append one event with the last stamp of the log: only servers' clocks move the stamps.
+
+    The entry has this machine's clock for the audit. Without a server's name it confirms no jump.
+    """
     while True:
         version = store.log.latest_version() + 1
         stamp = store.log.last_stamp(store.epochs.latest()[1], version)

@@ -1,4 +1,8 @@
-"""Leases of registrations: contact renews them, silence ends them, ticks keep the count honest."""
+"""Leases of registrations: use renews them, and they end without it.
+
+Only time counts in which a server runs. Servers append ticks while there is nothing else to append,
+so that the log shows how long they ran.
+"""
 
 from __future__ import annotations
 
@@ -18,55 +22,60 @@ from psoup.write.draft import HEADER_BYTES, Chain, CommitDraft, Proposal
 
 log = logging.getLogger("psoup.write")
 
-# Half of what counts between two stamps, so that one tick may be late.
-TICK = 5 * MINUTE
-# A lease is renewed when so small a part of it has been used up: 30 renewals a lease at most.
-_RENEWALS = 30
-_LOOK_SECONDS = 60.0
-# Looking at all registrations is not for every minute.
-_LOOKS_PER_SEARCH = 10
-_RENEWAL_SECONDS = 0.05
+# Half of the longest time that counts between two stamps, so that one tick may be late.
+TICK_INTERVAL = 5 * MINUTE
+# A lease is renewed once this part of it is used up, so that renewals are few.
+_MAX_RENEWALS_PER_LEASE = 30
+_CHECK_INTERVAL_SECONDS = 60.0
+# Reading the leases of all registrations is too expensive for every check.
+_CHECKS_PER_EXPIRY = 10
+_RENEWAL_WAIT_SECONDS = 0.05
 
 
 def wants_renewal(state: State, registration: Registration, now: int) -> bool:
+    """Return True if enough of the lease is used up to append a renewal."""
     used = state.awake_since_contact(registration, now)
-    return used * _RENEWALS >= registration.lease
+    return used * _MAX_RENEWALS_PER_LEASE >= registration.lease
 
 
 @dataclass(frozen=True, slots=True)
 class RenewOne:
-    """Begins a lease anew, where some of it has been used up; else there is nothing to say."""
+    """Proposal to renew a lease. It appends nothing if hardly any of the lease is used up."""
 
     handle: bytes
     nbytes: int = HEADER_BYTES
     chain: Chain | None = None
 
     def propose(self, draft: CommitDraft) -> None:
-        found = draft.state.registrations.get(self.handle)
-        if found is not None and wants_renewal(draft.state, found, draft.stamp):
-            draft.append(found.tenant, found.owner, Renew(self.handle))
+        registration = draft.state.registrations.get(self.handle)
+        if registration is not None and wants_renewal(draft.state, registration, draft.stamp):
+            draft.append(registration.tenant, registration.owner, Renew(self.handle))
 
 
 @dataclass(frozen=True, slots=True)
 class ExpireOne:
-    """Ends a registration, if nobody has asked for it for as long as its lease."""
+    """Proposal to end a registration, if it was not used for as long as its lease."""
 
     handle: bytes
     nbytes: int = HEADER_BYTES
     chain: Chain | None = None
 
     def propose(self, draft: CommitDraft) -> bool:
-        """True where the registration ends by this proposal."""
-        found = draft.state.registrations.get(self.handle)
-        if found is None or draft.state.awake_since_contact(found, draft.stamp) < found.lease:
+        """Return True if the proposal ends the registration."""
+        registration = draft.state.registrations.get(self.handle)
+        if (
+            registration is None
+            or draft.state.awake_since_contact(registration, draft.stamp) < registration.lease
+        ):
             return False
-        draft.append(found.tenant, found.owner, Expire(self.handle))
+        draft.append(registration.tenant, registration.owner, Expire(self.handle))
         return True
 
 
 @dataclass(frozen=True, slots=True)
 class TickOnce:
-    """Says that a server is up, where none of its machine has said anything for a while."""
+    """Proposal of a tick. It appends nothing if a server of this machine has appended anything
+    within the duration `after`, or the commit has other events."""
 
     guard: ClockGuard
     after: int
@@ -79,9 +88,9 @@ class TickOnce:
 
 
 class LeaseKeeper:
-    """Renews the leases of registrations that are asked for, and ends those nobody asks for.
+    """Renews the leases of registrations that are used, and ends those whose lease is used up.
 
-    No answer waits for a lease, but for `renewed`, and that for a moment only.
+    Answers do not wait for a lease, except in `renewed`, for at most 50 ms.
     """
 
     def __init__(self, tail: LogTail, appender: Appender, guard: ClockGuard) -> None:
@@ -92,54 +101,57 @@ class LeaseKeeper:
         self._answering: asyncio.Future[Any] | None = None
 
     def contact(self, handle: bytes) -> None:
-        """Somebody asks for a registration: its lease begins anew, if some of it is used up."""
+        """Note the use of a registration: renew its lease if enough of it is used up."""
         state = self._tail.state
-        found = state.registrations.get(handle)
-        if found is None or handle in self._renewing or self._appender.stopping:
+        registration = state.registrations.get(handle)
+        if registration is None or handle in self._renewing or self._appender.stopping:
             return
-        if wants_renewal(state, found, self._now):
+        if wants_renewal(state, registration, self._now):
             future = self._append(RenewOne(handle))
             self._renewing[handle] = future
             future.add_done_callback(lambda _: self._renewing.pop(handle, None))
 
     async def renewed(self, handle: bytes) -> None:
-        """Waits a moment for a renewal under way, so that the client can be told."""
+        """Wait shortly for a renewal in progress, so that the answer can state the new end."""
         future = self._renewing.get(handle)
         if future is not None:
-            await asyncio.wait([future], timeout=_RENEWAL_SECONDS)
+            await asyncio.wait([future], timeout=_RENEWAL_WAIT_SECONDS)
 
     def until(self, handle: bytes) -> int | None:
-        """The registration does not end before this instant, whoever dies; in whole seconds."""
+        """Return the instant before which the registration does not end, in whole seconds.
+
+        Return None if it has ended. The instant holds whichever servers stop.
+        """
         state = self._tail.state
-        found = state.registrations.get(handle)
-        if found is None:
+        registration = state.registrations.get(handle)
+        if registration is None:
             return None
         now = self._now
-        left = found.lease - state.awake_since_contact(found, now)
-        return (now + max(left, 0)) // SECOND * SECOND
+        remaining = registration.lease - state.awake_since_contact(registration, now)
+        return (now + max(remaining, 0)) // SECOND * SECOND
 
     async def run(self) -> None:
-        """Ticks and ends leases now and then, until cancelled."""
-        looks = 0
+        """Tick and end leases at intervals, until cancelled."""
+        checks = 0
         while True:
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(_CHECK_INTERVAL_SECONDS)
             try:
                 await self.tick()
-                looks += 1
-                if looks % _LOOKS_PER_SEARCH == 0:
+                checks += 1
+                if checks % _CHECKS_PER_EXPIRY == 0:
                     await self.expire()
             except (ServerError, StoreError) as error:
-                log.warning("leases wait: %s", error)
+                log.warning("could not renew or end leases, retrying: %s", error)
 
     async def tick(self) -> None:
-        """Says that a server is up, where there are leases to count and no server of this machine
-        has said so lately. Other machines compare their clocks with the one in the tick."""
+        """Append a tick if there are leases to count and no server of this machine has appended
+        anything recently. Other machines compare their clocks with the one in the tick."""
         state = self._tail.state
         self._guard.see(state.clock)
         if not state.registrations:
             return
-        if self._now - state.clock >= TICK or self._guard.silence >= TICK:
-            await self._append(TickOnce(self._guard, TICK))
+        if self._now - state.clock >= TICK_INTERVAL or self._guard.silence >= TICK_INTERVAL:
+            await self._append(TickOnce(self._guard, TICK_INTERVAL))
 
     def answer(self) -> None:
         """Tick if another machine asks for this one's clock."""
@@ -149,7 +161,7 @@ class LeaseKeeper:
             self._answering = self._append(TickOnce(self._guard, 0))
 
     async def expire(self) -> int:
-        """Ends the registrations whose lease is used up, and returns how many those were."""
+        """End the registrations whose lease is used up; return their number."""
         state, now = self._tail.state, self._now
         registrations, _ = state.columns
         handles, since, leases = registrations.leases()
@@ -164,6 +176,6 @@ class LeaseKeeper:
 
     def _append(self, proposal: Proposal[Any]) -> asyncio.Future[Any]:
         future = self._appender.enqueue(proposal)
-        # Whoever does not wait for it does not want to hear of its failure either.
+        # If no caller awaits the future, asyncio would log its exception as never retrieved.
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
         return future

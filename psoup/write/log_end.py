@@ -1,8 +1,7 @@
-"""Where the log ends, proved by a commit.
+"""The end of the log, proved by a commit.
 
-A look at the folder may be out of date on a network file system. A commit is not: it succeeds only
-at the version after the last one, so once it has, no later version can have been acknowledged
-before.
+A listing of the folder may be out of date on a network file system. A commit is not: it succeeds
+only at the version after the last one. So when it has, no later version was acknowledged before.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from psoup.write.appender import Appender
 from psoup.write.clock import ClockGuard
 from psoup.write.leases import TickOnce
 
-# Clients can ask for proofs, so a server gives no more than one in so long.
+# Clients can request proofs, so a server makes at most one in this interval.
 PROOF_INTERVAL_SECONDS = 1.0
 
 
@@ -29,8 +28,10 @@ class LogEnd:
         self._next_at = 0.0
 
     async def prove(self) -> None:
-        """Return when a commit has succeeded that was begun after this call: the appender's tail
-        then holds every version that was acknowledged before the call. Raises what `submit` does.
+        """Return when a commit has succeeded that began after this call.
+
+        The appender's tail then holds every version that was acknowledged before the call. Raise
+        what `Appender.submit` does.
         """
         begun = self._begun
         async with self._proving:

@@ -1,8 +1,8 @@
-"""Row policies as proposals: creating and dropping them, and the predicates that they are with the
-claims of callers filled in.
+"""Proposals that create and drop row policies, and those of *filled* policies: the predicates that
+a policy becomes with the claims of callers filled in.
 
-Such a predicate comes when its claims are first used, and ends when nobody has used it for long, or
-soon after its policy: there may be a hundred thousand of one policy, so they end some at a time. No
+A filled policy is created when its claims are first used. It ends if no answer has used it for the
+lease, or soon after its policy. One policy may have a hundred thousand, so they end in batches. No
 answer waits for either: until a predicate is matched, servers compute it.
 """
 
@@ -30,16 +30,16 @@ from querystem.language import PolicyCondition
 
 log = logging.getLogger("psoup.write")
 
-# The use of a predicate is noted once a day.
-_NOTED = DAY
-_LOOK_SECONDS = 3600.0
-# So many are looked at in one go, and end with one event.
-_SOME = 1000
+# The use of a filled policy is noted in the log at most this often.
+_NOTE_INTERVAL = DAY
+_CHECK_INTERVAL_SECONDS = 3600.0
+# Filled policies that are checked together, and end with one event.
+_BATCH_SIZE = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class DefinePolicy:
-    """Creates a policy of the stream `stream_id`, which its condition was bound to."""
+    """Proposal to create a policy of the stream `stream_id`, which its condition is bound to."""
 
     tenant: str
     owner: str
@@ -66,14 +66,14 @@ class DefinePolicy:
             )
         check_objects(draft.state, "policies", self.tenant, self.owner)
         form, claims = predicate_key(self.condition.where), self.condition.claims
-        whose = new_id(draft.state), self.tenant, self.owner, self.name
-        policy = Policy(*whose, stream.id, self.text, form, claims)
+        identity = new_id(draft.state), self.tenant, self.owner, self.name
+        policy = Policy(*identity, stream.id, self.text, form, claims)
         return stream, draft.append(self.tenant, self.owner, AccessPut((policy,)))
 
 
 @dataclass(frozen=True, slots=True)
 class EndPolicy:
-    """Drops the policy of a name; what it is for callers ends after it."""
+    """Proposal to drop a policy; its filled policies end later."""
 
     tenant: str
     owner: str
@@ -89,16 +89,16 @@ class EndPolicy:
             raise NoSuchPolicy(
                 f"{self.stream} has no policy {self.name[:100]!r}",
                 got=self.name[:100],
-                hint="psoup stream show names those it has",
+                hint="`psoup stream show` lists its policies",
             )
         ended = AccessEnded((("policy", policy.id),))
         return stream, draft.append(self.tenant, self.owner, ended)
 
 
 def find_policy(state: State, stream_id: int, name: str) -> Policy | None:
-    """The policy of a stream by its name; None where there is none."""
+    """Return the policy of a stream by its name; None if it has none of that name."""
     policies = state.access.policies_of(stream_id)
-    return next((one for one in policies if one.name == name), None)
+    return next((policy for policy in policies if policy.name == name), None)
 
 
 # ---- with claims filled in
@@ -106,8 +106,10 @@ def find_policy(state: State, stream_id: int, name: str) -> Policy | None:
 
 @dataclass(frozen=True, slots=True)
 class FillPolicy:
-    """Notes the use of a policy with claims filled in, and makes it a predicate where it is none;
-    nothing where the policy has ended, or a use was noted lately."""
+    """Proposal to note the use of a filled policy, and to create it if it does not exist.
+
+    It appends nothing if the policy has ended, or a use was noted recently.
+    """
 
     policy_id: int
     key: str
@@ -129,14 +131,14 @@ class FillPolicy:
 
 
 def is_noted(filled: FilledPolicy | None, now: int) -> bool:
-    """Tells whether a use of a filled policy was noted lately."""
-    return filled is not None and now - filled.used < _NOTED
+    """Return True if a use of a filled policy was noted recently."""
+    return filled is not None and now - filled.used < _NOTE_INTERVAL
 
 
 @dataclass(frozen=True, slots=True)
 class EndUnused:
-    """Ends filled policies that nobody has used for as long as the lease, or whose policy has
-    ended."""
+    """Proposal to end filled policies that were not used for as long as the lease, or whose policy
+    has ended."""
 
     ids: Sequence[str]
     lease: int
@@ -144,20 +146,26 @@ class EndUnused:
     chain: Chain | None = None
 
     def propose(self, draft: CommitDraft) -> int:
-        """Counts those that end."""
-        known = (draft.state.access.filled.get(id_) for id_ in self.ids)
+        """Return the number of those that end."""
+        candidates = (draft.state.access.filled.get(id_) for id_ in self.ids)
         now, lease = draft.vouched, self.lease
-        due = [one for one in known if one is not None and is_due(draft.state, one, now, lease)]
-        for tenant in {_tenant(draft.state, one) for one in due}:
-            own = [("filled", one.id) for one in due if _tenant(draft.state, one) == tenant]
-            draft.append(tenant, "", AccessEnded(tuple(own)))
+        due = [
+            filled
+            for filled in candidates
+            if filled is not None and is_due(draft.state, filled, now, lease)
+        ]
+        for tenant in {_tenant(draft.state, filled) for filled in due}:
+            ids = [
+                ("filled", filled.id) for filled in due if _tenant(draft.state, filled) == tenant
+            ]
+            draft.append(tenant, "", AccessEnded(tuple(ids)))
         return len(due)
 
 
 def is_due(state: State, filled: FilledPolicy, now: int, lease: int) -> bool:
-    """Tells whether a filled policy is to end."""
-    gone = str(filled.policy_id) not in state.access.policies
-    return gone or now - filled.used >= lease
+    """Return True if a filled policy is to end."""
+    policy_ended = str(filled.policy_id) not in state.access.policies
+    return policy_ended or now - filled.used >= lease
 
 
 def _tenant(state: State, filled: FilledPolicy) -> str:
@@ -165,8 +173,8 @@ def _tenant(state: State, filled: FilledPolicy) -> str:
 
 
 class PolicyKeeper:
-    """Makes predicates of the policies that answers use, and ends those that none uses for as long
-    as `lease`, in microseconds, or whose policy has ended."""
+    """Creates the filled policies that answers use, and ends those that no answer has used for as
+    long as `lease`, in microseconds, or whose policy has ended."""
 
     def __init__(self, tail: LogTail, appender: Appender, guard: ClockGuard, lease: int) -> None:
         self._tail = tail
@@ -177,42 +185,43 @@ class PolicyKeeper:
         self._ended = asyncio.Event()
 
     def used(self, policy_id: int, predicate_id: int, key: str) -> None:
-        """An answer uses a policy with claims filled in, whose predicate has that id."""
-        known = self._tail.state.access.filled.get(f"{policy_id} {predicate_id}")
+        """Note that an answer uses a filled policy, whose predicate has this id and key."""
+        filled = self._tail.state.access.filled.get(f"{policy_id} {predicate_id}")
         name = policy_id, key
-        if name in self._noting or self._appender.stopping or is_noted(known, self._now):
+        if name in self._noting or self._appender.stopping or is_noted(filled, self._now):
             return
         self._noting.add(name)
         future = self._appender.enqueue(FillPolicy(policy_id, key))
         future.add_done_callback(lambda _: self._noting.discard(name))
-        # Nobody waits for it, and the next use tries again.
+        # No caller awaits the future: take its exception. The next use tries again.
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     def policy_ended(self) -> None:
-        """A policy has ended, or a stream with its policies: there may be something to end."""
+        """Note that a policy has ended, or a stream with its policies: wake `run`."""
         self._ended.set()
 
     async def run(self) -> None:
-        """Ends what nobody uses, now and then and after a policy, until cancelled."""
+        """End unused filled policies, at intervals and after the end of a policy, until
+        cancelled."""
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._ended.wait(), _LOOK_SECONDS)
+                await asyncio.wait_for(self._ended.wait(), _CHECK_INTERVAL_SECONDS)
             self._ended.clear()
             try:
                 await self.end_unused()
             except (ServerError, StoreError) as error:
-                log.warning("policies that nobody uses wait: %s", error)
+                log.warning("could not end unused policies, retrying: %s", error)
 
     async def end_unused(self) -> int:
-        """Ends the filled policies that nobody has used, and counts them."""
-        known, ended = [*self._tail.state.access.filled.values()], 0
-        for begin in range(0, len(known), _SOME):
+        """End the filled policies that are due; return their number."""
+        filled_policies, ended = [*self._tail.state.access.filled.values()], 0
+        for begin in range(0, len(filled_policies), _BATCH_SIZE):
             state, now = self._tail.state, self._now
-            some = known[begin : begin + _SOME]
-            due = [one.id for one in some if is_due(state, one, now, self._lease)]
+            batch = filled_policies[begin : begin + _BATCH_SIZE]
+            due = [filled.id for filled in batch if is_due(state, filled, now, self._lease)]
             if due:
                 ended += await self._appender.submit(EndUnused(due, self._lease))
-            # There may be many: others go on in between.
+            # There may be many: let other tasks of the event loop run in between.
             await asyncio.sleep(0)
         return ended
 

@@ -1,4 +1,4 @@
-"""Publishers as a proposal: forgetting those that are done."""
+"""The proposal that forgets publishers that are no longer used."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from psoup.write.draft import HEADER_BYTES, Chain, CommitDraft
 
 @dataclass(frozen=True, slots=True)
 class ForgetPublishers:
-    """Forgets publishers of an owner, all of the names or none."""
+    """Proposal to forget publishers of an owner, all of the names or none."""
 
     tenant: str
     owner: str
@@ -30,7 +30,7 @@ class ForgetPublishers:
                     f"owner {self.owner} has no publisher {name[:100]!r}",
                     field="names",
                     got=name[:100],
-                    hint="`psoup publisher list` shows those there; --of names another owner",
+                    hint="`psoup publisher list` shows the publishers; --of names another owner",
                 )
         event = PublishersForgotten(self.owner, self.names)
         return draft.append(self.tenant, self.owner, event)

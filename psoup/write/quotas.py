@@ -1,5 +1,5 @@
-"""Quotas: what tenants and owners may have, checked when something is appended, and the proposal
-that sets them."""
+"""Quotas: limits of tenants and owners, checked when objects are appended, and the proposal that
+sets them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from psoup.store.log.access_events import AccessEnded, AccessPut
 from psoup.store.state.access import Quota, kind_of
 from psoup.write.draft import HEADER_BYTES, Chain, CommitDraft
 
-# Objects that are counted when they come and go, and what frees one.
+# Kinds of objects that are counted, and how to free one.
 OBJECTS: Mapping[str, str] = {
     "registrations": "unregister some",
     "publishers": "forget those that are done (psoup publisher forget)",
@@ -22,40 +22,40 @@ OBJECTS: Mapping[str, str] = {
     "grants": "revoke some",
     "policies": "drop one",
 }
-# Rates, and what each server counts for itself.
-_OF_SERVERS = ("events_per_second", "rows_per_second", "work_per_second", "watches")
-# The limits there are.
-LIMITS = (*OBJECTS, "bytes", *_OF_SERVERS)
-# What a file belongs to is a stream, and a stream to its tenant; a grant has no owner.
-OF_TENANTS = frozenset({"bytes", "grants"})
+# Limits that each server counts for itself.
+_PER_SERVER = ("events_per_second", "rows_per_second", "work_per_second", "watches")
+# All limits.
+LIMITS = (*OBJECTS, "bytes", *_PER_SERVER)
+# Limits that only tenants have: files belong to streams, not owners, and a grant has no owner.
+TENANT_LIMITS = frozenset({"bytes", "grants"})
 
 
 def quota_of(state: State, tenant: str, owner: str = "") -> Mapping[str, int]:
-    """The limits of a tenant, or of an owner of it; none where there is no quota."""
-    found = state.access.quotas.get(Quota(tenant, owner, ()).id)
-    return {} if found is None else dict(found.limits)
+    """Return the limits of a tenant, or of an owner of it; empty without a quota."""
+    quota = state.access.quotas.get(Quota(tenant, owner, ()).id)
+    return {} if quota is None else dict(quota.limits)
 
 
 def limits_on(state: State, name: str, tenant: str, owner: str) -> Iterator[tuple[str, int]]:
-    """The limits of a name that hold for an owner of a tenant: whose they are, an empty owner being
-    the tenant, and the number."""
+    """Yield the limits of a name that hold for an owner of a tenant: the subject of the limit,
+    which is the owner or, if empty, the tenant; and the number."""
     if not state.access.quotas:
         return
-    for whose in ("", owner):
-        limit = quota_of(state, tenant, whose).get(name)
+    for subject in ("", owner):
+        limit = quota_of(state, tenant, subject).get(name)
         if limit is not None:
-            yield whose, limit
+            yield subject, limit
 
 
 def check_objects(state: State, kind: str, tenant: str, owner: str, more: int = 1) -> None:
     """Raise QuotaExceeded if `more` objects of a kind would be too many for the owner or the
     tenant."""
-    for whose, limit in limits_on(state, kind, tenant, owner):
-        count = state.owned_by(kind, tenant, whose)
+    for subject, limit in limits_on(state, kind, tenant, owner):
+        count = state.owned_by(kind, tenant, subject)
         if more and count + more > limit:
-            called = f"owner {whose}" if whose else "the tenant"
+            who = f"owner {subject}" if subject else "the tenant"
             raise QuotaExceeded(
-                f"{called} may have {limit:,} {kind}, and has {count:,}",
+                f"{who} may have {limit:,} {kind}, and has {count:,}",
                 field=kind,
                 expected=f"at most {limit}",
                 got=f"{count} and {more} more",
@@ -65,8 +65,8 @@ def check_objects(state: State, kind: str, tenant: str, owner: str, more: int = 
 
 @dataclass(frozen=True, slots=True)
 class SetLimits:
-    """Sets limits of a tenant, or of one owner of it, and takes others away. Those that are not
-    named stay. `asking` is the owner who asks."""
+    """Proposal to set limits of a tenant, or of one owner of it, and to remove others. Limits that
+    are not named stay. `asking` is the owner who requests it."""
 
     tenant: str
     asking: str
@@ -78,20 +78,20 @@ class SetLimits:
 
     def propose(self, draft: CommitDraft) -> Position:
         self._check(draft.state)
-        known = quota_of(draft.state, self.tenant, self.owner)
-        limits = {**known, **self.limits}
-        kept = [name for name in LIMITS if name in limits and name not in self.removed]
-        quota = Quota(self.tenant, self.owner, tuple((name, limits[name]) for name in kept))
-        if kept:
+        previous = quota_of(draft.state, self.tenant, self.owner)
+        limits = {**previous, **self.limits}
+        remaining = [name for name in LIMITS if name in limits and name not in self.removed]
+        quota = Quota(self.tenant, self.owner, tuple((name, limits[name]) for name in remaining))
+        if remaining:
             return draft.append(self.tenant, self.asking, AccessPut((quota,)))
-        if known:
+        if previous:
             ended = AccessEnded(((kind_of(quota), quota.id),))
             return draft.append(self.tenant, self.asking, ended)
         return draft.state.position
 
     def _check(self, state: State) -> None:
         for name in (*self.limits, *self.removed):
-            if name not in LIMITS or (self.owner and name in OF_TENANTS):
+            if name not in LIMITS or (self.owner and name in TENANT_LIMITS):
                 raise BadRequest(
                     f"there is no limit {name[:60]!r}" + (" of an owner" if self.owner else ""),
                     field="limits",

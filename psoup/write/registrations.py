@@ -1,4 +1,5 @@
-"""Registrations as proposals: one text with the values of its parameters, once or many times."""
+"""Proposals that register one text, with one set of parameter values or with many, and that end a
+registration."""
 
 from __future__ import annotations
 
@@ -54,10 +55,9 @@ def composition_of(query: Query, streams: Sequence[ComposedStream]) -> Compositi
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A registration to be, its query bound to streams. `parameters` is JSON.
+    """A registration to make, its query bound to streams. `parameters` is JSON.
 
-    `composition` tells the composite that the engine is to find ahead of time; None where the query
-    has none.
+    `composition` is the composite that the engine joins ahead of time; None if the query has none.
     """
 
     client_key: str
@@ -71,8 +71,8 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """The handles in the order they were asked for; `created` counts the new ones among them,
-    `replaced` those that were there with another query."""
+    """The handles, in the order of the request. `created` counts the new registrations among them,
+    `replaced` the existing ones that got another query."""
 
     handles: list[bytes]
     created: int
@@ -82,11 +82,11 @@ class Registered:
 
 @dataclass(frozen=True, slots=True)
 class RegisterAll:
-    """Registrations of one text: all of them or none.
+    """Proposal of registrations of one text: all of them or none.
 
-    `streams` has the ids of the streams that the text was bound to, by name, `views` those of the
-    views it was bound through. With `replace` a client key that has another query is given this
-    one; without, it is refused.
+    `streams` has the ids of the streams that the text was bound to, by name. `views` has the ids of
+    the views it was bound through. If a client key has another query, that query is replaced with
+    `replace`, and the proposal is refused without.
     """
 
     tenant: str
@@ -101,24 +101,24 @@ class RegisterAll:
 
     @property
     def nbytes(self) -> int:
-        compositions = [one.composition for one in self.prepared if one.composition is not None]
-        more = sum(len(one.key) for one in compositions)
+        compositions = [prepared.composition for prepared in self.prepared]
+        more = sum(len(composition.key) for composition in compositions if composition)
         return len(self.prepared) * (HEADER_BYTES + 3 * len(self.text)) + more
 
     def propose(self, draft: CommitDraft) -> Registered:
         self._check(draft)
         self._check_quota(draft.state)
         handles, created, replaced, position = [], 0, 0, START
-        for one in self.prepared:
-            known = self._known(draft.state, one)
-            if known is None:
-                handle, position = self._append(draft, one)
+        for prepared in self.prepared:
+            existing = self._find(draft.state, prepared)
+            if existing is None:
+                handle, position = self._append(draft, prepared)
                 created += 1
-            elif self._replaces(known, one):
-                handle, position = known.handle, self._replace(draft, known.handle, one)
+            elif self._replaces(existing, prepared):
+                handle, position = existing.handle, self._replace(draft, existing.handle, prepared)
                 replaced += 1
             else:
-                handle, position = known.handle, max(position, known.position)
+                handle, position = existing.handle, max(position, existing.position)
             handles.append(handle)
         return Registered(handles, created, position, replaced)
 
@@ -128,63 +128,65 @@ class RegisterAll:
         check_views(draft.state, self.views)
         if len(self.prepared) > draft.room:
             raise BadRequest(f"{len(self.prepared)} registrations don't fit one commit")
-        seen: dict[str, str] = {}
-        for one in self.prepared:
-            if not one.client_key:
+        parameters_by_key: dict[str, str] = {}
+        for prepared in self.prepared:
+            if not prepared.client_key:
                 continue
-            known = self._known(draft.state, one)
-            other = known is not None and not self._is_same(known, one)
-            first = seen.setdefault(one.client_key, one.parameters)
-            if (other and not self.replace) or first != one.parameters:
-                raise key_taken(one.client_key)
+            existing = self._find(draft.state, prepared)
+            differs = existing is not None and not self._has_same_text(existing, prepared)
+            first = parameters_by_key.setdefault(prepared.client_key, prepared.parameters)
+            if (differs and not self.replace) or first != prepared.parameters:
+                raise key_taken(prepared.client_key)
 
     def _check_quota(self, state: State) -> None:
-        """Raises QuotaExceeded where the new ones among these are too many."""
-        new = [one.client_key for one in self.prepared if self._known(state, one) is None]
+        """Raise QuotaExceeded if the new registrations are too many."""
+        new = [
+            prepared.client_key for prepared in self.prepared if self._find(state, prepared) is None
+        ]
         named = {key for key in new if key}
         check_objects(state, "registrations", self.tenant, self.owner, new.count("") + len(named))
 
-    def _known(self, state: State, one: Prepared) -> Registration | None:
-        key = self.tenant, self.owner, one.client_key
-        handle = state.registrations.find(*key) if one.client_key else None
+    def _find(self, state: State, prepared: Prepared) -> Registration | None:
+        key = self.tenant, self.owner, prepared.client_key
+        handle = state.registrations.find(*key) if prepared.client_key else None
         return None if handle is None else state.registrations[handle]
 
-    def _is_same(self, known: Registration, one: Prepared) -> bool:
-        return (known.text, known.parameters) == (self.text, one.parameters)
+    def _has_same_text(self, existing: Registration, prepared: Prepared) -> bool:
+        return (existing.text, existing.parameters) == (self.text, prepared.parameters)
 
-    def _replaces(self, known: Registration, one: Prepared) -> bool:
-        """Tells whether a registration gets the query: it has another text, or its text was bound
-        to a stream that was made anew since."""
-        streams = [self.streams[leg.stream] for leg in one.query.legs]
-        bound = [leg.stream_id for leg in known.legs] == streams
-        return self.replace and not (bound and self._is_same(known, one))
+    def _replaces(self, existing: Registration, prepared: Prepared) -> bool:
+        """Return True if a registration gets the query: it has another text, or its text was bound
+        to a stream that was dropped and created again since."""
+        streams = [self.streams[leg.stream] for leg in prepared.query.legs]
+        has_same_streams = [leg.stream_id for leg in existing.legs] == streams
+        return self.replace and not (has_same_streams and self._has_same_text(existing, prepared))
 
-    def _append(self, draft: CommitDraft, one: Prepared) -> tuple[bytes, Position]:
+    def _append(self, draft: CommitDraft, prepared: Prepared) -> tuple[bytes, Position]:
         ids = PredicateIds(draft.state)
         event = Register(
             handle=os.urandom(HANDLE_BYTES),
-            client_key=one.client_key,
-            legs=self._legs(one.query, ids),
+            client_key=prepared.client_key,
+            legs=self._legs(prepared.query, ids),
             text=self.text,
-            parameters=one.parameters,
-            query=query_form(one.query),
+            parameters=prepared.parameters,
+            query=query_form(prepared.query),
             lease=self.lease,
-            triggers=self._triggers(one.query, ids),
-            composite=one.composite(ids),
+            triggers=self._triggers(prepared.query, ids),
+            composite=prepared.composite(ids),
             views=self.views,
         )
         return event.handle, draft.append(self.tenant, self.owner, event)
 
-    def _replace(self, draft: CommitDraft, handle: bytes, one: Prepared) -> Position:
+    def _replace(self, draft: CommitDraft, handle: bytes, prepared: Prepared) -> Position:
         ids = PredicateIds(draft.state)
         event = Replace(
             handle=handle,
-            legs=self._legs(one.query, ids),
+            legs=self._legs(prepared.query, ids),
             text=self.text,
-            parameters=one.parameters,
-            query=query_form(one.query),
-            triggers=self._triggers(one.query, ids),
-            composite=one.composite(ids),
+            parameters=prepared.parameters,
+            query=query_form(prepared.query),
+            triggers=self._triggers(prepared.query, ids),
+            composite=prepared.composite(ids),
             views=self.views,
         )
         return draft.append(self.tenant, self.owner, event)
@@ -206,36 +208,38 @@ class RegisterAll:
 
 @dataclass(frozen=True, slots=True)
 class UnregisterOne:
-    """Ends a registration. Refused where the tenant, or the one owner, has none of that handle."""
+    """Proposal to end a registration. Refused if the tenant has none of that handle, or if `owner`
+    is given and it is another owner's."""
 
     tenant: str
     handle: bytes
-    whose: str | None = None
+    owner: str | None = None
     nbytes: int = HEADER_BYTES
     chain: Chain | None = None
 
     def propose(self, draft: CommitDraft) -> Position:
-        registration = find_registration(draft.state, self.tenant, self.handle, self.whose)
+        registration = find_registration(draft.state, self.tenant, self.handle, self.owner)
         return draft.append(self.tenant, registration.owner, Unregister(self.handle))
 
 
 class ManyRows:
-    """The rows of one RegisterMany, prepared in a thread so that nobody waits for it.
+    """The rows of one RegisterMany, prepared in a thread so that the event loop goes on.
 
-    The given columns are of equal length, at least one; a client key may be empty. Rows that
-    repeat a client key are one registration: `first` has for each row the place of the first row
-    with its key.
+    The columns must have equal lengths, at least one; a client key may be empty. Rows that repeat a
+    client key are one registration: `first` has for each row the place of the first row with its
+    client key. `keyed` has the places of the rows with a client key, `lookup_keys` those client
+    keys.
     """
 
     def __init__(
         self, client_keys: Sequence[str], parameters: Sequence[str], keys: Sequence[str]
     ) -> None:
-        """Raises KeyTaken where rows with one client key differ."""
+        """Raise KeyTaken if rows with one client key differ."""
         self.client_keys, self.parameters = client_keys, parameters
         self.first = np.array(_first_of_key(client_keys, parameters), np.int64)
         self.handles = _new_handles(len(keys))
         self.keyed = [place for place, key in enumerate(client_keys) if key]
-        self.wanted = pa.array([client_keys[place] for place in self.keyed], pa.string())
+        self.lookup_keys = pa.array([client_keys[place] for place in self.keyed], pa.string())
         columns = {
             "handle": pa.array(self.handles, pa.binary()),
             "client_key": pa.array(client_keys, pa.string()),
@@ -248,9 +252,11 @@ class ManyRows:
 
 @dataclass(frozen=True, slots=True)
 class RegisterRows:
-    """Registrations that share a text and, but for WHERE, its bound form: all of them or none.
+    """Proposal of registrations that share a text and, except for WHERE, its bound form: all of
+    them or none.
 
-    With `replace` a client key that has another query is given this one; without, it is refused.
+    If a client key has another query, that query is replaced with `replace`, and the proposal is
+    refused without.
     """
 
     tenant: str
@@ -272,53 +278,57 @@ class RegisterRows:
         if draft.state.streams[self.stream_id].dropped:
             raise Stale
         check_views(draft.state, self.views)
-        known = self._known(draft.state)
-        others = [place for place, old in known.items() if not self._has_query(old, place)]
+        existing = self._existing(draft.state)
+        # True for the first row of each client key, and for rows without one.
         first = self.rows.first == np.arange(len(self.rows.first))
-        others = [place for place in others if first[place]]
-        if len(others) >= draft.room:
-            raise BadRequest(f"{len(others)} registrations can't be replaced in one commit")
-        packed = max((old.position for old in known.values()), default=START.packed)
+        replaced = [
+            place
+            for place, old in existing.items()
+            if first[place] and not self._has_query(old, place)
+        ]
+        if len(replaced) >= draft.room:
+            raise BadRequest(f"{len(replaced)} registrations can't be replaced in one commit")
+        packed = max((old.position for old in existing.values()), default=START.packed)
         position = Position.unpack(packed)
         new = first.copy()
-        new[list(known)] = False
+        new[list(existing)] = False
         check_objects(draft.state, "registrations", self.tenant, self.owner, int(new.sum()))
         if new.any():
             position = max(position, self._append(draft, new))
-        for place in others:
-            position = self._replace(draft, known[place].handle, place)
-        return Registered(self._handles(known, first), int(new.sum()), position, len(others))
+        for place in replaced:
+            position = self._replace(draft, existing[place].handle, place)
+        return Registered(self._handles(existing, first), int(new.sum()), position, len(replaced))
 
-    def _handles(self, known: Mapping[int, KeyedRegistration], first: Mask) -> list[bytes]:
-        if not known and first.all():
+    def _handles(self, existing: Mapping[int, KeyedRegistration], first: Mask) -> list[bytes]:
+        if not existing and first.all():
             return self.rows.handles
         return [
-            known[place].handle if place in known else self.rows.handles[place]
+            existing[place].handle if place in existing else self.rows.handles[place]
             for place in self.rows.first.tolist()
         ]
 
-    def _known(self, state: State) -> dict[int, KeyedRegistration]:
-        """The registrations that client keys have already, by the place of their row.
+    def _existing(self, state: State) -> dict[int, KeyedRegistration]:
+        """Return the registrations that client keys already have, by the place of their row.
 
-        Raises KeyTaken where one has another text or other parameters, and is not to be replaced.
+        Raise KeyTaken if one has another text or other parameters, and is not to be replaced.
         """
         rows = self.rows
-        found = state.registrations.find_all(self.tenant, self.owner, rows.wanted)
-        known = {}
-        for number, old in found.items():
+        matches = state.registrations.find_all(self.tenant, self.owner, rows.lookup_keys)
+        existing = {}
+        for number, old in matches.items():
             place = rows.keyed[number]
             if not self.replace and (old.text, old.parameters) != (
                 self.text,
                 rows.parameters[place],
             ):
                 raise key_taken(rows.client_keys[place])
-            known[place] = old
-        return known
+            existing[place] = old
+        return existing
 
     def _has_query(self, old: KeyedRegistration, place: int) -> bool:
-        """Tells whether a registration need not be replaced by the row at a place."""
-        said = old.text, old.parameters, old.stream_id
-        return not self.replace or said == (self.text, self.rows.parameters[place], self.stream_id)
+        """Return True if a registration need not be replaced by the row at a place."""
+        query = old.text, old.parameters, old.stream_id
+        return not self.replace or query == (self.text, self.rows.parameters[place], self.stream_id)
 
     def _replace(self, draft: CommitDraft, handle: bytes, place: int) -> Position:
         key = self.rows.table.column("key")[place].as_py()
@@ -340,41 +350,47 @@ class RegisterRows:
         return draft.append(self.tenant, self.owner, event)
 
     def _predicates(self, state: State, encoded: pa.DictionaryArray) -> Int64s:
-        """The ids of the predicates with these keys; new ones get the next ids in that order."""
+        """Return the ids of the predicates with these keys, one per row; new predicates get the
+        next ids, in the order of the dictionary."""
+        # One id per distinct predicate key, -1 for a new one.
         ids = state.predicates.find_all(self.stream_id, encoded.dictionary)
         new = np.flatnonzero(ids < 0)
         ids[new] = np.arange(len(new)) + state.next_predicate_id
-        found: Int64s = ids[encoded.indices.to_numpy()]
-        return found
+        row_ids: Int64s = ids[encoded.indices.to_numpy()]
+        return row_ids
 
 
 def check_views(state: State, views: Sequence[int]) -> None:
-    """Raises Stale where one of the views has ended."""
+    """Raise Stale if one of the views has ended."""
     if any(state.views[view_id].dropped for view_id in views):
         raise Stale
 
 
 def _first_of_key(client_keys: Sequence[str], parameters: Sequence[str]) -> list[int]:
-    seen: dict[str, int] = {}
+    """Return for each row the place of the first row with its client key. Raise KeyTaken if the
+    parameters of the two differ."""
+    first_by_key: dict[str, int] = {}
     first = []
     for place, key in enumerate(client_keys):
-        one = seen.setdefault(key, place) if key else place
-        if parameters[one] != parameters[place]:
+        first_place = first_by_key.setdefault(key, place) if key else place
+        if parameters[first_place] != parameters[place]:
             raise key_taken(key)
-        first.append(one)
+        first.append(first_place)
     return first
 
 
 def _new_handles(count: int) -> list[bytes]:
-    """Random handles that ascend, so that registrations of one call are listed in its order."""
+    """Return random handles in ascending order, so that a call's registrations list in its
+    order."""
     noise = os.urandom(count * HANDLE_BYTES)
     return sorted(noise[at : at + HANDLE_BYTES] for at in range(0, len(noise), HANDLE_BYTES))
 
 
 def key_taken(client_key: str) -> KeyTaken:
+    """Return the error for a client key that has another query."""
     return KeyTaken(
         f"the client key {client_key!r} belongs to another query",
         field="client_key",
         got=client_key[:100],
-        hint="replace that query (`replace`), or use another key",
+        hint="replace that query (`replace`), or use another client key",
     )

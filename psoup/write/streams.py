@@ -1,4 +1,4 @@
-"""Streams as proposals: creating and dropping them, and the batches published to them."""
+"""Proposals that create and drop streams, and that publish batches to them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from psoup.write.quotas import check_objects
 
 @dataclass(frozen=True, slots=True)
 class Define:
-    """Creates a stream."""
+    """Proposal to create a stream."""
 
     tenant: str
     owner: str
@@ -42,7 +42,7 @@ class Define:
 
 
 def check_free(state: State, tenant: str, name: str) -> None:
-    """Raises StreamExists where a stream or a view has the name."""
+    """Raise StreamExists if a stream or a view has the name."""
     stream, view = state.find_stream(tenant, name), state.find_view(tenant, name)
     if stream is not None or view is not None:
         kind = "stream" if view is None else "view"
@@ -53,8 +53,10 @@ def check_free(state: State, tenant: str, name: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """Drops the live stream of a name, and with `cascade` the views over it before. One that has
-    row policies is dropped only for a caller who `administers` the tenant."""
+    """Proposal to drop the live stream of a name, and with `cascade` first the views over it.
+
+    A stream with row policies is dropped only for a caller who `administers` the tenant.
+    """
 
     tenant: str
     owner: str
@@ -73,10 +75,10 @@ class Drop:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """The outcome of a publish. `duplicate` says that the batch had been taken before.
+    """The outcome of a publish. `duplicate` is True if the batch was accepted before.
 
-    An `unverified` duplicate is one by its sequence alone: its contents of then are forgotten, so
-    the rows may be other ones.
+    An `unverified` duplicate is known by its sequence alone: the first batch's digest is no longer
+    cached, so its rows may differ.
     """
 
     position: Position
@@ -88,9 +90,10 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class PublishBatch:
-    """A batch that was accepted for the stream `stream_id`, or a heartbeat without a payload.
+    """Proposal of a batch that was validated for the stream `stream_id`, or of a heartbeat without
+    a payload.
 
-    `min_ts` and `max_ts` are None where ts is the stamp of arrival.
+    `min_ts` and `max_ts` are None if ts is the stamp of arrival.
     """
 
     tenant: str
@@ -134,18 +137,18 @@ class PublishBatch:
         return Published(position, self.rows, stream.high, False)
 
     def _check_ahead(self, draft: CommitDraft, stream: StreamState) -> None:
-        """Raises ClockUnconfirmed where a ts is ahead of the stamps that are vouched for.
+        """Raise ClockUnconfirmed if a ts is ahead of the confirmed stamps.
 
-        Rows ahead even of this commit's stamp were refused when the batch was accepted. The ones
-        that remain may be right, so the publisher is told to send them again later.
+        Rows ahead even of this commit's stamp were refused when the batch was validated. The
+        remaining ones may be right, so the error asks the publisher to send them again later.
         """
         limit = draft.vouched + stream.schema.ahead
         if stream.schema.ordered_by is None or self.max_ts is None or self.max_ts <= limit:
             return
         raise ClockUnconfirmed(
-            f"ts {format_instant(self.max_ts)} is more than AHEAD past what is known for sure of "
-            f"the time, {format_instant(draft.vouched)}: the clock of the store's servers jumped "
-            "forward, and nobody has confirmed that yet",
+            f"ts {format_instant(self.max_ts)} is more than AHEAD past the confirmed time, "
+            f"{format_instant(draft.vouched)}: the clock of the store's servers jumped forward, "
+            "and that is not confirmed yet",
             field=stream.schema.ordered_by,
             expected=f"at most {format_instant(limit)}",
             got=format_instant(self.max_ts),
@@ -153,9 +156,9 @@ class PublishBatch:
         )
 
     def _repeated(self, draft: CommitDraft) -> Published | None:
-        """The outcome of a batch whose sequence is not the next one; None where it is the next.
+        """Return the outcome of a batch whose sequence is not the next one; None if it is.
 
-        Raises SequenceGap, SequenceReused, and QuotaExceeded for one publisher too many.
+        Raise SequenceGap, SequenceReused, or QuotaExceeded for one publisher too many.
         """
         publisher = self.tenant, self.owner, self.publisher
         last = draft.state.publishers.get(publisher)
@@ -179,7 +182,7 @@ class PublishBatch:
     def _same(self, old: AcceptedBatch) -> Published:
         if old.digest != self.digest:
             raise SequenceReused(
-                f"sequence {self.sequence} of publisher {self.publisher} was given to other rows",
+                f"sequence {self.sequence} of publisher {self.publisher} was used for other rows",
                 expected=f"the rows of digest {old.digest.hex()}",
                 got=f"rows of digest {self.digest.hex()}",
                 hint="send the same rows again, or use the next sequence",

@@ -1,10 +1,10 @@
-"""The clocks of a machine: what time it is, and how long the machine has been up.
+"""The clocks of a machine: the time of day, and the time since it booted.
 
-The first can be set, and be wrong; the second only goes on, also while the machine sleeps. For
-tests a file can stand for the machine (`PSOUP_CLOCK_FILE`): it holds one or two numbers, the
-seconds by which this process's clock is ahead of the machine's and, if given, by which the machine
-has been up longer than it says. It is read at every look, so a clock can be set while a server
-runs; replace it, don't write into it. Each file is a machine of its own.
+The first can be set, and be wrong; the second only advances, also while the machine sleeps. Tests
+can simulate a machine with a file (`PSOUP_CLOCK_FILE`). It holds one or two numbers: the seconds by
+which this process's clock is ahead of the machine's and, optionally, seconds to add to the time
+since boot. It is read at every call, so a clock can be set while a server runs. Replace the file,
+don't write into it. Each file is a separate machine.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from pathlib import Path
 from datastem.instants import SECOND
 
 VARIABLE = "PSOUP_CLOCK_FILE"
-# The first names the installed system, the second the running one; containers may lack the first.
-_MACHINE = (Path("/etc/machine-id"), Path("/proc/sys/kernel/random/boot_id"))
+# The first identifies the installed system, the second the boot; containers may lack the first.
+_MACHINE_ID_FILES = (Path("/etc/machine-id"), Path("/proc/sys/kernel/random/boot_id"))
 
 
 @dataclass(frozen=True, slots=True)
 class Timepiece:
     """A machine's clocks in microseconds: `wall` is UTC, `boot` the time since some fixed moment.
 
-    `name` is the machine's: servers with one name have one clock. `synchronised` says whether
-    a time service keeps `wall` right.
+    `name` identifies the machine: servers with equal names share a clock. `synchronised` returns
+    True if a time service keeps `wall` right.
     """
 
     name: str
@@ -40,17 +40,18 @@ class Timepiece:
 
 
 def system_clock() -> int:
-    """The system's time: microseconds since 1970, UTC."""
+    """Return the system's time: microseconds since 1970, UTC."""
     return time.time_ns() // 1000
 
 
 def system_boot() -> int:
-    """Microseconds since the machine was started, or of its monotonic clock if that is all."""
+    """Return microseconds since boot, or of the monotonic clock if the system has nothing
+    better."""
     return time.clock_gettime_ns(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)) // 1000
 
 
 class _Timex(ctypes.Structure):
-    """The beginning of what `adjtimex` of Linux fills in, with room for the rest."""
+    """The first fields of the struct that `adjtimex` of Linux fills in, padded to its size."""
 
     _fields_ = (
         ("modes", ctypes.c_uint),
@@ -59,42 +60,43 @@ class _Timex(ctypes.Structure):
         ("most_error", ctypes.c_long),
         ("error", ctypes.c_long),
         ("status", ctypes.c_int),
-        ("rest", ctypes.c_byte * 512),
+        ("padding", ctypes.c_byte * 512),
     )
 
 
+# STA_UNSYNC of <sys/timex.h>.
 _UNSYNCHRONISED = 0x40
 
 
 def system_synchronised() -> bool:
-    """True where the kernel says that NTP keeps its clock right; False where it can't say."""
-    found = _Timex()
+    """Return True if the kernel says that NTP keeps its clock right; False if it can't say."""
+    status = _Timex()
     try:
-        ctypes.CDLL(None).adjtimex(ctypes.byref(found))
+        ctypes.CDLL(None).adjtimex(ctypes.byref(status))
     except (AttributeError, OSError):
         return False
-    # A kernel that was never told anything has no bound on its error.
-    return not found.status & _UNSYNCHRONISED and 0 < found.most_error < SECOND
+    # Without a time service the kernel reports no bound on its error.
+    return not status.status & _UNSYNCHRONISED and 0 < status.most_error < SECOND
 
 
 def machine_name() -> str:
-    """A name that all processes of this machine get, also after a restart."""
-    for path in _MACHINE:
+    """Return a name that is the same for all processes of this machine, also after a restart."""
+    for path in _MACHINE_ID_FILES:
         try:
-            found = path.read_text().strip()
+            text = path.read_text().strip()
         except OSError:
             continue
-        if found:
-            return _short(found)
+        if text:
+            return _short(text)
     return _short(str(uuid.getnode()))
 
 
 def this_machine() -> Timepiece:
-    """The clocks of this machine, or those that the file of `PSOUP_CLOCK_FILE` makes of them."""
-    given = os.environ.get(VARIABLE)
-    if not given:
+    """Return the clocks of this machine, shifted as the file of `PSOUP_CLOCK_FILE` says, if any."""
+    file_name = os.environ.get(VARIABLE)
+    if not file_name:
         return Timepiece(machine_name(), system_clock, system_boot, system_synchronised)
-    path = Path(given).absolute()
+    path = Path(file_name).absolute()
     return Timepiece(
         _short(str(path)),
         lambda: system_clock() + _read(path)[0],
@@ -103,12 +105,12 @@ def this_machine() -> Timepiece:
 
 
 def of_clock(clock: Callable[[], int]) -> Timepiece:
-    """A timepiece of this machine whose clock is right by definition."""
+    """Return a timepiece of this machine that uses `clock` for both times, so it is never ahead."""
     return Timepiece(machine_name(), clock, clock)
 
 
 def _read(path: Path) -> tuple[int, int]:
-    """The two durations in a clock file. Raises ValueError for a file that holds anything else."""
+    """Return the two durations in a clock file. Raise ValueError if it holds anything else."""
     seconds = [float(word) for word in path.read_text().split()]
     ahead, up = (*seconds, 0.0, 0.0)[:2]
     return int(ahead * SECOND), int(up * SECOND)

@@ -1,4 +1,4 @@
-"""Views as proposals: creating and dropping them."""
+"""Proposals that create and drop views."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from querystem.views import ViewDefinition
 
 @dataclass(frozen=True, slots=True)
 class DefineView:
-    """Creates a view. `streams` and `views` are the ids of those that its query was bound to: what
-    it names, and what the views that it names do."""
+    """Proposal to create a view. `streams` and `views` are the ids that its query was bound to,
+    directly or through the views it names."""
 
     tenant: str
     owner: str
@@ -46,7 +46,7 @@ class DefineView:
 
 @dataclass(frozen=True, slots=True)
 class EndView:
-    """Drops the live view of a name, and with `cascade` the views over it before."""
+    """Proposal to drop the live view of a name, and with `cascade` first the views over it."""
 
     tenant: str
     owner: str

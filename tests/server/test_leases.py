@@ -26,7 +26,7 @@ from psoup.server.settings import Settings
 from psoup.store import Expire, Renew, Store, Tick
 from psoup.store.state.leases import QUIET, REMEMBERED, Expired, Leases
 from psoup.v1 import psoup_pb2 as pb
-from psoup.write.leases import TICK, ExpireOne, RenewOne
+from psoup.write.leases import TICK_INTERVAL, ExpireOne, RenewOne
 from psoup.write.registrations import UnregisterOne
 from psoup.write.streams import Define
 from tests.oracle.copy import Copy
@@ -61,7 +61,7 @@ class World:
         """Time in which a server is up and looks after the leases."""
         until = self.clock + time
         while self.clock < until:
-            self.clock = min(until, self.clock + TICK)
+            self.clock = min(until, self.clock + TICK_INTERVAL)
             await core.leases.tick()
 
 
@@ -188,7 +188,7 @@ async def test_servers_tick_only_where_there_is_something_to_count(world: World)
         await world.pass_awake(one, HOUR)
         assert not _events(one, Tick)
         await _register(one)
-        world.clock += TICK
+        world.clock += TICK_INTERVAL
         await one.leases.tick()
         await other.follower.catch_up()
         await other.leases.tick()

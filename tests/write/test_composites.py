@@ -1,4 +1,5 @@
-"""Composites against a model: who shares which, drafts and replays, tables, and what ends them."""
+"""Composites against a model: which queries share one, drafts and replays, tables, and their
+end."""
 
 from __future__ import annotations
 
@@ -52,7 +53,7 @@ class Part(NamedTuple):
         return Leg(self.stream, where, TimeWindow(Bound(1 - reach, True)))
 
 
-class Asked(NamedTuple):
+class QuerySpec(NamedTuple):
     """A join of neighbours by equal `a`."""
 
     parts: tuple[Part, ...]
@@ -75,9 +76,9 @@ class Asked(NamedTuple):
 
     @property
     def identity(self) -> Any:
-        found = self.composition
-        assert found is not None
-        return found.shape.legs, found.shape.factors_key, found.shape.span
+        composition = self.composition
+        assert composition is not None
+        return composition.shape.legs, composition.shape.factors_key, composition.shape.span
 
 
 def _equal(left: Expression, right: Expression) -> Expression:
@@ -85,15 +86,15 @@ def _equal(left: Expression, right: Expression) -> Expression:
 
 
 PARTS = st.builds(Part, st.sampled_from(NAMES), st.integers(0, 1))
-ASKED = st.builds(
-    Asked,
+SPECS = st.builds(
+    QuerySpec,
     st.lists(PARTS, min_size=1, max_size=3).map(tuple),
     st.sampled_from([MINUTE, MINUTE, 5 * DAY]),
 )
 STEPS = st.lists(
     st.one_of(
-        st.tuples(st.just("register"), st.lists(ASKED, min_size=1, max_size=3)),
-        st.tuples(st.just("replace"), ASKED),
+        st.tuples(st.just("register"), st.lists(SPECS, min_size=1, max_size=3)),
+        st.tuples(st.just("replace"), SPECS),
         st.tuples(st.sampled_from(["unregister", "expire"]), st.integers(0)),
         st.tuples(st.just("drop"), st.sampled_from(NAMES)),
     ),
@@ -106,7 +107,7 @@ class World:
 
     def __init__(self) -> None:
         self.state, self.touched, self.version = State(), Touched(), 0
-        self.live: dict[bytes, Asked] = {}
+        self.live: dict[bytes, QuerySpec] = {}
         self.dropped: set[str] = set()
         self.commit(*[StreamCreated(IDS[name], SCHEMAS[name]) for name in NAMES])
 
@@ -124,12 +125,12 @@ class World:
 
     def propose(self, proposal: Proposal[Any]) -> Any:
         draft = self.draft()
-        found = proposal.propose(draft)
+        outcome = proposal.propose(draft)
         self.apply(draft)
-        return found
+        return outcome
 
     def apply(self, draft: CommitDraft) -> None:
-        """Applies a draft's entries as the log gives them back; both states are the same then."""
+        """Apply a draft's entries as the log gives them back; both states are the same then."""
         self.version += 1
         entries = from_table(self.version, to_table(draft.entries))
         assert entries == draft.entries
@@ -142,52 +143,57 @@ class World:
     # ---- steps
 
     def take(self, step: tuple[str, Any]) -> None:
-        name, given = step
+        name, argument = step
         if name == "register":
-            self.register([one for one in given if self.fits(one)])
-        elif name == "replace" and self.fits(given):
-            self.replace(given)
-        elif name == "drop" and given not in self.dropped:
-            self.dropped.add(given)
-            self.commit(StreamEnded(IDS[given]))
+            self.register([spec for spec in argument if self.fits(spec)])
+        elif name == "replace" and self.fits(argument):
+            self.replace(argument)
+        elif name == "drop" and argument not in self.dropped:
+            self.dropped.add(argument)
+            self.commit(StreamEnded(IDS[argument]))
         elif name in ("unregister", "expire") and self.live:
-            handle = sorted(self.live)[given % len(self.live)]
+            handle = sorted(self.live)[argument % len(self.live)]
             self.commit(Unregister(handle) if name == "unregister" else Expire(handle))
             del self.live[handle]
 
-    def fits(self, asked: Asked) -> bool:
-        return self.dropped.isdisjoint(part.stream for part in asked.parts)
+    def fits(self, spec: QuerySpec) -> bool:
+        return self.dropped.isdisjoint(part.stream for part in spec.parts)
 
-    def register(self, asked: list[Asked]) -> list[bytes]:
-        ready = [Prepared("", "{}", one.query, one.composition) for one in asked]
+    def register(self, specs: list[QuerySpec]) -> list[bytes]:
+        ready = [Prepared("", "{}", spec.query, spec.composition) for spec in specs]
         handles: list[bytes] = self.propose(register_all(*ready, text="a text")).handles
-        self.live |= dict(zip(handles, asked, strict=True))
+        self.live |= dict(zip(handles, specs, strict=True))
         return handles
 
-    def replace(self, asked: Asked) -> None:
-        """Replaces the query of the one registration that has a client key, or makes it."""
-        ready = Prepared("mine", "{}", asked.query, asked.composition)
-        (handle,) = self.propose(register_all(ready, text=str(asked), again=True)).handles
-        self.live[handle] = asked
+    def replace(self, spec: QuerySpec) -> None:
+        """Replace the query of the one registration that has a client key, or make it."""
+        ready = Prepared("mine", "{}", spec.query, spec.composition)
+        (handle,) = self.propose(register_all(ready, text=str(spec), again=True)).handles
+        self.live[handle] = spec
 
-    # ---- what there should be
+    # ---- expected state
 
     def check(self, state: State) -> None:
-        composed = {handle: one for handle, one in self.live.items() if len(one.parts) > 1}
-        shared = Counter(one.identity for one in composed.values() if self.fits(one))
-        assert {one.identity: one.registrations for one in state.composites.values()} == shared
-        for handle, one in self.live.items():
-            found = state.registrations[handle].composite
-            assert (found is not None) == (handle in composed)
-            if found is not None:
-                composition = one.composition
+        composed = {handle: spec for handle, spec in self.live.items() if len(spec.parts) > 1}
+        shared = Counter(spec.identity for spec in composed.values() if self.fits(spec))
+        assert {
+            composite.identity: composite.registrations for composite in state.composites.values()
+        } == shared
+        for handle, spec in self.live.items():
+            registered = state.registrations[handle].composite
+            assert (registered is not None) == (handle in composed)
+            if registered is not None:
+                composition = spec.composition
                 assert composition is not None
-                predicate = state.predicates[found.predicate_id]
-                assert (predicate.stream_id, predicate.key) == (found.composite_id, composition.key)
-                if self.fits(one):
-                    assert state.composites.find(*one.identity) == found.composite_id
-        over = Counter(key for one in state.registrations.values() for key in one.predicates)
-        assert {one.id: one.registrations for one in state.predicates.values()} == over
+                predicate = state.predicates[registered.predicate_id]
+                assert (predicate.stream_id, predicate.key) == (
+                    registered.composite_id,
+                    composition.key,
+                )
+                if self.fits(spec):
+                    assert state.composites.find(*spec.identity) == registered.composite_id
+        uses = Counter(id_ for value in state.registrations.values() for id_ in value.predicates)
+        assert {value.id: value.registrations for value in state.predicates.values()} == uses
         numbers = [*state.streams, *state.composites]
         assert len(set(numbers)) == len(numbers) and all(map(state.has_id, numbers))
 
@@ -230,18 +236,18 @@ def test_the_tables_give_the_composites_back(tmp_path_factory, every: int, steps
         assert getattr(loaded, name) == getattr(world.state, name)
 
 
-JOIN = Asked((Part("one", 0), Part("two", 1)), MINUTE)
+JOIN = QuerySpec((Part("one", 0), Part("two", 1)), MINUTE)
 
 
 def test_equal_joins_share_a_composite() -> None:
     world = World()
-    other = JOIN._replace(parts=(Part("two", 0), Part("one", 0)))
+    swapped = JOIN._replace(parts=(Part("two", 0), Part("one", 0)))
     longer = JOIN._replace(reach=5 * DAY)
-    handles = world.register([JOIN, other, JOIN, longer])
-    found = [world.state.registrations[handle].composite for handle in handles]
-    first, second, third, last = (one.composite_id for one in found if one)
+    handles = world.register([JOIN, swapped, JOIN, longer])
+    composites = [world.state.registrations[handle].composite for handle in handles]
+    first, second, third, last = (composite.composite_id for composite in composites if composite)
     assert first == second == third != last
-    assert [one.predicate_id for one in found if one] == [3, 5, 3, 6]
+    assert [composite.predicate_id for composite in composites if composite] == [3, 5, 3, 6]
     assert world.state.composites[first].registrations == 3
 
 

@@ -30,10 +30,10 @@ async def test_ids_are_random_and_go_on_after_a_restart(tmp_path: Path) -> None:
             define = PsoupService.Define.__wrapped__  # type: ignore[attr-defined]
             for text in TEXTS:
                 await define(PsoupService(core), pb.DefineRequest(sql=text))
-        numbers = [*state.streams, *state.views, *(int(one) for one in state.access.policies)]
-        assert len(set(numbers)) == len(TEXTS) and all(0 < one < 2**63 for one in numbers)
-        # Numbers of a counter are closer; two of four random ones are so one time in 2^29.
-        gaps = [abs(one - other) for one in numbers for other in numbers if one != other]
+        numbers = [*state.streams, *state.views, *(int(number) for number in state.access.policies)]
+        assert len(set(numbers)) == len(TEXTS) and all(0 < number < 2**63 for number in numbers)
+        # Numbers of a counter are closer; two of four random ones are that close once in 2^29.
+        gaps = [abs(a - b) for a in numbers for b in numbers if a != b]
         assert min(gaps) > 2**30
         assert all(map(state.has_id, numbers))
         await core.stop()
@@ -48,8 +48,8 @@ async def test_an_id_that_is_taken_is_drawn_again(
     define = PsoupService.Define.__wrapped__  # type: ignore[attr-defined]
     for text in TEXTS:
         await define(PsoupService(core), pb.DefineRequest(sql=text))
-    taken = [*state.streams, *state.views, *(int(one) for one in state.access.policies)]
-    drawn = iter([0, *taken, 7])
+    used_ids = [*state.streams, *state.views, *(int(number) for number in state.access.policies)]
+    drawn = iter([0, *used_ids, 7])
     monkeypatch.setattr("psoup.write.ids.secrets.randbits", lambda bits: next(drawn))
     assert new_id(state) == 7
     await core.stop()

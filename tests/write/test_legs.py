@@ -65,7 +65,9 @@ class Part(NamedTuple):
         return IDS[self.stream], self.leg.predicate_key
 
 
-class Asked(NamedTuple):
+class QuerySpec(NamedTuple):
+    """A query by its legs and its REFRESH triggers."""
+
     parts: tuple[Part, ...]
     triggers: tuple[Part, ...]
 
@@ -73,8 +75,8 @@ class Asked(NamedTuple):
     def query(self) -> Query:
         """The first of the triggers refreshes the first leg, and so on; one more the whole."""
         refreshes = [RefreshOn(part.stream, part.where) for part in self.triggers]
-        each = itertools.zip_longest(self.parts, refreshes[: len(self.parts)])
-        items = tuple(replace(part.leg, refresh=refresh) for part, refresh in each)
+        pairs = itertools.zip_longest(self.parts, refreshes[: len(self.parts)])
+        items = tuple(replace(part.leg, refresh=refresh) for part, refresh in pairs)
         refresh = refreshes[-1] if len(refreshes) > len(self.parts) else None
         source = items[0] if len(items) == 1 else From(items)
         name = "a" if len(items) == 1 else "0.a"
@@ -82,47 +84,47 @@ class Asked(NamedTuple):
 
     @property
     def keys(self) -> list[tuple[int, str]]:
-        """What is matched: once for each leg, and each trigger where no leg is the same."""
+        """What is matched: once for each leg, and each trigger that equals no leg."""
         keys = [part.key for part in self.parts]
         triggers = dict.fromkeys(
-            (IDS[one.stream], one.predicate_key) for one in self.query.triggers
+            (IDS[trigger.stream], trigger.predicate_key) for trigger in self.query.triggers
         )
         return [*keys, *(key for key in triggers if key not in keys)]
 
 
 PARTS = st.builds(Part, st.sampled_from(NAMES), st.integers(0, 2))
-ASKED = st.builds(
-    Asked,
+SPECS = st.builds(
+    QuerySpec,
     st.lists(PARTS, min_size=1, max_size=4).map(tuple),
     st.lists(PARTS, max_size=3).map(tuple),
 )
 
 
 class Replaced(NamedTuple):
-    """Some registration gets another query."""
+    """A registration gets another query."""
 
     chosen: int
-    asked: Asked
+    spec: QuerySpec
 
 
-Step = Asked | Replaced | tuple[str, int]
+Step = QuerySpec | Replaced | tuple[str, int]
 STEPS = st.lists(
     st.one_of(
-        ASKED,
-        st.builds(Replaced, st.integers(0), ASKED),
+        SPECS,
+        st.builds(Replaced, st.integers(0), SPECS),
         st.tuples(st.sampled_from(["unregister", "expire", "renew"]), st.integers(0)),
     ),
     max_size=15,
 )
 
 
-def register_all(*asked: Asked) -> RegisterAll:
-    ready = [Prepared("", "{}", one.query) for one in asked]
+def register_all(*specs: QuerySpec) -> RegisterAll:
+    ready = [Prepared("", "{}", spec.query) for spec in specs]
     return RegisterAll("main", "main", IDS, "a text", 60, ready)
 
 
-def under_key(key: str, text: str, asked: Asked) -> RegisterAll:
-    ready = [Prepared(key, "{}", asked.query)]
+def under_key(key: str, text: str, spec: QuerySpec) -> RegisterAll:
+    ready = [Prepared(key, "{}", spec.query)]
     return RegisterAll("main", "main", IDS, text, 60, ready, replace=True)
 
 
@@ -131,7 +133,7 @@ class World:
 
     def __init__(self) -> None:
         self.state = State()
-        self.live: dict[bytes, Asked] = {}
+        self.live: dict[bytes, QuerySpec] = {}
         self.touched = Touched()
         self.version = 0
         self.commit(*[StreamCreated(IDS[name], schema(name)) for name in NAMES])
@@ -147,7 +149,7 @@ class World:
         self.apply(draft)
 
     def apply(self, draft: CommitDraft) -> None:
-        """Applies a draft's entries as the log gives them back."""
+        """Apply a draft's entries as the log gives them back."""
         self.version += 1
         entries = from_table(self.version, to_table(draft.entries))
         assert entries == draft.entries
@@ -158,11 +160,11 @@ class World:
         assert draft.state.next_predicate_id == self.state.next_predicate_id
 
     def take(self, step: Step) -> None:
-        if isinstance(step, Asked):
+        if isinstance(step, QuerySpec):
             draft = self.draft()
-            made = under_key(f"key {self.version}", "a text", step).propose(draft)
+            registered = under_key(f"key {self.version}", "a text", step).propose(draft)
             self.apply(draft)
-            (handle,) = made.handles
+            (handle,) = registered.handles
             self.live[handle] = step
         elif isinstance(step, Replaced):
             self.replace(step)
@@ -181,32 +183,32 @@ class World:
         handle = sorted(self.live)[step.chosen % len(self.live)]
         before, draft = self.state.registrations[handle], self.draft()
         text = f"text {self.version}"
-        made = under_key(before.client_key, text, step.asked).propose(draft)
+        registered = under_key(before.client_key, text, step.spec).propose(draft)
         self.apply(draft)
         after, at = self.state.registrations[handle], Position(self.version, 0)
-        assert (made.handles, made.created, made.replaced) == ([handle], 0, 1)
-        assert (after.position, after.since) == (at, self.version) and made.position == at
-        kept = ("handle", "client_key", "lease", "stamp")
-        assert all(getattr(before, name) == getattr(after, name) for name in kept)
-        self.live[handle] = step.asked
+        assert (registered.handles, registered.created, registered.replaced) == ([handle], 0, 1)
+        assert (after.position, after.since) == (at, self.version) and registered.position == at
+        unchanged = ("handle", "client_key", "lease", "stamp")
+        assert all(getattr(before, name) == getattr(after, name) for name in unchanged)
+        self.live[handle] = step.spec
 
     def check(self, state: State) -> None:
-        shared = Counter(key for asked in self.live.values() for key in asked.keys)
+        shared = Counter(key for spec in self.live.values() for key in spec.keys)
         assert {(p.stream_id, p.key): p.registrations for p in state.predicates.values()} == shared
-        read = Counter(id_ for one in self.live.values() for id_ in {p.key[0] for p in one.parts})
-        assert {one.id: one.registrations for one in state.streams.values()} == {
+        read = Counter(id_ for spec in self.live.values() for id_ in {p.key[0] for p in spec.parts})
+        assert {stream.id: stream.registrations for stream in state.streams.values()} == {
             id_: read[id_] for id_ in IDS.values()
         }
         assert set(state.registrations) == set(self.live)
-        for handle, asked in self.live.items():
-            found = state.registrations[handle]
-            predicates = [state.predicates[leg.predicate_id] for leg in found.legs]
-            assert [(one.stream_id, one.key) for one in predicates] == [p.key for p in asked.parts]
-            assert [leg.stream_id for leg in found.legs] == [one.stream_id for one in predicates]
-            assert read_form(found.query, [one.key for one in predicates]) == asked.query
-            triggers = [state.predicates[one.predicate_id] for one in found.triggers]
-            written = [(IDS[one.stream], one.predicate_key) for one in asked.query.triggers]
-            assert [(one.stream_id, one.key) for one in triggers] == written
+        for handle, spec in self.live.items():
+            registration = state.registrations[handle]
+            predicates = [state.predicates[leg.predicate_id] for leg in registration.legs]
+            assert [(p.stream_id, p.key) for p in predicates] == [part.key for part in spec.parts]
+            assert [leg.stream_id for leg in registration.legs] == [p.stream_id for p in predicates]
+            assert read_form(registration.query, [p.key for p in predicates]) == spec.query
+            triggers = [state.predicates[leg.predicate_id] for leg in registration.triggers]
+            written = [(IDS[on.stream], on.predicate_key) for on in spec.query.triggers]
+            assert [(p.stream_id, p.key) for p in triggers] == written
 
 
 def schema(name: str) -> StreamSchema:
@@ -223,62 +225,68 @@ def test_the_fold_counts_every_leg(steps: list[Step]) -> None:
         columns._check()
 
 
-@given(st.lists(ASKED, min_size=1, max_size=5), STEPS)
-def test_registrations_of_one_commit_see_each_other(asked: list[Asked], steps) -> None:
+@given(st.lists(SPECS, min_size=1, max_size=5), STEPS)
+def test_registrations_of_one_commit_see_each_other(specs: list[QuerySpec], steps) -> None:
     world = World()
     for step in steps:
         world.take(step)
     draft = world.draft()
-    made = register_all(*asked).propose(draft)
+    registered = register_all(*specs).propose(draft)
     world.apply(draft)
-    world.live |= dict(zip(made.handles, asked, strict=True))
+    world.live |= dict(zip(registered.handles, specs, strict=True))
     world.check(world.state)
 
 
 def test_new_predicates_get_their_ids_in_the_order_of_the_legs() -> None:
     world = World()
-    world.take(Asked((Part("two", 0),), ()))
+    world.take(QuerySpec((Part("two", 0),), ()))
     parts = Part("one", 0), Part("two", 0), Part("one", 0), Part("three", 1)
-    world.take(Asked(parts, (Part("one", 2),)))
-    found = list(world.state.registrations.values())[-1]
-    assert [leg.predicate_id for leg in found.legs] == [2, 1, 2, 3]
-    assert found.triggers == (RegisteredLeg(1, 4),)
-    assert (found.stream_id, found.predicate_id) == (1, 2)
+    world.take(QuerySpec(parts, (Part("one", 2),)))
+    registration = list(world.state.registrations.values())[-1]
+    assert [leg.predicate_id for leg in registration.legs] == [2, 1, 2, 3]
+    assert registration.triggers == (RegisteredLeg(1, 4),)
+    assert (registration.stream_id, registration.predicate_id) == (1, 2)
     assert world.state.next_predicate_id == 5
-    counts = {one.id: one.registrations for one in world.state.predicates.values()}
+    counts = {
+        predicate.id: predicate.registrations for predicate in world.state.predicates.values()
+    }
     assert counts == {1: 2, 2: 2, 3: 1, 4: 1}
 
 
 def test_a_predicate_that_both_queries_have_keeps_its_id() -> None:
     world = World()
-    world.take(Asked((Part("one", 0), Part("two", 0)), ()))
-    world.take(Replaced(0, Asked((Part("three", 0), Part("one", 0)), (Part("two", 1),))))
-    (found,) = world.state.registrations.values()
-    assert [leg.predicate_id for leg in found.legs] == [3, 1]
-    assert found.triggers == (RegisteredLeg(2, 4),)
+    world.take(QuerySpec((Part("one", 0), Part("two", 0)), ()))
+    world.take(Replaced(0, QuerySpec((Part("three", 0), Part("one", 0)), (Part("two", 1),))))
+    (registration,) = world.state.registrations.values()
+    assert [leg.predicate_id for leg in registration.legs] == [3, 1]
+    assert registration.triggers == (RegisteredLeg(2, 4),)
     assert sorted(world.state.predicates) == [1, 3, 4]
 
 
 def test_the_query_that_is_there_replaces_nothing() -> None:
     world = World()
-    asked = Asked((Part("one", 0),), ())
-    world.take(asked)
+    spec = QuerySpec((Part("one", 0),), ())
+    world.take(spec)
     draft = world.draft()
-    made = under_key("key 1", "a text", asked).propose(draft)
-    assert (made.created, made.replaced, made.position) == (0, 0, Position(2, 0)) and draft.empty
+    registered = under_key("key 1", "a text", spec).propose(draft)
+    assert (registered.created, registered.replaced, registered.position) == (
+        0,
+        0,
+        Position(2, 0),
+    ) and draft.empty
 
 
-def test_a_stream_that_was_made_anew_is_bound_again() -> None:
+def test_a_stream_that_was_created_again_is_bound_again() -> None:
     world = World()
-    asked = Asked((Part("one", 0),), ())
-    world.take(asked)
+    spec = QuerySpec((Part("one", 0),), ())
+    world.take(spec)
     world.commit(StreamEnded(1))
     world.commit(StreamCreated(4, schema("one")))
     draft = world.draft()
-    again = replace(under_key("key 1", "a text", asked), streams=IDS | {"one": 4})
+    again = replace(under_key("key 1", "a text", spec), streams=IDS | {"one": 4})
     assert again.propose(draft).replaced == 1
-    (found,) = draft.state.registrations.values()
-    assert found.stream_id == 4
+    (registration,) = draft.state.registrations.values()
+    assert registration.stream_id == 4
 
 
 @pytest.mark.parametrize("dropped", NAMES)
@@ -287,7 +295,7 @@ def test_the_stream_of_no_leg_may_have_gone(dropped: str) -> None:
     world.commit(StreamEnded(IDS[dropped]))
     draft = world.draft()
     with pytest.raises(Stale):
-        register_all(Asked(tuple(Part(name, 0) for name in NAMES), ())).propose(draft)
+        register_all(QuerySpec(tuple(Part(name, 0) for name in NAMES), ())).propose(draft)
     assert draft.empty
 
 

@@ -1,4 +1,4 @@
-"""Where the log ends is proved by a commit, for all calls that wait together, once in a while."""
+"""The end of the log is proved by a commit, shared by all calls that wait together."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ async def test_calls_that_wait_together_share_a_proof(tmp_path: Path) -> None:
 
 
 async def test_another_server_s_commit_is_read_before_a_proof(tmp_path: Path) -> None:
-    core, other = await _running(tmp_path), await _running(tmp_path)
-    await other.log_end.prove()
+    core, second_core = await _running(tmp_path), await _running(tmp_path)
+    await second_core.log_end.prove()
     await core.log_end.prove()
     assert core.follower.version == 2 and len(core.follower.state.writers) == 2
     await core.stop()
-    await other.stop()
+    await second_core.stop()
 
 
 async def test_a_proof_that_fails_proves_nothing(

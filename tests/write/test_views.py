@@ -21,11 +21,11 @@ COLUMNS = (Column("a", BIGINT),)
 @pytest.fixture
 def draft() -> CommitDraft:
     """A stream 1, `s`, and over it the views 2, `v`, and 3, `w`."""
-    found = CommitDraft(State().draft(), 1, Moment(5, "here", 5), RecentBatches())
-    Define("main", "main", StreamSchema("s", COLUMNS)).propose(found)
-    view("v", (1,)).propose(found)
-    view("w", (1,), (2,)).propose(found)
-    return found
+    commit = CommitDraft(State().draft(), 1, Moment(5, "here", 5), RecentBatches())
+    Define("main", "main", StreamSchema("s", COLUMNS)).propose(commit)
+    view("v", (1,)).propose(commit)
+    view("w", (1,), (2,)).propose(commit)
+    return commit
 
 
 def view(name: str, streams: tuple[int, ...], views: tuple[int, ...] = ()) -> DefineView:

@@ -69,28 +69,31 @@ async def writer(path: Path) -> AsyncIterator[tuple[Appender, OwnTail]]:
 
 
 def batch(values: list[int], sequence: int, chain: Chain | None = None) -> PublishBatch:
-    taken = accept(pa.table({"a": values}), SCHEMA, 0, Limits())
+    accepted = accept(pa.table({"a": values}), SCHEMA, 0, Limits())
     return PublishBatch(
         tenant="main",
         owner="main",
         stream_id=1,
         publisher="p",
         sequence=sequence,
-        rows=taken.batch.num_rows,
-        min_ts=taken.min_ts,
-        max_ts=taken.max_ts,
-        digest=taken.digest,
-        payload=encode(taken.batch),
+        rows=accepted.batch.num_rows,
+        min_ts=accepted.min_ts,
+        max_ts=accepted.max_ts,
+        digest=accepted.digest,
+        payload=encode(accepted.batch),
         chain=chain,
     )
 
 
 async def test_two_writers_share_a_log(tmp_path: Path) -> None:
-    async with writer(tmp_path / "s") as (one, _), writer(tmp_path / "s") as (other, tail):
-        await one.submit(Define("main", "main", SCHEMA))
-        first = await one.submit(batch([1, 2], 1))
-        second = await other.submit(batch([3], 2))
-        again = await other.submit(batch([1, 2], 1))
+    async with (
+        writer(tmp_path / "s") as (first_writer, _),
+        writer(tmp_path / "s") as (second_writer, tail),
+    ):
+        await first_writer.submit(Define("main", "main", SCHEMA))
+        first = await first_writer.submit(batch([1, 2], 1))
+        second = await second_writer.submit(batch([3], 2))
+        again = await second_writer.submit(batch([1, 2], 1))
     assert (first.first_row_id, second.first_row_id) == (0, 2)
     assert again.duplicate and again.position == first.position
     assert tail.state.streams[1].high == 3
@@ -101,7 +104,7 @@ async def test_proposals_that_wait_together_are_one_commit(tmp_path: Path) -> No
         await appender.submit(Define("main", "main", SCHEMA))
         waiting = [appender.enqueue(batch([number], number)) for number in (1, 2, 3)]
         published = await asyncio.gather(*waiting)
-    assert [one.position.version for one in published] == [2, 2, 2]
+    assert [outcome.position.version for outcome in published] == [2, 2, 2]
     entries = tail.store.log.read(2)
     assert [entry.event.sequence for entry in entries if isinstance(entry.event, Data)] == [1, 2, 3]
 
@@ -123,11 +126,11 @@ async def test_registrations_of_a_table_of_values(tmp_path: Path) -> None:
     async with writer(tmp_path / "s") as (appender, tail):
         await appender.submit(Define("main", "main", SCHEMA))
         proposal = RegisterRows("main", "main", 1, "a text", HOUR, bound.form, rows)
-        made = await appender.submit(proposal)
-        assert (made.created, len(tail.state.registrations)) == (3, 3)
+        registered = await appender.submit(proposal)
+        assert (registered.created, len(tail.state.registrations)) == (3, 3)
         assert len(tail.state.predicates) == 2
         again = await appender.submit(proposal)
-        assert (again.created, again.handles) == (0, made.handles)
+        assert (again.created, again.handles) == (0, registered.handles)
 
 
 async def test_values_fall_into_the_predicate_of_any_leg(tmp_path: Path) -> None:
@@ -139,10 +142,10 @@ async def test_values_fall_into_the_predicate_of_any_leg(tmp_path: Path) -> None
         for schema in schemas.values():
             await appender.submit(Define("main", "main", schema))
         proposal = RegisterAll("main", "main", {"s": 1, "t": 2}, text, HOUR, ready)
-        made = await appender.submit(proposal)
-        assert made.created == 3
-        found = [tail.state.registrations[handle] for handle in made.handles]
-    assert [[leg.stream_id for leg in one.legs] for one in found] == [[1, 2]] * 3
-    assert [one.predicates for one in found] == [(1, 2), (3, 2), (1, 4)]
-    counts = {one.id: one.registrations for one in tail.state.predicates.values()}
+        registered = await appender.submit(proposal)
+        assert registered.created == 3
+        registrations = [tail.state.registrations[handle] for handle in registered.handles]
+    assert [[leg.stream_id for leg in value.legs] for value in registrations] == [[1, 2]] * 3
+    assert [value.predicates for value in registrations] == [(1, 2), (3, 2), (1, 4)]
+    counts = {value.id: value.registrations for value in tail.state.predicates.values()}
     assert counts == {1: 2, 2: 2, 3: 1, 4: 1}

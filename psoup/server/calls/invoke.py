@@ -41,7 +41,7 @@ from psoup.server.wire.values import (
     to_instant,
 )
 from psoup.v1 import psoup_pb2 as pb
-from psoup.write.interest import Looked
+from psoup.write.interest import InterestRequest
 from querystem.language import TemplateCache, bind_query
 from querystem.pace import spending
 from querystem.query import Query
@@ -256,7 +256,7 @@ def _tell(core: Core, request: Terms, plan: Plan) -> None:
     """Tells the engine where somebody looked further back than windows reach."""
     own = isinstance(request, pb.InvokeRequest) and not request.window
     if not own or request.HasField("as_of"):
-        core.interest.ask(Looked(*each) for each in looked_at(plan))
+        core.interest.request(InterestRequest(*rows) for rows in looked_at(plan))
 
 
 async def _wait_for_engine(follower: Follower, plan: Plan, deadline: Deadline) -> None:

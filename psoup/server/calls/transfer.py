@@ -33,7 +33,7 @@ from psoup.server.wire.copies import CopySubject, reason_message, removed_piece,
 from psoup.server.wire.values import columns_message, from_instant, pattern_message
 from psoup.store import Position
 from psoup.v1 import psoup_pb2 as pb
-from psoup.write.interest import Looked
+from psoup.write.interest import InterestRequest
 
 T = TypeVar("T")
 
@@ -130,7 +130,7 @@ class Transfer:
         found, first, self._held = opened.found, opened.first, opened.held
         self.found, self.job = found, found.job
         if self.item.window:
-            self.core.interest.ask(Looked(*each) for each in looked_at(plan))
+            self.core.interest.request(InterestRequest(*rows) for rows in looked_at(plan))
         self.quiet = found.nothing and not self.job.claim.target and self._same_now(plan)
         begin = _begin(plan, found)
         # A client may take long to read: nothing is kept that pins rows in memory.
