@@ -214,11 +214,16 @@ class Copies(Outbox, Closing):
         every: timedelta | None = None,
         away: timedelta | None = None,
     ) -> Generator[Synced, None, None]:
-        """Syncs whenever there is something new, for as long as it is iterated over.
+        """Sync whenever there is something new, for as long as you iterate.
 
-        Gives what changed each time, mostly one copy, and no more often than `every`. A
-        connection that is lost is taken up again, with the client's retries. Ends when every
-        copy was refused; closing it, or leaving the loop, ends the call.
+            for synced in copies.watch(client):
+                if "dear" in synced.changed:
+                    show(copies["dear"].rows())
+
+        Yield one `Synced` per round, with everything that changed in it; copies without news are
+        there as "unchanged". There is a round as soon as there is something new, but at most one
+        per `every`. A lost connection is made again, with the client's retries. The watch ends when
+        every copy was refused. Closing the generator, or leaving the loop, ends the call.
         """
         options = _options(only, None, False, away)
         return drive_each(self._watch(client._session, options, every), client._transport)

@@ -169,7 +169,9 @@ def sync(
 @click.argument("file", type=COPIES)
 @click.argument("names", nargs=-1)
 @click.option("--every", metavar="DURATION", help="At most so often, as 10s.")
-@click.option("--rounds", type=click.IntRange(min=1), help="End after so many changes.")
+@click.option(
+    "--rounds", type=click.IntRange(min=1), help="End after this many rounds with something new."
+)
 @click.pass_context
 def watch(
     context: click.Context,
@@ -187,9 +189,13 @@ def watch(
         found = copies.watch(
             client, only=list(names) or None, every=None if every is None else duration(every)
         )
+        refused: set[str] = set()
         for number, synced in enumerate(found, 1):
             for name, change in synced.items():
-                echo(f"{datetime.now():%H:%M:%S} {name}: {_said(change)}")
+                if change.status != "unchanged" and name not in refused:
+                    echo(f"{datetime.now():%H:%M:%S} {name}: {_said(change)}")
+                if change.error is not None:
+                    refused.add(name)
             if number == rounds:
                 break
         found.close()

@@ -31,11 +31,13 @@ def test_watch_brings_what_is_new_and_beats(server: ServerProcess) -> None:
     call = server.stub.Watch(request, timeout=60)
     copies = {0: Copy(), 1: Copy()}
     _take_ends(call, copies, 2)
+    assert next(call).HasField("beat"), "the end of a round of several items"
     for number in range(3):
         server.publish("s", numbers(number, 1))
         assert _take_ends(call, copies, 1) == [0]
     assert copies[0].answer(copies[0].now) == [(0,), (1,), (2,)]
     assert next(call).HasField("beat")
+    assert next(call).HasField("beat"), "nothing was sent for a second"
     call.cancel()
 
 
@@ -95,6 +97,7 @@ def test_watch_ends_with_its_last_item(server: ServerProcess) -> None:
     assert next(call).refused.detail.reason == "UNKNOWN_HANDLE"
     _take_ends(call, {1: copy}, 1)
     server.define("DROP STREAM s")
+    assert next(call).HasField("beat"), "the end of a round of several items"
     assert [part.refused.detail.reason for part in call] == ["STREAM_DROPPED"]
 
 

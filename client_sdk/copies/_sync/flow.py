@@ -13,7 +13,13 @@ from datetime import timedelta
 from typing import Any
 
 from client_sdk import _flows
-from client_sdk._exceptions import ConnectionFailed, PsoupError, ServerError, Timeout
+from client_sdk._exceptions import (
+    ConnectionFailed,
+    PsoupError,
+    ServerError,
+    Timeout,
+    UnknownCopy,
+)
 from client_sdk._grpc.effects import Attempts, Flow, Give, Hear, Listen, Pause, Repeat
 from client_sdk._session import Session
 from client_sdk._wire.values import MOST_TYPED_BYTES, duration, from_value
@@ -275,9 +281,12 @@ class SyncRun:
 
 @dataclass(frozen=True, slots=True)
 class Synced(Mapping[str, Change]):
-    """The changes by the names of the copies, and what was sent of the queue before.
+    """The result of a sync, or of one round of a watch: a `Change` for each copy, by name.
 
-    `received_bytes` are those of the messages of the sync, as they came over the line.
+    A copy that stayed the same is there too, with the status "unchanged". A name that was not part
+    of the sync raises UnknownCopy, which is a KeyError. `sent` is what the sync sent of the queue
+    before. `received_bytes` is the size of the messages of the sync as they were received; a watch
+    does not count them.
     """
 
     changes: dict[str, Change]
@@ -286,15 +295,23 @@ class Synced(Mapping[str, Change]):
 
     @property
     def complete(self) -> bool:
-        """True where every copy has come to its end."""
-        return all(one.status in ("changed", "unchanged") for one in self.changes.values())
+        """True if every copy is up to date: none is incomplete or refused."""
+        return all(change.status in ("changed", "unchanged") for change in self.changes.values())
 
     @property
     def changed(self) -> list[str]:
-        return [name for name, one in self.changes.items() if one.status == "changed"]
+        """The names of the copies that changed."""
+        return [name for name, change in self.changes.items() if change.status == "changed"]
 
     def __getitem__(self, name: str) -> Change:
-        return self.changes[name]
+        try:
+            return self.changes[name]
+        except KeyError:
+            names = ", ".join(self.changes) or "no copies"
+            raise UnknownCopy(
+                f"{name!r} was not part of this sync, which had {names}; "
+                "name it in `only`, or leave `only` out"
+            ) from None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.changes)
@@ -303,15 +320,16 @@ class Synced(Mapping[str, Change]):
         return len(self.changes)
 
 
-# A call lives so long; then it is made anew, so that a line that is dead is noticed.
+# The deadline of one call. A new call follows, so that a dead connection does not go unnoticed.
 _CALL_SECONDS = 1800.0
 
 
 class WatchRun:
-    """A run is one watch. It gives a Synced for each copy that has come to its end, or was refused.
+    """One watch, as a flow that gives a Synced for each round in which a copy changed or was
+    refused.
 
-    It ends when no copy is left, and holds no lock: where another sync has moved a copy on, it goes
-    on from there.
+    It ends when every copy was refused. It holds no lock: if another sync has changed a copy, the
+    watch continues from there.
     """
 
     def __init__(
@@ -328,8 +346,11 @@ class WatchRun:
         self._options = options
         self._every = every
         self._attempts = Attempts(session.retry, Repeat.READ, None)
-        self._heard = False
+        self._received_any = False
         self._asked = b""
+        # The changes of this round, by name; and the errors of all rounds.
+        self._round: dict[str, Change] = {}
+        self._refused: dict[str, Change] = {}
 
     def flow(self) -> Flow[None]:
         self._items = open_items(self._file, self._options, self._clock)
@@ -339,15 +360,17 @@ class WatchRun:
             yield from self._register()
             live = [item for item in self._items if item.error is None]
             if not live:
+                yield from self._end_round()
                 return
             yield from learn_streams(self._file, self._session, live)
             try:
                 yield from self._call(live)
                 yield Pause(self._session.retry.pause(1))
             except Overtaken:
-                pass
+                yield from self._end_round()
             except PsoupError as error:
-                timed_out = isinstance(error, Timeout) and self._heard
+                yield from self._end_round()
+                timed_out = isinstance(error, Timeout) and self._received_any
                 if not timed_out and not self._session.forget(error, self._asked):
                     yield Pause(self._attempts.pause_after(error))
             for item in live:
@@ -359,37 +382,46 @@ class WatchRun:
         for item in self._items:
             if item.must_register:
                 yield from register(self._file, self._session, item)
-                if item.error is not None:
-                    yield Give(_told(item))
             if item.error is None:
                 yield from prepare_item(self._file, self._session, item)
-                if item.error is not None:
-                    yield Give(_told(item))
+            self._note_refusal(item)
 
     def _call(self, live: list[Item]) -> Flow[None]:
-        """Takes parts until the call ends, or has to be made anew."""
+        """Take parts until the call ends, or another one has to be made."""
         request = pb.WatchRequest(
             sync=self._options.request(self._session, live, 0),
             every=None if self._every is None else duration(self._every),
         )
-        self._heard = False
+        self._received_any = False
         self._asked = request.sync.least_position
         yield Listen("Watch", request, _CALL_SECONDS)
         while (part := (yield Hear())) is not None:
-            self._heard = True
+            self._received_any = True
             self._attempts.reset()
             if part.HasField("beat"):
+                yield from self._end_round()
                 continue
             item = live[part.item]
             step = item.take(part)
+            if step is Step.WRONG or item.must_register:
+                break
             if step is Step.ENDED:
-                yield Give(_told(item))
+                self._round[item.name] = item.change
                 item.next_round()
-            elif step is Step.WRONG or item.must_register:
-                return
             elif step is Step.REFUSED:
-                yield Give(_told(item))
+                self._note_refusal(item)
+            if len(live) == 1 and step in (Step.ENDED, Step.REFUSED):
+                # The server sends a beat after a round of several items only.
+                yield from self._end_round()
+        yield from self._end_round()
 
+    def _note_refusal(self, item: Item) -> None:
+        if item.error is not None and item.name not in self._refused:
+            self._round[item.name] = self._refused[item.name] = item.change
 
-def _told(item: Item) -> Synced:
-    return Synced({item.name: item.change})
+    def _end_round(self) -> Flow[None]:
+        """Give what changed since the last time, if anything did, beside all other copies."""
+        if self._round:
+            unchanged = {item.name: Change("unchanged") for item in self._items}
+            changes, self._round = {**unchanged, **self._refused, **self._round}, {}
+            yield Give(Synced(changes))

@@ -49,6 +49,9 @@ async def watch(core: Core, request: pb.WatchRequest) -> AsyncGenerator[pb.SyncP
             rounds += said
             if not watcher.items or (request.rounds and rounds >= request.rounds):
                 return
+            if said and len(request.sync.items) > 1:
+                # Items without news have no parts, so only this says that the round is over.
+                yield _beat(core)
             spoke = time.monotonic() if said else spoke
             meet = met + watcher.contact_seconds
             await watcher.pause(began + every if said else began, min(spoke + beat, meet))
@@ -57,8 +60,11 @@ async def watch(core: Core, request: pb.WatchRequest) -> AsyncGenerator[pb.SyncP
                 met = time.monotonic()
             if time.monotonic() >= spoke + beat:
                 spoke = time.monotonic()
-                now = from_instant(core.follower.now)
-                yield pb.SyncPart(beat=pb.SyncBeat(now=now))
+                yield _beat(core)
+
+
+def _beat(core: Core) -> pb.SyncPart:
+    return pb.SyncPart(beat=pb.SyncBeat(now=from_instant(core.follower.now)))
 
 
 @dataclass(frozen=True, slots=True)

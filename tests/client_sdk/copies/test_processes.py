@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from client_sdk import AsyncClient, Client, Copies, Retry
+from client_sdk import AsyncClient, Change, Client, Copies, Retry, UnknownCopy
 from tests.support.server.process import ROOT, ServerProcess
 
 pytestmark = pytest.mark.process
@@ -119,17 +119,33 @@ def test_several_processes_on_one_file(
 # ---- watching
 
 
-def test_watch_gives_what_changes(client: Client, copies: Copies) -> None:
+def test_watch_yields_once_per_round(client: Client, copies: Copies) -> None:
     client.publish("s", rows(0, 3))
     watching = copies.watch(client)
-    first = [next(watching), next(watching)]
-    assert {name for synced in first for name in synced} == {"all", "sums"}
-    client.publish("s", rows(3, 3))
-    second = [next(watching), next(watching)]
-    assert {synced[name].rows for synced in second for name in synced if name == "all"} == {3}
+    first = next(watching)
+    assert sorted(first.changed) == ["all", "sums"]
+    assert first["all"].whole and first["all"].rows == 3
+    for turn in range(1, 4):
+        client.publish("s", rows(3 * turn, 3))
+        synced = next(watching)
+        assert sorted(synced.changed) == ["all", "sums"] and synced["all"].rows == 3
     watching.close()
     check(client, copies)
     assert copies.sync(client).complete
+
+
+def test_a_round_has_the_copies_that_stayed_the_same(client: Client, copies: Copies) -> None:
+    copies.keep("none", "SELECT a FROM s WHERE a < 0")
+    watching = copies.watch(client)
+    next(watching)
+    client.publish("s", rows(0, 3))
+    synced = next(watching)
+    assert sorted(synced) == ["all", "none", "sums"] and sorted(synced.changed) == ["all", "sums"]
+    assert synced["none"] == Change("unchanged")
+    assert synced.get("typo") is None
+    with pytest.raises(UnknownCopy, match="'typo' was not part of this sync, which had all, sums"):
+        synced["typo"]
+    watching.close()
 
 
 def test_watch_goes_on_when_another_has_synced(client: Client, copies: Copies) -> None:
