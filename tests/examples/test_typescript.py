@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 
 from client_sdk import Client
+from tests.conftest import ROOT
 from tests.examples.conftest import Pair
 from tests.examples.typescript import (
     Refused,
@@ -53,6 +54,18 @@ def test_the_session_in_its_readme(pair: Pair) -> None:
                 (pair.path.parent / name).write_text("\n".join(output))
             case ["psoup-copy", *arguments]:
                 _same_lines(pair.driver.run(*_in_place(pair, arguments)), output)
+
+
+def test_help_names_every_command_and_option(pair: Pair) -> None:
+    text = "\n".join(pair.driver.run("--help"))
+    for command in ("register", "sync", "rows", "watch", "publish"):
+        assert f"psoup-copy {command} " in text
+    source = (ROOT / "examples/typescript/src/commands.ts").read_text()
+    options = re.findall(r"^  \"?([a-z-]+)\"?: \{ type:", source, re.MULTILINE)
+    assert len(options) >= 17 and all(f"--{option}" in text for option in options)
+    assert pair.driver.run("sync", "-h") == text.splitlines()
+    with pytest.raises(Refused, match="argument is missing"):
+        pair.driver.run("sync")
 
 
 def _in_place(pair: Pair, arguments: list[str]) -> list[str]:

@@ -347,7 +347,7 @@ def _declarations(source: sqlite3.Connection) -> list[Declaration]:
 
 
 def _carry(source: sqlite3.Connection, connection: sqlite3.Connection, table: str) -> int:
-    """Copies the rows of a table, with the columns the source has: it may be of an older format."""
+    """Copy the rows of a table as far as they can be read, and return how many there were."""
     names = [row[1] for row in _readable(source, f"PRAGMA table_info({table})")]
     columns, places, count = ", ".join(map(str, names)), ", ".join("?" * len(names)), 0
     for row in _readable(source, f"SELECT * FROM {table}"):

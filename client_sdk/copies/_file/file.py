@@ -45,22 +45,9 @@ CREATE INDEX _psoup_changes_of_copy ON _psoup_changes (copy_id);
 # A copy whose rows are in doubt is verified by the next sync.
 _DOUBT = "UPDATE _psoup_copies SET sound = NULL"
 
-# What makes a file of each format one of the next.
-_UPGRADES = {
-    1: """
-ALTER TABLE _psoup_publisher ADD COLUMN last_batch;
-ALTER TABLE _psoup_queue ADD COLUMN doubtful;
-CREATE TABLE _psoup_store (store);
-""",
-    2: """
-ALTER TABLE _psoup_copies ADD COLUMN told;
-CREATE TABLE _psoup_ended (copy_id, row_id, PRIMARY KEY (copy_id, row_id)) WITHOUT ROWID;
-CREATE TABLE _psoup_changes (number INTEGER PRIMARY KEY AUTOINCREMENT, copy_id, content);
-CREATE INDEX _psoup_changes_of_copy ON _psoup_changes (copy_id);
-""",
-    # Versions without an offset of the clock.
-    3: "",
-}
+# Statements that turn a file of a format into one of the next, by the number of the former. Formats
+# below the first one here were never released, and are refused.
+_UPGRADES: dict[int, str] = {}
 
 
 class CopyFile:
@@ -209,6 +196,12 @@ class CopyFile:
             raise WrongFile(
                 f"{self.name} was made by a newer version (format {version}, this one reads "
                 f"{FORMAT}): update the SDK, or keep another file"
+            )
+        if version < min(_UPGRADES, default=FORMAT):
+            raise WrongFile(
+                f"{self.name} was made by a development version (format {version}, this one reads "
+                f"{FORMAT}): keep a new file, which the first sync fills; batches that wait in the "
+                "old one can be sent with the version that made it"
             )
         if version < FORMAT:
             self._upgrade()

@@ -8,12 +8,35 @@ import { load, save, type Kept } from "./file.js";
 import { UpdatePattern } from "./generated/psoup/v1/psoup_pb.js";
 import { display, fromText, instantText, parseType, toText, type Value } from "./values.js";
 
-const USAGE = `psoup-copy register FILE SQL [--address HOST:PORT] [--tenant T] [--key K] [--lease SECONDS]
-psoup-copy sync FILE [--address HOST:PORT] [--budget BYTES] [--calls N] [--away SECONDS] [--json]
-psoup-copy rows FILE [--now MICROSECONDS] [--json]
-psoup-copy watch FILE [--address HOST:PORT] [--rounds N] [--json]
-psoup-copy publish STREAM ROWS.jsonl [--address HOST:PORT] [--tenant T] [--publisher P --sequence N]
-each with [--tls-ca FILE] [--tls-cert FILE --tls-key FILE] [--token-file FILE, or PSOUP_TOKEN]`;
+const USAGE = `psoup-copy keeps a copy of the answer of one query in FILE, and reads it offline.
+
+  psoup-copy register FILE SQL              register a query; FILE will hold the copy of its answer
+  psoup-copy sync FILE                      bring the copy up to date
+  psoup-copy rows FILE                      show the answer; needs no server
+  psoup-copy watch FILE                     stay connected, and show the answer whenever it changes
+  psoup-copy publish STREAM ROWS.jsonl      publish rows, one JSON object per line
+
+register:
+  --key KEY            client key: the same key and SQL give the same registration
+  --lease SECONDS      how long the registration lasts without contact (the store's default: 30 days)
+sync:
+  --budget BYTES       about how much one call may bring; the rest stays for the next one
+  --calls N            stop after N calls, complete or not
+  --away SECONDS       how long the client expects to be away
+rows:
+  --now MICROSECONDS   the instant to show, since 1970 (default: the clock of this machine)
+watch:
+  --rounds N           stop after N changes
+publish:
+  --publisher NAME --sequence N   an identity: the same batch is stored once, however often it is sent
+every command:
+  --address HOST:PORT  the server (default localhost:7181, or the one FILE was registered with)
+  --tenant NAME        the tenant (register and publish)
+  --json               rows as JSON lists of exact texts, then one object about the copy
+  --tls-ca FILE        encrypt, and trust servers with a certificate of this authority
+  --tls-cert FILE --tls-key FILE  the client's own certificate and its private key
+  --token-file FILE    the access key or JWT to show (default: the variable PSOUP_TOKEN)
+  --help               show this text`;
 
 const OPTIONS = {
   address: { type: "string" },
@@ -32,6 +55,7 @@ const OPTIONS = {
   "tls-key": { type: "string" },
   "token-file": { type: "string" },
   json: { type: "boolean" },
+  help: { type: "boolean", short: "h" },
 } as const;
 
 type Options = ReturnType<typeof parse>["values"];
@@ -172,12 +196,13 @@ export async function run(args: string[]): Promise<number> {
   try {
     const { values, positionals } = parse(args);
     const [command, first, second] = positionals;
-    if (command === "register" && first && second) await register(first, second, values);
+    if (values.help) console.log(USAGE);
+    else if (command === "register" && first && second) await register(first, second, values);
     else if (command === "publish" && first && second) await publish(first, second, values);
     else if (command === "sync" && first) await sync(first, values);
     else if (command === "rows" && first) rows(first, values);
     else if (command === "watch" && first) await watch(first, values);
-    else throw new Error(`usage:\n${USAGE}`);
+    else throw new Error(`an unknown command, or an argument is missing\n\n${USAGE}`);
     return 0;
   } catch (error) {
     complain(error as Error);

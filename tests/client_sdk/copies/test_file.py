@@ -19,6 +19,7 @@ from client_sdk import (
     UnknownCopy,
     WrongFile,
 )
+from client_sdk.copies._file import file
 from client_sdk.copies._file.file import APPLICATION_ID, FORMAT
 from tests.client_sdk.copies.trades import COUNTS, DEAR, TRADES, check, trade
 from tests.support.client_sdk.inside import InsideStore
@@ -74,66 +75,33 @@ def test_a_newer_file(kept: Copies, tmp_path: Path) -> None:
         Copies(tmp_path / "copies.db")
 
 
-SAMPLES = Path(__file__).parent / "samples"
+def test_a_file_of_a_format_that_was_never_released_is_refused(tmp_path: Path) -> None:
+    path, sample = tmp_path / "old.db", Path(__file__).parent / "samples" / "format-3.db"
+    shutil.copy(sample, path)
+    with pytest.raises(WrongFile, match=f"format 3, this one reads {FORMAT}.: keep a new file"):
+        Copies(path)
+    assert path.read_bytes() == sample.read_bytes(), "it is left as it was"
 
 
-def test_a_file_of_format_1_is_read_and_goes_on(store: InsideStore, tmp_path: Path) -> None:
-    """What it held: a copy, one never synced, a batch that was refused, one that was tried."""
-    path = tmp_path / "old.db"
-    shutil.copy(SAMPLES / "format-1.db", path)
-    store.client.define("CREATE STREAM trades (symbol TEXT, price DOUBLE)")
-    with Copies(path, clock=store.now) as copies:
-        assert copies["dear"].rows() == [{"symbol": "IBM", "price": 184.5}]
-        assert not copies["never"].synced and copies.store_id is None
-        queued = copies.queued
-        assert (queued.batches, queued.rows, queued.rejected, queued.doubtful) == (2, 2, 1, 0)
-        assert [(one.batch, one.reason) for one in copies.rejected] == [(2, "UNKNOWN_STREAM")]
-        synced = copies.sync(store.client)
-        assert [one.stream for one in synced.sent.rejected] == ["nowhere"]
-        reasons = [one.reason for one in synced.sent.doubtful]
-        assert reasons == ["SEQUENCE_GAP"], "this store does not know the publisher of then"
-        copies.resend()
-        synced = copies.sync(store.client)
-        assert synced.sent.rows == 2 and synced.complete
-        assert [row["symbol"] for row in copies["dear"].rows()] == ["DEC", "DEC"]
-    with closing(sqlite3.connect(path)) as raw:
-        assert raw.execute("PRAGMA user_version").fetchone() == (FORMAT,)
-
-
-def test_a_damaged_file_of_format_1_is_recovered(tmp_path: Path) -> None:
-    path = tmp_path / "old.db"
-    shutil.copy(SAMPLES / "format-1.db", path)
-    assert Copies.recover(path).kept == ("dear", "never")
-    with Copies(path) as copies:
-        assert (copies.queued.batches, copies.queued.rejected) == (2, 1)
-
-
-def test_a_file_of_format_2_is_read_and_keeps_changes(tmp_path: Path) -> None:
-    """What it held: a copy of a keyed stream, one never synced, a batch that waits."""
-    path = tmp_path / "old.db"
-    shutil.copy(SAMPLES / "format-2.db", path)
+def test_an_upgrade_is_done_at_once_or_not_at_all(
+    kept: Copies, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The place where upgrades are written is used, though no format has one yet."""
+    kept.close()
+    path = tmp_path / "copies.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(f"PRAGMA user_version = {FORMAT - 1}")
+    statements = {FORMAT - 1: "CREATE TABLE _psoup_new (a); INSERT INTO _psoup_new VALUES (1, 2)"}
+    monkeypatch.setattr(file, "_UPGRADES", statements)
+    with pytest.raises(FileDamaged, match="2 values"):
+        Copies(path)
+    statements[FORMAT - 1] = "CREATE TABLE _psoup_new (a); INSERT INTO _psoup_new VALUES (1)"
     for _ in range(2):
         with Copies(path) as copies:
-            assert copies["hot"].rows() == [{"room": "a", "temp": 89}]
-            assert not copies["never"].synced and copies.queued.batches == 1
-            copies.keep("hot", "SELECT room, temp FROM rooms WHERE temp > 80", changes=True)
-            with copies.changes("hot") as batch:
-                assert list(batch) == [] and not batch.reset
-    with closing(sqlite3.connect(path)) as raw:
-        assert raw.execute("PRAGMA user_version").fetchone() == (FORMAT,)
-    assert Copies.recover(path).kept == ("hot", "never")
-
-
-def test_a_file_of_format_3_is_read_and_goes_on(tmp_path: Path) -> None:
-    """What it held: a copy of a keyed stream with changes, one never synced, a batch that waits."""
-    path = tmp_path / "old.db"
-    shutil.copy(SAMPLES / "format-3.db", path)
-    with Copies(path) as copies:
-        assert copies["hot"].rows() == [{"room": "a", "temp": 89}]
-        assert copies["hot"].state.clock_offset is None
-        assert not copies["never"].synced and copies.queued.batches == 1
-    with closing(sqlite3.connect(path)) as raw:
-        assert raw.execute("PRAGMA user_version").fetchone() == (FORMAT,)
+            assert copies.names == ["dear", "counts"]
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (FORMAT,)
+        assert connection.execute("SELECT a FROM _psoup_new").fetchall() == [(1,)]
 
 
 def test_other_files(tmp_path: Path) -> None:
