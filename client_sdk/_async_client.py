@@ -185,7 +185,6 @@ class AsyncClient:
         """
         request = invoke_request(
             self._session,
-            handle,
             window,
             as_of,
             knowledge,
@@ -195,7 +194,7 @@ class AsyncClient:
             latest,
         )
         timeout = self._session.timeout if timeout is None else timeout
-        return await self._run(_flows.answer(self._session, request, timeout))
+        return await self._run(_flows.invoke(self._session, handle, request, timeout))
 
     async def invoke_stream(
         self,
@@ -213,7 +212,6 @@ class AsyncClient:
         """Gives the answer of `invoke` as Arrow batches, as they come. Use it in `async with`."""
         request = invoke_request(
             self._session,
-            handle,
             window,
             as_of,
             knowledge,
@@ -222,7 +220,7 @@ class AsyncClient:
             unrefreshed,
             latest,
         )
-        first, rest = await self._run(_flows.begin_answer(self._session, request, timeout))
+        first, rest = await self._run(_flows.begin_invoke(self._session, handle, request, timeout))
         return AsyncAnswerStream(first, rest)
 
     async def ask(

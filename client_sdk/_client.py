@@ -195,7 +195,6 @@ class Client(Closing):
         """
         request = invoke_request(
             self._session,
-            handle,
             window,
             as_of,
             knowledge,
@@ -205,7 +204,7 @@ class Client(Closing):
             latest,
         )
         timeout = self._session.timeout if timeout is None else timeout
-        return self._run(_flows.answer(self._session, request, timeout))
+        return self._run(_flows.invoke(self._session, handle, request, timeout))
 
     def invoke_stream(
         self,
@@ -225,7 +224,6 @@ class Client(Closing):
         """
         request = invoke_request(
             self._session,
-            handle,
             window,
             as_of,
             knowledge,
@@ -234,7 +232,7 @@ class Client(Closing):
             unrefreshed,
             latest,
         )
-        first, rest = self._run(_flows.begin_answer(self._session, request, timeout))
+        first, rest = self._run(_flows.begin_invoke(self._session, handle, request, timeout))
         return AnswerStream(first, rest)
 
     def ask(

@@ -5,16 +5,25 @@ from __future__ import annotations
 import copy
 import enum
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import pyarrow as pa
 from google.protobuf.message import Message
 
-from client_sdk._exceptions import PsoupError
-from client_sdk._grpc.effects import Begin, Collect, Flow, Question, Repeat, Unary, retrying
-from client_sdk._session import HandleLike, Session, handle_bytes
+from client_sdk._exceptions import ErrorDetail, NotFound, PsoupError
+from client_sdk._grpc.effects import (
+    Attempts,
+    Begin,
+    Collect,
+    Flow,
+    Question,
+    Repeat,
+    Unary,
+    retrying,
+)
+from client_sdk._session import HANDLE_GONE, HandleLike, Session, client_key, handle_bytes
 from client_sdk._wire.access import AuditRecord, Grant, PublisherRecord, Quota
 from client_sdk._wire.answers import Answer
 from client_sdk._wire.explanations import Explanation
@@ -45,14 +54,24 @@ from client_sdk._wire.values import (
 )
 from psoup.v1 import psoup_pb2 as pb
 
+T = TypeVar("T")
+
 # What a request has besides its rows, at most.
 _ENVELOPE_FIELDS = 20
 
 
-def call(session: Session, method: str, request: Message, repeat: Repeat) -> Flow[tuple[Any, bool]]:
-    """Makes a unary call; gives its response, and whether it took more than one sending."""
+def call(
+    session: Session, method: str, request: Message, repeat: Repeat, timeout: float | None = None
+) -> Flow[tuple[Any, bool]]:
+    """Make a unary call. Return its response, and whether it took more than one attempt.
+
+    `timeout` is in seconds, for all attempts together; None is the timeout of the session.
+    """
     return retrying(
-        lambda timeout: Unary(method, request, timeout), repeat, session.retry, session.timeout
+        lambda seconds: Unary(method, request, seconds),
+        repeat,
+        session.retry,
+        session.timeout if timeout is None else timeout,
     )
 
 
@@ -150,6 +169,8 @@ def register(
     repeat = Repeat.SAFE if key else Repeat.HARMFUL
     reply, again = yield from call(session, "Register", request, repeat)
     session.wrote(reply.position, fresh=reply.created or reply.replaced or again)
+    if key:
+        session.cache_handle(key, reply.handle)
     return Registered(
         handle=reply.handle,
         position=reply.position,
@@ -175,29 +196,112 @@ def register_many(
     return RegisteredMany(tuple(reply.handles), reply.position, *counts)
 
 
-def unregister(session: Session, handle: HandleLike) -> Flow[bytes]:
-    request = pb.UnregisterRequest(tenant=session.tenant, handle=handle_bytes(handle))
-    reply, _ = yield from call(session, "Unregister", request, Repeat.HARMFUL)
-    session.wrote(reply.position)
-    position: bytes = reply.position
-    return position
+def with_handle(
+    session: Session,
+    query: HandleLike,
+    timeout: float | None,
+    make_call: Callable[[bytes, float | None], Flow[T]],
+) -> Flow[T]:
+    """Make a call for the registration that `query` names, by handle or by client key.
+
+    `make_call` takes the handle and the seconds that are left of `timeout`. It may be called twice:
+    if the handle that this client remembers for a key is gone, the key is looked up again. Raises
+    NotFound if the client's owner has no registration with the key.
+    """
+    key = client_key(query)
+    if key is None:
+        return (yield from make_call(handle_bytes(query), timeout))
+    # Only a deadline for all calls together: each of them counts its own attempts.
+    deadline = Attempts(session.retry, Repeat.READ, timeout)
+    if key in session.handles:
+        try:
+            return (yield from make_call(session.handles[key], timeout))
+        except PsoupError as error:
+            if error.reason not in HANDLE_GONE:
+                raise
+            session.handles.pop(key, None)
+    handle = yield from look_up(session, key, deadline)
+    session.cache_handle(key, handle)
+    return (yield from make_call(handle, deadline.remaining()))
+
+
+def look_up(session: Session, key: str, deadline: Attempts) -> Flow[bytes]:
+    """Return the handle of a client key of the client's owner, from the list of registrations.
+
+    Raises NotFound.
+    """
+    owner = yield from own_name(session, deadline.remaining())
+    token = ""
+    while True:
+        page, token = yield from registrations_page(session, owner, 0, token, deadline.remaining())
+        for registration in page:
+            if registration.key == key:
+                return registration.handle
+        if not token:
+            raise NotFound(
+                f"owner {owner} has no registration with client key {key!r}",
+                detail=ErrorDetail(
+                    reason="UNKNOWN_HANDLE", hint="`psoup list` and registrations() show them"
+                ),
+                code="NOT_FOUND",
+            )
+
+
+def unregister(session: Session, query: HandleLike) -> Flow[None]:
+    def make_call(handle: bytes, timeout: float | None) -> Flow[None]:
+        request = pb.UnregisterRequest(tenant=session.tenant, handle=handle)
+        reply, _ = yield from call(session, "Unregister", request, Repeat.HARMFUL, timeout)
+        session.wrote(reply.position)
+
+    yield from with_handle(session, query, session.timeout, make_call)
+    if isinstance(query, str):
+        session.handles.pop(query, None)
 
 
 def registrations_page(
-    session: Session, owner: str, page_size: int, token: str
+    session: Session, owner: str, page_size: int, token: str, timeout: float | None = None
 ) -> Flow[tuple[list[Registration], str]]:
-    """Gives one page and the token of the next, which is empty after the last."""
+    """Return one page and the token of the next, which is empty after the last."""
     request = pb.ListRegistrationsRequest(
         tenant=session.tenant, owner=owner, page_size=page_size, page_token=token
     )
-    reply, _ = yield from call(session, "ListRegistrations", request, Repeat.READ)
+    reply, _ = yield from call(session, "ListRegistrations", request, Repeat.READ, timeout)
     return [Registration.from_wire(item) for item in reply.registrations], reply.next_page_token
 
 
-def registration(session: Session, handle: HandleLike) -> Flow[Registration]:
-    request = pb.DescribeRegistrationRequest(tenant=session.tenant, handle=handle_bytes(handle))
-    reply, _ = yield from call(session, "DescribeRegistration", request, Repeat.READ)
-    return Registration.from_wire(reply)
+def registration(session: Session, query: HandleLike) -> Flow[Registration]:
+    def make_call(handle: bytes, timeout: float | None) -> Flow[Registration]:
+        request = pb.DescribeRegistrationRequest(tenant=session.tenant, handle=handle)
+        reply, _ = yield from call(session, "DescribeRegistration", request, Repeat.READ, timeout)
+        return Registration.from_wire(reply)
+
+    return (yield from with_handle(session, query, session.timeout, make_call))
+
+
+def invoke(
+    session: Session, query: HandleLike, request: pb.InvokeRequest, timeout: float | None
+) -> Flow[Answer]:
+    """Return the answer of a registration. `request` has everything but the handle."""
+
+    def make_call(handle: bytes, timeout: float | None) -> Flow[Answer]:
+        request.handle = handle
+        return answer(session, request, timeout)
+
+    return with_handle(session, query, timeout, make_call)
+
+
+def begin_invoke(
+    session: Session, query: HandleLike, request: pb.InvokeRequest, timeout: float | None
+) -> Flow[tuple[pb.InvokeResponse, Any]]:
+    """Begin the answer of a registration, as `begin_answer` does. `request` has everything but the
+    handle.
+    """
+
+    def make_call(handle: bytes, timeout: float | None) -> Flow[tuple[pb.InvokeResponse, Any]]:
+        request.handle = handle
+        return begin_answer(session, request, timeout)
+
+    return with_handle(session, query, timeout, make_call)
 
 
 def answer(session: Session, request: Question, timeout: float | None) -> Flow[Answer]:
@@ -254,40 +358,29 @@ def _method(request: Question) -> str:
 
 
 def explain(
-    session: Session, handle: HandleLike, window: str | None, timeout: float | None
+    session: Session, query: HandleLike, window: str | None, timeout: float | None
 ) -> Flow[Explanation]:
-    request = pb.ExplainRequest(
-        tenant=session.tenant, handle=handle_bytes(handle), window=window or ""
-    )
-    reply, _ = yield from retrying(
-        lambda left: Unary("Explain", request, left),
-        Repeat.READ,
-        session.retry,
-        session.timeout if timeout is None else timeout,
-    )
-    return Explanation.from_wire(reply)
+    def make_call(handle: bytes, timeout: float | None) -> Flow[Explanation]:
+        request = pb.ExplainRequest(tenant=session.tenant, handle=handle, window=window or "")
+        reply, _ = yield from call(session, "Explain", request, Repeat.READ, timeout)
+        return Explanation.from_wire(reply)
+
+    timeout = session.timeout if timeout is None else timeout
+    return (yield from with_handle(session, query, timeout, make_call))
 
 
 def clock(session: Session, confirm: Sequence[int], timeout: float | None) -> Flow[StoreClock]:
-    """Asks for the clocks. Confirming a jump twice is confirming it once, so this is repeated as a
-    read is.
+    """Return the clocks of the store, after confirming the jumps with these numbers.
+
+    Confirming a jump twice has the effect of confirming it once, so this is repeated as a read is.
     """
-    reply, _ = yield from retrying(
-        lambda left: Unary("Clock", pb.ClockRequest(confirm=confirm), left),
-        Repeat.READ,
-        session.retry,
-        session.timeout if timeout is None else timeout,
-    )
+    request = pb.ClockRequest(confirm=confirm)
+    reply, _ = yield from call(session, "Clock", request, Repeat.READ, timeout)
     return StoreClock.from_wire(reply)
 
 
 def status(session: Session, timeout: float | None) -> Flow[StoreStatus]:
-    reply, _ = yield from retrying(
-        lambda left: Unary("Status", pb.StatusRequest(), left),
-        Repeat.READ,
-        session.retry,
-        session.timeout if timeout is None else timeout,
-    )
+    reply, _ = yield from call(session, "Status", pb.StatusRequest(), Repeat.READ, timeout)
     return StoreStatus.from_wire(reply)
 
 
@@ -360,7 +453,6 @@ def _all_keyed(table: pa.Table) -> bool:
 
 def invoke_request(
     session: Session,
-    handle: HandleLike,
     window: str | None,
     as_of: datetime | None,
     knowledge: str,
@@ -371,7 +463,6 @@ def invoke_request(
 ) -> pb.InvokeRequest:
     return pb.InvokeRequest(
         tenant=session.tenant,
-        handle=handle_bytes(handle),
         window=window or "",
         as_of=None if as_of is None else timestamp(as_of),
         knowledge=_knowledge(knowledge, as_of),
@@ -463,11 +554,11 @@ def revoke_key(session: Session, id_: str, tenant: str | None) -> Flow[AccessKey
     return AccessKey.from_wire(reply.key)
 
 
-def own_name(session: Session) -> Flow[str]:
+def own_name(session: Session, timeout: float | None = None) -> Flow[str]:
     """Gives the owner that a client acts as; the store is asked where the client does not know."""
     if session.owner:
         return session.owner
-    found = yield from status(session, None)
+    found = yield from status(session, timeout)
     return (found.security.owner if found.security else "") or "main"
 
 

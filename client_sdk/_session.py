@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
@@ -10,10 +11,15 @@ from client_sdk._exceptions import PsoupError
 from client_sdk._grpc.effects import Retry
 from client_sdk._wire.models import Registered, Registration, Stream
 
+# A handle as bytes, its 32 hexadecimal digits, a client key, or what a registration was given as.
 HandleLike = bytes | str | Registered | Registration
 
 MEBIBYTE = 1 << 20
 FOREIGN_POSITION = "FOREIGN_POSITION"
+# The reasons for which a handle is of no use any more; registering again gives another one.
+HANDLE_GONE = frozenset({"UNKNOWN_HANDLE", "REGISTRATION_EXPIRED", "STREAM_DROPPED"})
+# More looked up client keys than this are not remembered.
+MOST_CACHED_HANDLES = 10_000
 
 
 @dataclass(slots=True)
@@ -34,6 +40,13 @@ class Session:
     position: bytes | None = None
     foreign: bytes | None = None
     streams: dict[str, Stream] = field(default_factory=dict)
+    handles: dict[str, bytes] = field(default_factory=dict)
+
+    def cache_handle(self, key: str, handle: bytes) -> None:
+        """Remember the handle of a client key of this client's owner."""
+        if len(self.handles) >= MOST_CACHED_HANDLES:
+            self.handles = {}
+        self.handles[key] = handle
 
     def wrote(self, position: bytes, *, fresh: bool = True) -> None:
         """Notes the position of a write. Without `fresh` the store did it long ago, and the
@@ -60,8 +73,25 @@ class Session:
         return True
 
 
+_HANDLE = re.compile("[0-9a-fA-F]{32}")
+
+
+def client_key(query: HandleLike) -> str | None:
+    """Return the client key that names a registration; None if a handle does.
+
+    Raises ValueError for an empty text. A text of 32 hexadecimal digits is a handle.
+    """
+    if not isinstance(query, str) or _HANDLE.fullmatch(query):
+        return None
+    if not query:
+        raise ValueError("give a handle, or the client key of a registration, not an empty text")
+    return query
+
+
 def handle_bytes(handle: HandleLike) -> bytes:
-    """Gives a handle as bytes. Raises ValueError or TypeError for what can't be one."""
+    """Return a handle as bytes. Raises ValueError or TypeError for anything else, client keys
+    included.
+    """
     if isinstance(handle, Registered | Registration):
         return handle.handle
     if isinstance(handle, str):

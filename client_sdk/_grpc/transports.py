@@ -15,6 +15,7 @@ from client_sdk._credentials import Credentials, Metadata, Shown, metadata
 from client_sdk._exceptions import ConnectionFailed, PsoupError, ServerError, Unauthenticated
 from client_sdk._grpc.channels import Channels, HeldChannel, channel_options, from_rpc
 from client_sdk._grpc.stubs import METADATA, SummingStub
+from client_sdk._grpc.tls_mismatch import explain_mismatch, may_be_mismatch
 
 
 class Duplex(Protocol):
@@ -143,6 +144,8 @@ class GrpcTransport:
         if self._channels.closed:
             return ConnectionFailed("the client was closed meanwhile", code="FAILED_PRECONDITION")
         failure = from_rpc(error, self._target)
+        if may_be_mismatch(failure, self._target):
+            return explain_mismatch(failure, self._target, self._shown.given.encrypts)
         if isinstance(failure, Unauthenticated):
             failure.renewed = self._shown.is_renewed(held.files, token, self._shown.token())
         return failure
@@ -247,6 +250,9 @@ class AsyncGrpcTransport:
             yield Line(held.stub, metadata(token))
         except grpc.RpcError as error:
             failure = from_rpc(error, self._target)
+            if may_be_mismatch(failure, self._target):
+                encrypts = self._shown.given.encrypts
+                failure = await asyncio.to_thread(explain_mismatch, failure, self._target, encrypts)
             if isinstance(failure, Unauthenticated):
                 now = await self._shown.async_token()
                 failure.renewed = self._shown.is_renewed(held.files, token, now)

@@ -257,7 +257,7 @@ def _of_key(client: Client, pull: Pull) -> Registration:
         if each.key == pull.key:
             return each
     raise NotFound(
-        f"owner {owner} has no registration with key {pull.key!r}",
+        f"owner {owner} has no registration with client key {pull.key!r}",
         detail=ErrorDetail(hint="`psoup list` shows them; with its SQL too the pull makes it"),
     )
 

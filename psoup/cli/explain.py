@@ -16,7 +16,6 @@ from client_sdk import (
 )
 from psoup.cli.connection import Connection
 from psoup.cli.output import as_json, echo, grid, pair_table
-from psoup.cli.queries import resolve
 
 _FACTORS = ["factor", "shared by", "matched by"]
 _COST = {
@@ -40,7 +39,7 @@ def explain(connection: Connection, query: str, window: str | None, as_json_: bo
     psoup explain dear --window "RANGE 1 HOUR" --json
     """
     with connection.client() as client:
-        found = client.explain(resolve(client, query), window=window)
+        found = client.explain(query, window=window)
     if as_json_:
         echo(as_json(found))
         return

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from client_sdk import Client, Knowledge, Registration
+from client_sdk import Knowledge, Registration
 from psoup.cli.connection import Connection
 from psoup.cli.output import (
     AnswerForm,
@@ -23,8 +23,8 @@ from psoup.cli.output import (
     note,
     write_answer,
 )
-from psoup.cli.problems import fail, refuse
-from psoup.cli.texts import FILE, duration, instant, is_handle, parameters, sql_text
+from psoup.cli.problems import fail
+from psoup.cli.texts import FILE, duration, instant, parameters, sql_text
 
 
 @click.command()
@@ -170,7 +170,7 @@ def invoke(
     with (
         connection.client() as client,
         client.invoke_stream(
-            resolve(client, query),
+            query,
             window=window,
             as_of=moment,
             knowledge=knowledge,
@@ -222,17 +222,6 @@ def ask(
         write_answer(answer, form, footer)
 
 
-def resolve(client: Client, query: str) -> str:
-    """The handle: `query` itself, or the owner's registration with that key."""
-    if is_handle(query):
-        return query
-    owner = client.owner()
-    for each in client.registrations(owner=owner):
-        if each.key == query:
-            return each.hex
-    refuse(f"owner {owner} has no registration with key {query!r}; `psoup list` shows them")
-
-
 @click.command("list")
 @click.option("--all", "everyone", is_flag=True, help="Of every owner.")
 @click.option("--json", "lines", is_flag=True, help="For programs: one object a line.")
@@ -275,5 +264,5 @@ def _line(each: Registration, everyone: bool) -> list[str]:
 def unregister(connection: Connection, query: str) -> None:
     """End a registration, by handle or by key."""
     with connection.client() as client:
-        client.unregister(resolve(client, query))
+        client.unregister(query)
     note(f"unregistered {query}")

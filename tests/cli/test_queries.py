@@ -60,7 +60,7 @@ def test_an_answer_is_found_by_handle_and_by_key(run: Run) -> None:
     assert replaced.stdout.strip() == handle and "replaced" in replaced.stderr
     assert "--key" in run("register", "--replace", other, code=2).stderr
     run("unregister", "dear")
-    assert "no registration with key 'dear'" in run("invoke", "dear", code=1).stderr
+    assert "no registration with client key 'dear'" in run("invoke", "dear", code=1).stderr
     assert "unknown handle" in run("invoke", handle, code=1).stderr
 
 

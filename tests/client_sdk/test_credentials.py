@@ -320,6 +320,22 @@ def test_a_renewed_certificate_is_shown(tmp_path: Path) -> None:
         server.stop()
 
 
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture(scope="module")
+def tls_server(
+    authority: Authority, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ServerProcess]:
+    pair, folder = authority.server(), tmp_path_factory.mktemp("tls")
+    options = ("--tls-cert", str(pair.cert), "--tls-key", str(pair.key))
+    server = ServerProcess(folder / "store", "--durability", "none", *options)
+    yield server
+    server.stop()
+
+
 def test_files_of_certificates_that_are_not_there(tmp_path: Path) -> None:
     credentials = Credentials(ca=tmp_path / "none.pem")
     client = Client("localhost:1", credentials=credentials, retry=QUICK)
@@ -332,3 +348,38 @@ def test_a_pull_store_is_of_the_credentials_owner() -> None:
     assert Store().names == ("main", "main")
     assert Store(credentials=Credentials("x")).names == ("", "")
     assert Store("h", "t", credentials=Credentials("x")).names == ("t", "")
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+async def test_an_error_says_that_only_one_side_speaks_tls(
+    host: str, store: KeyedStore, tls_server: ServerProcess, authority: Authority
+) -> None:
+    """`localhost` has two addresses, and gRPC reports what the one without a server did."""
+    cases = [
+        (store.address, Credentials(ca=authority.ca), "does not speak TLS, and this client does"),
+        (tls_server.address, None, "speaks TLS, and this client does not: give Credentials"),
+    ]
+    for address, credentials, message in cases:
+        target = f"{host}:{address.rpartition(':')[2]}"
+        client = Client(target, credentials=credentials, retry=QUICK)
+        with client, pytest.raises(ConnectionFailed, match=f"{target} {message}"):
+            client.status()
+        async with AsyncClient(target, credentials=credentials, retry=QUICK) as async_client:
+            with pytest.raises(ConnectionFailed, match=f"{target} {message}"):
+                await async_client.status()
+
+
+@pytest.mark.process
+def test_other_failures_are_not_taken_for_a_tls_mismatch(
+    tls_server: ServerProcess, tmp_path: Path
+) -> None:
+    stranger = Credentials(ca=Authority(tmp_path).ca)
+    client = Client(tls_server.address, credentials=stranger, retry=QUICK)
+    with client, pytest.raises(ConnectionFailed, match="No answer .* handshake failed"):
+        client.status()
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        target = f"127.0.0.1:{closed.getsockname()[1]}"
+    client = Client(target, retry=QUICK)
+    with client, pytest.raises(ConnectionFailed, match="Connection refused"):
+        client.status()

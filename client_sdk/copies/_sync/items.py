@@ -8,6 +8,7 @@ from typing import Literal
 
 from client_sdk._exceptions import PsoupError, ServerError, UnknownCopy
 from client_sdk._grpc.channels import detail_from, error_for
+from client_sdk._session import HANDLE_GONE
 from client_sdk.copies._changes.told import RESETS
 from client_sdk.copies._file import catalog, tables
 from client_sdk.copies._file.catalog import Record
@@ -37,8 +38,6 @@ _CODES = (
     *("ABORTED", "OUT_OF_RANGE", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"),
     "UNAUTHENTICATED",
 )
-# What registering again may help.
-_GONE = frozenset({"UNKNOWN_HANDLE", "REGISTRATION_EXPIRED", "STREAM_DROPPED"})
 
 
 class Step(enum.Enum):
@@ -111,7 +110,7 @@ class Item:
 
     @property
     def is_gone(self) -> bool:
-        return self.error is not None and self.error.reason in _GONE
+        return self.error is not None and self.error.reason in HANDLE_GONE
 
     @property
     def begins_anew(self) -> bool:

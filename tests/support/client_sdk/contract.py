@@ -70,6 +70,35 @@ class ClientContract:
             client.stream(name)
         assert caught.value.reason == "UNKNOWN_STREAM"
 
+    def test_a_client_key_names_a_registration(self, client: Client) -> None:
+        name, key = trades(client), fresh("key")
+        with pytest.raises(NotFound, match=f"has no registration with client key {key!r}"):
+            client.invoke(key)
+        made = client.register(f"SELECT symbol FROM {name}", key=key)
+        client.publish(name, [trade("IBM", 99.0, 0)])
+        client._session.handles.clear()
+        assert client.invoke(key).rows == [{"symbol": "IBM"}]
+        assert client.registration(key).handle == made.handle
+        with client.invoke_stream(key) as batches:
+            assert sum(batch.num_rows for batch in batches) == 1
+        assert client.explain(key).registration_count >= 1
+        client.unregister(key)
+        for call in (client.invoke, client.unregister, client.registration, client.explain):
+            with pytest.raises(NotFound, match="client key"):
+                call(key)
+
+    def test_a_client_key_that_got_another_handle(self, client: Client) -> None:
+        """This client remembers the old handle; another one has registered the key again."""
+        name, key = trades(client), fresh("key")
+        old = client.register(f"SELECT symbol FROM {name}", key=key)
+        client.unregister(old)
+        new = client.register(f"SELECT price FROM {name}", key=key)
+        assert new.handle != old.handle
+        client._session.handles[key] = old.handle
+        client.publish(name, [trade("IBM", 99.0, 0)])
+        assert client.invoke(key).rows == [{"price": 99.0}]
+        assert client._session.handles[key] == new.handle
+
     def test_what_is_published_is_answered_at_once(self, client: Client) -> None:
         name = trades(client)
         query = client.register(f"SELECT symbol, price FROM {name} WHERE price > 100")
