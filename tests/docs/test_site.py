@@ -35,3 +35,11 @@ def test_the_site_can_be_built(tmp_path: Path) -> None:
     assert built.returncode == 0, built.stderr
     loads = re.compile(r'(?:src|<link[^>]* href)="(?:https?:)?//')
     assert not [page for page in tmp_path.rglob("*.html") if loads.search(page.read_text())]
+
+
+def test_the_architecture_is_read_in_one_sitting() -> None:
+    page = read("docs/architecture.md")
+    assert len(page.split()) <= 2500
+    assert len(re.findall(r"!\[[^\]]+\]\(images/life-of-an?-\w+\.svg\)", page)) == 4
+    for heading in ("## Promises", "## Which file do I open for what?"):
+        assert heading in page
