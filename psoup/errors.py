@@ -14,14 +14,14 @@ ServerError
 ├── RegistrationExpired nobody asked for it for as long as its lease
 ├── NoSuchStream
 ├── NoSuchPublisher     the owner has no publisher of that name, or it was forgotten
-├── NoSuchKey           the tenant has no such key, or it was revoked
+├── NoSuchAccessKey           the tenant has no such key, or it was revoked
 ├── StreamExists
 ├── StreamDropped       the registration's stream is gone, or a view it goes through
 ├── NotAStream          the name is a view's, and only a stream will do
 ├── NamedByViews        views name what is to be dropped
 ├── PolicyExists
 ├── NoSuchPolicy
-├── KeyTaken            the client key belongs to another query
+├── ClientKeyTaken            the client key belongs to another query
 ├── SequenceGap         the sequence before this one is missing
 ├── SequenceReused      that sequence was given to other rows
 ├── AfterFailure        an earlier batch of the same call was refused
@@ -100,7 +100,7 @@ class NoSuchPublisher(ServerError):
     reason = "UNKNOWN_PUBLISHER"
 
 
-class NoSuchKey(ServerError):
+class NoSuchAccessKey(ServerError):
     reason = "UNKNOWN_KEY"
 
 
@@ -128,7 +128,7 @@ class NoSuchPolicy(ServerError):
     reason = "UNKNOWN_POLICY"
 
 
-class KeyTaken(ServerError):
+class ClientKeyTaken(ServerError):
     reason = "CLIENT_KEY_TAKEN"
 
 

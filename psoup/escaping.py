@@ -20,8 +20,8 @@ def escaped(text: str, *, lines: bool = False) -> str:
     With `lines` it may have several lines, and tabs.
     """
 
-    def escape(found: re.Match[str]) -> str:
-        character = found[0]
+    def escape(match: re.Match[str]) -> str:
+        character = match[0]
         if lines and character in "\n\t":
             return character
         code = ord(character)
@@ -32,7 +32,7 @@ def escaped(text: str, *, lines: bool = False) -> str:
 
 def escaped_json(text: str) -> str:
     r"""Return JSON of one line with all special characters inside its texts as \u001b."""
-    return _SPECIAL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _SPECIAL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 class EscapingFormatter(logging.Formatter):

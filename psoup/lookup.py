@@ -47,8 +47,8 @@ def find_view(state: State, tenant: str, name: str, visible: Visible = all_visib
     `visible`."""
     view, stream = state.find_view(tenant, name.lower()), state.find_stream(tenant, name.lower())
     if view is None or not visible(view.id):
-        seen = stream is not None and visible(stream.id)
-        hint = "it is a stream: DROP STREAM" if seen else "create it, or list them"
+        is_stream = stream is not None and visible(stream.id)
+        hint = "it is a stream: DROP STREAM" if is_stream else "create it, or list them"
         raise NoSuchStream(f"there is no view {name[:100]!r}", got=name[:100], hint=hint)
     return view
 
@@ -76,8 +76,8 @@ def find_registration(
     return registration
 
 
-def _is_of(found: Registration | Expired, tenant: str, owner: str | None) -> bool:
-    return found.tenant == tenant and owner in (None, found.owner)
+def _is_of(registration: Registration | Expired, tenant: str, owner: str | None) -> bool:
+    return registration.tenant == tenant and owner in (None, registration.owner)
 
 
 class TenantStreams:
@@ -115,8 +115,8 @@ class TenantStreams:
 
     def streams_of(self, query: Query) -> list[ComposedStream]:
         """Return the streams of the legs of a query that was bound to these."""
-        found = [self._streams[leg.stream] for leg in query.legs]
-        return [ComposedStream(stream.id, stream.schema) for stream in found]
+        streams = [self._streams[leg.stream] for leg in query.legs]
+        return [ComposedStream(stream.id, stream.schema) for stream in streams]
 
     @property
     def lookup(self) -> NameLookup:
@@ -145,9 +145,9 @@ class TenantStreams:
 
     def names(self) -> list[str]:
         """Return the names that a text can have."""
-        known = [*list(self._state.stream_names.items()), *list(self._state.view_names.items())]
-        mine = [(name, id_) for (tenant, name), id_ in known if tenant == self.tenant]
-        return [name for name, id_ in mine if self._visible(id_)]
+        entries = [*list(self._state.stream_names.items()), *list(self._state.view_names.items())]
+        visible = [(name, id_) for (tenant, name), id_ in entries if tenant == self.tenant]
+        return [name for name, id_ in visible if self._visible(id_)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,13 +35,13 @@ def parse_umask(text: str) -> int:
     return umask
 
 
-def set_umask(given: int | None = None, store: Path | None = None) -> None:
+def set_umask(umask: int | None = None, store: Path | None = None) -> None:
     """Set the umask of this process: the given one, else that of the environment, else the one
     that the store was made with, else a private one. Raise ArgumentTypeError if the environment
     has something else than a umask."""
-    if given is None and (text := os.environ.get(VARIABLE)):
-        given = parse_umask(text)
-    os.umask(_store_umask(store) if given is None else given)
+    if umask is None and (text := os.environ.get(VARIABLE)):
+        umask = parse_umask(text)
+    os.umask(_store_umask(store) if umask is None else umask)
 
 
 def current_umask() -> int:

@@ -37,11 +37,11 @@ def may(state: State, caller: Principal, action: Action, object_id: int = 0) -> 
     grants = state.access.grants
     if not grants:
         return False
-    for one in {object_id, 0}:
-        if grant_id(one, action.value, "owner", caller.tenant, caller.owner) in grants:
+    for granted_on in {object_id, 0}:
+        if grant_id(granted_on, action.value, "owner", caller.tenant, caller.owner) in grants:
             return True
         for role in caller.roles:
-            if grant_id(one, action.value, "role", caller.tenant, role) in grants:
+            if grant_id(granted_on, action.value, "role", caller.tenant, role) in grants:
                 return True
     return False
 
@@ -60,7 +60,9 @@ def unreadable(state: State, stream_ids: Iterable[int], caller: Principal) -> fr
     """Return the streams, of some, that a caller may not read itself, but for what a view shows."""
     if may(state, caller, Action.READ):
         return frozenset()
-    return frozenset(one for one in stream_ids if not may(state, caller, Action.READ, one))
+    return frozenset(
+        stream_id for stream_id in stream_ids if not may(state, caller, Action.READ, stream_id)
+    )
 
 
 def reads_all(state: State, stream_id: int, caller: Principal) -> bool:

@@ -22,9 +22,9 @@ from psoup.texts import NAME_BYTES, is_encodable, is_name
 PREFIX = "psk_"
 _TEXT = re.compile(r"psk_([0-9a-f]{16})_[A-Za-z0-9_-]{43}")
 _CLAIMS_BYTES = 4096
-_MOST_ROLES = 64
+_MAX_ROLES = 64
 # A digest that no text has, to be compared with where a key is not known: that takes as long.
-_NOBODY = "0" * 64
+_UNMATCHED_DIGEST = "0" * 64
 
 
 def new_key(
@@ -46,8 +46,8 @@ def new_key(
 
 
 def _check(tenant: str, owner: str, roles: Sequence[str]) -> None:
-    if len(roles) > _MOST_ROLES:
-        raise BadRequest(f"a key has at most {_MOST_ROLES} roles, not {len(roles)}", field="roles")
+    if len(roles) > _MAX_ROLES:
+        raise BadRequest(f"a key has at most {_MAX_ROLES} roles, not {len(roles)}", field="roles")
     names = [("tenant", tenant), ("owner", owner), *(("roles", role) for role in roles)]
     for field, name in names:
         if not is_name(name):
@@ -68,11 +68,11 @@ def id_of(text: str) -> str | None:
     return match[1] if match else None
 
 
-def is_shown(key: Key | None, text: str) -> bool:
+def is_text_of(key: Key | None, text: str) -> bool:
     """Return whether a text is that of the key, in a time that does not depend on how near it
     is."""
-    known = _NOBODY if key is None else key.digest
-    return hmac.compare_digest(digest(text), known) and key is not None
+    expected = _UNMATCHED_DIGEST if key is None else key.digest
+    return hmac.compare_digest(digest(text), expected) and key is not None
 
 
 def read_claims(text: str) -> dict[str, ClaimValue]:
@@ -81,16 +81,16 @@ def read_claims(text: str) -> dict[str, ClaimValue]:
     if len(text) > _CLAIMS_BYTES or len(text.encode(errors="surrogatepass")) > _CLAIMS_BYTES:
         raise BadRequest(f"claims may take {_CLAIMS_BYTES:,} bytes at most", field="claims")
     try:
-        found = json.loads(text or "{}")
+        claims = json.loads(text or "{}")
     except (ValueError, RecursionError):
         raise BadRequest("claims are no JSON", field="claims", expected="an object") from None
-    if not isinstance(found, dict) or any(not is_claim(value) for value in found.values()):
+    if not isinstance(claims, dict) or any(not is_claim(value) for value in claims.values()):
         raise BadRequest(
             "claims are a JSON object of texts, numbers, booleans and nulls",
             field="claims",
             hint='as {"region": "north", "level": 3}',
         )
-    return {name: _stored(value) for name, value in found.items() if is_encodable(name)}
+    return {name: _stored(value) for name, value in claims.items() if is_encodable(name)}
 
 
 def is_claim(value: object) -> bool:

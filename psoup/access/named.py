@@ -33,10 +33,12 @@ def objects_of(state: State, registration: Registration, query: Query) -> set[in
     named = named_objects(query)
     legs = zip(query.legs, registration.legs, strict=True)
     triggers = zip(query.triggers, registration.triggers, strict=True)
-    found = {kept.stream_id for leg, kept in legs if leg.stream in named.streams}
-    found |= {kept.stream_id for one, kept in triggers if one.stream in named.streams}
+    ids = {registered.stream_id for leg, registered in legs if leg.stream in named.streams}
+    ids |= {
+        registered.stream_id for trigger, registered in triggers if trigger.stream in named.streams
+    }
     views = ((id_, state.views[id_].definition.name) for id_ in registration.views)
-    return found | {id_ for id_, name in views if name in named.views}
+    return ids | {id_ for id_, name in views if name in named.views}
 
 
 def _named(part: Source | Item) -> Iterator[tuple[str, str]]:
@@ -78,5 +80,5 @@ def _is_around(query: Query) -> bool:
 
 
 def _refreshing(refresh: Refresh | None) -> Iterable[tuple[str, str]]:
-    found = () if refresh is None else triggers_of(refresh)
-    return [("stream", one.stream) for one in found]
+    triggers = () if refresh is None else triggers_of(refresh)
+    return [("stream", trigger.stream) for trigger in triggers]

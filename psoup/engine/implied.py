@@ -22,7 +22,7 @@ from psoup.engine.ledger import Ledger
 from psoup.store import CorruptStore, DataFile
 from psoup.store.delta.reading import reader
 from psoup.store.state.predicates import Predicates
-from psoup.store.state.quarantine import OF_THE_MACHINE
+from psoup.store.state.quarantine import MACHINE_ERRORS
 from querystem.expressions import Expression, from_json
 from querystem.implication import Conjunction, ImplicationIndex
 from results.bitmaps import decode
@@ -56,7 +56,7 @@ class WiderPredicates:
             met = {id_ for id_ in index if _has_met(ledger, stream_id, id_, band.lo)}
             eligible = met.intersection(live.tolist())
             found = [self._tightest(index, predicates[int(id_)].key, eligible) for id_ in pass_ids]
-        except OF_THE_MACHINE:
+        except MACHINE_ERRORS:
             raise
         except Exception:
             # Back-fill does without; a predicate that fails there, too, is set aside there.

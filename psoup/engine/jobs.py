@@ -18,7 +18,7 @@ from psoup.store.delta.files import DataFile
 from psoup.store.delta.reading import DataFileGone
 from psoup.store.errors import CorruptStore
 from psoup.store.state.losses import Hole
-from psoup.store.state.quarantine import OF_THE_MACHINE, reason_of
+from psoup.store.state.quarantine import MACHINE_ERRORS, reason_of
 
 log = logging.getLogger(__name__)
 
@@ -119,7 +119,7 @@ def run_tasks(
                 outcomes += work(job, unit)
             except (CorruptStore, DataFileGone) as error:
                 return [Damaged(error.file, str(error))]
-            except OF_THE_MACHINE:
+            except MACHINE_ERRORS:
                 raise
             except Exception as error:
                 log.exception("a task failed")

@@ -28,7 +28,7 @@ from psoup.store.epochs import Epoch, StreamMark
 from psoup.store.errors import Conflict, Unconfirmed
 from psoup.store.interest import Interests
 from psoup.store.layout import ENGINE_TABLES, REACHED_BOUNDS
-from psoup.store.state.quarantine import COMPOSITE, Quarantine, SetAside
+from psoup.store.state.quarantine import COMPOSITE, Quarantine, QuarantineEntry
 from psoup.store.state.state import State
 from psoup.store.store import Store
 
@@ -197,7 +197,7 @@ class Ledger:
         may be among it."""
         state = self.state
 
-        def stays(one: SetAside) -> bool:
+        def stays(one: QuarantineEntry) -> bool:
             if one.kind == COMPOSITE:
                 return one.id in state.composites or one.id not in self.epoch.composites
             return one.id in state.predicates or one.id >= state.next_predicate_id

@@ -48,7 +48,7 @@ class EngineLock:
             )
         self._descriptor = descriptor
         self._ending.clear()
-        first = Pulse.own()
+        first = Pulse.first()
         first.write(descriptor)
         self._beating = threading.Thread(
             target=self._beat, args=(descriptor, first), name="pulse", daemon=True

@@ -39,10 +39,10 @@ from psoup.engine.predicates import predicates_of
 from psoup.store.errors import StoreError
 from psoup.store.state.quarantine import (
     COMPOSITE,
-    OF_THE_MACHINE,
+    MACHINE_ERRORS,
     PREDICATE,
     Quarantine,
-    SetAside,
+    QuarantineEntry,
     reason_of,
 )
 from psoup.store.state.state import State
@@ -58,7 +58,7 @@ _PROCESS_SECONDS = 1800.0
 # ---- the driver
 
 
-def confirm(failure: TaskFailed) -> list[SetAside]:
+def confirm(failure: TaskFailed) -> list[QuarantineEntry]:
     """Try a failed unit again in a second process, and return what makes it fail; nothing if it
     does not fail there, or not for a reason that can be set aside."""
     log.error("a task failed with %s; looking for the cause in a second process", failure)
@@ -71,13 +71,13 @@ def confirm(failure: TaskFailed) -> list[SetAside]:
             timeout=_PROCESS_SECONDS,
             check=True,
         )
-        return [SetAside(**one) for one in json.loads(done.stdout)]
+        return [QuarantineEntry(**one) for one in json.loads(done.stdout)]
     except (subprocess.SubprocessError, ValueError, OSError) as error:
         log.error("the second process found nothing: %s", error)
         return []
 
 
-def set_aside(ledger: Ledger, entries: Sequence[SetAside], reached: State) -> None:
+def set_aside(ledger: Ledger, entries: Sequence[QuarantineEntry], reached: State) -> None:
     """Name entries in the next epoch, take their predicates out of the coverage, and publish.
 
     The ledger must be at its epoch. A predicate may be one that the log brings after it: `reached`
@@ -130,7 +130,7 @@ def restart_released(
 
 
 def _drop_pieces(
-    ledger: Ledger, spark: SparkSession, before: Quarantine, entries: Sequence[SetAside]
+    ledger: Ledger, spark: SparkSession, before: Quarantine, entries: Sequence[QuarantineEntry]
 ) -> None:
     """Drop the pieces that predicates had when they were set aside: they are matched again, and
     pieces of a predicate are disjoint."""
@@ -179,7 +179,7 @@ class Search:
         self._excluded: Int64s = np.array(job.excluded, np.int64)
         self._until = time.monotonic() + _SEARCH_SECONDS
 
-    def causes(self) -> list[SetAside]:
+    def causes(self) -> list[QuarantineEntry]:
         """Return what makes the unit fail; nothing if it does not fail. Raise MemoryError, OSError
         and StoreError."""
         reason = self._failure(self._all)
@@ -189,7 +189,9 @@ class Search:
         if alone is None:
             return list(self._among(self._all, reason))
         composite = _composite_of(self._unit)
-        return [] if composite is None else [SetAside(COMPOSITE, composite, composite, alone)]
+        return (
+            [] if composite is None else [QuarantineEntry(COMPOSITE, composite, composite, alone)]
+        )
 
     def _failure(self, only: Int64s) -> str | None:
         """Return why the unit fails with some predicates and no others; None if it does not."""
@@ -197,13 +199,13 @@ class Search:
         excluded: Any = np.concatenate([self._excluded, others])
         try:
             self._work(replace(self._job, excluded=excluded), self._unit)
-        except (*OF_THE_MACHINE, StoreError):
+        except (*MACHINE_ERRORS, StoreError):
             raise
         except Exception as error:
             return reason_of(error)
         return None
 
-    def _among(self, ids: Int64s, reason: str) -> Iterable[SetAside]:
+    def _among(self, ids: Int64s, reason: str) -> Iterable[QuarantineEntry]:
         """Yield those of some predicates, with which the unit fails for a reason, that fail by
         themselves; else the first with which those before it fail."""
         if len(ids) == 1:
@@ -220,7 +222,7 @@ class Search:
         if not found:
             yield self._first_together(ids, middle, reason)
 
-    def _first_together(self, ids: Int64s, works: int, reason: str) -> SetAside:
+    def _first_together(self, ids: Int64s, works: int, reason: str) -> QuarantineEntry:
         """Return the predicate with which those before it fail; the first `works` don't."""
         fails = len(ids)
         while fails - works > 1:
@@ -230,8 +232,8 @@ class Search:
             reason = why or reason
         return self._entry(int(ids[fails - 1]), reason)
 
-    def _entry(self, id_: int, reason: str) -> SetAside:
-        return SetAside(PREDICATE, id_, self._streams[id_], reason)
+    def _entry(self, id_: int, reason: str) -> QuarantineEntry:
+        return QuarantineEntry(PREDICATE, id_, self._streams[id_], reason)
 
 
 def _composite_of(unit: Any) -> int | None:

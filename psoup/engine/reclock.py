@@ -43,7 +43,7 @@ from psoup.store.delta.durable import remove
 from psoup.store.delta.files import DataFile, write_data_file
 from psoup.store.delta.reading import reader
 from psoup.store.layout import CLOSURES, REACHED_BOUNDS, TABLES
-from psoup.store.presence import ClockRepair, leave_note, read_note, take_note_away
+from psoup.store.presence import ClockRepair, leave_note, read_note, remove_note
 from psoup.store.state.leases import outages_until
 from psoup.store.state.state import State
 from psoup.store.state.streams import StreamState
@@ -74,7 +74,7 @@ def repair_clock(root: Path, clock: int, allow: Callable[[int], bool]) -> bool:
             repair = ClockRepair(clock, store.log.latest_version(), uuid.uuid4().hex)
         if store.epochs.latest()[1].incarnation != repair.incarnation:
             _carry_out(store, repair)
-        take_note_away(root)
+        remove_note(root)
         return True
 
 

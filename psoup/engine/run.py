@@ -19,7 +19,7 @@ from psoup.engine.session import make_scratch, open_session
 from psoup.engine.settings import EngineSettings, Rest
 from psoup.escaping import log_to_stderr
 from psoup.store import Store, StoreError
-from psoup.store.delta.durable import LEAST_GRACE
+from psoup.store.delta.durable import MIN_GRACE_SECONDS
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         type=_grace,
         default=defaults.grace,
         metavar="SECONDS",
-        help=f"how long files outlive their epoch (3600; at least {LEAST_GRACE:g})",
+        help=f"how long files outlive their epoch (3600; at least {MIN_GRACE_SECONDS:g})",
     )
     parser.add_argument(
         "--rest",
@@ -77,9 +77,9 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def _grace(text: str) -> float:
     grace = float(text)
-    if not grace >= LEAST_GRACE:
+    if not grace >= MIN_GRACE_SECONDS:
         raise argparse.ArgumentTypeError(
-            f"at least {LEAST_GRACE:g} seconds: younger files may be about to be committed"
+            f"at least {MIN_GRACE_SECONDS:g} seconds: younger files may be about to be committed"
         )
     return grace
 

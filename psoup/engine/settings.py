@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from psoup.store.delta.checkpoints import REMEMBERED_MINUTES
+from psoup.store.delta.checkpoints import LOG_RETENTION_MINUTES
 
 
 class Rest(enum.Enum):
@@ -61,7 +61,7 @@ class EngineSettings:
     checkpoint_commits: int = 64
     # Commits stay so long behind two checkpoints: a writer that stalls for less finds its number
     # taken.
-    commit_grace: float = 60.0 * REMEMBERED_MINUTES
+    commit_grace: float = 60.0 * LOG_RETENTION_MINUTES
     # Files of like size that are merged into one, the factor between sizes, the input of one go.
     merge_files: int = 8
     merge_bytes: int = 64 << 20

@@ -23,7 +23,7 @@ from psoup.engine.implied import matched_ids
 from psoup.engine.jobs import Outcome, SparkJob, Written
 from psoup.engine.ledger import stem_name
 from psoup.engine.predicates import Ranges, predicates_of
-from psoup.store.delta.durable import WRITERS
+from psoup.store.delta.durable import MAX_WRITER_THREADS
 from psoup.store.delta.files import DataFile, write_data_file
 from psoup.store.delta.reading import reader, row_groups, single_batch
 from psoup.store.log.decoding import rows_of
@@ -97,7 +97,7 @@ def fresh(job: SparkJob, work: Intake) -> list[Outcome]:
                     rows.setdefault(event.stream_id, []).append(found)
     known = predicates_of(job.root)
     known.advance(job.predicates, job.excluded)
-    with ThreadPoolExecutor(WRITERS) as pool:
+    with ThreadPoolExecutor(MAX_WRITER_THREADS) as pool:
         writing = []
         for stream_id, parts in rows.items():
             batch = pa.concat_batches(parts)

@@ -19,7 +19,7 @@ from psoup.store.errors import (
 )
 from psoup.store.log.events import (
     Accept,
-    ClockAsked,
+    ClockStatement,
     Composite,
     Confirm,
     Data,
@@ -59,7 +59,7 @@ from psoup.store.store import Store
 __all__ = [
     "Accept",
     "AcceptedBatch",
-    "ClockAsked",
+    "ClockStatement",
     "Commit",
     "Composite",
     "CompositeMark",

@@ -70,7 +70,7 @@ def records_of(state: State, entry: Entry) -> list[AuditRecord]:
     at = entry.position.packed, max(entry.stamp, entry.clock or 0)
     return [
         AuditRecord(*at, tenant, who, action, on, detail, entry.server)
-        for tenant, action, on, detail in _told(state, entry)
+        for tenant, action, on, detail in _record_fields(state, entry)
     ]
 
 
@@ -94,7 +94,7 @@ def audit_of_rows(table: pa.Table) -> list[AuditRecord]:
     return [AuditRecord(**{name: row[name] for name in names}) for row in table.to_pylist()]
 
 
-def _told(state: State, entry: Entry) -> Iterator[tuple[str, str, str, str]]:
+def _record_fields(state: State, entry: Entry) -> Iterator[tuple[str, str, str, str]]:
     """For each record the tenant it is about, the action, its object, and a detail."""
     tenant = entry.tenant
     match entry.event:
@@ -111,9 +111,9 @@ def _told(state: State, entry: Entry) -> Iterator[tuple[str, str, str, str]]:
                 yield from _changed(state, tenant, value, ended=False)
         case AccessEnded(ids):
             for kind, id_ in ids:
-                gone = state.access.get(kind, id_)
-                if gone is not None:
-                    yield from _changed(state, tenant, gone, ended=True)
+                ended = state.access.get(kind, id_)
+                if ended is not None:
+                    yield from _changed(state, tenant, ended, ended=True)
         case Denied(credential, reason, count):
             yield tenant, "deny", credential, reason if count == 1 else f"{count:,} times: {reason}"
         case PublishersForgotten(owner, names):
@@ -151,9 +151,9 @@ def _changed(
             detail = f"ON {on}" if ended else f"ON {on} USING ({value.text})"
             yield value.tenant, "drop policy" if ended else "create policy", value.name, detail
         case Quota():
-            whose = f"owner {value.owner}" if value.owner else "tenant"
+            subject = f"owner {value.owner}" if value.owner else "tenant"
             limits = ", ".join(f"{name} {number}" for name, number in value.limits)
-            yield value.tenant, "end quota" if ended else "set quota", whose, limits
+            yield value.tenant, "end quota" if ended else "set quota", subject, limits
         case FilledPolicy():
             pass
 

@@ -18,7 +18,7 @@ from psoup.store.log.events import Jump
 from psoup.store.log.position import START, Position
 from psoup.store.state.jumps import JumpRecord, Jumps
 from psoup.store.state.losses import NO_LOSS, Hole, Losses, Lost
-from psoup.store.state.quarantine import NOTHING_SET_ASIDE, Quarantine, SetAside
+from psoup.store.state.quarantine import EMPTY_QUARANTINE, Quarantine, QuarantineEntry
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Epoch:
     outages: tuple[tuple[int, int], ...] = ()
     jumps: Jumps = field(default_factory=Jumps)
     losses: Losses = NO_LOSS
-    quarantine: Quarantine = NOTHING_SET_ASIDE
+    quarantine: Quarantine = EMPTY_QUARANTINE
     incarnation: str = ""
     composites: Mapping[int, CompositeMark] = field(default_factory=dict)
 
@@ -65,7 +65,9 @@ class Epoch:
 
 
 # Columns whose instants are read as microseconds.
-_APART = frozenset({"clock", "made_at", "streams", "jumps", "holes", "accepted", "quarantine"})
+_MICROSECOND_COLUMNS = frozenset(
+    {"clock", "made_at", "streams", "jumps", "holes", "accepted", "quarantine"}
+)
 
 # Before the first step: every table as it was made.
 GENESIS = Epoch(0, "genesis", 0, START, 0, 0, 1, {}, {})
@@ -79,14 +81,14 @@ class Epochs:
         self._keep = keep
         self._sync = sync
 
-    def latest(self, seen: int = 0) -> tuple[int, Epoch]:
+    def latest(self, at_least: int = 0) -> tuple[int, Epoch]:
         """Return the newest epoch and the version of this table that brought it.
 
         `seen` is a version read before: with nothing newer this costs a few looks at the disk, and
         (seen, …) comes back with the same epoch. Raise CorruptStore if the table has a hole, or
         names no epoch.
         """
-        version = self.folder.latest_version(seen)
+        version = self.folder.latest_version(at_least)
         if version == 0:
             return 0, GENESIS
         commit = self.folder.read_commit(version)
@@ -125,12 +127,12 @@ def _row(epoch: Epoch) -> dict[str, Any]:
         "next_predicate_id": epoch.next_predicate_id,
         "outages": [number for outage in epoch.outages for number in outage],
         "incarnation": epoch.incarnation or None,
-        "jump_count": epoch.jumps.made,
+        "jump_count": epoch.jumps.count,
         "jump_total": epoch.jumps.total,
         "jumps": [_jump_row(record) for record in epoch.jumps.records],
         "holes": [asdict(hole) for hole in epoch.losses.holes],
         "accepted": [asdict(rows) for rows in epoch.losses.accepted],
-        "quarantine": [asdict(one) for one in epoch.quarantine.entries],
+        "quarantine": [asdict(entry) for entry in epoch.quarantine.entries],
         "versions": list(epoch.versions.items()),
         "streams": [
             {
@@ -141,12 +143,12 @@ def _row(epoch: Epoch) -> dict[str, Any]:
             }
             for stream_id, mark in epoch.streams.items()
         ],
-        "composites": [mark_row(*each) for each in epoch.composites.items()],
+        "composites": [mark_row(*id_and_mark) for id_and_mark in epoch.composites.items()],
     }
 
 
 def _epoch(table: pa.Table) -> Epoch:
-    apart = list(_APART.intersection(table.column_names))
+    apart = list(_MICROSECOND_COLUMNS.intersection(table.column_names))
     row: dict[str, Any] = table.drop_columns(apart).to_pylist()[0]
     streams = table.column("streams").combine_chunks().flatten()
     ids, highs, reached, versions = (
@@ -171,19 +173,21 @@ def _epoch(table: pa.Table) -> Epoch:
             tuple(Hole(**hole) for hole in _records(table, "holes")),
             tuple(Lost(**rows) for rows in _records(table, "accepted")),
         ),
-        quarantine=Quarantine(tuple(SetAside(**one) for one in _records(table, "quarantine"))),
+        quarantine=Quarantine(
+            tuple(QuarantineEntry(**entry) for entry in _records(table, "quarantine"))
+        ),
         incarnation=row.get("incarnation") or "",
         composites=dict(read_mark(mark) for mark in row.get("composites") or ()),
     )
 
 
 def _jump_row(record: JumpRecord) -> dict[str, Any]:
-    own = {"number": record.number, "total": record.total, "confirmed": record.confirmed}
-    return asdict(record.jump) | own
+    fields = {"number": record.number, "total": record.total, "confirmed": record.confirmed}
+    return asdict(record.jump) | fields
 
 
 def _jumps(table: pa.Table, row: Mapping[str, Any]) -> Jumps:
-    records = tuple(_jump_record(one) for one in _records(table, "jumps"))
+    records = tuple(_jump_record(record) for record in _records(table, "jumps"))
     return Jumps(records, row.get("jump_count") or 0, row.get("jump_total") or 0)
 
 

@@ -43,9 +43,9 @@ def heartbeats(entries: Iterable[Entry]) -> Iterator[Heartbeat]:
 
 def heartbeat_rows(beats: Sequence[Heartbeat]) -> pa.Table:
     """Return heartbeats as rows of the table `reached`."""
-    columns = [[getattr(beat, one.name) for beat in beats] for one in REACHED]
+    columns = [[getattr(beat, field_.name) for beat in beats] for field_ in REACHED]
     return pa.Table.from_arrays(
-        [pa.array(values, one.type) for values, one in zip(columns, REACHED, strict=True)],
+        [pa.array(values, field_.type) for values, field_ in zip(columns, REACHED, strict=True)],
         schema=REACHED,
     )
 

@@ -49,11 +49,11 @@ def losses(store: Store) -> Losses:
     """Return the holes the newest epoch names, and all that was accepted up to the end of the
     log."""
     _, epoch = store.epochs.latest()
-    known = epoch.losses
+    result = epoch.losses
     for entry in _after(store, epoch):
         if isinstance(entry.event, Accept):
-            known = known.accept(entry.event.rows)
-    return known
+            result = result.accept(entry.event.rows)
+    return result
 
 
 def accept(store: Store, rows: Iterable[Lost]) -> Position:
@@ -129,7 +129,7 @@ def _after(store: Store, epoch: Epoch) -> Iterator[Entry]:
 
 
 def _damaged_events(store: Store, epoch: Epoch) -> Iterator[Damage]:
-    schemas = {one.id: one.schema for one in store.state(epoch).streams.values()}
+    schemas = {stream.id: stream.schema for stream in store.state(epoch).streams.values()}
     for version in range(epoch.log_version + 1, store.log.latest_version(epoch.log_version) + 1):
         try:
             entries, file = store.log.read(version), store.log.file(version)
@@ -142,6 +142,6 @@ def _damaged_events(store: Store, epoch: Epoch) -> Iterator[Damage]:
                 schemas[event.stream_id] = event.schema
             elif isinstance(event, Data) and event.rows and file is not None:
                 schema = schemas[event.stream_id]
-                found = rows_of(entry, event, schema, file.path)
-                if isinstance(found, Hole):
-                    yield Damage(found.text(schema.name), found.rows)
+                rows = rows_of(entry, event, schema, file.path)
+                if isinstance(rows, Hole):
+                    yield Damage(rows.text(schema.name), rows.rows)

@@ -39,7 +39,7 @@ NOTE_NAME = "repair.json"
 # How often the engine writes its pulse, in seconds, and how long that may be still before the
 # engine counts as gone. A busy machine may hold up the one or the other for a while.
 PULSE_SECONDS = 2.0
-GONE_AFTER = 10.0
+ENGINE_TIMEOUT_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ def leave_note(root: Path, repair: ClockRepair) -> None:
         put_if_absent(root / NOTE_NAME, json.dumps(asdict(repair)).encode())
 
 
-def take_note_away(root: Path) -> None:
+def remove_note(root: Path) -> None:
     remove([root / NOTE_NAME])
     sync_folder(root)
 
@@ -164,9 +164,9 @@ class MachinePresence:
     def _call(self, command: int, kind: int, start: int, length: int) -> int:
         """Make a call about a lock; return the kind of lock that it found."""
         assert self._descriptor is not None
-        asked = self._FLOCK.pack(kind, os.SEEK_SET, start, length, 0)
-        found, *_ = self._FLOCK.unpack(fcntl.fcntl(self._descriptor, command, asked))
-        return int(found)
+        request = self._FLOCK.pack(kind, os.SEEK_SET, start, length, 0)
+        lock_kind, *_ = self._FLOCK.unpack(fcntl.fcntl(self._descriptor, command, request))
+        return int(lock_kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +178,7 @@ class Pulse:
     count: int
 
     @classmethod
-    def own(cls) -> Pulse:
+    def first(cls) -> Pulse:
         """Return the first pulse of this process."""
         return cls(socket.gethostname(), os.getpid(), 1)
 
@@ -227,7 +227,7 @@ class PulseWatch:
         try:
             return max(0.0, time.time() - (self._root / ENGINE_LOCK).stat().st_mtime)
         except FileNotFoundError:
-            return GONE_AFTER
+            return ENGINE_TIMEOUT_SECONDS
 
     @property
     def engine(self) -> tuple[Pulse, float] | None:

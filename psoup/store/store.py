@@ -131,8 +131,8 @@ class Store:
 def _check_new(root: Path) -> None:
     """Raise CorruptStore if the log was lost: it is the first table that is made, so no other can
     be there without it."""
-    others = [name for name in TABLES if name != "log" and DeltaFolder(root / name).exists]
-    if others and not DeltaFolder(root / "log").exists:
+    existing = [name for name in TABLES if name != "log" and DeltaFolder(root / name).exists]
+    if existing and not DeltaFolder(root / "log").exists:
         raise CorruptStore(
-            f"{root} has the table {others[0]}, but the table log is gone; restore a back-up"
+            f"{root} has the table {existing[0]}, but the table log is gone; restore a back-up"
         )

@@ -30,9 +30,9 @@ from psoup.store.layout import (
 )
 from psoup.store.log.access_events import read_value
 from psoup.store.log.position import Position
-from psoup.store.state.asked import asked_from_json, asked_to_json
 from psoup.store.state.columns import handle_halves, with_constants
 from psoup.store.state.composites import CompositeState
+from psoup.store.state.interest_requests import requests_from_json, requests_to_json
 from psoup.store.state.leases import Expired
 from psoup.store.state.state import State, Touched
 from psoup.store.state.streams import AcceptedBatch, PublisherKey, StreamState
@@ -58,7 +58,7 @@ REPEATED: Mapping[str, tuple[str, ...]] = {
 
 
 # A column that tells which of two rows of one position is the newer.
-_LATER = frozenset({"composite_predicate_id"})
+_TIE_BREAKERS = frozenset({"composite_predicate_id"})
 
 
 def changed_rows(state: State, touched: Touched, position: Position) -> dict[str, pa.Table]:
@@ -75,7 +75,7 @@ def changed_rows(state: State, touched: Touched, position: Position) -> dict[str
         {"version": key, "mark": state.writers.at(key), "position": at, "ended": False}
         for key in sorted(touched.writers)
     ]
-    found = {
+    tables = {
         "catalog": pa.Table.from_pylist(streams, schema=CATALOG),
         "registrations": _registration_rows(state, touched.registrations, at),
         "predicates": _predicate_rows(state, touched.predicates, at),
@@ -85,7 +85,7 @@ def changed_rows(state: State, touched: Touched, position: Position) -> dict[str
         "access": pa.Table.from_pylist(access, schema=ACCESS),
         "writers": pa.Table.from_pylist(writers, schema=WRITERS),
     }
-    return {name: table for name, table in found.items() if table.num_rows}
+    return {name: table for name, table in tables.items() if table.num_rows}
 
 
 def newest(table: pa.Table, keys: Iterable[str]) -> pa.Table:
@@ -103,15 +103,15 @@ def _last(table: pa.Table, keys: list[str]) -> Mask:
     composite is the newer.
     """
     last = ~_shared(_marks(table, keys))
-    (others,) = np.nonzero(~last)
-    few = table.take(pa.array(others))
+    (doubtful,) = np.nonzero(~last)
+    few = table.take(pa.array(doubtful))
     columns = {name: few.column(name) for name in (*keys, "position")}
-    for name in _LATER.intersection(table.column_names):
+    for name in _TIE_BREAKERS.intersection(table.column_names):
         columns[name] = pc.fill_null(few.column(name), 0)
     order = [(name, "ascending") for name in columns if name not in keys]
-    ordered = pa.table({**columns, "_row": others}).sort_by([*order, ("_row", "ascending")])
-    found = ordered.group_by(keys, use_threads=False).aggregate([("_row", "last")])
-    last[found.column("_row_last").to_numpy()] = True
+    ordered = pa.table({**columns, "_row": doubtful}).sort_by([*order, ("_row", "ascending")])
+    newest_rows = ordered.group_by(keys, use_threads=False).aggregate([("_row", "last")])
+    last[newest_rows.column("_row_last").to_numpy()] = True
     return last
 
 
@@ -181,8 +181,8 @@ def _load_registrations(state: State, table: pa.Table) -> None:
     table = with_constants(_with_micros(table, "stamp"), {"contact": 0})
     state.registrations.extend(table)
     registrations, _ = state.columns
-    for whose, count in registrations.by_owner().items():
-        state.count_owned("registrations", *whose, count)
+    for tenant_and_owner, count in registrations.by_owner().items():
+        state.count_owned("registrations", *tenant_and_owner, count)
     for stream_id, count in registrations.by_stream().items():
         stream = state.streams[stream_id]
         state.streams[stream_id] = replace(stream, registrations=count)
@@ -242,8 +242,8 @@ def _load_definition(state: State, row: Mapping[str, Any], epoch: Epoch) -> None
 
 def _load_view(state: State, row: Mapping[str, Any], form: Mapping[str, Any]) -> None:
     definition, position = ViewDefinition.from_json(form), Position.unpack(row["position"])
-    whose = row["stream_id"], row["tenant"], row["owner"]
-    view = ViewState(*whose, definition, tuple(form["over"]), position, form["dropped"])
+    identity = row["stream_id"], row["tenant"], row["owner"]
+    view = ViewState(*identity, definition, tuple(form["over"]), position, form["dropped"])
     state.views[view.id] = view
     if not view.dropped:
         state.view_names[view.tenant, definition.name] = view.id
@@ -263,7 +263,7 @@ def _load_stream(
         mark.high if mark else 0,
         mark.reached if mark else None,
         dropped=form.get("dropped", False),
-        asked=asked_from_json(form.get("asked", ())),
+        interest_requests=requests_from_json(form.get("asked", ())),
     )
     state.streams[stream.id] = stream
     if not stream.dropped:
@@ -278,8 +278,8 @@ def _with_micros(table: pa.Table, name: str) -> pa.Table:
 
 def _stream_row(stream: StreamState, at: int) -> dict[str, Any]:
     form = stream.schema.to_json() | {"dropped": stream.dropped}
-    if stream.asked:
-        form["asked"] = asked_to_json(stream.asked)
+    if stream.interest_requests:
+        form["asked"] = requests_to_json(stream.interest_requests)
     return _definition_row(stream, form, at)
 
 
@@ -321,15 +321,15 @@ def _predicate_rows(state: State, ids: Iterable[int], at: int) -> pa.Table:
 
 def _changes(live: pa.Table, ended: pa.Array, at: int, schema: pa.Schema) -> pa.Table:
     """Return the rows that are there now, and for each key that ended a row of the key alone."""
-    there = live.append_column("ended", pa.array(np.zeros(live.num_rows, np.bool_)))
-    gone = pa.table(
+    live_rows = live.append_column("ended", pa.array(np.zeros(live.num_rows, np.bool_)))
+    ended_rows = pa.table(
         {
             schema.names[0]: ended,
             "position": np.full(len(ended), at),
             "ended": np.ones(len(ended), np.bool_),
         }
     )
-    together = pa.concat_tables([there, gone], promote_options="default")
+    together = pa.concat_tables([live_rows, ended_rows], promote_options="default")
     return together.select(schema.names).cast(schema)
 
 
@@ -357,8 +357,8 @@ def _lease_row(state: State, handle: bytes, at: int) -> dict[str, Any]:
     expired = state.leases.expired.get(handle)
     if expired is None:
         return row | {"ended": True}
-    whose = {"tenant": expired.tenant, "owner": expired.owner}
-    return row | whose | {"expired": expired.stamp}
+    names = {"tenant": expired.tenant, "owner": expired.owner}
+    return row | names | {"expired": expired.stamp}
 
 
 def _access_row(state: State, kind: str, id_: str, at: int) -> dict[str, Any]:

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 
 from datastem.instants import MINUTE, format_instant
 from psoup.errors import BadRequest
-from psoup.store import ClockAsked, Confirm, Entry, Jump
-from psoup.store.state.jumps import LEAST
+from psoup.store import ClockStatement, Confirm, Entry, Jump
+from psoup.store.state.jumps import MIN_JUMP
 from psoup.write.draft import HEADER_BYTES, Chain, CommitDraft
 from psoup.write.timepiece import Timepiece
 
@@ -88,9 +88,9 @@ class ClockGuard:
         elif last.server and last.clock is not None:
             self._hear_clock(last.server, last.clock)
         for event in (entry.event for entry in entries):
-            if isinstance(event, ClockAsked) and event.server == self.timepiece.name:
+            if isinstance(event, ClockStatement) and event.server == self.timepiece.name:
                 self.is_asked = False
-            elif isinstance(event, ClockAsked):
+            elif isinstance(event, ClockStatement):
                 self._hear_clock(event.server, event.clock)
                 self.is_asked |= self._is_comparing and event.asks
 
@@ -109,15 +109,15 @@ class ClockGuard:
         if not last or not self._settle:
             return False
         stamp = max(self.timepiece.wall(), last)
-        if self._unaccounted(last, stamp) <= min(self._limit, LEAST):
+        if self._unaccounted(last, stamp) <= min(self._limit, MIN_JUMP):
             return False
         boot = self.timepiece.boot()
         silent = all(boot - clock.at > _FRESH_CLOCK_AGE for clock in self._remote_clocks.values())
         return silent and not self.timepiece.synchronised()
 
-    def statement(self, asks: bool) -> ClockAsked:
+    def statement(self, asks: bool) -> ClockStatement:
         """Return the event that states this machine's clock; it requests the others' if `asks`."""
-        return ClockAsked(self.timepiece.name, self.timepiece.wall(), asks)
+        return ClockStatement(self.timepiece.name, self.timepiece.wall(), asks)
 
     def see(self, stamp: int) -> None:
         """Note the last stamp of the log: this server can account for the time from now on."""
@@ -174,7 +174,7 @@ class ClockGuard:
         Return None if none is needed: this machine's time service vouches for its clock, or the
         server can account for the time.
         """
-        if not last or self._unaccounted(last, stamp) <= LEAST or self.timepiece.synchronised():
+        if not last or self._unaccounted(last, stamp) <= MIN_JUMP or self.timepiece.synchronised():
             return None
         return Jump(last, stamp, self.timepiece.name, self._limit, self._settle)
 
@@ -197,9 +197,9 @@ class ConfirmJumps:
     def propose(self, draft: CommitDraft) -> None:
         jumps = draft.state.jumps
         for number in self.numbers:
-            if not 1 <= number <= jumps.made:
+            if not 1 <= number <= jumps.count:
                 raise BadRequest(
-                    f"there is no jump {number}; the store's time has jumped {jumps.made} times",
+                    f"there is no jump {number}; the store's time has jumped {jumps.count} times",
                     field="confirm",
                     got=str(number),
                     hint="look at `psoup clock`",

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datastem.instants import SINCE_EVER
 from psoup.store import Interest, State
 from psoup.store.interest import Interests
-from psoup.store.state.asked import is_news
+from psoup.store.state.interest_requests import is_new_request
 from psoup.write.appender import Appender, LogTail
 from psoup.write.draft import HEADER_BYTES, Chain, CommitDraft
 
@@ -48,7 +48,9 @@ class RequestInterest:
         stream = state.streams[request.stream_id]
         if stream.dropped or request.predicate_id not in state.predicates:
             return False
-        if not is_news(stream.asked, request.predicate_id, request.first_ts, draft.stamp):
+        if not is_new_request(
+            stream.interest_requests, request.predicate_id, request.first_ts, draft.stamp
+        ):
             return False
         event = Interest(request.stream_id, request.predicate_id, request.since)
         draft.append(stream.tenant, stream.owner, event)
@@ -96,8 +98,8 @@ class InterestKeeper:
             return
         state = self._tail.state
         for request in self.uncovered(requests):
-            recent = state.streams[request.stream_id].asked
-            if is_news(recent, request.predicate_id, request.first_ts, state.clock):
+            recent = state.streams[request.stream_id].interest_requests
+            if is_new_request(recent, request.predicate_id, request.first_ts, state.clock):
                 self._append(RequestInterest(request))
 
     def _append(self, proposal: RequestInterest) -> asyncio.Future[bool]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from psoup.errors import NoSuchKey
+from psoup.errors import NoSuchAccessKey
 from psoup.store import Conflict, Entry, Position, State, Store
 from psoup.store.log.access_events import AccessEnded, AccessEvent, AccessPut
 from psoup.store.state.access import Key
@@ -45,10 +45,12 @@ class RevokeKey:
 
 
 def find_key(state: State, tenant: str, id_: str) -> Key:
-    """Return an access key of a tenant. Raise NoSuchKey, also for a key of another tenant."""
+    """Return an access key of a tenant. Raise NoSuchAccessKey, also for a key of another tenant."""
     key = state.access.keys.get(id_)
     if key is None or key.tenant != tenant:
-        raise NoSuchKey(f"there is no key {id_[:32]!r}", hint="`psoup key list` shows the keys")
+        raise NoSuchAccessKey(
+            f"there is no key {id_[:32]!r}", hint="`psoup key list` shows the keys"
+        )
     return key
 
 
@@ -71,7 +73,8 @@ def append_key(store: Store, key: Key) -> Position:
 
 
 def append_revocation(store: Store, tenant: str, id_: str) -> Position:
-    """Append the end of an access key; return the position. Raise NoSuchKey if it is unknown."""
+    """Append the end of an access key; return the position. Raise NoSuchAccessKey if it is
+    unknown."""
     find_key(last_state(store), tenant, id_)
     return _append(store, tenant, AccessEnded((("key", id_),)))
 

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from datastem.arrays import Int64s, Mask
-from psoup.errors import BadRequest, KeyTaken
+from psoup.errors import BadRequest, ClientKeyTaken
 from psoup.lookup import find_registration
 from psoup.store import (
     START,
@@ -234,7 +234,7 @@ class ManyRows:
     def __init__(
         self, client_keys: Sequence[str], parameters: Sequence[str], keys: Sequence[str]
     ) -> None:
-        """Raise KeyTaken if rows with one client key differ."""
+        """Raise ClientKeyTaken if rows with one client key differ."""
         self.client_keys, self.parameters = client_keys, parameters
         self.first = np.array(_first_of_key(client_keys, parameters), np.int64)
         self.handles = _new_handles(len(keys))
@@ -310,7 +310,7 @@ class RegisterRows:
     def _existing(self, state: State) -> dict[int, KeyedRegistration]:
         """Return the registrations that client keys already have, by the place of their row.
 
-        Raise KeyTaken if one has another text or other parameters, and is not to be replaced.
+        Raise ClientKeyTaken if one has another text or other parameters, and is not to be replaced.
         """
         rows = self.rows
         matches = state.registrations.find_all(self.tenant, self.owner, rows.lookup_keys)
@@ -367,8 +367,8 @@ def check_views(state: State, views: Sequence[int]) -> None:
 
 
 def _first_of_key(client_keys: Sequence[str], parameters: Sequence[str]) -> list[int]:
-    """Return for each row the place of the first row with its client key. Raise KeyTaken if the
-    parameters of the two differ."""
+    """Return for each row the place of the first row with its client key. Raise ClientKeyTaken if
+    the parameters of the two differ."""
     first_by_key: dict[str, int] = {}
     first = []
     for place, key in enumerate(client_keys):
@@ -386,9 +386,9 @@ def _new_handles(count: int) -> list[bytes]:
     return sorted(noise[at : at + HANDLE_BYTES] for at in range(0, len(noise), HANDLE_BYTES))
 
 
-def key_taken(client_key: str) -> KeyTaken:
+def key_taken(client_key: str) -> ClientKeyTaken:
     """Return the error for a client key that has another query."""
-    return KeyTaken(
+    return ClientKeyTaken(
         f"the client key {client_key!r} belongs to another query",
         field="client_key",
         got=client_key[:100],

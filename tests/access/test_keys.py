@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from psoup.access.keys import id_of, is_shown, new_key, plain_claims, read_claims
+from psoup.access.keys import id_of, is_text_of, new_key, plain_claims, read_claims
 from psoup.errors import BadRequest
 
 
@@ -12,10 +12,12 @@ def test_a_key_is_shown_by_its_text_and_by_nothing_else() -> None:
     key, text = new_key("acme", "bob", ["reader"], '{"region": "north"}', 1)
     other, another = new_key("acme", "bob", ["reader"], "", 1)
     assert id_of(text) == key.id and text.startswith(f"psk_{key.id}_")
-    assert is_shown(key, text)
-    assert not is_shown(key, another) and not is_shown(other, text) and not is_shown(None, text)
+    assert is_text_of(key, text)
+    assert (
+        not is_text_of(key, another) and not is_text_of(other, text) and not is_text_of(None, text)
+    )
     swapped = another.replace(other.id, key.id)
-    assert id_of(swapped) == key.id and not is_shown(key, swapped)
+    assert id_of(swapped) == key.id and not is_text_of(key, swapped)
     assert read_claims(key.claims) == {"region": "north"}
 
 

@@ -10,7 +10,7 @@ import pytest
 from psoup.engine.errors import SecondEngine
 from psoup.engine.lock import EngineLock
 from psoup.store import presence
-from psoup.store.presence import GONE_AFTER, Pulse, PulseWatch
+from psoup.store.presence import ENGINE_TIMEOUT_SECONDS, Pulse, PulseWatch
 
 
 def seen(watch: PulseWatch) -> tuple[Pulse, float]:
@@ -28,21 +28,21 @@ def test_a_pulse_goes_on_until_the_lock_is_released(
     assert watch.engine is None
     lock.acquire()
     first, _ = seen(watch)
-    assert (first.host, first.pid) == (Pulse.own().host, Pulse.own().pid)
+    assert (first.host, first.pid) == (Pulse.first().host, Pulse.first().pid)
     while seen(watch)[0].count < first.count + 3:
         time.sleep(0.001)
     lock.release()
     watch.look()
     assert watch.engine is None
     lock.acquire()
-    assert seen(watch)[1] < GONE_AFTER
+    assert seen(watch)[1] < ENGINE_TIMEOUT_SECONDS
     lock.release()
 
 
 def test_a_second_engine_is_told_who_the_first_is(tmp_path: Path) -> None:
     lock = EngineLock(tmp_path)
     lock.acquire()
-    own = Pulse.own()
+    own = Pulse.first()
     with pytest.raises(SecondEngine, match=rf"\(process {own.pid} on {own.host}\) already runs"):
         EngineLock(tmp_path).acquire()
     lock.release()
@@ -60,10 +60,12 @@ def test_an_engine_whose_clock_differs_lives_as_long_as_its_pulse_changes(
             monkeypatch.setattr(time, "time", lambda past=past: now + past)
             found, age = seen(watch)
             assert found.count == count
-            assert (age < GONE_AFTER) == (count > 1), "the first look can only believe the file"
+            assert (age < ENGINE_TIMEOUT_SECONDS) == (count > 1), (
+                "the first look can only believe the file"
+            )
             clock[0] += 1
-        clock[0] += GONE_AFTER
-        assert seen(watch)[1] >= GONE_AFTER, "killed: nothing changes any more"
+        clock[0] += ENGINE_TIMEOUT_SECONDS
+        assert seen(watch)[1] >= ENGINE_TIMEOUT_SECONDS, "killed: nothing changes any more"
 
 
 @pytest.mark.parametrize("content", [b"", b"4711\n", b'{"host": "x"', b'{"host": "x"}', b"[]"])

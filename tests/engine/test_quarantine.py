@@ -29,7 +29,7 @@ from psoup.store import Position, Store
 from psoup.store.inspection import quarantine, release
 from psoup.store.log.access_events import AccessPut
 from psoup.store.state.access import FilledPolicy, Policy
-from psoup.store.state.quarantine import PREDICATE, SetAside, reason_of
+from psoup.store.state.quarantine import PREDICATE, QuarantineEntry, reason_of
 from querystem.expressions import Call, ColumnRef, Expression, Literal, Op
 from tests.support.engine.author import READINGS, Author, above, readings
 from tests.support.engine.reading import Meaning, assert_joined, covered, matched
@@ -136,7 +136,7 @@ def test_a_predicate_that_is_released_meets_all_rows(
     with running(store, spark) as engine:
         engine.wait_for(author.publish(stream, tags(["a", "b", "c"])), 180)
     ledger = open_ledger(store)
-    set_aside(ledger, [SetAside(PREDICATE, second, stream, "a test")], ledger.state)
+    set_aside(ledger, [QuarantineEntry(PREDICATE, second, stream, "a test")], ledger.state)
     with running(store, spark) as engine:
         engine.wait_for(author.publish(stream, tags(["b", "a", "c"])), 180)
         engine.wait_idle(180)

@@ -211,7 +211,7 @@ async def test_killed_after_the_epoch_there_is_nothing_left_to_do(
     def die(root: Path) -> None:
         raise Killed
 
-    monkeypatch.setattr(reclock, "take_note_away", die)
+    monkeypatch.setattr(reclock, "remove_note", die)
     with pytest.raises(Killed):
         repair_clock(world.path, world.time, ALWAYS)
     monkeypatch.undo()

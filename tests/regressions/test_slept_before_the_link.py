@@ -20,7 +20,7 @@ from psoup.engine.maintain.discard import Vacuum
 from psoup.engine.recover import open_ledger
 from psoup.engine.settings import EngineSettings
 from psoup.store import Store
-from psoup.store.delta.durable import LEAST_GRACE
+from psoup.store.delta.durable import MIN_GRACE_SECONDS
 from psoup.store.delta.files import DataFile, write_data_file
 from psoup.store.errors import FileGone
 from tests.store.test_state import EVENTS, entries
@@ -77,7 +77,7 @@ def test_a_file_as_old_as_half_the_grace_is_not_named(
 
     def sleep(path: Path) -> None:
         old.append(path.name)
-        clock[0] += LEAST_GRACE / 2 + 1
+        clock[0] += MIN_GRACE_SECONDS / 2 + 1
 
     after_the_first_write(monkeypatch, sleep)
     store.log.append(1, ENTRIES)
@@ -120,7 +120,7 @@ def test_no_table_gets_a_commit_that_names_nothing(store: Store) -> None:
 def test_a_disk_that_is_too_slow_for_ever_is_told(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock = iter(range(0, 10**9, int(LEAST_GRACE)))
+    clock = iter(range(0, 10**9, int(MIN_GRACE_SECONDS)))
     monkeypatch.setattr("psoup.store.delta.durable.seconds", lambda: next(clock))
     with pytest.raises(OSError, match="seconds ago"):
         store.log.append(1, ENTRIES)

@@ -10,7 +10,7 @@ import pytest
 import psoup.server.calls.invoke  # noqa: F401 - every module that may define errors is loaded
 import psoup.server.services  # noqa: F401
 from datastem.errors import RowError
-from psoup.errors import KeyTaken
+from psoup.errors import ClientKeyTaken
 from psoup.server.status_codes import CODES, FAMILIES, detail_of, internal_status, status_of
 from psoup.v1 import psoup_pb2 as pb
 from querystem.language import QueryError, Span
@@ -54,7 +54,10 @@ def test_a_row_error_says_which_row() -> None:
 
 def test_a_status_fits_the_trailers_of_http() -> None:
     long = "ü" * 10**6
-    errors = [KeyTaken(long), RowError("X", long, field=long, expected=long, got=long, hint=long)]
+    errors = [
+        ClientKeyTaken(long),
+        RowError("X", long, field=long, expected=long, got=long, hint=long),
+    ]
     for error in errors:
         status = status_of(error, STORE)
         assert status.ByteSize() < 6000

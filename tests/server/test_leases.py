@@ -24,7 +24,7 @@ from psoup.server.calls.watch import watch
 from psoup.server.core import Core
 from psoup.server.settings import Settings
 from psoup.store import Expire, Renew, Store, Tick
-from psoup.store.state.leases import QUIET, REMEMBERED, Expired, Leases
+from psoup.store.state.leases import MAX_COUNTED_GAP, MAX_EXPIRED, Expired, Leases
 from psoup.v1 import psoup_pb2 as pb
 from psoup.write.leases import TICK_INTERVAL, ExpireOne, RenewOne
 from psoup.write.registrations import UnregisterOne
@@ -223,26 +223,32 @@ async def test_the_tables_remember_renewals_expiry_and_outages(world: World) -> 
 
 def test_only_so_many_of_the_expired_are_remembered() -> None:
     leases = Leases(expired={bytes([n]): Expired("main", "main", n) for n in range(3)})
-    assert leases.expire(b"new", ("main", "main"), 9) == [] and REMEMBERED > 4
+    assert leases.expire(b"new", ("main", "main"), 9) == [] and MAX_EXPIRED > 4
     leases.expired = {
-        number.to_bytes(4): Expired("main", "main", 0) for number in range(REMEMBERED)
+        number.to_bytes(4): Expired("main", "main", 0) for number in range(MAX_EXPIRED)
     }
     assert leases.expire(b"newest", ("main", "main"), 9) == [bytes(4)]
-    assert len(leases.expired) == REMEMBERED
+    assert len(leases.expired) == MAX_EXPIRED
 
 
 def test_time_that_counts() -> None:
     leases = Leases()
     leases.pass_time(0, START)
     leases.pass_time(START, START + HOUR)
-    assert leases.awake(START, START + HOUR, START + HOUR) == QUIET
+    assert leases.awake(START, START + HOUR, START + HOUR) == MAX_COUNTED_GAP
     leases.pass_time(START + HOUR, START + HOUR + MINUTE)
-    assert leases.awake(START, START + HOUR + MINUTE, START + HOUR + MINUTE) == QUIET + MINUTE
-    assert leases.awake(START + HOUR, START + HOUR + MINUTE, START + 9 * HOUR) == MINUTE + QUIET
+    assert (
+        leases.awake(START, START + HOUR + MINUTE, START + HOUR + MINUTE)
+        == MAX_COUNTED_GAP + MINUTE
+    )
+    assert (
+        leases.awake(START + HOUR, START + HOUR + MINUTE, START + 9 * HOUR)
+        == MINUTE + MAX_COUNTED_GAP
+    )
     leases.pass_time(START + HOUR + MINUTE, START + 5 * HOUR)
-    assert leases.awake(START, START + 5 * HOUR, START + 5 * HOUR) == 2 * QUIET + MINUTE
+    assert leases.awake(START, START + 5 * HOUR, START + 5 * HOUR) == 2 * MAX_COUNTED_GAP + MINUTE
     leases.pass_time(START + 5 * HOUR, START + 9 * HOUR, jump=True)
-    assert leases.awake(START, START + 9 * HOUR, START + 9 * HOUR) == 2 * QUIET + MINUTE
+    assert leases.awake(START, START + 9 * HOUR, START + 9 * HOUR) == 2 * MAX_COUNTED_GAP + MINUTE
 
 
 async def test_a_server_behind_the_token_waits_and_says_so(

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from psoup.cli import cli
 from psoup.store import Entry, LegPredicate, Position, Register, Store
-from psoup.store.state.quarantine import COMPOSITE, PREDICATE, SetAside
+from psoup.store.state.quarantine import COMPOSITE, PREDICATE, QuarantineEntry
 from psoup.v1 import psoup_pb2 as pb
 from tests.oracle.copy import Copy
 from tests.support.server.callers import TenantServer, tenant_server
@@ -60,7 +60,7 @@ async def test_a_policy_in_quarantine_shows_nothing(tmp_path: Path) -> None:
         handle, copy = await boss.register(ALL), Copy()
         await eu.sync(handle, copy)
         assert copy.answer(copy.now) == [(0,), (2,), (4,)]
-        entry = SetAside(PREDICATE, _filled(server, "eu"), 1, "ValueError: bad", since=5)
+        entry = QuarantineEntry(PREDICATE, _filled(server, "eu"), 1, "ValueError: bad", since=5)
         engine.set_aside(entry)
         await server.core.follower.refresh()
         header, rows = await eu.invoke(handle)
@@ -99,7 +99,8 @@ async def test_the_quarantine_is_listed_and_released_while_the_server_runs(tmp_p
         eu = server.caller(region="eu")
         bad = _filled(server, "eu")
         engine.set_aside(
-            SetAside(PREDICATE, bad, 1, "ValueError: bad"), SetAside(COMPOSITE, 7, 7, "KeyError: x")
+            QuarantineEntry(PREDICATE, bad, 1, "ValueError: bad"),
+            QuarantineEntry(COMPOSITE, 7, 7, "KeyError: x"),
         )
         await server.core.follower.refresh()
         assert await eu.ask(ALL) == []
@@ -155,7 +156,7 @@ async def test_a_condition_in_quarantine_fails_by_itself_alone(tmp_path: Path) -
             await boss.invoke(bad)
         assert failed.value.code() == grpc.StatusCode.INTERNAL
         id_ = server.core.follower.state.registrations[bad].legs[0].predicate_id
-        engine.set_aside(SetAside(PREDICATE, id_, 1, "KeyError: nowhere"))
+        engine.set_aside(QuarantineEntry(PREDICATE, id_, 1, "KeyError: nowhere"))
         engine.step()
         await server.core.follower.refresh()
         with pytest.raises(grpc.RpcError) as failed:

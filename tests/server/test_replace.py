@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from google.protobuf.duration_pb2 import Duration
 
-from psoup.errors import BadRequest, KeyTaken
+from psoup.errors import BadRequest, ClientKeyTaken
 from psoup.server.calls.explain import explain
 from psoup.server.calls.invoke import invoke
 from psoup.server.calls.publish import publish
@@ -102,7 +102,7 @@ async def test_the_same_query_again_appends_nothing(core: Core) -> None:
 
 async def test_it_takes_a_key_and_the_word(core: Core) -> None:
     await put(core, LOW)
-    with pytest.raises(KeyTaken, match="belongs to another query") as taken:
+    with pytest.raises(ClientKeyTaken, match="belongs to another query") as taken:
         await put(core, HIGH, replace=False)
     assert "replace" in taken.value.detail["hint"]
     with pytest.raises(BadRequest, match="client key") as refused:
@@ -265,7 +265,7 @@ async def test_many_at_once(core: Core, sql: str) -> None:
         )
 
     first = await many(sql, False, x=1, y=2)
-    with pytest.raises(KeyTaken):
+    with pytest.raises(ClientKeyTaken):
         await many(sql, False, x=1, y=3, z=4)
     again = await many(sql, True, x=1, y=3, z=2)
     assert (again.handles[:2], again.created, again.replaced) == (first.handles, 1, 1)

@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 
 from datastem.instants import DAY, HOUR, MINUTE
 from psoup.store import Confirm, Entry, Epoch, Event, Jump, Position, State, Store, Tick
-from psoup.store.state.jumps import APART, BY_OPERATOR, BY_TIME, REMEMBERED, JumpRecord, Jumps
+from psoup.store.state.jumps import (
+    BY_OPERATOR,
+    BY_TIME,
+    MAX_CONFIRMED_JUMPS,
+    MAX_UNCONFIRMED_JUMPS,
+    JumpRecord,
+    Jumps,
+)
 
 START = 1_700_000_000_000_000
 AGREE, SETTLE = 10 * MINUTE, 7 * DAY
@@ -81,15 +88,15 @@ def test_a_server_that_is_trusted_settles_at_once() -> None:
 
 def test_their_number_is_bounded_and_their_length_is_not_forgotten() -> None:
     jumps, stamp = Jumps(), START
-    for _ in range(APART + 20):
+    for _ in range(MAX_UNCONFIRMED_JUMPS + 20):
         jumps = jumps.add(jump(stamp, stamp + 2 * HOUR))
         stamp += 3 * HOUR
-    assert len(jumps.records) == APART
-    assert jumps.unconfirmed == jumps.total == (APART + 20) * 2 * HOUR
-    assert jumps.records[-1].number == jumps.made == APART + 20
+    assert len(jumps.records) == MAX_UNCONFIRMED_JUMPS
+    assert jumps.unconfirmed == jumps.total == (MAX_UNCONFIRMED_JUMPS + 20) * 2 * HOUR
+    assert jumps.records[-1].number == jumps.count == MAX_UNCONFIRMED_JUMPS + 20
     for record in jumps.records:
         jumps = jumps.confirm(record.number)
-    assert jumps.unconfirmed == 0 and len(jumps.records) == REMEMBERED
+    assert jumps.unconfirmed == 0 and len(jumps.records) == MAX_CONFIRMED_JUMPS
 
 
 def _model(commits: list[tuple[str, int | None, int, int]]) -> int:

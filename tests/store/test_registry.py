@@ -36,7 +36,7 @@ OPERATIONS = st.lists(
 
 @pytest.fixture(autouse=True)
 def squeezed_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(column_mapping, "_SQUEEZE", 3)
+    monkeypatch.setattr(column_mapping, "_COMPACT_FROM_ROWS", 3)
 
 
 # ---- registrations

@@ -22,12 +22,12 @@ from psoup.answers.matching.shown_rows import MatchSource
 from psoup.answers.planning.plan import LegPlan, Plan, oldest_retained
 from psoup.answers.rows.leg_rows import LegRows, rows_at
 from psoup.answers.rows.windows import NO_ROWS, Choice, Horizon
-from psoup.store.delta.durable import LEAST_GRACE
+from psoup.store.delta.durable import MIN_GRACE_SECONDS
 from results.region import Region, horizon_region, leaving, visible
 from results.window import CountWindow, TimeWindow
 
 # The engine keeps rows for so long, at least, after they have passed the retention.
-_GRACE = int(LEAST_GRACE * 1_000_000)
+_GRACE = int(MIN_GRACE_SECONDS * 1_000_000)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from datastem.caches import LruCache
 from psoup.answers.matching import matcher
 from psoup.answers.planning.plan import LegPlan, Plan
 from psoup.store import Epoch, State
-from psoup.store.state.quarantine import OF_THE_MACHINE
+from psoup.store.state.quarantine import MACHINE_ERRORS
 from querystem.expressions import TRUE, Expression, from_json
 from querystem.implication import ImplicationIndex
 from results.id_sets import intersect, size
@@ -131,7 +131,7 @@ class ImpliedFinder:
         """Look, and find nothing if a predicate of another query fails: this one does without."""
         try:
             return self._look(among, where)
-        except OF_THE_MACHINE:
+        except MACHINE_ERRORS:
             raise
         except Exception:
             log.exception("a predicate of stream %d can't be compared", among.stream_id)

@@ -21,7 +21,7 @@ from psoup.answers.planning.plan import Neighbours
 from psoup.answers.replicas.epoch_files import EpochView
 from psoup.errors import ConditionFails, TooMuchWork
 from psoup.store import CorruptStore
-from psoup.store.state.quarantine import OF_THE_MACHINE, PREDICATE
+from psoup.store.state.quarantine import MACHINE_ERRORS, PREDICATE
 from querystem.expressions import TRUE, Expression, columns_of, weight_of
 from querystem.kernel import matches
 from querystem.pace import spending
@@ -266,7 +266,7 @@ class Matcher:
         did in the engine, which has set it aside."""
         try:
             return matches(self.where, query_view(rows)) & are_rows(rows)
-        except OF_THE_MACHINE:
+        except MACHINE_ERRORS:
             raise
         except Exception as error:
             if self.epoch.epoch.quarantine.find(PREDICATE, self.predicate) is None:

@@ -18,7 +18,7 @@ from psoup.access.principal import ClaimValue, Principal
 from psoup.answers.caches import Memo, UnregisteredIds
 from psoup.store import State
 from psoup.store.state.access import Policy
-from psoup.store.state.quarantine import OF_THE_MACHINE
+from psoup.store.state.quarantine import MACHINE_ERRORS
 from querystem.expressions import TRUE, Expression, Literal, from_json, predicate_key
 from querystem.index.trial import try_predicate
 from querystem.language import filled_policy
@@ -113,7 +113,7 @@ class PolicyFiller:
             key = predicate_key(where)
             if not isinstance(where, Literal):
                 try_predicate(key, self.state.streams[policy.stream_id].schema.types)
-        except OF_THE_MACHINE:
+        except MACHINE_ERRORS:
             raise
         except Exception:
             log.exception("policy %d can't be evaluated; it shows nothing", policy.policy_id)

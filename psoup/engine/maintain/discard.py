@@ -19,7 +19,7 @@ from pathlib import Path
 from psoup.engine.ledger import Ledger
 from psoup.engine.settings import EngineSettings
 from psoup.store.delta import DeltaFolder, Snapshot
-from psoup.store.delta.durable import WRITERS, remove, together
+from psoup.store.delta.durable import MAX_WRITER_THREADS, remove, together
 from psoup.store.errors import Conflict, LogTrimmed
 
 
@@ -178,7 +178,7 @@ class Checkpoint:
         versions["epochs"] = ledger.epochs_version
         versions["log"] = ledger.epoch.log_version
         due = ((name, version) for name, version in versions.items() if self._due(name, version))
-        chosen = list(islice(due, WRITERS))
+        chosen = list(islice(due, MAX_WRITER_THREADS))
         together(partial(self._write, ledger, *each) for each in chosen)
         return bool(chosen)
 

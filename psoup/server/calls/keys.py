@@ -42,7 +42,7 @@ async def list_keys(core: Core, request: pb.ListKeysRequest) -> pb.ListKeysRespo
 
 
 async def revoke_key(core: Core, request: pb.RevokeKeyRequest) -> pb.RevokeKeyResponse:
-    """Raises PermissionDenied, NoSuchKey."""
+    """Raises PermissionDenied, NoSuchAccessKey."""
     acting = Acting.of(request, core.settings)
     revocation = RevokeKey(acting.tenant, acting.principal.owner, request.id)
     key, position = await core.appender.submit(revocation)

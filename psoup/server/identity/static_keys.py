@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from functools import lru_cache
 
 from datastem.instants import format_instant
-from psoup.access.keys import id_of, is_shown, read_claims
+from psoup.access.keys import id_of, is_text_of, read_claims
 from psoup.access.principal import Principal
 from psoup.errors import Unauthenticated
 from psoup.store import State
@@ -43,7 +43,7 @@ class StaticKeys:
         if id_ is not None and id_ not in self._state().access.keys:
             await self._catch_up()
         key = self._state().access.keys.get(id_ or "")
-        if not is_shown(key, text):
+        if not is_text_of(key, text):
             raise Unauthenticated("the key is none of this store, or was revoked", hint=_HINT)
         assert key is not None
         self._check_time(key)

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from datastem.arrays import Int64s
 from datastem.codec import are_rows, query_view
-from psoup.store.state.quarantine import OF_THE_MACHINE
+from psoup.store.state.quarantine import MACHINE_ERRORS
 from querystem.expressions import Expression
 from querystem.index import Matches, QueryStem
 
@@ -164,7 +164,7 @@ class _StreamStem:
         self._wheres[predicate_id] = where
         try:
             self._stem.insert(predicate_id, where)
-        except OF_THE_MACHINE:
+        except MACHINE_ERRORS:
             raise
         except Exception:
             log.exception("predicate %d can't be built for watches", predicate_id)
@@ -181,7 +181,7 @@ class _StreamStem:
         """Probe the rows with all predicates but the blind ones, which may become more."""
         try:
             return self._stem.probe(view)
-        except OF_THE_MACHINE:
+        except MACHINE_ERRORS:
             raise
         except Exception:
             log.exception("a predicate can't be matched for watches")
@@ -194,7 +194,7 @@ class _StreamStem:
         alone.insert(predicate_id, self._wheres[predicate_id])
         try:
             alone.probe(view)
-        except OF_THE_MACHINE:
+        except MACHINE_ERRORS:
             raise
         except Exception:
             return True

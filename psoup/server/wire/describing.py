@@ -24,9 +24,9 @@ from psoup.server.settings import Settings
 from psoup.server.wire.parameters import from_json
 from psoup.server.wire.values import columns_message, from_duration, from_instant, pattern_message
 from psoup.store import Hole, Registration, State, StreamState, ViewState
-from psoup.store.presence import GONE_AFTER, PulseWatch
+from psoup.store.presence import ENGINE_TIMEOUT_SECONDS, PulseWatch
 from psoup.store.state.access import Grant
-from psoup.store.state.quarantine import PREDICATE, SetAside
+from psoup.store.state.quarantine import PREDICATE, QuarantineEntry
 from psoup.v1 import psoup_pb2 as pb
 from psoup.write.clock import ClockGuard
 from psoup.write.drops import Ended
@@ -323,7 +323,7 @@ def _engine(watch: PulseWatch, now: int) -> pb.EngineStatus:
         return pb.EngineStatus()
     pulse, age = found
     seen_at = from_instant(now - int(age * SECOND))
-    running = age < GONE_AFTER
+    running = age < ENGINE_TIMEOUT_SECONDS
     return pb.EngineStatus(running=running, host=pulse.host, pid=pulse.pid, seen_at=seen_at)
 
 
@@ -343,7 +343,7 @@ def _hole(view: View, hole: Hole) -> pb.Hole:
     return message
 
 
-def _quarantined(state: State, entry: SetAside) -> pb.Quarantined:
+def _quarantined(state: State, entry: QuarantineEntry) -> pb.Quarantined:
     composite = state.composites.get(entry.stream_id)
     stream = state.streams.get(entry.stream_id if composite is None else composite.legs[0])
     predicate = state.predicates.get(entry.id) if entry.kind == PREDICATE else None

@@ -37,7 +37,7 @@ log = logging.getLogger("psoup.store")
 # How long Delta's own log keeps a commit behind a checkpoint, and a checkpoint the names of files
 # that were removed. A busy log has 25 of each a second: with an hour of them a checkpoint took
 # 0.5 s, most of it to list the folder, and the checkpoints of a busy store 200 MB.
-REMEMBERED_MINUTES = 10
+LOG_RETENTION_MINUTES = 10
 
 
 class Checkpoints:
@@ -63,15 +63,15 @@ class Checkpoints:
         pointed = self.newest()
         if 0 < pointed <= version:
             yield pointed
-        for found in reversed(self._commits.listing().checkpoints):
-            if found <= version and found != pointed:
-                yield found
+        for older in reversed(self._commits.listing().checkpoints):
+            if older <= version and older != pointed:
+                yield older
 
     def base(self, version: int) -> Snapshot | None:
         """Return the snapshot of the newest checkpoint up to `version` that can be read."""
-        for found in self.before(version):
+        for candidate in self.before(version):
             try:
-                return self.read(found)
+                return self.read(candidate)
             except CorruptStore as error:
                 log.warning("%s; going back to the one before it", error)
         return None
@@ -111,10 +111,10 @@ class Checkpoints:
     def _check(self, version: int, content: bytes) -> None:
         """Raise OSError if these are not the bytes that were written."""
         try:
-            said = json.loads(self._commits.check_path(version).read_bytes())
+            recorded = json.loads(self._commits.check_path(version).read_bytes())
         except ValueError as error:
             raise OSError(f"{self._commits.check_path(version).name} is damaged") from error
-        if said != _check_of(content):
+        if recorded != _check_of(content):
             raise OSError("its bytes are not those that were written")
 
     def _damaged(self, version: int, error: Exception) -> CorruptStore:
@@ -173,27 +173,32 @@ class Checkpoints:
             return
         self.read(listing.base)
         # Ascending: while a commit is there, those after it are, and none of their numbers is free.
-        gone = [self._commits.path(each) for each in sorted(listing.commits) if each < version]
-        for each in listing.checkpoints:
-            if each < version:
-                gone += [self._commits.checkpoint_path(each), self._commits.check_path(each)]
-        remove(gone)
+        obsolete = [
+            self._commits.path(number) for number in sorted(listing.commits) if number < version
+        ]
+        for number in listing.checkpoints:
+            if number < version:
+                obsolete += [
+                    self._commits.checkpoint_path(number),
+                    self._commits.check_path(number),
+                ]
+        remove(obsolete)
 
     def mend(self) -> None:
         """Take away checkpoints that can't be read, so that Delta's readers don't fail over them,
         and points to the newest one left. Commits are left alone."""
-        left = None
+        readable = None
         for version in reversed(self._commits.listing().checkpoints):
             try:
-                left = self.read(version)
+                readable = self.read(version)
                 break
             except CorruptStore as error:
                 log.warning("%s; it is removed, commits stand for it", error)
                 remove([self._commits.checkpoint_path(version), self._commits.check_path(version)])
-        if left is None:
+        if readable is None:
             remove([self._pointer])
-        elif self._pointed() != left.version:
-            replace_file(self._pointer, self._pointing_to(left.version))
+        elif self._pointed() != readable.version:
+            replace_file(self._pointer, self._pointing_to(readable.version))
 
     def _pointed(self) -> int | None:
         try:
@@ -212,8 +217,8 @@ def _write(path: Path, content: bytes) -> None:
 
 def _rows(content: bytes, column: str) -> list[dict[str, Any]]:
     """Return the actions of one kind in a checkpoint."""
-    found = pq.ParquetFile(pa.BufferReader(content)).read(columns=[column]).column(column)
-    rows: list[dict[str, Any]] = found.drop_null().to_pylist()
+    actions = pq.ParquetFile(pa.BufferReader(content)).read(columns=[column]).column(column)
+    rows: list[dict[str, Any]] = actions.drop_null().to_pylist()
     return rows
 
 

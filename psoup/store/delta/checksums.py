@@ -78,11 +78,11 @@ def sealed(content: bytes) -> bytes:
 
 def seal_holds(content: bytes) -> bool:
     """Return True if a commit is to the byte what its hash says."""
-    found = _SEAL.search(content)
-    if found is None:
+    seal = _SEAL.search(content)
+    if seal is None:
         return False
-    blank = content[: found.start(1)] + _ZEROS + content[found.end(1) :]
-    return _hash(blank) == found[1]
+    blank = content[: seal.start(1)] + _ZEROS + content[seal.end(1) :]
+    return _hash(blank) == seal[1]
 
 
 def _hash(content: bytes) -> bytes:

@@ -59,7 +59,7 @@ _DIGITS = 20
 
 # How far ahead of the end a look for commits beyond a hole goes. A listing sees all of them, but
 # takes 10 ms for ten minutes of a busy log; these looks take some 10 microseconds each.
-_AHEAD = (1, 2, 4, 8)
+_LOOK_AHEAD = (1, 2, 4, 8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ class Commits:
 
     def ends_at(self, version: int) -> bool:
         """Return True if a quick look sees nothing after `version`, which is there."""
-        return not any(self.has(version + step) for step in _AHEAD)
+        return not any(self.has(version + step) for step in _LOOK_AHEAD)
 
     def end(self, at_least: int = 0) -> int:
         """Return the newest version, proved by a listing; `at_least` is one that is known to be
@@ -153,7 +153,7 @@ class Commits:
                 return version
         return None
 
-    def gone(self, version: int, newest: int) -> StoreError:
+    def absence_of(self, version: int, newest: int) -> StoreError:
         """Return the error for a commit that was not found: damage, or nothing of the kind if a
         checkpoint stands for it."""
         if version <= self.listing().base:

@@ -19,11 +19,11 @@ T = TypeVar("T")
 
 # A disk takes many syncs at once for little more than one: a hundred files took 400 ms one after
 # the other and 90 in eight threads.
-WRITERS = 8
+MAX_WRITER_THREADS = 8
 
 # Seconds for which a file that no commit names is left alone, whatever the engine's `--grace`: its
 # commit may be about to be linked. A commit names no file that was begun half as long ago.
-LEAST_GRACE = 60.0
+MIN_GRACE_SECONDS = 60.0
 
 # Goes on while the machine sleeps.
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
@@ -54,7 +54,7 @@ def make_folder(folder: Path, levels: int, *, sync: bool = True) -> None:
     A folder's name is durable when the folder above it is synced. That is done for as many
     `levels` also where folders are there already: whoever made them may have been killed before.
     """
-    missing = [each for each in (folder, *folder.parents) if not each.exists()]
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     unsynced = folder.parents[: max(levels, len(missing))] if sync else ()
     for parent in reversed(unsynced):
@@ -142,7 +142,7 @@ def together(calls: Iterable[Callable[[], T]]) -> list[T]:
     waiting = list(calls)
     if len(waiting) < 2:
         return [call() for call in waiting]
-    with ThreadPoolExecutor(min(len(waiting), WRITERS)) as pool:
+    with ThreadPoolExecutor(min(len(waiting), MAX_WRITER_THREADS)) as pool:
         futures = [pool.submit(call) for call in waiting]
     return [future.result() for future in futures]
 

@@ -60,9 +60,9 @@ def write_data_file(
     path = f"{folder}part-{uuid.uuid4().hex}.parquet"
     low, high = _bounds(table, bounds)
     content = table.drop_columns([name for name in partition if name in table.column_names])
-    made = _parquet(content, row_group_rows, cuts)
-    write_durably(root / path, lambda target: _put(target, made), top=root, sync=sync)
-    return DataFile(path, made.size, table.num_rows, checks_of(made), partition, low, high)
+    encoded = _parquet(content, row_group_rows, cuts)
+    write_durably(root / path, lambda target: _put(target, encoded), top=root, sync=sync)
+    return DataFile(path, encoded.size, table.num_rows, checks_of(encoded), partition, low, high)
 
 
 def _parquet(content: pa.Table, row_group_rows: int, cuts: Sequence[int]) -> pa.Buffer:

@@ -22,13 +22,13 @@ import deltalake
 import pyarrow as pa
 
 from psoup.store.delta import durable
-from psoup.store.delta.checkpoints import REMEMBERED_MINUTES, Checkpoints
+from psoup.store.delta.checkpoints import LOG_RETENTION_MINUTES, Checkpoints
 from psoup.store.delta.commits import Commit, Commits, Snapshot
 from psoup.store.delta.durable import make_folder
 from psoup.store.delta.files import DataFile, add_action, remove_action
 from psoup.store.errors import Conflict, CorruptStore, FileGone, LogTrimmed, Unconfirmed
 
-_REMEMBERED = f"interval {REMEMBERED_MINUTES} minutes"
+_LOG_RETENTION = f"interval {LOG_RETENTION_MINUTES} minutes"
 
 
 class DeltaFolder:
@@ -73,8 +73,8 @@ class DeltaFolder:
             "partitionColumns": [],
             "createdTime": _milliseconds(),
             "configuration": {
-                "delta.logRetentionDuration": _REMEMBERED,
-                "delta.deletedFileRetentionDuration": _REMEMBERED,
+                "delta.logRetentionDuration": _LOG_RETENTION,
+                "delta.deletedFileRetentionDuration": _LOG_RETENTION,
             },
         }
 
@@ -137,8 +137,8 @@ class DeltaFolder:
         """
         added = list(added)
         moment = _milliseconds()
-        actions = [remove_action(gone, moment, data_change) for gone in removed]
-        actions += [add_action(new, moment, data_change) for new in added]
+        actions = [remove_action(file, moment, data_change) for file in removed]
+        actions += [add_action(file, moment, data_change) for file in added]
         info = _info(operation)
         self._commits.put(
             version, info, actions, sync=sync, check=lambda: self._check(added, since)
@@ -154,7 +154,7 @@ class DeltaFolder:
             if not self.path_of(file).exists():
                 raise FileGone(f"{self.path_of(file)} is gone before the commit that names it")
         age = 0.0 if since is None else durable.seconds() - since
-        if age >= durable.LEAST_GRACE / 2:
+        if age >= durable.MIN_GRACE_SECONDS / 2:
             raise FileGone(f"the files of this commit were begun {age:.0f} seconds ago")
 
     def read_commit(self, version: int) -> Commit | None:
@@ -180,19 +180,23 @@ class DeltaFolder:
         """List the versions that have a commit file, ascending."""
         return sorted(self._commits.listing().commits)
 
-    def latest_version(self, seen: int = 0) -> int:
+    def latest_version(self, at_least: int = 0) -> int:
         """Return the newest version, given one that was seen before.
 
         With nothing newer this costs a few looks. Otherwise, and if nothing was seen, the folder is
         listed and the end is proved: CorruptStore if a version before it is missing.
         """
-        if seen > 0 and self._commits.ends_at(seen) and self._checkpoints.newest() <= seen:
-            return seen
-        return self._commits.end(seen)
+        if (
+            at_least > 0
+            and self._commits.ends_at(at_least)
+            and self._checkpoints.newest() <= at_least
+        ):
+            return at_least
+        return self._commits.end(at_least)
 
-    def prove_end(self, seen: int = 0) -> int:
+    def prove_end(self, at_least: int = 0) -> int:
         """Return the newest version, proved by a listing, with all that were made since `seen`."""
-        return self._commits.end(seen)
+        return self._commits.end(at_least)
 
     def snapshot(self, version: int | None = None) -> Snapshot:
         """Return the files at `version`, by default the newest.
@@ -220,7 +224,7 @@ class DeltaFolder:
         for number in range(snapshot.version + 1, version + 1):
             commit = self.read_commit(number)
             if commit is None:
-                raise self._commits.gone(number, version)
+                raise self._commits.absence_of(number, version)
             commit.change(files)
         return Snapshot(version, files)
 

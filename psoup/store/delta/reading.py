@@ -24,7 +24,7 @@ from psoup.store.errors import CorruptStore
 T = TypeVar("T")
 
 # Most footers are smaller: they come with one read.
-_TAIL = 1 << 16
+_TAIL_BYTES = 1 << 16
 _EVERYTHING = (SINCE_EVER, FOR_EVER)
 
 
@@ -100,10 +100,10 @@ class DataReader:
             size = os.fstat(file.fileno()).st_size
             if size != self._file.size:
                 raise self._damaged(f"it has {size} bytes of {self._file.size}")
-            tail = _last(file, size, _TAIL)
-            wanted = footer_size(tail)
-            if wanted is not None and len(tail) < wanted <= size:
-                tail = _last(file, size, wanted)
+            tail = _last(file, size, _TAIL_BYTES)
+            footer_bytes = footer_size(tail)
+            if footer_bytes is not None and len(tail) < footer_bytes <= size:
+                tail = _last(file, size, footer_bytes)
         footer = footer_of(memoryview(tail))
         if footer is None or zlib.crc32(footer) != self._file.checks.footer:
             raise self._damaged("its footer is not the one that was written")
@@ -140,10 +140,10 @@ def group_bounds(metadata: Any, group: int, column: str) -> tuple[int, int]:
     """Return the least and greatest value of an integer or instant column in a row group;
     everything if the file has no statistics."""
     place = metadata.schema.names.index(column)
-    found = metadata.row_group(group).column(place).statistics
-    if found is None or not found.has_min_max:
+    statistics = metadata.row_group(group).column(place).statistics
+    if statistics is None or not statistics.has_min_max:
         return _EVERYTHING
-    return int(found.min_raw), int(found.max_raw)
+    return int(statistics.min_raw), int(statistics.max_raw)
 
 
 def group_range(metadata: Any, group: int, column: str) -> tuple[int, int]:

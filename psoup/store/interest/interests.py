@@ -16,7 +16,7 @@ from datastem.instants import SINCE_EVER
 from psoup.store.interest.registered import (
     NO_BEHIND,
     NO_SINCE,
-    OWN,
+    OWN_CLOCK,
     Clocks,
     Reaches,
     RegisteredReaches,
@@ -50,37 +50,37 @@ class StreamInterest:
     def put(self, more: Reaches) -> None:
         """Say how far predicates reach, which ascend; those that were here are changed."""
         before = _among(self.ids, more.predicates)
-        kept = self.reaches.take(np.flatnonzero(~before))
+        unchanged = self.reaches.take(np.flatnonzero(~before))
         self._count(self.reaches.take(np.flatnonzero(before)), -1)
         self._count(more, 1)
-        after = not len(kept.predicates) or kept.predicates[-1] < more.predicates[0]
-        joined = Reaches.of_all([kept, more])
+        after = not len(unchanged.predicates) or unchanged.predicates[-1] < more.predicates[0]
+        joined = Reaches.of_all([unchanged, more])
         self.reaches = joined if after else joined.take(np.argsort(joined.predicates))
         self._widest.clear()
 
     def remove(self, ids: Int64s) -> None:
-        gone = _among(self.ids, ids)
-        self._count(self.reaches.take(np.flatnonzero(gone)), -1)
-        self.reaches = self.reaches.take(np.flatnonzero(~gone))
+        removed = _among(self.ids, ids)
+        self._count(self.reaches.take(np.flatnonzero(removed)), -1)
+        self.reaches = self.reaches.take(np.flatnonzero(~removed))
         self._widest.clear()
 
     def widest(self, lo: int, hi: int) -> Widest:
         """Return the widest windows of the predicates `[lo, hi)`."""
         if (lo, hi) not in self._widest:
             first, last = np.searchsorted(self.ids, [lo, hi])
-            some = self.reaches.take(np.arange(first, last))
+            reaches = self.reaches.take(np.arange(first, last))
             moving = [
-                (int(clock), int(some.behind[some.clocks == clock].max()))
-                for clock in np.unique(some.clocks)
+                (int(clock), int(reaches.behind[reaches.clocks == clock].max()))
+                for clock in np.unique(reaches.clocks)
             ]
             behind = tuple((clock, far) for clock, far in moving if far != NO_BEHIND)
-            self._widest[lo, hi] = Widest(behind, int(some.since.min(initial=NO_SINCE)))
+            self._widest[lo, hi] = Widest(behind, int(reaches.since.min(initial=NO_SINCE)))
         return self._widest[lo, hi]
 
-    def _count(self, some: Reaches, sign: int) -> None:
-        moving = some.behind != NO_BEHIND
-        windows = [(some.clocks[moving], some.behind[moving])]
-        fixed = some.since[some.since != NO_SINCE]
+    def _count(self, reaches: Reaches, sign: int) -> None:
+        moving = reaches.behind != NO_BEHIND
+        windows = [(reaches.clocks[moving], reaches.behind[moving])]
+        fixed = reaches.since[reaches.since != NO_SINCE]
         windows.append((np.full(len(fixed), FIXED), -fixed))
         for clocks, behind in windows:
             for clock in np.unique(clocks).tolist():
@@ -139,8 +139,10 @@ class Interests:
 
     def _put(self, state: State, ids: Int64s, rows: Int64s) -> None:
         _, predicates = state.columns
-        there = predicates.rows_of(ids)
-        table = predicates.take(there[there >= 0], ["predicate_id", "stream_id", "registrations"])
+        live_rows = predicates.rows_of(ids)
+        table = predicates.take(
+            live_rows[live_rows >= 0], ["predicate_id", "stream_id", "registrations"]
+        )
         live, owners, users = (
             table.column(name).to_numpy() for name in ("predicate_id", "stream_id", "registrations")
         )
@@ -149,46 +151,46 @@ class Interests:
         self._remove(np.setdiff1d(ids, live))
         if not len(live):
             return
-        self._own(live, owners)
-        found = self._registered.of(state, rows)
-        found = self._folded(found, live, owners, users)
+        self._record_owners(live, owners)
+        reaches = self._registered.of(state, rows)
+        reaches = self._folded(reaches, live, owners, users)
         for stream in np.unique(owners).tolist():
             places = np.flatnonzero(owners == stream)
-            self._streams.setdefault(stream, StreamInterest()).put(found.take(places))
+            self._streams.setdefault(stream, StreamInterest()).put(reaches.take(places))
 
-    def _own(self, ids: Int64s, owners: Int64s) -> None:
+    def _record_owners(self, ids: Int64s, owners: Int64s) -> None:
         new = ~_among(ids, self._ids)
         at = np.searchsorted(self._ids, ids[new])
         self._ids = np.insert(self._ids, at, ids[new])
         self._owners = np.insert(self._owners, at, owners[new])
 
     def _remove(self, ended: Int64s) -> None:
-        known = _among(self._ids, ended)
-        for stream in np.unique(self._owners[known]).tolist():
+        removed = _among(self._ids, ended)
+        for stream in np.unique(self._owners[removed]).tolist():
             self._streams[stream].remove(ended)
-        self._ids, self._owners = self._ids[~known], self._owners[~known]
+        self._ids, self._owners = self._ids[~removed], self._owners[~removed]
 
-    def _folded(self, found: Reaches, ids: Int64s, owners: Int64s, users: Int64s) -> Reaches:
+    def _folded(self, registered: Reaches, ids: Int64s, owners: Int64s, users: Int64s) -> Reaches:
         """Return the widest reach of each predicate of `ids`; everything if its users are more than
         the registrations that were found."""
-        found = found.take(np.argsort(found.predicates, kind="stable"))
+        registered = registered.take(np.argsort(registered.predicates, kind="stable"))
         folded = Reaches.everything(ids)
-        first = np.searchsorted(found.predicates, ids)
-        counts = np.searchsorted(found.predicates, ids, "right") - first
-        known: Mask = (counts > 0) & (counts >= users)
-        if not known.any():
+        first = np.searchsorted(registered.predicates, ids)
+        counts = np.searchsorted(registered.predicates, ids, "right") - first
+        is_bounded: Mask = (counts > 0) & (counts >= users)
+        if not is_bounded.any():
             return folded
-        here, begins = np.flatnonzero(known), first[known]
+        bounded, begins = np.flatnonzero(is_bounded), first[is_bounded]
         # Reduced up to the next begin; what lies between belongs to predicates that are not known.
-        ends = begins + counts[known]
+        ends = begins + counts[is_bounded]
         cuts = np.column_stack([begins, ends]).ravel()
-        folded.behind[here] = _reduced(np.maximum, found.behind, cuts, NO_BEHIND)
-        folded.since[here] = _reduced(np.minimum, found.since, cuts, NO_SINCE)
-        folded.clocks[here] = found.clocks[begins]
-        differ = _reduced(np.maximum, found.clocks, cuts, 0)
-        differ = differ != _reduced(np.minimum, found.clocks, cuts, np.iinfo(np.int64).max)
-        for place in here[differ].tolist():
-            several = found.clocks[first[place] : first[place] + counts[place]].tolist()
+        folded.behind[bounded] = _reduced(np.maximum, registered.behind, cuts, NO_BEHIND)
+        folded.since[bounded] = _reduced(np.minimum, registered.since, cuts, NO_SINCE)
+        folded.clocks[bounded] = registered.clocks[begins]
+        differ = _reduced(np.maximum, registered.clocks, cuts, 0)
+        differ = differ != _reduced(np.minimum, registered.clocks, cuts, np.iinfo(np.int64).max)
+        for place in bounded[differ].tolist():
+            several = registered.clocks[first[place] : first[place] + counts[place]].tolist()
             folded.clocks[place] = self._clocks.slowest(several, int(owners[place]))
         return folded
 
@@ -201,8 +203,8 @@ class Interests:
         """Return the least ts that a window of the predicates `[lo, hi)` of a stream can hold at
         NOW or later; SINCE_EVER where rows of any age count."""
         widest = self.of_stream(stream_id).widest(lo, hi)
-        asked = self._asked(state, stream_id).items()
-        begins = [widest.since, *(since for id_, since in asked if lo <= id_ < hi)]
+        requested = self._requested(state, stream_id).items()
+        begins = [widest.since, *(since for id_, since in requested if lo <= id_ < hi)]
         for clock, behind in widest.behind:
             now = self._now(state, stream_id, clock)
             if behind == EVERYTHING or now is None:
@@ -215,23 +217,23 @@ class Interests:
         each."""
         interest = self.of_stream(stream_id)
         first, last = np.searchsorted(interest.ids, [lo, hi])
-        some = interest.reaches.take(np.arange(first, last))
-        begins = some.since.copy()
-        for clock in np.unique(some.clocks).tolist():
-            mine = (some.clocks == clock) & (some.behind != NO_BEHIND)
+        reaches = interest.reaches.take(np.arange(first, last))
+        begins = reaches.since.copy()
+        for clock in np.unique(reaches.clocks).tolist():
+            same_clock = (reaches.clocks == clock) & (reaches.behind != NO_BEHIND)
             now = self._now(state, stream_id, clock)
-            whole = (some.behind == EVERYTHING) | (now is None)
-            moving = SINCE_EVER if now is None else now - np.where(whole, 0, some.behind)
-            begins[mine] = np.minimum(begins, np.where(whole, SINCE_EVER, moving))[mine]
-        for predicate, since in self._asked(state, stream_id).items():
-            place = slice(*np.searchsorted(some.predicates, [predicate, predicate + 1]))
+            whole = (reaches.behind == EVERYTHING) | (now is None)
+            moving = SINCE_EVER if now is None else now - np.where(whole, 0, reaches.behind)
+            begins[same_clock] = np.minimum(begins, np.where(whole, SINCE_EVER, moving))[same_clock]
+        for predicate, since in self._requested(state, stream_id).items():
+            place = slice(*np.searchsorted(reaches.predicates, [predicate, predicate + 1]))
             begins[place] = np.minimum(begins[place], since)
-        return some.predicates, begins
+        return reaches.predicates, begins
 
     def can_reach(self, state: State, stream_id: int, low: int, high: int) -> bool:
         """Return whether a window of any predicate of a stream can hold rows with a ts in `[low,
         high]` at NOW or later."""
-        if any(since <= high for since in self._asked(state, stream_id).values()):
+        if any(since <= high for since in self._requested(state, stream_id).values()):
             return True
         windows = self.of_stream(stream_id).windows
         return windows.can_reach(low, high, lambda clock: self._now(state, stream_id, clock))
@@ -239,19 +241,19 @@ class Interests:
     def widened(self, state: State, stream_id: int, since: int | None) -> int | None:
         """Return an instant that lies a little further before a stream's NOW, as windows are
         widened; None stays None."""
-        now = self._now(state, stream_id, OWN)
+        now = self._now(state, stream_id, OWN_CLOCK)
         if since is None or now is None:
             return None
         return now - widened(now - since)
 
-    def _asked(self, state: State, stream_id: int) -> dict[int, int]:
+    def _requested(self, state: State, stream_id: int) -> dict[int, int]:
         """Since when servers want rows of live predicates of a stream."""
         stream = state.streams.get(stream_id)
-        asked = {} if stream is None else stream.asked
+        requests = {} if stream is None else stream.interest_requests
         return {
-            id_: one.since
-            for id_, one in asked.items()
-            if one.holds(state.clock) and id_ in state.predicates
+            id_: request.since
+            for id_, request in requests.items()
+            if request.is_live(state.clock) and id_ in state.predicates
         }
 
     def _now(self, state: State, stream_id: int, clock: int) -> int | None:
@@ -259,10 +261,10 @@ class Interests:
         confirmed; None if there is none yet."""
         if clock == FIXED:
             return 0
-        streams = [state.streams[one] for one in self._clocks.streams(clock, stream_id)]
-        if clock == OWN and streams[0].schema.ordered_by is None:
+        streams = [state.streams[id_] for id_ in self._clocks.streams(clock, stream_id)]
+        if clock == OWN_CLOCK and streams[0].schema.ordered_by is None:
             return state.vouched
-        reached = [one.reached for one in streams if one.reached is not None]
+        reached = [stream.reached for stream in streams if stream.reached is not None]
         return min(reached) - state.jumps.unconfirmed if len(reached) == len(streams) else None
 
 
@@ -273,15 +275,15 @@ def _reduced(function: np.ufunc, values: Int64s, cuts: Int64s, beyond: int) -> I
     return reduced
 
 
-def _among(ids: Int64s, others: Int64s) -> Mask:
+def _among(ids: Int64s, among: Int64s) -> Mask:
     """Mark the ids that are among others; both ascend, and one of them may be much longer."""
     marks = np.zeros(len(ids), np.bool_)
-    if len(others) < len(ids):
-        places = np.searchsorted(ids, others)
+    if len(among) < len(ids):
+        places = np.searchsorted(ids, among)
         inside = places < len(ids)
-        places, others = places[inside], others[inside]
-        marks[places[ids[places] == others]] = True
-    elif len(others):
-        places = np.minimum(np.searchsorted(others, ids), len(others) - 1)
-        marks = others[places] == ids
+        places, among = places[inside], among[inside]
+        marks[places[ids[places] == among]] = True
+    elif len(among):
+        places = np.minimum(np.searchsorted(among, ids), len(among) - 1)
+        marks = among[places] == ids
     return marks

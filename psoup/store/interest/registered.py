@@ -28,11 +28,11 @@ _COLUMNS = (
     "composite_id",
     "composite_predicate_id",
 )
-_MOST_READ = 4096
+_MAX_CACHED_FORMS = 4096
 # No window of that kind.
 NO_BEHIND, NO_SINCE = SINCE_EVER, FOR_EVER
 # The number of a stream's own clock among the clocks.
-OWN = 0
+OWN_CLOCK = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Reaches:
     def of_all(cls, several: Iterable[Reaches]) -> Reaches:
         parts = [cls.everything(np.empty(0, np.int64)), *several]
         names = ("predicates", "behind", "since", "clocks")
-        columns = [np.concatenate([getattr(one, name) for one in parts]) for name in names]
+        columns = [np.concatenate([getattr(part, name) for part in parts]) for name in names]
         return cls(*columns)
 
     def take(self, places: Int64s) -> Reaches:
@@ -77,16 +77,18 @@ class Clocks:
             self._streams.append(streams)
         return self._numbers[streams]
 
-    def streams(self, number: int, own: int) -> frozenset[int]:
+    def streams(self, number: int, stream_id: int) -> frozenset[int]:
         """Return the streams of a clock, for a window over the stream `own`."""
-        return self._streams[number] if number else frozenset({own})
+        return self._streams[number] if number else frozenset({stream_id})
 
-    def slowest(self, numbers: Iterable[int], own: int) -> int:
+    def slowest(self, numbers: Iterable[int], stream_id: int) -> int:
         """Return the clock that is no further than any of these."""
         several = set(numbers)
         if len(several) == 1:
             return several.pop()
-        return self.number(frozenset().union(*(self.streams(one, own) for one in several)))
+        return self.number(
+            frozenset().union(*(self.streams(number, stream_id) for number in several))
+        )
 
 
 class RegisteredReaches:
@@ -103,7 +105,7 @@ class RegisteredReaches:
         forms, codes = _forms(table)
         more = _lists(table, "more_legs")
         counts = more.value_lengths().fill_null(0).to_numpy()
-        found = list(_everything(table))
+        parts = list(_everything(table))
         for count in np.unique(counts).tolist():
             places = np.flatnonzero(counts == count)
             legs = more.take(pa.array(places)).flatten()
@@ -111,20 +113,20 @@ class RegisteredReaches:
             predicates = _matrix(table, "predicate_id", legs, places, count)
             composed = table.column("composite_id").to_numpy()[places] != 0
             shapes = np.column_stack([codes[places], composed, streams])
-            found.append(self._by_shape(state, forms, shapes, predicates))
-        return Reaches.of_all(found)
+            parts.append(self._by_shape(state, forms, shapes, predicates))
+        return Reaches.of_all(parts)
 
     def _by_shape(
         self, state: State, forms: Sequence[str], shapes: Int64s, predicates: Int64s
     ) -> Reaches:
         """Return the reaches of registrations with equally many legs. A shape is the number of a
         form, whether the engine finds the join ahead, and the legs' streams; few of them differ."""
-        different, which = _distinct(shapes)
+        different, indexes = _distinct(shapes)
         read = [
             self._legs(state, forms[code], bool(composed), streams)
             for code, composed, *streams in different.tolist()
         ]
-        values = np.array(read, np.int64).reshape(len(different), -1, 3)[which].reshape(-1, 3)
+        values = np.array(read, np.int64).reshape(len(different), -1, 3)[indexes].reshape(-1, 3)
         return Reaches(predicates.ravel(), values[:, 0], values[:, 1], values[:, 2])
 
     def _legs(
@@ -134,28 +136,28 @@ class RegisteredReaches:
         schemas = [state.streams[stream].schema for stream in streams]
         query = None if composed else self._shape(form)
         if query is None or len(query.legs) != len(streams):
-            return [(EVERYTHING, NO_SINCE, OWN)] * len(streams)
+            return [(EVERYTHING, NO_SINCE, OWN_CLOCK)] * len(streams)
         clock = self._clock(query, state, streams)
         by_clock = is_by_clock(query.moving, schemas)
         return [
-            (EVERYTHING, NO_SINCE, OWN)
+            (EVERYTHING, NO_SINCE, OWN_CLOCK)
             if schema.key
-            else (*_reach(begin), OWN if is_apart(schema, by_clock) or by_clock else clock)
+            else (*_reach(begin), OWN_CLOCK if is_apart(schema, by_clock) or by_clock else clock)
             for begin, schema in zip(leg_begins(query), schemas, strict=True)
         ]
 
     def _clock(self, query: Query, state: State, streams: Sequence[int]) -> int:
         """Return the clock of a query over event time: the streams that it waits for."""
-        awaited = {
+        slow_streams = {
             stream
             for stream, moving in zip(streams, query.moving, strict=True)
             if is_awaited(state.streams[stream].schema, moving)
         }
-        return self._clocks.number(frozenset(awaited)) if len(awaited) > 1 else OWN
+        return self._clocks.number(frozenset(slow_streams)) if len(slow_streams) > 1 else OWN_CLOCK
 
     def _shape(self, form: str) -> Query | None:
         """Return the query of a form; None if it can't be read: whoever invokes it is told."""
-        if len(self._shapes) >= _MOST_READ:
+        if len(self._shapes) >= _MAX_CACHED_FORMS:
             self._shapes.clear()
         if form not in self._shapes:
             try:
@@ -197,8 +199,8 @@ def _lists(table: pa.Table, name: str) -> pa.Array:
 def _matrix(table: pa.Table, name: str, legs: pa.Array, places: Int64s, more: int) -> Int64s:
     """Return a row for each registration, a column for each of its legs."""
     first = table.column(name).to_numpy()[places]
-    others = legs.field(name).to_numpy(zero_copy_only=False).reshape(len(places), more)
-    return np.column_stack([first, others]).astype(np.int64)
+    later_legs = legs.field(name).to_numpy(zero_copy_only=False).reshape(len(places), more)
+    return np.column_stack([first, later_legs]).astype(np.int64)
 
 
 def _distinct(shapes: Int64s) -> tuple[Int64s, Int64s]:

@@ -25,8 +25,8 @@ class RowFloors:
     @classmethod
     def of(cls, runs: Iterable[tuple[int, int]], high: int) -> RowFloors:
         """Take the first id and the greatest ts of each run of rows; `high` is the next row id."""
-        found = np.array(sorted(runs), np.int64).reshape(-1, 2)
-        return cls(found[:, 0], np.maximum.accumulate(found[:, 1]), high)
+        pairs = np.array(sorted(runs), np.int64).reshape(-1, 2)
+        return cls(pairs[:, 0], np.maximum.accumulate(pairs[:, 1]), high)
 
     @property
     def least(self) -> int:

@@ -15,7 +15,7 @@ from intervaltree import IntervalTree
 from datastem.instants import FOR_EVER, HOUR, SINCE_EVER
 
 # Numbers that a window is widened to have so many significant bits.
-_BITS = 5
+_SIGNIFICANT_BITS = 5
 # The clock of windows that begin at an instant: its NOW is 0.
 FIXED = -1
 # How far behind NOW a window reaches that reaches everything.
@@ -26,7 +26,7 @@ NowOf = Callable[[int], int | None]
 
 def widened(behind: int) -> int:
     """Return a number of microseconds that is at least `behind`, and at most a sixteenth more."""
-    low = max(0, behind.bit_length() - _BITS)
+    low = max(0, behind.bit_length() - _SIGNIFICANT_BITS)
     return -(-behind >> low) << low
 
 

@@ -38,14 +38,16 @@ def access_body(event: AccessEvent) -> dict[str, Any]:
 def read_access(kind: str, body: Mapping[str, Any]) -> AccessEvent:
     if kind == "access_ended":
         return AccessEnded(tuple((kind, id_) for kind, id_ in body["ids"]))
-    return AccessPut(tuple(read_value(one["kind"], one) for one in body["values"]))
+    return AccessPut(tuple(read_value(value["kind"], value) for value in body["values"]))
 
 
 def read_value(kind: str, body: Mapping[str, Any]) -> AccessValue:
     """Return the value whose fields are in a body; lists in it are tuples of the value."""
     type_ = KINDS[kind]
-    given = {one.name: _frozen(body[one.name]) for one in fields(type_) if one.name in body}
-    return type_(**given)
+    arguments = {
+        field.name: _frozen(body[field.name]) for field in fields(type_) if field.name in body
+    }
+    return type_(**arguments)
 
 
 def _frozen(value: Any) -> Any:

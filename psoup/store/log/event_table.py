@@ -16,7 +16,7 @@ from psoup.store.log.access_events import AccessEnded, AccessPut, access_body, r
 from psoup.store.log.events import (
     MANY,
     Accept,
-    ClockAsked,
+    ClockStatement,
     Composite,
     Confirm,
     Data,
@@ -109,7 +109,7 @@ def _columns(event: Event) -> dict[str, Any]:
             return _definition("denied", None, **asdict(event))
         case PublishersForgotten():
             return _definition("forget_publishers", None, **asdict(event))
-        case ClockAsked():
+        case ClockStatement():
             return _definition("clock_asked", None, **asdict(event))
         case Jump() | Confirm() | Accept() | Release():
             return _definition(type(event).__name__.lower(), None, **asdict(event))
@@ -167,7 +167,7 @@ def _event(row: Mapping[str, Any]) -> Event:
         case "writer":
             return WriterStarted(**json.loads(row["body"]))
         case "clock_asked":
-            return ClockAsked(**json.loads(row["body"]))
+            return ClockStatement(**json.loads(row["body"]))
         case "access" | "access_ended" as kind:
             return read_access(kind, json.loads(row["body"]))
         case "denied":

@@ -185,7 +185,7 @@ class Tick:
 
 
 @dataclass(frozen=True, slots=True)
-class ClockAsked:
+class ClockStatement:
     """A server whose clock would move the stamps far forward asks the others for theirs.
 
     `server` and `clock` are its own. They are not those of the entry, which has the last stamp and
@@ -294,7 +294,7 @@ Event = (
     | Expire
     | Interest
     | Tick
-    | ClockAsked
+    | ClockStatement
     | Jump
     | Confirm
     | Accept

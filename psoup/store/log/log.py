@@ -30,11 +30,11 @@ from psoup.store.log.position import Position
 
 log = logging.getLogger("psoup.store")
 
-_WRITES = 3
+_MAX_ATTEMPTS = 3
 
 # While this process appends, the log is listed so often, and for at most this share of the time.
 PROOF_SECONDS = 1.0
-_PROOF_SHARE = 0.01
+_MAX_PROOF_SHARE = 0.01
 
 HEADER_COLUMNS = [name for name in LOG.names if name != "payload"]
 
@@ -92,7 +92,7 @@ class Log:
     ) -> int:
         """Make `version`; return the bytes of the file with the entries. A process whose commit
         fails marks the next one too: two equal marks do no harm."""
-        for _ in range(_WRITES - 1):
+        for _ in range(_MAX_ATTEMPTS - 1):
             # The machine slept, or the disk was slow: what was written has to be written again.
             with suppress(FileGone):
                 return self._try_commit(version, entries, removed, operation)
@@ -120,10 +120,10 @@ class Log:
         commit = self.folder.read_commit(version)
         return commit is not None and file in commit.added
 
-    def latest_version(self, seen: int = 0) -> int:
-        return self.folder.latest_version(seen)
+    def latest_version(self, at_least: int = 0) -> int:
+        return self.folder.latest_version(at_least)
 
-    def prove_end(self, seen: int) -> None:
+    def prove_end(self, at_least: int) -> None:
         """List the log, unless its folder is as it was at the last proof. If a version is missing,
         it raises CorruptStore, and so does `append` until a later proof finds it whole.
 
@@ -134,13 +134,13 @@ class Log:
             return
         begun = durable.seconds()
         try:
-            self.folder.prove_end(seen)
+            self.folder.prove_end(at_least)
         except CorruptStore as damage:
             self._damage = damage
             raise
         self._damage, self._proved = None, changed
         now = durable.seconds()
-        self._proof_due = now + max(PROOF_SECONDS, (now - begun) / _PROOF_SHARE)
+        self._proof_due = now + max(PROOF_SECONDS, (now - begun) / _MAX_PROOF_SHARE)
 
     def settle(self, version: int) -> None:
         """Return when no power cut can take back the commits up to `version`.

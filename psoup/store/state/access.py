@@ -187,25 +187,25 @@ class AccessState:
         return [self.policies[id_] for id_ in self.by_stream.get(stream_id, ())]
 
     def _values(self, kind: str) -> MutableMapping[str, AccessValue]:
-        found: dict[str, MutableMapping[str, AccessValue]] = {
+        mappings: dict[str, MutableMapping[str, AccessValue]] = {
             "key": self.keys,  # type: ignore[dict-item]
             "grant": self.grants,  # type: ignore[dict-item]
             "policy": self.policies,  # type: ignore[dict-item]
             "filled": self.filled,  # type: ignore[dict-item]
             "quota": self.quotas,  # type: ignore[dict-item]
         }
-        return found[kind]
+        return mappings[kind]
 
 
 def _add(index: MutableMapping[int, tuple[str, ...]], number: int, id_: str) -> None:
-    known = index.get(number, ())
-    if id_ not in known:
-        index[number] = (*known, id_)
+    ids = index.get(number, ())
+    if id_ not in ids:
+        index[number] = (*ids, id_)
 
 
 def _remove(index: MutableMapping[int, tuple[str, ...]], number: int, id_: str) -> None:
-    left = tuple(one for one in index[number] if one != id_)
-    if left:
-        index[number] = left
+    remaining = tuple(listed for listed in index[number] if listed != id_)
+    if remaining:
+        index[number] = remaining
     else:
         del index[number]

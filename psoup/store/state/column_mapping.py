@@ -22,9 +22,9 @@ from psoup.store.state.hash_index import HashIndex
 K = TypeVar("K")
 V = TypeVar("V")
 
-_SQUEEZE = 1024
+_COMPACT_FROM_ROWS = 1024
 # So many values that were asked for are kept: whoever asks once often asks again.
-_MADE = 4096
+_MAX_CACHED_VALUES = 4096
 
 
 class ColumnMapping(MutableMapping[K, V]):
@@ -35,7 +35,7 @@ class ColumnMapping(MutableMapping[K, V]):
         self._columns = dict(columns)
         self._alive = NumberColumn(np.bool_)
         self._live = 0
-        self._made: dict[K, V] = {}
+        self._cache: dict[K, V] = {}
         self._reindex()
 
     # ---- for the subclass
@@ -72,18 +72,18 @@ class ColumnMapping(MutableMapping[K, V]):
         return self._live
 
     def __contains__(self, key: object) -> bool:
-        return key in self._made or self._row_of(key) >= 0  # type: ignore[arg-type]
+        return key in self._cache or self._row_of(key) >= 0  # type: ignore[arg-type]
 
     def __getitem__(self, key: K) -> V:
-        value = self._made.get(key)
+        value = self._cache.get(key)
         if value is None:
             row = self._row_of(key)
             if row < 0:
                 raise KeyError(key)
             value = self._value_at(row)
-            if len(self._made) >= _MADE:
-                self._made.clear()
-            self._made[key] = value
+            if len(self._cache) >= _MAX_CACHED_VALUES:
+                self._cache.clear()
+            self._cache[key] = value
         return value
 
     def __setitem__(self, key: K, value: V) -> None:
@@ -136,16 +136,16 @@ class ColumnMapping(MutableMapping[K, V]):
     # ---- rows that went
 
     def _remove(self, row: int) -> None:
-        self._made.pop(self._key_at(row), None)
+        self._cache.pop(self._key_at(row), None)
         for index, hash_ in self._hashes_at(row):
             index.remove(hash_, row)
         self._alive.values[row] = False
         self._live -= 1
         dead = len(self._alive) - self._live
-        if dead > _SQUEEZE and dead > self._live:
-            self._squeeze()
+        if dead > _COMPACT_FROM_ROWS and dead > self._live:
+            self._compact()
 
-    def _squeeze(self) -> None:
+    def _compact(self) -> None:
         rows = self.rows()
         for column in self._columns.values():
             column.keep(rows)
@@ -162,7 +162,7 @@ class ColumnMapping(MutableMapping[K, V]):
         assert len(rows) == self._live
         for row in rows.tolist():
             assert self._row_of(self._key_at(row)) == row
-        for key, value in self._made.items():
+        for key, value in self._cache.items():
             assert value == self._value_at(self._row_of(key))
         for index in self._indexes:
             index._check()

@@ -19,8 +19,8 @@ from datastem.arrays import Int64s, Mask, UInt32s
 from psoup.store.state.hash_index import HashIndex, hash_of, hashes_of
 
 HANDLE_BYTES = 16
-_LEAST = 16
-_CHUNK = 1 << 16
+_MIN_CAPACITY = 16
+_CHUNK_ROWS = 1 << 16
 
 
 class GrowingColumn(Protocol):
@@ -43,7 +43,7 @@ class NumberColumn:
     that it takes no memory."""
 
     def __init__(self, dtype: Any = np.int64) -> None:
-        self.room = np.empty(_LEAST, dtype)
+        self.room = np.empty(_MIN_CAPACITY, dtype)
         self._size = 0
 
     @property
@@ -83,7 +83,7 @@ class NumberColumn:
     def _reserve(self, more: int) -> None:
         need = self._size + more
         if need > len(self.room):
-            room = np.empty(max(_LEAST, need, len(self.room) * 3 // 2), self.room.dtype)
+            room = np.empty(max(_MIN_CAPACITY, need, len(self.room) * 3 // 2), self.room.dtype)
             room[: self._size] = self.values
             self.room = room
 
@@ -125,9 +125,9 @@ class TextColumn:
         return self.slice(0, len(self)).take(pa.array(rows))
 
     def keep(self, rows: Int64s) -> None:
-        kept = TextColumn()
-        kept.extend(self.take(rows))
-        self._bytes, self._ends = kept._bytes, kept._ends
+        column = TextColumn()
+        column.extend(self.take(rows))
+        self._bytes, self._ends = column._bytes, column._ends
 
 
 class InternedColumn:
@@ -179,10 +179,10 @@ class InternedColumn:
         return pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int32)), texts)
 
     def keep(self, rows: Int64s) -> None:
-        kept = InternedColumn()
-        kept.extend(self.take(rows))
-        self._codes, self._texts, self._index = kept._codes, kept._texts, kept._index
-        self._last = kept._last
+        column = InternedColumn()
+        column.extend(self.take(rows))
+        self._codes, self._texts, self._index = column._codes, column._texts, column._index
+        self._last = column._last
 
     def _code_for(self, value: str) -> int:
         code = self.code_of(value)
@@ -196,15 +196,15 @@ class InternedColumn:
         """Return the numbers of texts that differ from each other; new ones get the next
         numbers."""
         codes = np.empty(len(distinct), np.int32)
-        for begin in range(0, len(distinct), _CHUNK):
-            part = distinct.slice(begin, _CHUNK)
+        for begin in range(0, len(distinct), _CHUNK_ROWS):
+            part = distinct.slice(begin, _CHUNK_ROWS)
             hashes = text_hashes(part)
-            found = self._index.find(hashes, same_texts(self._texts, part))
-            new = np.flatnonzero(found < 0)
-            found[new] = np.arange(len(new)) + len(self._texts)
-            self._index.insert_all(hashes[new], found[new])
+            part_codes = self._index.find(hashes, same_texts(self._texts, part))
+            new = np.flatnonzero(part_codes < 0)
+            part_codes[new] = np.arange(len(new)) + len(self._texts)
+            self._index.insert_all(hashes[new], part_codes[new])
             self._texts.extend(part.take(pa.array(new)))
-            codes[begin : begin + len(part)] = found
+            codes[begin : begin + len(part)] = part_codes
         return codes
 
 
@@ -263,12 +263,12 @@ def text_hashes(texts: pa.Array) -> UInt32s:
     return hashes_of(texts.to_pylist())
 
 
-def same_texts(texts: TextColumn, wanted: pa.Array) -> Any:
+def same_texts(texts: TextColumn, expected: pa.Array) -> Any:
     """Make the comparison that `HashIndex.find` asks for: are the texts in these rows the wanted
     ones?"""
 
     def same(places: Int64s, rows: Int64s) -> Mask:
-        wide = wanted.take(pa.array(places)).cast(pa.large_string())
+        wide = expected.take(pa.array(places)).cast(pa.large_string())
         equal = pc.equal(texts.take(rows), wide).to_numpy(zero_copy_only=False)
         return np.asarray(equal, np.bool_)
 

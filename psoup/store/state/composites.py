@@ -54,9 +54,9 @@ class Composites(MutableMapping[int, CompositeState]):
 
     def share(self, composite: Composite, tenant: str, position: Position) -> bool:
         """Count one more registration of a composite; True if it is new."""
-        known = self.get(composite.composite_id)
-        if known is not None:
-            self[known.id] = replace(known, registrations=known.registrations + 1)
+        existing = self.get(composite.composite_id)
+        if existing is not None:
+            self[existing.id] = replace(existing, registrations=existing.registrations + 1)
             return False
         parts = composite.legs, composite.factors, composite.span
         self[composite.composite_id] = CompositeState(
@@ -67,18 +67,18 @@ class Composites(MutableMapping[int, CompositeState]):
     def release(self, composite_id: int) -> bool:
         """Count one registration less; True if it was the last. A composite that has ended with one
         of its streams is passed over."""
-        known = self.get(composite_id)
-        if known is None:
+        existing = self.get(composite_id)
+        if existing is None:
             return False
-        if known.registrations == 1:
+        if existing.registrations == 1:
             del self[composite_id]
             return True
-        self[composite_id] = replace(known, registrations=known.registrations - 1)
+        self[composite_id] = replace(existing, registrations=existing.registrations - 1)
         return False
 
     def end_with(self, stream_id: int) -> list[int]:
         """End the composites that a stream is a leg of; return their ids."""
-        ended = [one.id for one in self.values() if stream_id in one.legs]
+        ended = [composite.id for composite in self.values() if stream_id in composite.legs]
         for composite_id in ended:
             del self[composite_id]
         return ended

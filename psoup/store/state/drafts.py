@@ -31,10 +31,10 @@ class Overlay(MutableMapping[K, V]):
 
     @property
     def _changed(self) -> MutableMapping[K, V]:
-        return self._own
+        return self._layer
 
     @cached_property
-    def _own(self) -> MutableMapping[K, V]:
+    def _layer(self) -> MutableMapping[K, V]:
         return {}
 
     def __getitem__(self, key: K) -> V:
@@ -71,15 +71,15 @@ class DraftRegistrations(Overlay[bytes, Registration]):
         self._waiting: list[pa.Table] = []
 
     @cached_property
-    def _own(self) -> Registrations:
+    def _layer(self) -> Registrations:
         return Registrations()
 
     @property
     def _changed(self) -> Registrations:
-        own, waiting, self._waiting = self._own, self._waiting, []
+        layer, waiting, self._waiting = self._layer, self._waiting, []
         for table in waiting:
-            own.extend(table)
-        return own
+            layer.extend(table)
+        return layer
 
     def find(self, tenant: str, owner: str, client_key: str) -> bytes | None:
         handle = self._changed.find(tenant, owner, client_key)
@@ -91,8 +91,12 @@ class DraftRegistrations(Overlay[bytes, Registration]):
         self, tenant: str, owner: str, client_keys: pa.Array
     ) -> dict[int, KeyedRegistration]:
         before = self._before.find_all(tenant, owner, client_keys)
-        kept = {place: one for place, one in before.items() if one.handle not in self._removed}
-        return kept | self._changed.find_all(tenant, owner, client_keys)
+        remaining = {
+            place: registration
+            for place, registration in before.items()
+            if registration.handle not in self._removed
+        }
+        return remaining | self._changed.find_all(tenant, owner, client_keys)
 
     def extend(self, table: pa.Table) -> None:
         self._waiting.append(table)
@@ -108,36 +112,36 @@ class DraftPredicates(Overlay[int, Predicate]):
         self._waiting: list[Callable[[Predicates], None]] = []
 
     @cached_property
-    def _own(self) -> Predicates:
+    def _layer(self) -> Predicates:
         return Predicates()
 
     @property
     def _changed(self) -> Predicates:
-        own, waiting, self._waiting = self._own, self._waiting, []
+        layer, waiting, self._waiting = self._layer, self._waiting, []
         for change in waiting:
-            change(own)
-        return own
+            change(layer)
+        return layer
 
     def find(self, stream_id: int, key: str) -> int | None:
-        found = self._changed.find(stream_id, key)
-        if found is None:
-            found = self._before.find(stream_id, key)
-        return None if found in self._removed else found
+        predicate_id = self._changed.find(stream_id, key)
+        if predicate_id is None:
+            predicate_id = self._before.find(stream_id, key)
+        return None if predicate_id in self._removed else predicate_id
 
     def find_all(self, stream_id: int, keys: pa.Array) -> Int64s:
         before = self._before.find_all(stream_id, keys)
         before[np.isin(before, list(self._removed))] = -1
-        own = self._changed.find_all(stream_id, keys)
-        return np.where(own < 0, before, own)
+        changed = self._changed.find_all(stream_id, keys)
+        return np.where(changed < 0, before, changed)
 
     def extend(self, table: pa.Table) -> None:
-        self._waiting.append(lambda own: own.extend(table))
+        self._waiting.append(lambda layer: layer.extend(table))
 
     def count(self, ids: Int64s, more: Any) -> None:
-        def change(own: Predicates) -> None:
-            others = ids[own.rows_of(ids) < 0]
-            own.extend(self._before.having(others))
-            own.count(ids, more)
+        def change(layer: Predicates) -> None:
+            missing = ids[layer.rows_of(ids) < 0]
+            layer.extend(self._before.having(missing))
+            layer.count(ids, more)
 
         self._waiting.append(change)
 

@@ -14,9 +14,9 @@ import numpy as np
 
 from datastem.arrays import Int64s, Mask, UInt32s
 
-_LEAST = 16
+_MIN_SLOTS = 16
 _LOW = (1 << 32) - 1
-_GONE = (1 << 64) - 1
+_REMOVED = (1 << 64) - 1
 
 
 def hash_of(key: Hashable) -> int:
@@ -32,12 +32,12 @@ class HashIndex:
     """A hash table from 32-bit hashes to row numbers."""
 
     def __init__(self) -> None:
-        self._slots = np.zeros(_LEAST, np.uint64)
+        self._slots = np.zeros(_MIN_SLOTS, np.uint64)
         self._filled = 0
-        self._gone = 0
+        self._removed = 0
 
     def __len__(self) -> int:
-        return self._filled - self._gone
+        return self._filled - self._removed
 
     @property
     def nbytes(self) -> int:
@@ -48,7 +48,7 @@ class HashIndex:
         slots, mask = self._slots, len(self._slots) - 1
         at = hash_ & mask
         while slot := int(slots[at]):
-            if slot >> 32 == hash_ and slot != _GONE:
+            if slot >> 32 == hash_ and slot != _REMOVED:
                 yield (slot & _LOW) - 1
             at = (at + 1) & mask
 
@@ -57,20 +57,22 @@ class HashIndex:
 
         `same(places, rows)` tells which of the rows are those of the keys at these places.
         """
-        found = np.full(len(hashes), -1, np.int64)
+        key_rows = np.full(len(hashes), -1, np.int64)
         mask = len(self._slots) - 1
         places = np.arange(len(hashes))
         at = hashes.astype(np.int64) & mask
         while len(places):
             slots = self._slots[at]
-            hits = np.flatnonzero((slots >> 32 == hashes[places]) & (slots != _GONE) & (slots != 0))
+            hits = np.flatnonzero(
+                (slots >> 32 == hashes[places]) & (slots != _REMOVED) & (slots != 0)
+            )
             if len(hits):
                 rows = (slots[hits] & _LOW).astype(np.int64) - 1
-                mine = same(places[hits], rows)
-                found[places[hits[mine]]] = rows[mine]
-            on = (slots != 0) & (found[places] < 0)
-            places, at = places[on], (at[on] + 1) & mask
-        return found
+                matches = same(places[hits], rows)
+                key_rows[places[hits[matches]]] = rows[matches]
+            unresolved = (slots != 0) & (key_rows[places] < 0)
+            places, at = places[unresolved], (at[unresolved] + 1) & mask
+        return key_rows
 
     def insert(self, hash_: int, row: int) -> None:
         self._reserve(1)
@@ -89,24 +91,24 @@ class HashIndex:
     def remove(self, hash_: int, row: int) -> None:
         """Remove a row, which must be there under that hash."""
         slots, mask = self._slots, len(self._slots) - 1
-        wanted = hash_ << 32 | (row + 1)
+        entry = hash_ << 32 | (row + 1)
         at = hash_ & mask
-        while int(slots[at]) != wanted:
+        while int(slots[at]) != entry:
             at = (at + 1) & mask
-        slots[at] = _GONE
-        self._gone += 1
+        slots[at] = _REMOVED
+        self._removed += 1
 
     def _reserve(self, more: int) -> None:
         """Keep a third of the slots empty, so that a search ends soon."""
         if 3 * (self._filled + more) <= 2 * len(self._slots):
             return
-        kept = self._slots[(self._slots != 0) & (self._slots != _GONE)]
-        size = _LEAST
-        while 3 * (len(kept) + more) > 2 * size:
+        entries = self._slots[(self._slots != 0) & (self._slots != _REMOVED)]
+        size = _MIN_SLOTS
+        while 3 * (len(entries) + more) > 2 * size:
             size *= 2
         self._slots = np.zeros(size, np.uint64)
-        self._filled = self._gone = 0
-        self._place(kept)
+        self._filled = self._removed = 0
+        self._place(entries)
 
     def _place(self, entries: Any) -> None:
         """Put entries into free slots in rounds: all try their next slot at once, and of those that
@@ -124,7 +126,7 @@ class HashIndex:
         """Assert that every entry can be reached from the slot of its hash."""
         assert len(self._slots) & (len(self._slots) - 1) == 0
         assert self._filled == np.count_nonzero(self._slots)
-        assert self._gone == np.count_nonzero(self._slots == _GONE)
+        assert self._removed == np.count_nonzero(self._slots == _REMOVED)
         assert 3 * self._filled <= 2 * len(self._slots)
-        for slot in self._slots[(self._slots != 0) & (self._slots != _GONE)].tolist():
+        for slot in self._slots[(self._slots != 0) & (self._slots != _REMOVED)].tolist():
             assert (slot & _LOW) - 1 in list(self.candidates(slot >> 32))

@@ -18,11 +18,11 @@ from datastem.instants import HOUR
 from psoup.store.log.events import Jump
 
 # A stamp so much past the last one is a jump, where nothing accounts for it.
-LEAST = HOUR
+MIN_JUMP = HOUR
 # So many unconfirmed jumps are told apart; beyond it the two oldest count as one.
-APART = 256
+MAX_UNCONFIRMED_JUMPS = 256
 # So many confirmed ones are remembered, for people who ask.
-REMEMBERED = 16
+MAX_CONFIRMED_JUMPS = 16
 
 BY_OPERATOR = "operator"
 BY_TIME = "time"
@@ -48,11 +48,11 @@ class JumpRecord:
 
 @dataclass(frozen=True, slots=True)
 class Jumps:
-    """The jumps of the log, in its order; `made` and `total` also count those no longer in
+    """The jumps of the log, in its order; `count` and `total` also count those no longer in
     `records`."""
 
     records: tuple[JumpRecord, ...] = ()
-    made: int = 0
+    count: int = 0
     total: int = 0
 
     @property
@@ -66,7 +66,7 @@ class Jumps:
 
     def add(self, jump: Jump) -> Jumps:
         total = self.total + jump.to - jump.before
-        record = JumpRecord(self.made + 1, jump, total)
+        record = JumpRecord(self.count + 1, jump, total)
         return Jumps(_bounded([*self.records, record]), record.number, total)
 
     def confirm(self, number: int) -> Jumps:
@@ -83,22 +83,22 @@ class Jumps:
         """
         if all(record.confirmed for record in self.records):
             return self
-        found: dict[int, str] = {}
-        own = not server or clock is None
+        confirmations: dict[int, str] = {}
+        is_own = not server or clock is None
         for record in reversed(self.open):
             jump = record.jump
-            own = own or jump.server == server
-            if not own and clock is not None and stamp - clock <= jump.agree:
-                found[record.number] = server
+            is_own = is_own or jump.server == server
+            if not is_own and clock is not None and stamp - clock <= jump.agree:
+                confirmations[record.number] = server
             elif stamp - jump.to - (self.total - record.total) >= jump.settle:
-                found[record.number] = BY_TIME
-        return self._with(found) if found else self
+                confirmations[record.number] = BY_TIME
+        return self._with(confirmations) if confirmations else self
 
     def until(self, clock: int) -> Jumps:
         """Drop the jumps to an instant past `clock`, which were taken back."""
-        kept = tuple(record for record in self.records if record.jump.to <= clock)
-        gone = sum(record.length for record in self.records if record.jump.to > clock)
-        return Jumps(kept, self.made, self.total - gone)
+        remaining = tuple(record for record in self.records if record.jump.to <= clock)
+        dropped = sum(record.length for record in self.records if record.jump.to > clock)
+        return Jumps(remaining, self.count, self.total - dropped)
 
     def _with(self, confirmed: dict[int, str]) -> Jumps:
         records = [
@@ -112,21 +112,21 @@ class Jumps:
 
 def _bounded(records: list[JumpRecord]) -> tuple[JumpRecord, ...]:
     done = [record.number for record in records if record.confirmed]
-    forgotten = set(done[:-REMEMBERED])
-    kept = [record for record in records if record.number not in forgotten]
-    waiting = [record for record in kept if not record.confirmed]
-    if len(waiting) <= APART:
-        return tuple(kept)
+    forgotten = set(done[:-MAX_CONFIRMED_JUMPS])
+    remaining = [record for record in records if record.number not in forgotten]
+    waiting = [record for record in remaining if not record.confirmed]
+    if len(waiting) <= MAX_UNCONFIRMED_JUMPS:
+        return tuple(remaining)
     first, second = waiting[:2]
     longer = replace(second.jump, before=second.jump.before - first.length)
-    return tuple(_merged(kept, first, replace(second, jump=longer)))
+    return tuple(_merged(remaining, first, replace(second, jump=longer)))
 
 
 def _merged(
-    records: Iterable[JumpRecord], gone: JumpRecord, longer: JumpRecord
+    records: Iterable[JumpRecord], dropped: JumpRecord, longer: JumpRecord
 ) -> Iterable[JumpRecord]:
     for record in records:
         if record.number == longer.number:
             yield longer
-        elif record.number != gone.number:
+        elif record.number != dropped.number:
             yield record

@@ -16,9 +16,9 @@ from datastem.instants import MINUTE
 from psoup.store.state.drafts import Overlay
 
 # So much of the time between two stamps counts at most.
-QUIET = 10 * MINUTE
+MAX_COUNTED_GAP = 10 * MINUTE
 # So many registrations that expired are remembered as such.
-REMEMBERED = 100_000
+MAX_EXPIRED = 100_000
 
 # When it ended, and how much time had been lost by then in all.
 Outage = tuple[int, int]
@@ -36,15 +36,15 @@ class Expired:
 
 def outages_until(outages: Iterable[Outage], clock: int) -> tuple[Outage, ...]:
     """Return the outages before an instant; of one that lasts beyond it, the part before."""
-    found: list[Outage] = []
+    shortened: list[Outage] = []
     before = lost = 0
     for end, total in outages:
         begin, before = end - (total - before), total
-        kept = min(end, clock) - min(begin, clock)
-        if kept:
-            lost += kept
-            found.append((min(end, clock), lost))
-    return tuple(found)
+        duration = min(end, clock) - min(begin, clock)
+        if duration:
+            lost += duration
+            shortened.append((min(end, clock), lost))
+    return tuple(shortened)
 
 
 @dataclass(slots=True)
@@ -60,7 +60,7 @@ class Leases:
     def pass_time(self, clock: int, stamp: int, jump: bool = False) -> None:
         """Go from one stamp of the log to the next. None of the time of a jump counts, true or
         not."""
-        counted = 0 if jump else QUIET
+        counted = 0 if jump else MAX_COUNTED_GAP
         if clock and stamp - clock > counted:
             lost = self.outages[-1][1] if self.outages else 0
             self.outages = (*self.outages, (stamp, lost + stamp - clock - counted))
@@ -69,7 +69,7 @@ class Leases:
         """Return the time that counts between two instants; `clock` is the last stamp of the
         log."""
         if not self.outages:
-            return max(0, min(until, max(clock, since) + QUIET) - since)
+            return max(0, min(until, max(clock, since) + MAX_COUNTED_GAP) - since)
         return int(self.awake_all(np.array([since]), clock, until)[0])
 
     def awake_all(self, since: Int64s, clock: int, until: int) -> Int64s:
@@ -77,14 +77,14 @@ class Leases:
         ends = np.array([end for end, _ in self.outages], np.int64)
         lost = np.array([0, *(total for _, total in self.outages)], np.int64)
         asleep = lost[-1] - lost[np.searchsorted(ends, since, "right")]
-        counted = np.minimum(until, np.maximum(clock, since) + QUIET) - since - asleep
+        counted = np.minimum(until, np.maximum(clock, since) + MAX_COUNTED_GAP) - since - asleep
         awake: Int64s = np.maximum(counted, 0)
         return awake
 
-    def expire(self, handle: bytes, whose: tuple[str, str], stamp: int) -> list[bytes]:
+    def expire(self, handle: bytes, tenant_and_owner: tuple[str, str], stamp: int) -> list[bytes]:
         """Note that a registration expired; return handles that are forgotten to make room."""
-        self.expired[handle] = Expired(*whose, stamp)
-        if not isinstance(self.expired, dict) or len(self.expired) <= REMEMBERED:
+        self.expired[handle] = Expired(*tenant_and_owner, stamp)
+        if not isinstance(self.expired, dict) or len(self.expired) <= MAX_EXPIRED:
             return []
         oldest = next(iter(self.expired))
         del self.expired[oldest]

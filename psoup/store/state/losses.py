@@ -51,9 +51,9 @@ class Lost:
     row_lo: int
     row_hi: int
 
-    def contains(self, other: Lost) -> bool:
-        inside = self.row_lo <= other.row_lo and other.row_hi <= self.row_hi
-        return self.stream_id == other.stream_id and inside
+    def contains(self, rows: Lost) -> bool:
+        inside = self.row_lo <= rows.row_lo and rows.row_hi <= self.row_hi
+        return self.stream_id == rows.stream_id and inside
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class Losses:
         return self if hole in self.holes else replace(self, holes=(*self.holes, hole))
 
     def accept(self, rows: Iterable[Lost]) -> Losses:
-        new = tuple(one for one in rows if one not in self.accepted)
+        new = tuple(lost for lost in rows if lost not in self.accepted)
         return replace(self, accepted=(*self.accepted, *new))
 
     def only(self, stays: Callable[[Hole], bool]) -> Losses:

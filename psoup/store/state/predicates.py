@@ -20,12 +20,12 @@ from psoup.store.state.columns import (
 )
 from psoup.store.state.hash_index import HashIndex, hash_of
 
-_MIX = 2654435761
-_CHUNK = 1 << 16
+_HASH_MULTIPLIER = 2654435761
+_CHUNK_ROWS = 1 << 16
 # So many rows are looked at for the newest predicates.
-_LATEST = 1 << 14
+_NEWEST_SCAN_ROWS = 1 << 14
 # So many changed ones are remembered one by one.
-_MOST_CHANGED = 1 << 17
+_MAX_NOTED_IDS = 1 << 17
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +90,13 @@ class Predicates(ColumnMapping[int, Predicate]):
     def note(self, ids: Int64s) -> None:
         """Note that other registrations have these predicates than before, or the registrations
         have changed."""
-        if self._changes <= _MOST_CHANGED:
+        if self._changes <= _MAX_NOTED_IDS:
             self._changed.append(ids)
             self._changes += len(ids)
 
     def changed(self) -> Int64s | None:
         """Return the ids, ascending, that were noted since the last call; None if too many were."""
-        noted, many = self._changed, self._changes > _MOST_CHANGED
+        noted, many = self._changed, self._changes > _MAX_NOTED_IDS
         self._changed, self._changes = [], 0
         return None if many else np.unique(np.concatenate([np.empty(0, np.int64), *noted]))
 
@@ -109,13 +109,13 @@ class Predicates(ColumnMapping[int, Predicate]):
         """Add `more` to the registrations of each of these predicates, which differ and are all
         here."""
         self._counts.values[self.rows_of(ids)] += more
-        self._made.clear()
+        self._cache.clear()
         self.note(ids)
 
     def count_one(self, id_: int, more: int) -> None:
         """Add `more` to the registrations of one predicate."""
         self._counts.room[self._row_of(id_)] += more
-        self._made.pop(id_, None)
+        self._cache.pop(id_, None)
         self.note(np.array([id_]))
 
     def __setitem__(self, key: int, value: Predicate) -> None:
@@ -128,15 +128,15 @@ class Predicates(ColumnMapping[int, Predicate]):
 
     def of_stream(self, stream_id: int) -> Int64s:
         """Return the ids of a stream's predicates, ascending."""
-        mine = self._alive.values & (self._streams.values == stream_id)
-        return np.sort(self._ids.values[mine])
+        of_stream = self._alive.values & (self._streams.values == stream_id)
+        return np.sort(self._ids.values[of_stream])
 
     def latest(self, stream_id: int, most: int) -> pa.Table:
         """Return some of a stream's newest predicates as a table, the newest first. It looks at few
         rows, so that it finds none where many of other streams came after."""
-        begin = max(0, len(self._ids) - _LATEST)
-        mine = self._alive.values[begin:] & (self._streams.values[begin:] == stream_id)
-        return self.take(np.flatnonzero(mine)[::-1][:most] + begin)
+        begin = max(0, len(self._ids) - _NEWEST_SCAN_ROWS)
+        of_stream = self._alive.values[begin:] & (self._streams.values[begin:] == stream_id)
+        return self.take(np.flatnonzero(of_stream)[::-1][:most] + begin)
 
     def _row_of(self, key: int) -> int:
         rows = self._by_id.candidates(_id_hash(key))
@@ -159,8 +159,8 @@ class Predicates(ColumnMapping[int, Predicate]):
 
     def _index_all(self, begin: int, end: int) -> None:
         self._by_id.insert_all(_id_hashes(self._ids.values[begin:end]), np.arange(begin, end))
-        for lo in range(begin, end, _CHUNK):
-            hi = min(lo + _CHUNK, end)
+        for lo in range(begin, end, _CHUNK_ROWS):
+            hi = min(lo + _CHUNK_ROWS, end)
             hashes = text_hashes(self._keys.slice(lo, hi))
             hashes ^= _id_hashes(self._streams.values[lo:hi])
             self._by_key.insert_all(hashes, np.arange(lo, hi))
@@ -175,11 +175,11 @@ class Predicates(ColumnMapping[int, Predicate]):
 
 
 def _id_hash(id_: int) -> int:
-    return id_ * _MIX & 0xFFFFFFFF
+    return id_ * _HASH_MULTIPLIER & 0xFFFFFFFF
 
 
 def _id_hashes(ids: Int64s) -> UInt32s:
-    return (ids.astype(np.uint64) * np.uint64(_MIX)).astype(np.uint32)
+    return (ids.astype(np.uint64) * np.uint64(_HASH_MULTIPLIER)).astype(np.uint32)
 
 
 def _key_hash(stream_id: int, key: str) -> int:

@@ -14,11 +14,11 @@ from functools import cached_property
 PREDICATE, COMPOSITE = "predicate", "composite"
 REASON_CHARACTERS = 300
 # Errors of the machine rather than of what it works on: the same work may succeed next time.
-OF_THE_MACHINE = (MemoryError, OSError)
+MACHINE_ERRORS = (MemoryError, OSError)
 
 
 @dataclass(frozen=True, slots=True)
-class SetAside:
+class QuarantineEntry:
     """A predicate of a stream or of a composite, or a composite itself, that fails. `since` is the
     stamp of the log at which it was set aside, and `position` the last one, packed, that the work
     which failed had consumed: only a release after it counts."""
@@ -40,39 +40,43 @@ class SetAside:
 class Quarantine:
     """All that is set aside, in the order it was."""
 
-    entries: tuple[SetAside, ...] = ()
+    entries: tuple[QuarantineEntry, ...] = ()
 
     @cached_property
     def predicates(self) -> frozenset[int]:
         """The ids of the predicates among them."""
-        return frozenset(one.id for one in self.entries if one.kind == PREDICATE)
+        return frozenset(entry.id for entry in self.entries if entry.kind == PREDICATE)
 
     def of_stream(self, stream_id: int) -> list[int]:
         """Return the ids of the predicates among them that are of one stream or composite."""
-        mine = (one for one in self.entries if one.stream_id == stream_id)
-        return [one.id for one in mine if one.kind == PREDICATE]
+        of_stream = (entry for entry in self.entries if entry.stream_id == stream_id)
+        return [entry.id for entry in of_stream if entry.kind == PREDICATE]
 
-    def find(self, kind: str, id_: int) -> SetAside | None:
-        return next((one for one in self.entries if (one.kind, one.id) == (kind, id_)), None)
+    def find(self, kind: str, id_: int) -> QuarantineEntry | None:
+        return next(
+            (entry for entry in self.entries if (entry.kind, entry.id) == (kind, id_)), None
+        )
 
-    def add(self, entries: Iterable[SetAside]) -> Quarantine:
+    def add(self, entries: Iterable[QuarantineEntry]) -> Quarantine:
         """Add entries; one takes the place of another of its name."""
-        added = {one.name: one for one in entries}
+        added = {entry.name: entry for entry in entries}
         return Quarantine((*self.release(added).entries, *added.values()))
 
     def release(self, names: Collection[str], position: int | None = None) -> Quarantine:
         """Take entries out by name, at a position of the log. Those that failed with what came up
         to it stay: their work is taken again from an earlier epoch, and meets the release again."""
         return self.only(
-            lambda one: one.name not in names or (position is not None and position <= one.position)
+            lambda entry: (
+                entry.name not in names or (position is not None and position <= entry.position)
+            )
         )
 
-    def only(self, stays: Callable[[SetAside], bool]) -> Quarantine:
-        kept = tuple(filter(stays, self.entries))
-        return self if len(kept) == len(self.entries) else Quarantine(kept)
+    def only(self, stays: Callable[[QuarantineEntry], bool]) -> Quarantine:
+        remaining = tuple(filter(stays, self.entries))
+        return self if len(remaining) == len(self.entries) else Quarantine(remaining)
 
 
-NOTHING_SET_ASIDE = Quarantine()
+EMPTY_QUARANTINE = Quarantine()
 
 
 def reason_of(error: BaseException) -> str:

@@ -28,7 +28,7 @@ from psoup.store.state.legs import LegsColumn, RegisteredComposite, RegisteredLe
 from psoup.store.state.sparse import SparseColumn
 from psoup.store.state.views import ViewIdsColumn
 
-_CHUNK = 1 << 16
+_CHUNK_ROWS = 1 << 16
 _NO_TRIGGER = RegisteredLeg(0, 0)
 
 
@@ -162,8 +162,10 @@ class Registrations(ColumnMapping[bytes, Registration]):
         same_key = same_texts(self._client_keys, client_keys)
 
         def same(places: Int64s, rows: Int64s) -> Mask:
-            mine = (self._tenants.codes[rows] == codes[0]) & (self._owners.codes[rows] == codes[1])
-            equal: Mask = mine & same_key(places, rows)
+            same_owner = (self._tenants.codes[rows] == codes[0]) & (
+                self._owners.codes[rows] == codes[1]
+            )
+            equal: Mask = same_owner & same_key(places, rows)
             return equal
 
         hashes = text_hashes(client_keys) ^ np.uint32(hash_of((tenant, owner)))
@@ -196,13 +198,13 @@ class Registrations(ColumnMapping[bytes, Registration]):
 
     def renew(self, handle: bytes, stamp: int) -> None:
         self._contacts.values[self._row_of(handle)] = stamp
-        self._made.pop(handle, None)
+        self._cache.pop(handle, None)
 
     def renew_all(self, handles: pa.Array, stamps: Int64s) -> None:
         """Renew the leases of registrations; handles that are not here are passed over."""
         rows = self.rows_of(handles)
         self._contacts.values[rows[rows >= 0]] = stamps[rows >= 0]
-        self._made.clear()
+        self._cache.clear()
 
     def leases(self) -> tuple[pa.Array, Int64s, Int64s]:
         """Return the handles of all registrations, since when each lease counts, and how long it
@@ -215,9 +217,9 @@ class Registrations(ColumnMapping[bytes, Registration]):
         """Return how many registrations read each stream; one that reads it in several legs is
         one."""
         alive, first = self._alive.values, self._streams.values
-        rows, others = self._more_legs.streams
-        more = alive[rows] & (first[rows] != others)
-        once = np.unique(np.stack([rows[more], others[more]]), axis=1)[1]
+        rows, streams = self._more_legs.streams
+        more = alive[rows] & (first[rows] != streams)
+        once = np.unique(np.stack([rows[more], streams[more]]), axis=1)[1]
         ids, counts = np.unique(np.concatenate([first[alive], once]), return_counts=True)
         return dict(zip(ids.tolist(), counts.tolist(), strict=True))
 
@@ -237,11 +239,11 @@ class Registrations(ColumnMapping[bytes, Registration]):
         """Count the registrations of a tenant, and unless it is None of an owner, that read or are
         refreshed by streams, or go through views; return the first of them, at most `limit`. It
         looks at all registrations."""
-        wanted = np.array(list(ids), np.int64)
-        mask: Mask = np.isin(self._streams.values, wanted)
-        mask |= np.isin(self._trigger_streams.values, wanted) | self._views.naming(ids)
+        object_ids = np.array(list(ids), np.int64)
+        mask: Mask = np.isin(self._streams.values, object_ids)
+        mask |= np.isin(self._trigger_streams.values, object_ids) | self._views.naming(ids)
         for rows, streams in (self._more_legs.streams, self._more_triggers.streams):
-            mask[rows[np.isin(streams, wanted)]] = True
+            mask[rows[np.isin(streams, object_ids)]] = True
         mask &= self._alive.values & (self._tenants.codes == self._tenants.code_of(tenant))
         if owner is not None:
             mask &= self._owners.codes == self._owners.code_of(owner)
@@ -251,7 +253,7 @@ class Registrations(ColumnMapping[bytes, Registration]):
     def composed_legs(self) -> tuple[Int64s, Int64s, Int64s]:
         """Return the legs of all registrations that have a composite: its id, and the stream and
         the predicate of each leg."""
-        rows, composites = self._composites.others
+        rows, composites = self._composites.nonzero
         alive = self._alive.values[rows]
         rows, composites = rows[alive], composites[alive]
         more = self._more_legs.take(rows)
@@ -267,29 +269,29 @@ class Registrations(ColumnMapping[bytes, Registration]):
     def with_predicates(self, ids: Int64s) -> Int64s:
         """Return the rows of registrations that have one of these predicates, in a leg, as a
         trigger or over a composite; ascending."""
-        wanted = pa.array(ids)
+        predicate_ids = pa.array(ids)
 
         def having(values: Int64s) -> Mask:
-            found: Mask = pc.is_in(pa.array(values), value_set=wanted).to_numpy(
+            mask: Mask = pc.is_in(pa.array(values), value_set=predicate_ids).to_numpy(
                 zero_copy_only=False
             )
-            return found
+            return mask
 
         first = having(self._predicates.values) | having(self._triggers.values)
         rows = [np.flatnonzero(first)]
-        for others, predicates in (
+        for sparse_rows, predicates in (
             self._more_legs.predicates,
             self._more_triggers.predicates,
-            self._composite_predicates.others,
+            self._composite_predicates.nonzero,
         ):
-            rows.append(others[having(predicates)])
-        found: Int64s = np.unique(np.concatenate(rows))
-        alive: Mask = self._alive.values[found]
-        return found[alive]
+            rows.append(sparse_rows[having(predicates)])
+        matches: Int64s = np.unique(np.concatenate(rows))
+        alive: Mask = self._alive.values[matches]
+        return matches[alive]
 
     def by_composite(self) -> dict[int, int]:
         """Return how many registrations have each composite."""
-        rows, composites = self._composites.others
+        rows, composites = self._composites.nonzero
         ids, counts = np.unique(composites[self._alive.values[rows]], return_counts=True)
         return dict(zip(ids.tolist(), counts.tolist(), strict=True))
 
@@ -301,17 +303,17 @@ class Registrations(ColumnMapping[bytes, Registration]):
 
         It costs what is looked at: the page, and registrations of others in between.
         """
-        wanted = self._tenants.code_of(tenant), self._owners.code_of(owner) if owner else None
-        found: list[int] = []
+        codes = self._tenants.code_of(tenant), self._owners.code_of(owner) if owner else None
+        matches: list[int] = []
         begin = self._first_after(*after)
-        while begin < len(self._positions) and len(found) < limit:
-            end = begin + max(limit, _CHUNK // 16)
-            mine = self._alive.values[begin:end] & (self._tenants.codes[begin:end] == wanted[0])
-            if wanted[1] is not None:
-                mine &= self._owners.codes[begin:end] == wanted[1]
-            found += (np.flatnonzero(mine) + begin).tolist()
+        while begin < len(self._positions) and len(matches) < limit:
+            end = begin + max(limit, _CHUNK_ROWS // 16)
+            mask = self._alive.values[begin:end] & (self._tenants.codes[begin:end] == codes[0])
+            if codes[1] is not None:
+                mask &= self._owners.codes[begin:end] == codes[1]
+            matches += (np.flatnonzero(mask) + begin).tolist()
             begin = end
-        return [self._value_at(row) for row in found[:limit]]
+        return [self._value_at(row) for row in matches[:limit]]
 
     def has_predicate(self, tenant: str, owner: str, predicate_id: int) -> bool:
         """Return whether a registration of an owner has a predicate as that of its first leg. It
@@ -320,8 +322,10 @@ class Registrations(ColumnMapping[bytes, Registration]):
         assert isinstance(column, NumberColumn)
         rows = np.flatnonzero(self._alive.values & (column.values == predicate_id))
         codes = self._tenants.code_of(tenant), self._owners.code_of(owner)
-        mine = (self._tenants.codes[rows] == codes[0]) & (self._owners.codes[rows] == codes[1])
-        return bool(mine.any())
+        same_owner = (self._tenants.codes[rows] == codes[0]) & (
+            self._owners.codes[rows] == codes[1]
+        )
+        return bool(same_owner.any())
 
     def _first_after(self, position: int, handle: bytes) -> int:
         begin, end = np.searchsorted(self._positions.values, [position, position + 1])
@@ -387,8 +391,8 @@ class Registrations(ColumnMapping[bytes, Registration]):
     def _index_all(self, begin: int, end: int) -> None:
         halves = self._handles.high.values[begin:end], self._handles.low.values[begin:end]
         self._by_handle.insert_all(_handle_hashes(*halves), np.arange(begin, end))
-        for lo in range(begin, end, _CHUNK):
-            self._index_keys(lo, min(lo + _CHUNK, end))
+        for lo in range(begin, end, _CHUNK_ROWS):
+            self._index_keys(lo, min(lo + _CHUNK_ROWS, end))
 
     def _index_keys(self, begin: int, end: int) -> None:
         lengths = pc.binary_length(self._client_keys.slice(begin, end)).to_numpy()

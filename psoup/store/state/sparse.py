@@ -24,7 +24,7 @@ class SparseColumn:
         return self._rows.nbytes + self._values.nbytes
 
     @property
-    def others(self) -> tuple[Int64s, Int64s]:
+    def nonzero(self) -> tuple[Int64s, Int64s]:
         """The rows that have another number than 0, and those numbers."""
         return self._rows.values, self._values.values
 
@@ -35,8 +35,8 @@ class SparseColumn:
         if not len(self._rows):
             return 0
         place = int(np.searchsorted(self._rows.values, row))
-        here = place < len(self._rows) and self._rows[place] == row
-        return self._values[place] if here else 0
+        is_stored = place < len(self._rows) and self._rows[place] == row
+        return self._values[place] if is_stored else 0
 
     def append(self, value: int) -> None:
         if value:
@@ -49,13 +49,13 @@ class SparseColumn:
         self._add(pc.fill_null(values, 0).to_numpy())
 
     def take(self, rows: Int64s) -> pa.Array:
-        return pa.array(self._taken(rows))
+        return pa.array(self._values_at(rows))
 
     def keep(self, rows: Int64s) -> None:
-        kept = self._taken(rows)
+        values = self._values_at(rows)
         self._replace(np.empty(0, np.int64), np.empty(0, np.int64))
         self._size = 0
-        self._add(kept)
+        self._add(values)
 
     def _add(self, values: Int64s) -> None:
         (places,) = np.nonzero(values)
@@ -63,14 +63,14 @@ class SparseColumn:
         self._values.extend(values[places])
         self._size += len(values)
 
-    def _taken(self, rows: Int64s) -> Int64s:
+    def _values_at(self, rows: Int64s) -> Int64s:
         places = np.searchsorted(self._rows.values, rows)
         inside = places < len(self._rows)
-        here = inside.copy()
-        here[inside] = self._rows.values[places[inside]] == rows[inside]
-        taken = np.zeros(len(rows), np.int64)
-        taken[here] = self._values.values[places[here]]
-        return taken
+        is_stored = inside.copy()
+        is_stored[inside] = self._rows.values[places[inside]] == rows[inside]
+        values = np.zeros(len(rows), np.int64)
+        values[is_stored] = self._values.values[places[is_stored]]
+        return values
 
     def _replace(self, rows: Int64s, values: Int64s) -> None:
         self._rows, self._values = NumberColumn(), NumberColumn()

@@ -19,7 +19,7 @@ from datastem.schema import StreamSchema
 from psoup.store.log.access_events import AccessEnded, AccessPut
 from psoup.store.log.events import (
     Accept,
-    ClockAsked,
+    ClockStatement,
     Composite,
     Confirm,
     Data,
@@ -54,7 +54,6 @@ from psoup.store.state.access import (
     Policy,
     kind_of,
 )
-from psoup.store.state.asked import asked_also
 from psoup.store.state.columns import with_constants
 from psoup.store.state.composites import Composites
 from psoup.store.state.drafts import (
@@ -64,12 +63,13 @@ from psoup.store.state.drafts import (
     DraftRegistrations,
     Overlay,
 )
+from psoup.store.state.interest_requests import with_request
 from psoup.store.state.jumps import Jumps
 from psoup.store.state.leases import Leases
 from psoup.store.state.legs import RegisteredComposite, RegisteredLeg, no_more_legs
 from psoup.store.state.losses import NO_LOSS, Losses
 from psoup.store.state.predicates import Predicate, Predicates
-from psoup.store.state.quarantine import NOTHING_SET_ASIDE, Quarantine
+from psoup.store.state.quarantine import EMPTY_QUARANTINE, Quarantine
 from psoup.store.state.registrations import Registration, Registrations
 from psoup.store.state.streams import AcceptedBatch, PublisherKey, StreamState
 from psoup.store.state.views import ViewState, ids_text
@@ -110,7 +110,7 @@ class State:
     leases: Leases = field(default_factory=Leases)
     jumps: Jumps = field(default_factory=Jumps)
     losses: Losses = NO_LOSS
-    quarantine: Quarantine = NOTHING_SET_ASIDE
+    quarantine: Quarantine = EMPTY_QUARANTINE
     composites: Composites = field(default_factory=Composites)
     access: AccessState = field(default_factory=AccessState)
     owned: MutableMapping[tuple[str, str, str], int] = field(default_factory=dict)
@@ -161,7 +161,7 @@ class State:
         """Return whether a stream, view, composite or policy has an id, or had it and is still
         known."""
         numbered = self.streams, self.views, self.composites
-        return any(id_ in known for known in numbered) or str(id_) in self.access.policies
+        return any(id_ in objects for objects in numbered) or str(id_) in self.access.policies
 
     def owned_by(self, kind: str, tenant: str, owner: str = "") -> int:
         """Return how many objects of a kind an owner of a tenant has, or without an owner the
@@ -216,14 +216,14 @@ class State:
                 self.registrations.renew(handle, entry.stamp)
                 touched.leases.add(handle)
             case Expire(handle):
-                whose = entry.tenant, self.registrations[handle].owner
+                tenant_and_owner = entry.tenant, self.registrations[handle].owner
                 self._unregister(handle, touched)
-                touched.leases.update(self.leases.expire(handle, whose, entry.stamp))
+                touched.leases.update(self.leases.expire(handle, tenant_and_owner, entry.stamp))
                 touched.leases.add(handle)
             case Interest(stream_id, predicate_id, since):
                 stream = self.streams[stream_id]
-                asked = asked_also(stream.asked, predicate_id, since, entry.stamp)
-                self.streams[stream_id] = replace(stream, asked=asked)
+                requests = with_request(stream.interest_requests, predicate_id, since, entry.stamp)
+                self.streams[stream_id] = replace(stream, interest_requests=requests)
                 touched.streams.add(stream_id)
             case PublishersForgotten(owner, names):
                 self._forget(entry.tenant, owner, names, touched)
@@ -231,7 +231,7 @@ class State:
                 self.losses = self.losses.accept(rows)
             case Release(names):
                 self.quarantine = self.quarantine.release(names, entry.position.packed)
-            case Tick() | ClockAsked() | Denied():
+            case Tick() | ClockStatement() | Denied():
                 pass
             case WriterStarted(mark):
                 self.writers = self.writers.add(entry.position.version, mark)
@@ -253,7 +253,7 @@ class State:
                 self.count_owned("streams", stream.tenant, stream.owner, -1)
                 touched.streams.add(stream_id)
                 touched.composites.update(self.composites.end_with(stream_id))
-                ended = [("policy", one.id) for one in self.access.policies_of(stream_id)]
+                ended = [("policy", policy.id) for policy in self.access.policies_of(stream_id)]
                 self._end_access(ended, touched)
             case ViewCreated() as event:
                 self._create_view(entry, event)
@@ -286,8 +286,8 @@ class State:
         touched.streams.add(stream_id)
 
     def _create_view(self, entry: Entry, event: ViewCreated) -> None:
-        whose = event.view_id, entry.tenant, entry.owner
-        view = ViewState(*whose, event.definition, event.over, entry.position)
+        identity = event.view_id, entry.tenant, entry.owner
+        view = ViewState(*identity, event.definition, event.over, entry.position)
         self.views[view.id] = view
         self.view_names[view.tenant, view.definition.name] = view.id
         self.count_owned("views", view.tenant, view.owner, 1)
@@ -364,15 +364,19 @@ class State:
         touched.predicates.update(after.predicates)
 
     def _share_all(
-        self, entry: Entry, event: Register | Replace, made: Registration, touched: Touched
+        self, entry: Entry, event: Register | Replace, registration: Registration, touched: Touched
     ) -> None:
         """Count the predicates and the composite that an event has given to a registration."""
-        said: dict[int, LegPredicate | Trigger] = {leg.predicate_id: leg for leg in event.legs}
+        predicates: dict[int, LegPredicate | Trigger] = {
+            leg.predicate_id: leg for leg in event.legs
+        }
         for trigger in event.triggers:
-            said.setdefault(trigger.predicate_id, trigger)
-        for id_ in made.predicates:
-            if id_ in said:
-                self._share(Predicate(id_, entry.tenant, said[id_].stream_id, said[id_].key, 1))
+            predicates.setdefault(trigger.predicate_id, trigger)
+        for id_ in registration.predicates:
+            if id_ in predicates:
+                self._share(
+                    Predicate(id_, entry.tenant, predicates[id_].stream_id, predicates[id_].key, 1)
+                )
         if event.composite is not None:
             self._share_composite(entry, event.composite, touched)
 
@@ -439,9 +443,9 @@ class State:
             rows.column("predicate_id").to_numpy(), return_index=True, return_counts=True
         )
         new = ids >= self.next_predicate_id
-        made = rows.select(["predicate_id", "key"]).take(pa.array(first[new]))
+        new_predicates = rows.select(["predicate_id", "key"]).take(pa.array(first[new]))
         same = {"tenant": entry.tenant, "stream_id": event.stream_id, "registrations": 0}
-        self.predicates.extend(with_constants(made, same))
+        self.predicates.extend(with_constants(new_predicates, same))
         self.predicates.count(ids, sharing)
         self.next_predicate_id = max(self.next_predicate_id, int(ids[-1]) + 1)
         if touched is not None:

@@ -8,7 +8,7 @@ from typing import TypeAlias
 from datastem.schema import StreamSchema
 from psoup.store.log.events import Data, Entry
 from psoup.store.log.position import Position
-from psoup.store.state.asked import AskedInterest
+from psoup.store.state.interest_requests import InterestRequests
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +16,7 @@ class StreamState:
     """A stream: `high` is its next row id, `reached` the greatest ts of its rows and heartbeats.
 
     A dropped stream keeps its place, so that registrations over it can say what became of them.
-    `asked` is the interest in its rows that servers have asked for, by predicate.
+    `interest_requests` is the interest in its rows that servers have asked for, by predicate.
     """
 
     id: int
@@ -28,7 +28,7 @@ class StreamState:
     reached: int | None = None
     registrations: int = 0
     dropped: bool = False
-    asked: AskedInterest = field(default_factory=dict)
+    interest_requests: InterestRequests = field(default_factory=dict)
 
 
 # A tenant, an owner of it, and the name of one of the owner's publishers. Names of different

@@ -36,14 +36,14 @@ class ViewState:
 def views_over(views: Mapping[int, ViewState], id_: int) -> list[ViewState]:
     """Return the live views that name a stream or a view, themselves or through others; each stands
     after those over it."""
-    found: dict[int, ViewState] = {}
+    visited: dict[int, ViewState] = {}
     live = [view for view in views.values() if not view.dropped]
 
     def visit(below: int) -> Iterator[ViewState]:
         for view in live:
-            if below in view.over and view.id not in found:
+            if below in view.over and view.id not in visited:
                 yield from visit(view.id)
-                found[view.id] = view
+                visited[view.id] = view
                 yield view
 
     return list(visit(id_))

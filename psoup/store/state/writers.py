@@ -41,8 +41,8 @@ class WriterMarks:
         """Iterate over (version, mark)."""
         return zip(self._versions, self._marks, strict=True)
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, WriterMarks) and list(self) == list(other)
+    def __eq__(self, value: object) -> bool:
+        return isinstance(value, WriterMarks) and list(self) == list(value)
 
 
 NO_WRITERS = WriterMarks()

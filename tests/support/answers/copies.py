@@ -41,7 +41,7 @@ from psoup.server.core import Core
 from psoup.server.settings import Settings
 from psoup.server.wire.copies import KEY_BYTES, CopySubject, Tokens
 from psoup.store import Position, Store
-from psoup.store.delta.durable import LEAST_GRACE
+from psoup.store.delta.durable import MIN_GRACE_SECONDS
 from psoup.v1 import psoup_pb2 as pb
 from psoup.write.streams import Define
 from querystem.language import CreateStream, parse_statement
@@ -131,7 +131,7 @@ class CopyWorld:
         for stream in core.follower.state.streams.values():
             now, retain = core.follower.view.now_of(stream), stream.schema.retain
             if retain is not None and now is not None and not stream.schema.key:
-                self.engine.retain(stream.id, now - retain - int(LEAST_GRACE * SECOND))
+                self.engine.retain(stream.id, now - retain - int(MIN_GRACE_SECONDS * SECOND))
         place = self.chance.randrange(2)
         self.run(self.cores[place].stop())
         self.cores[place] = self._start()

@@ -18,7 +18,7 @@ from psoup.answers.planning.plan import Plan
 from psoup.answers.planning.question import RegisteredQuery
 from psoup.engine.settings import EngineSettings
 from psoup.server.calls.invoke import invoke
-from psoup.store.delta.durable import LEAST_GRACE
+from psoup.store.delta.durable import MIN_GRACE_SECONDS
 from psoup.v1 import psoup_pb2 as pb
 from psoup.write.registrations import UnregisterOne
 from querystem.language import bind_query
@@ -47,7 +47,7 @@ def small_settings(dice: Random) -> EngineSettings:
         merge_files=dice.choice([2, 3, 8]),
         compact_files=2,
         trim_commits=2,
-        grace=LEAST_GRACE,
+        grace=MIN_GRACE_SECONDS,
         worker_bytes=dice.choice([1, 1 << 12, 2 << 20]),
         most_combinations=dice.choice([3, 1000, 1000, 1000]),
     )

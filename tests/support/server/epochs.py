@@ -27,7 +27,7 @@ from psoup.store.delta.files import write_data_file
 from psoup.store.heartbeats import Heartbeat, heartbeat_rows, heartbeats
 from psoup.store.layout import COVERAGE, ENGINE_TABLES, MATCHES, combinations_schema
 from psoup.store.log.decoding import decode_rows
-from psoup.store.state.quarantine import SetAside
+from psoup.store.state.quarantine import QuarantineEntry
 from psoup.store.tables import changed_rows
 from querystem.composites import Shape
 from querystem.expressions import from_json
@@ -82,7 +82,7 @@ class HandMadeEngine:
             self._append("reached", heartbeat_rows(beats))
         return self._publish(stamp)
 
-    def set_aside(self, *entries: SetAside) -> Epoch:
+    def set_aside(self, *entries: QuarantineEntry) -> Epoch:
         """Puts entries into quarantine. What a predicate covers already stays."""
         assert self._epoch is not None
         self.state.quarantine = self.state.quarantine.add(entries)
