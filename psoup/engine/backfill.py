@@ -25,7 +25,7 @@ from psoup.engine.coverage import Band, Want, bands, pending, top
 from psoup.engine.implied import WiderPredicates
 from psoup.engine.jobs import Outcome, by_table, job_of, run_tasks
 from psoup.engine.ledger import Ledger, stem_name
-from psoup.engine.reaching import MOST_COHORTS, Reaching
+from psoup.engine.reaching import MAX_COHORTS, Reaching
 from psoup.engine.settings import EngineSettings, Rest
 from psoup.engine.worker import Slice, backfill
 from psoup.store import DataFile
@@ -130,7 +130,7 @@ class Backfill:
             stream_id
             for stream_id in self._waiting(ledger)
             if self._quiet[stream_id][1] <= since
-            or len(ledger.coverage.cohorts(stream_id)) > MOST_COHORTS
+            or len(ledger.coverage.cohorts(stream_id)) > MAX_COHORTS
         ]
 
     def _look(self, ledger: Ledger) -> None:

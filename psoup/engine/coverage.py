@@ -1,9 +1,9 @@
-"""Coverage, as the engine keeps it: which predicates have met which rows.
+"""Coverage, as the engine keeps it: which predicates were matched with which rows.
 
-Predicates that arrive in one step are a cohort. A cohort has met every row from `row_lo` on;
-back-fill takes `row_lo` down, to where its windows reach or to 0, and what no window can reach any
-more may be cut. Cohorts that have come equally far are one. A predicate that is set aside is a
-cohort of its own, which has met no row and wants none (`SET_ASIDE`).
+Predicates that arrive in one step are a cohort. A cohort was matched with every row from `row_lo`
+on. Back-fill lowers `row_lo` to the oldest row that its windows reach, or to 0. Matches of rows
+that no window reaches any more may be dropped, which raises it. Neighbouring cohorts with equal
+`row_lo` are joined. A predicate in quarantine is a separate cohort without rows (`SET_ASIDE`).
 
 Invariants (`_check`): the cohorts of a stream are disjoint ascending ranges of predicate ids, and
 neighbours differ in `row_lo`.
@@ -21,13 +21,13 @@ import pyarrow as pa
 from datastem.blocks import BLOCK_ROWS
 from psoup.store.layout import COVERAGE
 
-# The `row_lo` of predicates that are set aside: past every row id.
+# The `row_lo` of predicates in quarantine: past every row id.
 SET_ASIDE = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
 class Cohort:
-    """The predicates of one stream with lo <= id < hi: all rows with id >= row_lo are met."""
+    """The predicates of one stream with lo <= id < hi, matched with all rows with id >= row_lo."""
 
     lo: int
     hi: int
@@ -38,12 +38,13 @@ class Cohort:
         return self.row_lo == SET_ASIDE
 
     def without(self, ids: Iterable[int]) -> list[Cohort]:
-        """Return cohorts of the same predicates, in which some of them are set aside."""
-        made, lo = list[Cohort](), self.lo
-        for id_ in sorted(one for one in ids if self.lo <= one < self.hi):
-            made += [Cohort(lo, id_, self.row_lo), Cohort(id_, id_ + 1, SET_ASIDE)]
+        """Return cohorts of the same predicates, of which those in `ids` are set aside."""
+        split, lo = list[Cohort](), self.lo
+        for id_ in sorted(id_ for id_ in ids if self.lo <= id_ < self.hi):
+            split += [Cohort(lo, id_, self.row_lo), Cohort(id_, id_ + 1, SET_ASIDE)]
             lo = id_ + 1
-        return [one for one in (*made, Cohort(lo, self.hi, self.row_lo)) if one.lo < one.hi]
+        split.append(Cohort(lo, self.hi, self.row_lo))
+        return [cohort for cohort in split if cohort.lo < cohort.hi]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +58,8 @@ class Band:
 
 @dataclass(frozen=True, slots=True)
 class Want:
-    """The predicates with lo <= id < hi have met the rows from `row_lo` on and are to meet those
-    from `target` on."""
+    """Work for back-fill: the predicates with lo <= id < hi were matched with the rows from
+    `row_lo` on, and are to be matched with those from `target` on."""
 
     lo: int
     hi: int
@@ -67,17 +68,16 @@ class Want:
 
 
 class Cohorts:
-    """The cohorts of every stream, and the rows of the coverage table that say so."""
+    """The cohorts of every stream, and the rows of the coverage table that describe them."""
 
     def __init__(self) -> None:
         self._streams: dict[int, list[Cohort]] = {}
 
     @classmethod
     def load(cls, table: pa.Table) -> Cohorts:
-        """Reads the rows of the coverage table.
+        """Return the cohorts that the rows of the coverage table describe.
 
-        The ranges of rows that a cohort has met join without a gap, so the lowest one says how far
-        it has come.
+        The ranges of rows of a cohort join without a gap, so the lowest one gives its `row_lo`.
         """
         coverage = cls()
         rows: dict[int, list[Cohort]] = {}
@@ -89,7 +89,7 @@ class Cohorts:
         return coverage
 
     def table(self) -> pa.Table:
-        """The fewest rows that `load` reads back as these cohorts."""
+        """Return the fewest rows that `load` reads back as these cohorts."""
         rows = [
             _row(stream_id, cohort, None)
             for stream_id, cohorts in self._streams.items()
@@ -98,67 +98,72 @@ class Cohorts:
         return pa.Table.from_pylist(rows, schema=COVERAGE)
 
     def cohorts(self, stream_id: int) -> list[Cohort]:
+        """Return the cohorts of a stream, by predicate ids ascending."""
         return list(self._streams.get(stream_id, ()))
 
     def streams(self) -> list[int]:
+        """Return the ids of the streams and composites that have cohorts."""
         return list(self._streams)
 
     def start(self, stream_id: int, cohort: Cohort, set_aside: Iterable[int] = ()) -> pa.Table:
-        """Adds a cohort, whose ids are above all before, and returns the rows to append to the
-        table. Some of its predicates may be set aside."""
+        """Add a cohort, of which the predicates in `set_aside` are in quarantine; return the rows
+        to append to the table. Its ids must be above all earlier ones."""
         added = cohort.without(set_aside)
         self._streams[stream_id] = _joined([*self.cohorts(stream_id), *added])
-        return pa.Table.from_pylist([_row(stream_id, one, None) for one in added], schema=COVERAGE)
+        return pa.Table.from_pylist(
+            [_row(stream_id, part, None) for part in added], schema=COVERAGE
+        )
 
     def set_aside(self, stream_id: int, ids: Iterable[int]) -> None:
-        """Forget what predicates have met. The table must be written again."""
+        """Forget with which rows predicates were matched. The caller writes the table again."""
         ids = list(ids)
-        cohorts = (part for one in self.cohorts(stream_id) for part in one.without(ids))
+        cohorts = (part for cohort in self.cohorts(stream_id) for part in cohort.without(ids))
         self._streams[stream_id] = _joined(cohorts)
 
     def restart(self, stream_id: int, predicate_id: int, row_lo: int) -> pa.Table:
-        """Let a predicate that was set aside meet rows from `row_lo` on, and return the row to
-        append to the table."""
+        """Let a predicate that was set aside be matched from `row_lo` on; return the row to append
+        to the table."""
         cohort = Cohort(predicate_id, predicate_id + 1, row_lo)
         self._streams[stream_id] = _lowest([*self.cohorts(stream_id), cohort])
         return pa.Table.from_pylist([_row(stream_id, cohort, None)], schema=COVERAGE)
 
     def extend(self, stream_id: int, wants: Iterable[Want], row_lo: int) -> pa.Table:
-        """Notes that the predicates of some wants have met the rows from `row_lo` on, or from their
-        target where that is higher, and returns the rows to append to the table."""
-        moved = [(one, max(row_lo, one.target)) for one in wants]
-        moved = [(one, lo) for one, lo in moved if lo < one.row_lo]
-        made = [Cohort(one.lo, one.hi, lo) for one, lo in moved]
+        """Note that the predicates of `wants` were matched with the rows from `row_lo` on, or from
+        their target if that is higher; return the rows to append to the table."""
+        moved = [(want, max(row_lo, want.target)) for want in wants]
+        moved = [(want, lo) for want, lo in moved if lo < want.row_lo]
+        extended = [Cohort(want.lo, want.hi, lo) for want, lo in moved]
         rows = [
-            _row(stream_id, cohort, one.row_lo)
-            for (one, _), cohort in zip(moved, made, strict=True)
+            _row(stream_id, cohort, want.row_lo)
+            for (want, _), cohort in zip(moved, extended, strict=True)
         ]
-        self._streams[stream_id] = _lowest([*self.cohorts(stream_id), *made])
+        self._streams[stream_id] = _lowest([*self.cohorts(stream_id), *extended])
         return pa.Table.from_pylist(rows, schema=COVERAGE)
 
     def raise_to(self, stream_id: int, row_lo: int) -> None:
-        """Forgets what was matched below `row_lo`. The table must be written anew: appended rows
-        can only say that more was matched."""
+        """Forget the matches of rows below `row_lo`. The caller writes the table again: appended
+        rows can only state that more was matched."""
         self._streams[stream_id] = _joined(
             replace(cohort, row_lo=max(cohort.row_lo, row_lo)) for cohort in self.cohorts(stream_id)
         )
 
     def cut(self, stream_id: int, levels: Iterable[int]) -> None:
-        """Forgets of each cohort what was matched below a row id. The table must be written
-        anew."""
+        """Forget the matches below a row id, one for each cohort in order. The caller writes the
+        table again."""
         self._streams[stream_id] = _joined(
             replace(cohort, row_lo=max(cohort.row_lo, level))
             for cohort, level in zip(self.cohorts(stream_id), levels, strict=True)
         )
 
     def forget(self, stream_id: int) -> None:
+        """Drop the cohorts of a stream."""
         self._streams.pop(stream_id, None)
 
     def _check(self) -> None:
         for cohorts in self._streams.values():
             assert all(cohort.lo < cohort.hi for cohort in cohorts)
-            for left, right in pairwise(cohorts):
-                assert left.hi <= right.lo and left.row_lo != right.row_lo
+            for previous, right in pairwise(cohorts):
+                assert previous.hi <= right.lo and previous.row_lo != right.row_lo
 
 
 def _row(stream_id: int, cohort: Cohort, row_hi: int | None) -> dict[str, int | None]:
@@ -172,7 +177,8 @@ def _row(stream_id: int, cohort: Cohort, row_hi: int | None) -> dict[str, int | 
 
 
 def _joined(cohorts: Iterable[Cohort]) -> list[Cohort]:
-    """Joins neighbours that came equally far. Ids between them belong to other streams."""
+    """Return the cohorts with neighbours of equal `row_lo` joined. Ids between them belong to other
+    streams."""
     joined: list[Cohort] = []
     for cohort in cohorts:
         if joined and joined[-1].row_lo == cohort.row_lo:
@@ -182,58 +188,63 @@ def _joined(cohorts: Iterable[Cohort]) -> list[Cohort]:
 
 
 def _lowest(rows: list[Cohort]) -> list[Cohort]:
-    """Cuts `rows` into ranges of predicate ids, each with the least row_lo of its rows."""
+    """Return ranges of predicate ids, each with the least `row_lo` of the `rows` over it."""
     cuts = sorted({cut for row in rows for cut in (row.lo, row.hi)})
-    coming = sorted(rows, key=lambda row: row.lo, reverse=True)
-    pieces, here = [], list[tuple[int, int]]()
+    pending_rows = sorted(rows, key=lambda row: row.lo, reverse=True)
+    # A heap of (row_lo, hi) of the rows that reach into the current range.
+    pieces, active = [], list[tuple[int, int]]()
     for lo, hi in pairwise(cuts):
-        while coming and coming[-1].lo <= lo:
-            row = coming.pop()
-            heappush(here, (row.row_lo, row.hi))
-        while here and here[0][1] <= lo:
-            heappop(here)
-        if here:
-            pieces.append(Cohort(lo, hi, here[0][0]))
+        while pending_rows and pending_rows[-1].lo <= lo:
+            row = pending_rows.pop()
+            heappush(active, (row.row_lo, row.hi))
+        while active and active[0][1] <= lo:
+            heappop(active)
+        if active:
+            pieces.append(Cohort(lo, hi, active[0][0]))
     return _joined(pieces)
 
 
-# ---- the order in which wants are met
+# ---- the order in which back-fill works
 
 
 def pending(wants: Iterable[Want], floor: int) -> int:
-    """Counts the rows that back-fill has to go through; no row below `floor` exists."""
-    return max((one.row_lo - max(one.target, floor) for one in wants), default=0)
+    """Return the number of rows that back-fill still has to read; `floor` is the first row."""
+    return max((want.row_lo - max(want.target, floor) for want in wants), default=0)
 
 
 def top(wants: Iterable[Want], reached: int) -> int:
-    """The row id at which the pass goes on that has come down to `reached`, or at which the next
-    pass begins.
+    """Return the row id at which the current pass, which has come down to `reached`, continues, or
+    at which the next pass begins.
 
-    Wants that came during a pass wait for the next, which takes all of them: if each were first,
-    none would come far while others keep coming.
+    Wants that arrive during a pass wait for the next pass, which takes all of them. If new ones
+    came first, none would finish while more keep arriving.
     """
-    levels = [one.row_lo for one in wants]
-    under_way = any(level <= reached for level in levels)
-    return reached if under_way else max(levels, default=0)
+    levels = [want.row_lo for want in wants]
+    is_running = any(level <= reached for level in levels)
+    return reached if is_running else max(levels, default=0)
 
 
 def bands(wants: Iterable[Want], rows: int, floor: int, top: int) -> list[Band]:
-    """The next `rows` rows of a pass that goes on at `top`, newest first: each level of rows with
-    the wants that have yet to meet it. Empty where nothing is left above `floor`."""
-    mine = [one for one in wants if max(one.target, floor) < one.row_lo <= top]
-    if not mine:
+    """Return the next `rows` rows of a pass that continues at `top`, newest first, as bands: each
+    range of rows with the predicates to match with it. Empty if nothing remains above `floor`."""
+    open_wants = [want for want in wants if max(want.target, floor) < want.row_lo <= top]
+    if not open_wants:
         return []
-    first = max(one.row_lo for one in mine)
+    first = max(want.row_lo for want in open_wants)
     end = first - rows
     if rows >= BLOCK_ROWS:
         # Row groups end with their block, and one that two slices share is read twice.
         end -= end % BLOCK_ROWS
-    end = max(end, floor, min(one.target for one in mine))
-    levels = {level for one in mine for level in (one.row_lo, one.target) if level > end}
+    end = max(end, floor, min(want.target for want in open_wants))
+    levels = {level for want in open_wants for level in (want.row_lo, want.target) if level > end}
     cuts = [*sorted(levels, reverse=True), end]
-    found = [
-        Band(tuple((one.lo, one.hi) for one in mine if one.target < hi <= one.row_lo), lo, hi)
+    candidates = [
+        Band(
+            tuple((want.lo, want.hi) for want in open_wants if want.target < hi <= want.row_lo),
+            lo,
+            hi,
+        )
         for hi, lo in pairwise(cuts)
     ]
-    # Between the rows of some wants and those of others there may be rows that nobody wants.
-    return [band for band in found if band.predicates]
+    # Between the rows of two wants there may be rows that no want needs.
+    return [band for band in candidates if band.predicates]

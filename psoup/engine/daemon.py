@@ -1,9 +1,8 @@
-"""The parent of an executor's Python workers: pyspark's own, whose idle workers end quietly.
+"""The parent of an executor's Python workers: pyspark's daemon, whose idle workers end quietly.
 
-Spark lets a worker go that had nothing to do for a minute, by closing its socket. pyspark's worker
-takes the end of its input for a failed task, can't tell anybody, and prints a BrokenPipeError: one
-for each core in the log of a healthy engine, whenever it was idle for a minute. So a worker here
-looks first whether there is a task.
+Spark ends a worker that was idle for a minute, by closing its socket. pyspark's worker takes the
+end of its input for a failed task, can't report it, and prints a BrokenPipeError. So an idle engine
+would log one for each core every minute. A worker here checks first whether there is a task.
 
 Imported before workers are forked: nothing here may start a thread.
 """
@@ -21,7 +20,7 @@ _run_task = daemon.worker
 
 
 def run_task_if_any(sock: socket.socket, authenticated: bool) -> int:
-    """Waits for the next task and runs it; ends the process where Spark wants no more of it."""
+    """Wait for the next task and run it; end the process if Spark has closed the socket."""
     try:
         waiting = sock.recv(1, socket.MSG_PEEK)
     except ConnectionError:
@@ -32,7 +31,7 @@ def run_task_if_any(sock: socket.socket, authenticated: bool) -> int:
 
 
 if __name__ == "__main__":
-    # An executor may run as another user, with a umask of its own.
+    # An executor may run as another user, with another umask.
     set_umask()
     daemon.worker = run_task_if_any
     daemon.manager()

@@ -1,7 +1,7 @@
-"""The engine: a loop over the log, whose rounds are steps.
+"""The engine: a loop over the log, one step per round.
 
-After each step comes at most one slice of back-fill and one piece of housekeeping, so fresh rows
-never wait for more. Where to go on is what the last epoch says, and nothing else is kept.
+After each step comes at most one slice of back-fill and one chore of housekeeping, so new rows
+never wait for more. The last epoch says where to continue; the engine has no other durable state.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from psoup.store.store import Store
 
 log = logging.getLogger(__name__)
 
-_RETRY_AFTER = 0.5
+_RETRY_SECONDS = 0.5
 
 
 class Engine:
-    """The loop over the log, in a thread of its own. A failure shows in `check` and in every wait
-    between `start` and `stop`.
+    """The loop over the log, in a separate thread. `check`, and every wait between `start` and
+    `stop`, raises the error that stopped it.
 
     Thread safety: the methods here may be called from any thread.
     """
@@ -61,8 +61,8 @@ class Engine:
         self._thread = threading.Thread(target=self._loop, name="engine", daemon=True)
 
     def start(self) -> None:
-        """Starts the loop, and takes the lock if it isn't held yet. Raises SecondEngine where the
-        store has an engine."""
+        """Start the loop, and take the lock if it isn't held yet. Raise SecondEngine if the store
+        has an engine."""
         self._lock.acquire()
         try:
             self._ledger: Ledger = open_ledger(self._store)
@@ -76,24 +76,24 @@ class Engine:
             raise
 
     def stop(self) -> None:
-        """Lets the round under way end. Nothing is lost by not calling it."""
+        """Let the current round end, then stop. A process may also just end: nothing is lost."""
         self._stopping.set()
         if self._thread.ident is not None:
             self._thread.join()
         self._lock.release()
 
     def check(self) -> None:
-        """Raises what stopped the engine, if something did."""
+        """Raise the error that stopped the engine, if any."""
         if self._failure is not None:
             raise self._failure
 
     def wait_for(self, position: Position, timeout: float = 60.0) -> None:
-        """Waits until an epoch holds everything up to `position`. Raises TimeoutError."""
+        """Wait until an epoch holds everything up to `position`. Raise TimeoutError."""
         self._wait(lambda: self._ledger.epoch.position >= position, timeout)
 
     def wait_idle(self, timeout: float = 60.0) -> None:
-        """Waits until the log is consumed, back-fill is done and no housekeeping is due."""
-        self._wait(lambda: self._idle and not self._news(), timeout)
+        """Wait until the log is consumed, back-fill is done and no housekeeping is due."""
+        self._wait(lambda: self._idle and not self._has_new_commits(), timeout)
 
     def _wait(self, ready: Callable[[], bool], timeout: float) -> None:
         deadline = time.monotonic() + timeout
@@ -101,10 +101,10 @@ class Engine:
             while not ready():
                 self.check()
                 if time.monotonic() > deadline:
-                    raise TimeoutError(f"the engine did not get there in {timeout} s")
+                    raise TimeoutError(f"the engine was not done after {timeout} s")
                 self._changed.wait(0.1)
 
-    def _say(self, idle: bool) -> None:
+    def _set_idle(self, idle: bool) -> None:
         with self._changed:
             self._idle = idle
             self._changed.notify_all()
@@ -112,37 +112,40 @@ class Engine:
     def _loop(self) -> None:
         try:
             while not self._stopping.is_set():
-                self._say(idle=False)
+                self._set_idle(idle=False)
                 busy = self._round()
                 wait = None if busy else self._backfill.idle_in(self._ledger)
-                self._say(idle=not busy and wait is None)
+                self._set_idle(idle=not busy and wait is None)
                 if not busy:
-                    self._rest(wait)
+                    self._pause(wait)
         except BaseException as error:
             self._failure = error
-            self._say(idle=False)
+            self._set_idle(idle=False)
 
-    def _rest(self, wait: float | None) -> None:
-        """Waits until there is something new in the log, or it is time for housekeeping, or for
-        rows that wait until their stream is idle."""
+    def _pause(self, wait: float | None) -> None:
+        """Wait until the log has new commits, or housekeeping is due, or `wait` seconds have
+        passed, after which back-fill has work in streams that are idle."""
         pause = self._settings.housekeeping if wait is None else wait
         deadline = time.monotonic() + min(pause, self._settings.housekeeping)
-        while not self._news() and time.monotonic() < deadline:
+        while not self._has_new_commits() and time.monotonic() < deadline:
             if self._stopping.wait(self._settings.poll):
                 return
 
-    def _news(self) -> bool:
+    def _has_new_commits(self) -> bool:
         version = self._ledger.epoch.log_version
         return self._store.log.latest_version(version) > version
 
     def _round(self) -> bool:
-        """Does one round, and again from the last epoch where something fails: as often as the
-        settings say, after each damaged file that was mended, and after a predicate or composite
-        that fails was set aside. False where nothing was left to do."""
+        """Do one round; return False if there was nothing to do.
+
+        After a failure, try again from the last epoch: as often as the settings say, after each
+        repair of a damaged file, and after each quarantine of a predicate or composite. Raise
+        EngineFailed if that does not help.
+        """
         attempt = 0
         while True:
             try:
-                return self._try()
+                return self._run_once()
             except SecondEngine:
                 raise
             except Exception as error:
@@ -160,23 +163,24 @@ class Engine:
                         f"a step failed {attempt + 1} times, the last time with: {error}"
                     ) from error
                 log.exception("a step failed; going back to the last epoch to try again")
-                self._stopping.wait(_RETRY_AFTER * attempt)
+                self._stopping.wait(_RETRY_SECONDS * attempt)
                 self._ledger = open_ledger(self._store)
                 attempt += 1
 
-    def _try(self) -> bool:
-        """Does one step, one slice of back-fill or of a composite, and one chore."""
+    def _run_once(self) -> bool:
+        """Do one step, one slice of back-fill or of a composite, and one chore; return False if
+        there was neither a slice nor a chore to do."""
         ledger = self._ledger
-        news = next_stretch(self._store.log.folder, ledger.epoch.log_version, self._settings)
-        if news.end > ledger.epoch.log_version:
-            take_step(ledger, self._spark, news, self._settings)
-            self._say(idle=False)
+        stretch = next_stretch(self._store.log.folder, ledger.epoch.log_version, self._settings)
+        if stretch.end > ledger.epoch.log_version:
+            take_step(ledger, self._spark, stretch, self._settings)
+            self._set_idle(idle=False)
         busy = self._slice(ledger)
         return self._maintenance.advance(ledger) or busy
 
     def _slice(self, ledger: Ledger) -> bool:
-        """Takes a slice of back-fill or of a composite; they take turns, so that neither waits
-        while the other never ends."""
+        """Do a slice of back-fill or of a composite; return False if neither has work. They
+        alternate, so that neither waits while the other has work without end."""
         for _ in range(len(self._slices)):
             self._slices.rotate()
             if self._slices[0].advance(ledger):

@@ -2,9 +2,9 @@
 
 EngineError
 ├── SecondEngine     another engine has this store
-├── ServersRunning   a repair needs the store for itself
-├── JarsUnavailable  Delta's jars are neither here nor to be fetched
-└── EngineFailed     a step failed again and again; its cause is chained
+├── ServersRunning   a repair needs the store without servers
+├── JarsUnavailable  Delta's jars are not cached and can't be fetched, or are not the tested ones
+└── EngineFailed     a step failed on every retry; its cause is chained
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The keyed histories of the driver, and the closures that new rows cause.
 
-A history holds exactly the rows of its stem's files, as the ledger has them. It is read from those
-when it is first needed after a start, and thrown away with its ledger when a step fails.
+A history holds exactly the rows of its stem's files that the ledger names. It is read from them
+when it is first needed after a start, and discarded with its ledger when a step fails.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from psoup.store.delta.reading import reader
 from psoup.store.layout import CLOSURES
 from psoup.store.store import Store
 
-# Rows that are looked at together: the work for one that came late grows with these.
-_CHUNK = 1 << 16
+# Rows that are inserted together: the work for a late row grows with their number.
+_CHUNK_ROWS = 1 << 16
 
 
 class Histories:
@@ -33,7 +33,7 @@ class Histories:
         self._histories: dict[int, History] = {}
 
     def of(self, stream_id: int, files: Iterable[DataFile]) -> History:
-        """The history of a stream whose stem has these files."""
+        """Return the history of a stream whose stem has these files."""
         if stream_id not in self._histories:
             rows = self._read(stream_id, files)
             self._histories[stream_id] = History().insert(rows, rows.last_id + 1)
@@ -42,25 +42,26 @@ class Histories:
     def insert(
         self, stream_id: int, before: Iterable[DataFile], new: Iterable[DataFile]
     ) -> list[Closures]:
-        """Takes the rows of `new` files into a history; returns the closures that they cause."""
+        """Insert the rows of `new` files into a history; return the closures that they cause."""
         history, rows = self.of(stream_id, before), self._read(stream_id, new)
-        found = []
+        closures = []
         for part in _chunks(rows):
-            found.append(history.closures(part))
+            closures.append(history.closures(part))
             history = history.insert(part, part.last_id + 1)
         self._histories[stream_id] = history
-        return found
+        return closures
 
-    def anew(self, stream_id: int, files: Iterable[DataFile]) -> list[Closures]:
-        """Derives all closures of a stream once more from the files of its stem."""
+    def rederive(self, stream_id: int, files: Iterable[DataFile]) -> list[Closures]:
+        """Return all closures of a stream, derived again from the files of its stem."""
         self.forget(stream_id)
         return self.insert(stream_id, (), files)
 
     def remove(self, stream_id: int, ids: Int64s) -> None:
-        """Takes rows out of a history: the ascending `ids` have left the files."""
+        """Remove rows from a history: the ascending `ids` are no longer in the files."""
         self._histories[stream_id] = self._histories[stream_id].without(ids)
 
     def forget(self, stream_id: int) -> None:
+        """Drop a history; it is read again when it is needed."""
         self._histories.pop(stream_id, None)
 
     def _read(self, stream_id: int, files: Iterable[DataFile]) -> KeyedRows:
@@ -69,9 +70,9 @@ class Histories:
         return rows.take(np.argsort(rows.ids))
 
 
-def closure_rows(stream_id: int, found: Iterable[Closures], epoch: int) -> pa.Table:
-    """Rows of the closures table, by (row_id, by)."""
-    parts = list(found)
+def closure_rows(stream_id: int, closures: Iterable[Closures], epoch: int) -> pa.Table:
+    """Return rows of the closures table, sorted by (row_id, by)."""
+    parts = list(closures)
     ids = np.concatenate([np.empty(0, np.int64), *(part.ids for part in parts)])
     ends = np.concatenate([np.empty(0, np.int64), *(part.ends for part in parts)])
     by = np.concatenate([np.empty(0, np.int64), *(part.by for part in parts)])
@@ -88,5 +89,5 @@ def closure_rows(stream_id: int, found: Iterable[Closures], epoch: int) -> pa.Ta
 
 
 def _chunks(rows: KeyedRows) -> Iterator[KeyedRows]:
-    for first in range(0, len(rows), _CHUNK):
-        yield rows.take(slice(first, first + _CHUNK))
+    for first in range(0, len(rows), _CHUNK_ROWS):
+        yield rows.take(slice(first, first + _CHUNK_ROWS))

@@ -1,4 +1,4 @@
-"""Delta's jars: fetched once, kept in the user's cache, used from there without the network.
+"""Delta's jars: downloaded once to the user's cache, and used from there without the network.
 
 Each jar must have the SHA-256 that jars.sha256 names, or none of them is used.
 
@@ -31,14 +31,14 @@ log = logging.getLogger(__name__)
 
 
 def delta_jars() -> list[Path]:
-    """The jars a Delta session needs; the first call on a machine downloads them.
+    """Return the jars that a Delta session needs; the first call on a machine downloads them.
 
-    Processes that ask at once wait for one download. Raises JarsUnavailable where it fails.
+    Concurrent processes wait for one download. Raise JarsUnavailable if it fails.
     """
     _, artifact, version = PACKAGE.split(":")
     folder = _cache() / f"{artifact}-{version}"
     if not folder.is_dir():
-        with _alone(folder.with_name(f"{folder.name}.lock")):
+        with _locked(folder.with_name(f"{folder.name}.lock")):
             if not folder.is_dir():
                 _fetch(folder)
     return sorted(folder.glob("*.jar"))
@@ -50,7 +50,7 @@ def _cache() -> Path:
 
 
 @contextmanager
-def _alone(path: Path) -> Iterator[None]:
+def _locked(path: Path) -> Iterator[None]:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -58,7 +58,7 @@ def _alone(path: Path) -> Iterator[None]:
 
 
 def _fetch(folder: Path) -> None:
-    """Lets Spark's own resolver fetch into a draft, which becomes `folder` when it is whole."""
+    """Let Spark's resolver download into a temporary folder, which becomes `folder` if complete."""
     log.warning("Fetching Delta's jars for Spark: about 90 MB, once. This takes a minute or less.")
     with tempfile.TemporaryDirectory(dir=folder.parent) as draft:
         application = Path(draft) / "nothing.py"
@@ -87,12 +87,12 @@ def check_jars(folder: Path) -> None:
     fetched = {
         path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.glob("*.jar")
     }
-    odd = sorted(name for name, _ in recorded.items() ^ fetched.items())
-    if odd:
+    differing = sorted(name for name, _ in recorded.items() ^ fetched.items())
+    if differing:
         raise JarsUnavailable(
-            f"{odd[0]} is not the file that this version was tested with: its SHA-256 differs from "
-            f"{HASHES.name}, or it is missing or new there. Nothing was kept. Find out why before "
-            "you try again: a package registry or proxy may have been tampered with."
+            f"{differing[0]} is not the file that this version was tested with: its SHA-256 "
+            f"differs from {HASHES.name}, or it is missing or new there. No jar was used. Find out "
+            "why before you try again: a package registry or proxy may have been tampered with."
         )
 
 

@@ -1,7 +1,7 @@
-"""Spark jobs: a function and units of work, a task for each core; what the tasks wrote comes back.
+"""Spark jobs: a function and its units of work, a task for each core, and the tasks' outcomes.
 
-They are jobs of the RDD kind: such a job took 80 ms of processor time where the same one through a
-DataFrame took 160 (docs/explanation/decisions/engine.md), with nothing for a planner to plan.
+They are RDD jobs: a job took 80 ms of processor time, and 160 ms through a DataFrame
+(docs/explanation/decisions/engine.md). There is nothing for a planner to plan.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class SparkJob:
-    """The terms of a job: the store's folder, and the version of its predicates table to match
-    with, but for the predicates in `excluded`. A `trial` removes nothing."""
+    """The parameters of a job: the store's folder, the version of its predicates table, and the
+    predicates to leave out (`excluded`). A `trial` removes nothing."""
 
     root: str
     predicates: int
@@ -37,7 +37,7 @@ class SparkJob:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A file, synced and waiting for its commit. `table` is a name as the ledger has it."""
+    """A file that was written and synced, to be committed. `table` is a name in the ledger."""
 
     table: str
     file: DataFile
@@ -45,7 +45,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class Damaged:
-    """A file that is damaged or gone, by its path in the store."""
+    """A file that is damaged or missing, by its path in the store."""
 
     file: str
     problem: str
@@ -53,7 +53,7 @@ class Damaged:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A unit of work that raised an error which may be that of a predicate or a composite."""
+    """A unit of work that raised an error, maybe because of a predicate or a composite."""
 
     unit: Any
     problem: str
@@ -61,10 +61,10 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class CompositeOutcome:
-    """What came of a task over a composite: it has found `count` combinations.
+    """The outcome of a task over a composite: it found `count` combinations.
 
-    `fanouts` are (side, probes, found). `draft` is the file in the composite's folder that holds
-    the combinations while they have no ids; `too_many` says that they were not found.
+    `fanouts` are (side, probed rows, combinations). `draft` is the file in the composite's folder
+    that holds the combinations until they get ids. `too_many` is True if the task gave up.
     """
 
     composite_id: int
@@ -78,7 +78,7 @@ Outcome = Written | Hole | Damaged | Failed | CompositeOutcome
 
 
 class TaskFailed(Exception):
-    """A unit of work failed. It can be tried again elsewhere: `work(job, unit)`."""
+    """A unit of work failed. Another process can try it again with `work(job, unit)`."""
 
     def __init__(
         self, problem: str, work: Callable[[SparkJob, Any], list[Outcome]], job: SparkJob, unit: Any
@@ -88,7 +88,7 @@ class TaskFailed(Exception):
 
 
 def by_table(outcomes: Iterable[Outcome]) -> dict[str, list[DataFile]]:
-    """Groups the files that tasks wrote by the table to commit them to."""
+    """Return the files that tasks wrote, by the table to commit them to."""
     files: dict[str, list[DataFile]] = {}
     for outcome in outcomes:
         if isinstance(outcome, Written):
@@ -105,16 +105,16 @@ def run_tasks(
     work: Callable[[SparkJob, Unit], list[Outcome]],
     units: Sequence[Unit],
 ) -> list[Outcome]:
-    """Runs `work(job, unit)` for every unit.
+    """Run `work(job, unit)` for every unit and return the outcomes.
 
-    Raises CorruptStore where a file that one of them reads is damaged or gone, and TaskFailed where
-    a unit fails for another reason than its machine's.
+    Raise CorruptStore if a file that one of them reads is damaged or missing, and TaskFailed if a
+    unit fails for a reason other than its machine (memory, files, lost workers).
     """
 
-    # As outcomes, errors don't cost Spark's retries, and come back with what they are about.
-    def task(mine: Iterable[Unit]) -> list[Outcome]:
+    # Errors are returned as outcomes: Spark does not retry them, and they carry their unit.
+    def task(partition: Iterable[Unit]) -> list[Outcome]:
         outcomes: list[Outcome] = []
-        for unit in mine:
+        for unit in partition:
             try:
                 outcomes += work(job, unit)
             except (CorruptStore, DataFileGone) as error:
@@ -140,7 +140,7 @@ def run_tasks(
 
 
 def job_of(ledger: Ledger) -> SparkJob:
-    """The terms of a job over the tables as the ledger has them now."""
+    """Return the parameters of a job over the tables as the ledger has them now."""
     store = ledger.store
     excluded = tuple(sorted(ledger.state.quarantine.predicates))
     return SparkJob(str(store.root), ledger.tables["predicates"].version, store.sync, excluded)

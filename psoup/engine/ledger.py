@@ -1,9 +1,9 @@
-"""The engine's own account of its tables: what the last epoch names and what comes on top.
+"""The ledger: the engine's tables as the last epoch names them, and the commits made since.
 
-Every commit is at exactly the version after the last one here; a conflict means that somebody
-else writes these tables, and there may be only one engine. Nothing counts until `publish` has
-appended the epoch: after a failure a ledger is thrown away and `recover.open_ledger` makes the
-next one from what the last epoch says.
+Every commit is at exactly the version after the last one here. A conflict means that another engine
+writes these tables, and a store may have only one. Nothing is visible until `publish` has appended
+the epoch. After a failure a ledger is discarded, and `recover.open_ledger` makes the next one from
+the last epoch.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ JOINS = "joins/"
 
 
 def stem_name(stream_id: int) -> str:
-    """The name of the stem of a stream, or of a composite, among the tables."""
+    """Return the name of the table that is the stem of a stream or a composite."""
     return f"{STEM}{stream_id}"
 
 
 def joins_name(composite_id: int) -> str:
-    """The name of a composite's joins among the tables."""
+    """Return the name of the table with a composite's joins."""
     return f"{JOINS}{composite_id}"
 
 
 def stream_of(name: str) -> int:
-    """The number of the stream or composite in the name of a stem, or of joins."""
+    """Return the id of the stream or composite in the name of a stem or of joins."""
     return int(name.rpartition("/")[2])
 
 
 class Ledger:
-    """The tables as the engine has written them: `tables` holds every table's files at the version
-    last committed, stems included, and `composites` what the next epoch says of composites."""
+    """The tables as the engine has written them. `tables` has every table's files at the version
+    last committed, stems included; `composites` has the marks of composites for the next epoch."""
 
     def __init__(
         self,
@@ -79,25 +79,25 @@ class Ledger:
         return self.store.table(name)
 
     def files(self, name: str) -> list[DataFile]:
-        """The files of a table, without those whose rows are known to be lost."""
+        """Return the files of a table, without those whose rows are known to be lost."""
         lost = {hole.file for hole in self.state.losses.holes}
         files = self.tables[name].files.values()
         return [file for file in files if f"{name}/{file.path}" not in lost] if lost else [*files]
 
     def floor(self, stream_id: int) -> int:
-        """The least row id in the files of the stem of a stream or composite, or its high where it
-        has none."""
+        """Return the least row id in the stem of a stream or composite, or its next row id if the
+        stem has no files."""
         ids = [file.low["_row_id"] for file in self.files(stem_name(stream_id)) if file.low]
         return min(ids, default=self.high(stream_id))
 
     def high(self, stream_id: int) -> int:
-        """The next row id of a stream, or the next combination's of a composite."""
+        """Return the next row id of a stream, or the next combination id of a composite."""
         mark = self.composites.get(stream_id)
         return self.state.streams[stream_id].high if mark is None else mark.high
 
     def is_live(self, stream_id: int) -> bool:
-        """Tells whether a number is that of a stream that was not dropped, or of a composite that
-        has not ended."""
+        """Return True if an id is that of a stream that was not dropped, or of a composite that has
+        not ended."""
         stream = self.state.streams.get(stream_id)
         return stream_id in self.state.composites if stream is None else not stream.dropped
 
@@ -106,7 +106,7 @@ class Ledger:
         self.tables.setdefault(stem_name(stream_id), Snapshot(0))
 
     def create_composite(self, composite_id: int) -> None:
-        """Makes the tables of a composite that has none yet, and its mark."""
+        """Create the tables and the mark of a composite, unless they exist."""
         legs = len(self.state.composites[composite_id].legs)
         self.store.create_composite(composite_id, legs)
         for name in (stem_name(composite_id), joins_name(composite_id)):
@@ -114,8 +114,10 @@ class Ledger:
         self.composites.setdefault(composite_id, CompositeMark.without_box(legs))
 
     def append(self, rows: Mapping[str, pa.Table]) -> None:
-        """Writes and commits a few rows of the driver's own, by table."""
-        together(partial(self._append, *each) for each in rows.items() if each[1].num_rows)
+        """Write and commit the driver's rows, by table; tables without rows are skipped."""
+        together(
+            partial(self._append, name, table) for name, table in rows.items() if table.num_rows
+        )
 
     def _append(self, name: str, table: pa.Table) -> None:
         bounds = {"reached": REACHED_BOUNDS, "audit": AUDIT_BOUNDS}.get(name, ())
@@ -130,8 +132,8 @@ class Ledger:
         operation: str,
         data_change: bool = True,
     ) -> None:
-        """Makes one commit for each table, with the files it adds and removes. After a failure any
-        of them may be there: no epoch names them."""
+        """Make one commit for each table, with the files it adds and removes. After a failure some
+        commits may exist: no epoch names them."""
         together(
             partial(self.commit, name, *files, operation=operation, data_change=data_change)
             for name, files in changes.items()
@@ -146,6 +148,8 @@ class Ledger:
         operation: str,
         data_change: bool = True,
     ) -> None:
+        """Make one commit to a table, with the files it adds and removes. Raise SecondEngine if
+        another process has committed to it."""
         added, removed = list(added), list(removed)
         snapshot = self.tables[name]
         version = snapshot.version + 1
@@ -158,15 +162,13 @@ class Ledger:
                 data_change=data_change,
                 sync=self.store.sync,
             )
-        made = Commit(version, tuple(added), tuple(file.path for file in removed))
-        self.tables[name] = snapshot.apply(made)
+        commit = Commit(version, tuple(added), tuple(file.path for file in removed))
+        self.tables[name] = snapshot.apply(commit)
 
     def publish(self, kind: str, log_version: int | None = None) -> None:
-        """Makes everything committed so far visible, as one epoch.
-
-        What it says of the log must stay there when the power fails.
-        """
+        """Append an epoch, which makes everything committed so far visible."""
         if log_version is not None:
+            # The consumed part of the log must survive a power failure, as the epoch does.
             self.store.log.settle(log_version)
         state = self.state
         self.composites = self._composite_marks()
@@ -193,20 +195,20 @@ class Ledger:
         self.epochs_version += 1
 
     def _quarantine(self) -> Quarantine:
-        """Return what is set aside, without what has ended. What the log brings after this epoch
-        may be among it."""
+        """Return the entries in quarantine, without predicates and composites that have ended. An
+        entry may be one that the log brings after this epoch."""
         state = self.state
 
-        def stays(one: QuarantineEntry) -> bool:
-            if one.kind == COMPOSITE:
-                return one.id in state.composites or one.id not in self.epoch.composites
-            return one.id in state.predicates or one.id >= state.next_predicate_id
+        def stays(entry: QuarantineEntry) -> bool:
+            if entry.kind == COMPOSITE:
+                return entry.id in state.composites or entry.id not in self.epoch.composites
+            return entry.id in state.predicates or entry.id >= state.next_predicate_id
 
         state.quarantine = state.quarantine.only(stays)
         return state.quarantine
 
     def _marks(self) -> dict[int, StreamMark]:
-        """The mark of every stream; a dropped one is named as long as it has files."""
+        """Return the mark of every stream; a dropped one is named as long as it has files."""
         marks = {}
         for stream_id, stream in self.state.streams.items():
             snapshot = self.tables.get(stem_name(stream_id))
@@ -215,7 +217,7 @@ class Ledger:
         return marks
 
     def _composite_marks(self) -> dict[int, CompositeMark]:
-        """The marks of the composites that have not ended, with the versions of their tables."""
+        """Return the marks of the composites that have not ended, with their tables' versions."""
         return {
             composite_id: replace(
                 mark,
@@ -229,7 +231,7 @@ class Ledger:
 
 @contextmanager
 def only_engine() -> Iterator[None]:
-    """Wraps commits to the engine's own tables: a conflict there means a second engine."""
+    """Raise SecondEngine for a conflict inside the block: only the engine writes its tables."""
     try:
         yield
     except (Conflict, Unconfirmed) as error:

@@ -1,8 +1,9 @@
-"""One engine a store: a lock that the operating system frees when its holder is gone.
+"""The engine's lock, which allows one engine per store. The operating system frees it when its
+process ends.
 
-It stops a second engine on this machine at once. One elsewhere is found out by its first
-conflicting commit (see `ledger`). The locked file also carries the engine's pulse, by which servers
-know that it lives.
+It stops a second engine on this machine at once. One on another machine is detected at its first
+conflicting commit (see `ledger`). The locked file also holds the engine's pulse, by which servers
+know that it runs.
 """
 
 from __future__ import annotations
@@ -23,11 +24,13 @@ from psoup.store.presence import Occupancy, Pulse
 
 log = logging.getLogger(__name__)
 
-_TRIES = 4
-_PAUSE = 0.02
+_LOCK_ATTEMPTS = 4
+_LOCK_RETRY_SECONDS = 0.02
 
 
 class EngineLock:
+    """The lock of a store's engine, and the thread that writes its pulse."""
+
     def __init__(self, store: Path) -> None:
         self._path = store / presence.ENGINE_LOCK
         self._descriptor: int | None = None
@@ -35,12 +38,12 @@ class EngineLock:
         self._beating: threading.Thread | None = None
 
     def acquire(self) -> None:
-        """Takes the lock, unless this object has it already. Raises SecondEngine where another
-        process, or another engine in this one, has it."""
+        """Take the lock, unless this object has it already. Raise SecondEngine if another process,
+        or another engine in this one, has it."""
         if self._descriptor is not None:
             return
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
-        if not _locked(descriptor):
+        if not _try_lock(descriptor):
             os.close(descriptor)
             raise SecondEngine(
                 f"an engine{self._holder()} already runs on {self._path.parent}. "
@@ -56,7 +59,7 @@ class EngineLock:
         self._beating.start()
 
     def release(self) -> None:
-        """Frees the lock and leaves the file empty, so that servers know at once."""
+        """Free the lock and empty the file, so that servers know at once."""
         if self._descriptor is None or self._beating is None:
             return
         self._ending.set()
@@ -66,8 +69,8 @@ class EngineLock:
         self._descriptor = self._beating = None
 
     def _holder(self) -> str:
-        found = Pulse.read(self._path.parent)
-        return f" (process {found.pid} on {found.host})" if found else ""
+        pulse = Pulse.read(self._path.parent)
+        return f" (process {pulse.pid} on {pulse.host})" if pulse else ""
 
     def _beat(self, descriptor: int, now: Pulse) -> None:
         while not self._ending.wait(presence.PULSE_SECONDS):
@@ -79,8 +82,8 @@ class EngineLock:
 
 
 @contextmanager
-def whole_store(root: Path) -> Iterator[None]:
-    """Keep servers and engines out of a store. Raises ServersRunning, SecondEngine."""
+def exclusive_store(root: Path) -> Iterator[None]:
+    """Keep servers and engines out of a store. Raise ServersRunning or SecondEngine if one runs."""
     lock, occupancy = EngineLock(root), Occupancy(root)
     if not occupancy.take():
         raise ServersRunning(f"a server runs on {root}; stop every server and the engine first")
@@ -92,11 +95,14 @@ def whole_store(root: Path) -> Iterator[None]:
         occupancy.leave()
 
 
-def _locked(descriptor: int) -> bool:
-    """Tries to lock for a moment: a server that upgrades a store may be looking for an engine."""
-    for _ in range(_TRIES):
+def _try_lock(descriptor: int) -> bool:
+    """Lock the file; return False if it is locked by an engine.
+
+    Try for a moment: the previous engine may just be ending.
+    """
+    for _ in range(_LOCK_ATTEMPTS):
         with suppress(BlockingIOError):
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return True
-        time.sleep(_PAUSE)
+        time.sleep(_LOCK_RETRY_SECONDS)
     return False

@@ -1,9 +1,9 @@
-"""Damaged files, made anew where that can be done, and named where it can't.
+"""Repair of damaged files: they are written again if possible, and named otherwise.
 
 Matches, coverage and closures follow from the rows and are derived again. Streams, registrations,
-predicates, publishers and leases are in the memory of an engine that runs; one that starts needs
-their files. Rows come back from the log, if that still has them; else they are a hole, which the
-epoch names, and the engine goes on.
+predicates, publishers and leases are in the memory of a running engine; one that starts needs their
+files. Rows are restored from the log, if it still has them. Otherwise they are a hole, which the
+epoch names, and the engine continues.
 """
 
 from __future__ import annotations
@@ -40,21 +40,21 @@ log = logging.getLogger(__name__)
 
 
 def mend(ledger: Ledger, name: str) -> None:
-    """Does what can be done about a damaged file, given its path in the store, and publishes it.
+    """Repair a damaged file, given its path in the store, or note its loss, and publish an epoch.
 
-    Raises CorruptStore where nothing can be done, or the file is not one of the ledger's.
+    Raise CorruptStore if it can't be repaired, or the file is not one of the ledger's.
     """
     if "/_delta_log/" in name:
-        return _mend_log(ledger, name)
+        return _restart_damaged(ledger, name)
     table, _, path = name.rpartition("/") if "=" not in name else _in_partition(name)
     file = ledger.tables[table].files.get(path) if table in ledger.tables else None
     if table == "coverage":
         return restart_coverage(ledger)
     if file is None:
-        raise _beyond_mending(name)
+        raise _irreparable(name)
     if table.startswith((STEM, JOINS)) and stream_of(table) not in ledger.state.streams:
         log.error("%s is damaged; the combinations are found again", name)
-        _combine_again(ledger, table, file)
+        _drop_combinations(ledger, table, file)
         ledger.publish("mend")
     elif table.startswith(STEM):
         _mend_rows(ledger, stream_of(table), file, name)
@@ -64,24 +64,26 @@ def mend(ledger: Ledger, name: str) -> None:
         ledger.publish("mend")
     elif table == "closures":
         log.error("%s is damaged; the stream's closures are made again", name)
-        _close_again(ledger, int(file.partition["stream_id"]))
+        _rederive_closures(ledger, int(file.partition["stream_id"]))
         ledger.publish("mend")
     elif table == "reached":
-        log.error("%s is damaged; refresh points that it told are found by rows alone", name)
+        log.error("%s is damaged; refresh points that it held are found by rows alone", name)
         ledger.commit(table, (), [file], operation="MEND")
         ledger.publish("mend")
     elif table == "audit":
         log.error("LOST: %s is damaged, and with it %d records of the audit", name, file.rows)
-        _tell_of_lost_audit(ledger, file, name)
+        _note_lost_audit(ledger, file, name)
         ledger.publish("mend")
     else:
-        log.error("%s is damaged; the table is written anew from memory", name)
-        _write_again(ledger, table)
+        log.error("%s is damaged; the table is written again from memory", name)
+        _write_from_memory(ledger, table)
         ledger.publish("mend")
 
 
-def _beyond_mending(name: str) -> CorruptStore:
-    return CorruptStore(f"{name} is damaged, and can't be made anew; put it back", name)
+def _irreparable(name: str) -> CorruptStore:
+    return CorruptStore(
+        f"{name} is damaged and can't be derived again: restore it from a back-up", name
+    )
 
 
 def _in_partition(name: str) -> tuple[str, str, str]:
@@ -89,19 +91,19 @@ def _in_partition(name: str) -> tuple[str, str, str]:
     return table, "/", path
 
 
-def _tell_of_lost_audit(ledger: Ledger, file: DataFile, name: str) -> None:
-    """Puts a record of their loss in the place of the records of a damaged file."""
+def _note_lost_audit(ledger: Ledger, file: DataFile, name: str) -> None:
+    """Replace the records of a damaged file with a record of their loss."""
     at, now = file.high["position"], ledger.state.clock
-    told = AuditRecord(at, now, "", "", "lose audit", name, f"{file.rows} records", "")
+    record = AuditRecord(at, now, "", "", "lose audit", name, f"{file.rows} records", "")
     root, sync = ledger.folder("audit").root, ledger.store.sync
-    added = write_data_file(root, audit_rows([told]), bounds=AUDIT_BOUNDS, sync=sync)
+    added = write_data_file(root, audit_rows([record]), bounds=AUDIT_BOUNDS, sync=sync)
     ledger.commit("audit", [added], [file], operation="MEND")
 
 
 # ---- tables whose log can't be read
 
-# Without one of these the other tells nothing.
-COVERING = frozenset({"matches", "coverage"})
+# Each of these is useless without the other.
+MATCH_TABLES = frozenset({"matches", "coverage"})
 
 
 def is_derived(epoch: Epoch, name: str) -> bool:
@@ -109,11 +111,14 @@ def is_derived(epoch: Epoch, name: str) -> bool:
     combinations and joins of composites."""
     if name.startswith((STEM, JOINS)):
         return stream_of(name) in epoch.composites
-    return name in COVERING or name == "closures"
+    return name in MATCH_TABLES or name == "closures"
 
 
-def begin_again(store: Store, epoch: Epoch, name: str, version: int) -> Snapshot:
-    """Empty a derived table, whatever its log says. `version` is the last one that may be known."""
+def restart_table(store: Store, epoch: Epoch, name: str, version: int) -> Snapshot:
+    """Empty a derived table, whatever its log says, and return its snapshot.
+
+    `version` is the last version that a reader may know.
+    """
     folder = store.table(name)
     if name.startswith(JOINS):
         return folder.restart(layout.JOINS, version, sync=store.sync)
@@ -124,28 +129,28 @@ def begin_again(store: Store, epoch: Epoch, name: str, version: int) -> Snapshot
     return folder.restart(layout.TABLES[name], version, partition_by=partition_by, sync=store.sync)
 
 
-def derive_again(ledger: Ledger, names: Iterable[str]) -> None:
-    """Make what follows from derived tables that are empty now fit to that, or derive it."""
+def rederive(ledger: Ledger, names: Iterable[str]) -> None:
+    """Derive the contents of tables that were emptied, or let later work derive them."""
     names = set(names)
     for composite_id in {stream_of(name) for name in names if name.startswith((STEM, JOINS))}:
         forget_composite(ledger, composite_id)
     if "closures" in names:
         for stream in ledger.state.streams.values():
             if stream.schema.key and stem_name(stream.id) in ledger.tables:
-                _close_again(ledger, stream.id)
-    if not COVERING.isdisjoint(names):
+                _rederive_closures(ledger, stream.id)
+    if not MATCH_TABLES.isdisjoint(names):
         restart_coverage(ledger)
 
 
-def _mend_log(ledger: Ledger, name: str) -> None:
-    """Begin a derived table again, given a damaged file of its Delta log."""
+def _restart_damaged(ledger: Ledger, name: str) -> None:
+    """Empty a derived table and derive it again, given a damaged file of its Delta log."""
     table, _, _ = name.partition("/_delta_log/")
     if table not in ledger.tables or not is_derived(ledger.epoch, table):
-        raise _beyond_mending(name)
-    log.error("%s is damaged; the table is begun again", name)
+        raise _irreparable(name)
+    log.error("%s is damaged; the table is derived again", name)
     version = ledger.tables[table].version
-    ledger.tables[table] = begin_again(ledger.store, ledger.epoch, table, version)
-    derive_again(ledger, [table])
+    ledger.tables[table] = restart_table(ledger.store, ledger.epoch, table, version)
+    rederive(ledger, [table])
     ledger.publish("mend")
 
 
@@ -153,24 +158,24 @@ def _mend_log(ledger: Ledger, name: str) -> None:
 
 
 def forget_matches(ledger: Ledger, stream_id: int, row_hi: int) -> None:
-    """Drops what was matched over rows below `row_hi`, and so much more that no piece is cut;
-    back-fill matches them again."""
-    mine = [
+    """Drop the matches of rows below `row_hi`, and of as many more that no file is split. Back-fill
+    matches those rows again."""
+    files = [
         file
         for file in ledger.files("matches")
         if file.partition["stream_id"] == str(stream_id) and file.low
     ]
-    gone = [file for file in mine if file.low["lo"] < row_hi]
-    while (reach := max((file.high["hi"] for file in gone), default=row_hi)) > row_hi:
+    removed = [file for file in files if file.low["lo"] < row_hi]
+    while (reach := max((file.high["hi"] for file in removed), default=row_hi)) > row_hi:
         row_hi = reach
-        gone = [file for file in mine if file.low["lo"] < row_hi]
+        removed = [file for file in files if file.low["lo"] < row_hi]
     ledger.coverage.raise_to(stream_id, row_hi)
-    ledger.commit("matches", (), gone, operation="MEND")
+    ledger.commit("matches", (), removed, operation="MEND")
     write_coverage(ledger, "MEND")
 
 
 def restart_coverage(ledger: Ledger) -> None:
-    """Drops all matches and begins the coverage anew, so that back-fill matches all again."""
+    """Drop all matches and restart the coverage, so that back-fill matches all rows again."""
     log.error("the coverage is damaged; all rows are matched again")
     coverage, (_, predicates) = Cohorts(), ledger.state.columns
     for stream_id in filter(ledger.is_live, (*ledger.state.streams, *ledger.composites)):
@@ -185,7 +190,7 @@ def restart_coverage(ledger: Ledger) -> None:
 
 
 def load_coverage(ledger: Ledger) -> None:
-    """Reads the coverage from its table, or begins it anew where that is damaged."""
+    """Read the coverage from its table, or restart it if the table is damaged."""
     folder = ledger.folder("coverage")
     try:
         ledger.coverage = Cohorts.load(read_files(folder, ledger.tables["coverage"], COVERAGE))
@@ -194,22 +199,21 @@ def load_coverage(ledger: Ledger) -> None:
 
 
 def write_coverage(ledger: Ledger, operation: str) -> None:
-    """Writes the coverage anew: appended rows can only say that more was matched."""
+    """Write the whole coverage table: appended rows can only state that more was matched."""
     table, folder = ledger.coverage.table(), ledger.folder("coverage")
     sync = ledger.store.sync
     added = [write_data_file(folder.root, table, sync=sync)] if table.num_rows else []
     ledger.commit("coverage", added, ledger.files("coverage"), operation=operation)
 
 
-# ---- what an engine has in memory
+# ---- tables that an engine has in memory
 
 
-def _write_again(ledger: Ledger, name: str) -> None:
-    """Writes a table in which the newest row of a key counts from memory. The ledger must be at its
-    epoch."""
+def _write_from_memory(ledger: Ledger, name: str) -> None:
+    """Write a newest-wins table from memory. The ledger must be at its epoch."""
     state = ledger.state
     registrations, _ = state.columns
-    handles = [one for one in registrations if registrations[one].contact]
+    handles = [handle for handle in registrations if registrations[handle].contact]
     everything = Touched(
         streams=set(state.streams),
         views=set(state.views),
@@ -229,21 +233,23 @@ def _write_again(ledger: Ledger, name: str) -> None:
 # ---- closures
 
 
-def _close_again(ledger: Ledger, stream_id: int) -> None:
-    found = ledger.histories.anew(stream_id, ledger.files(stem_name(stream_id)))
-    rows = closure_rows(stream_id, found, ledger.epoch.number + 1)
+def _rederive_closures(ledger: Ledger, stream_id: int) -> None:
+    """Replace the closures of a stream by those derived from its rows."""
+    closures = ledger.histories.rederive(stream_id, ledger.files(stem_name(stream_id)))
+    rows = closure_rows(stream_id, closures, ledger.epoch.number + 1)
     root, sync = ledger.folder("closures").root, ledger.store.sync
     added = write_segments(root, stream_id, rows, CLOSURE_BOUNDS, sync)
-    gone = [
+    removed = [
         file for file in ledger.files("closures") if file.partition["stream_id"] == str(stream_id)
     ]
-    ledger.commit("closures", added, gone, operation="MEND")
+    ledger.commit("closures", added, removed, operation="MEND")
 
 
 # ---- combinations
 
 
-def _combine_again(ledger: Ledger, table: str, file: DataFile) -> None:
+def _drop_combinations(ledger: Ledger, table: str, file: DataFile) -> None:
+    """Forget the combinations of a composite, which are found again; of an ended one, the file."""
     if stream_of(table) in ledger.composites:
         forget_composite(ledger, stream_of(table))
     else:
@@ -254,6 +260,7 @@ def _combine_again(ledger: Ledger, table: str, file: DataFile) -> None:
 
 
 def _mend_rows(ledger: Ledger, stream_id: int, file: DataFile, name: str) -> None:
+    """Restore the rows of a damaged file from the log, or note a hole; publish either."""
     rows = _from_log(ledger, stream_id, file)
     if rows is None:
         hole = Hole(
@@ -276,11 +283,11 @@ def _mend_rows(ledger: Ledger, stream_id: int, file: DataFile, name: str) -> Non
 
 
 def _from_log(ledger: Ledger, stream_id: int, file: DataFile) -> pa.Table | None:
-    """The rows of a damaged file, if the log still has all of them."""
+    """Return the rows of a damaged file, if the log still has all of them; None otherwise."""
     schema, events = ledger.state.streams[stream_id].schema, ledger.store.log
     ends = (Position.unpack(side["_position"]).version for side in (file.low, file.high))
     first, last = ends
-    found = []
+    batches = []
     for version in range(first, last + 1):
         try:
             entries, source = events.read(version), events.file(version)
@@ -292,11 +299,11 @@ def _from_log(ledger: Ledger, stream_id: int, file: DataFile) -> pa.Table | None
                 rows = rows_of(entry, event, schema, source.path if source else "")
                 if isinstance(rows, Hole):
                     return None
-                found.append(rows)
-    return _those_of(file, found)
+                batches.append(rows)
+    return _rows_of_file(file, batches)
 
 
-def _those_of(file: DataFile, batches: Iterable[pa.RecordBatch]) -> pa.Table | None:
+def _rows_of_file(file: DataFile, batches: Iterable[pa.RecordBatch]) -> pa.Table | None:
     batches = list(batches)
     if not batches:
         return None
@@ -306,13 +313,13 @@ def _those_of(file: DataFile, batches: Iterable[pa.RecordBatch]) -> pa.Table | N
     return inside if inside.num_rows == file.rows else None
 
 
-# ---- what became of holes
+# ---- holes
 
 
-def look_at_holes(ledger: Ledger) -> bool:
-    """Drops the files of holes that were accepted, and ends those whose file is whole again.
+def check_holes(ledger: Ledger) -> bool:
+    """Remove the files of accepted holes, and end the holes whose file was restored.
 
-    True where it published something.
+    Return True if it published an epoch.
     """
     changed = False
     for hole in ledger.state.losses.holes:
@@ -328,18 +335,18 @@ def look_at_holes(ledger: Ledger) -> bool:
             reader(ledger.folder(table).root, file).check()
         except (CorruptStore, FileNotFoundError):
             continue
-        _end(ledger, hole)
+        _end_hole(ledger, hole)
         changed = True
     if changed:
         ledger.publish("mend")
     return changed
 
 
-def _end(ledger: Ledger, hole: Hole) -> None:
-    """Ends a hole whose rows are back. Queries that came meanwhile are matched over them by
-    back-fill."""
-    log.warning("%s is whole again; its rows are back", hole.file)
-    ledger.state.losses = ledger.state.losses.only(lambda other: other != hole)
+def _end_hole(ledger: Ledger, hole: Hole) -> None:
+    """End a hole whose rows were restored. Back-fill matches them with the queries that were
+    registered since."""
+    log.warning("%s was restored; its rows are available again", hole.file)
+    ledger.state.losses = ledger.state.losses.only(lambda entry: entry != hole)
     ledger.histories.forget(hole.stream_id)
     for composite_id, composite in ledger.state.composites.items():
         if hole.stream_id in composite.legs and composite_id in ledger.composites:

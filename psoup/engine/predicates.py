@@ -1,7 +1,7 @@
 """The query SteMs of a worker process, kept up to date from the predicates table.
 
 A worker reads each commit of that table once. Its indexes live as long as the process, so a step
-costs only what changed since the one before.
+costs only the predicates that changed since the previous one.
 """
 
 from __future__ import annotations
@@ -21,50 +21,53 @@ from psoup.store.layout import PREDICATES
 from psoup.store.tables import read_files, read_newest
 from querystem.index import QueryStem
 
-# A part is merged into the one before it unless that is so many times as large.
-_APART = 4
+# A part is merged into the previous one unless that is this many times as large.
+_PART_SIZE_RATIO = 4
 
 
 class PredicateTexts:
-    """The live predicates of a stream and their texts, in columns: there is no object for each.
+    """The live predicates of a stream and their texts, in columns without an object for each.
 
-    They are kept in parts, each sorted by id, that share no id. A removed predicate leaves its part
-    at the next merge.
+    They are stored in parts, each sorted by id; no id is in two parts. A removed predicate leaves
+    its part at the next merge.
     """
 
     def __init__(self) -> None:
         self._parts: list[_Part] = []
 
     def ids(self) -> Int64s:
-        """The ids of the live predicates, in no order."""
+        """Return the ids of the live predicates, unordered."""
         return np.concatenate([np.empty(0, np.int64), *[ids for ids, _ in self.parts()]])
 
     def parts(self) -> Iterator[tuple[Int64s, pa.Array]]:
-        """The ids and texts of the live predicates, part by part."""
-        return (part.kept() for part in self._parts)
+        """Return the ids and texts of the live predicates, part by part."""
+        return (part.live() for part in self._parts)
 
     def contains(self, ids: Int64s) -> Mask:
-        here = np.zeros(len(ids), np.bool_)
+        """Return a mask of the ids that are live."""
+        contained = np.zeros(len(ids), np.bool_)
         for part in self._parts:
-            places, found = part.find(ids)
-            here[found] = part.alive[places[found]]
-        return here
+            places, matches = part.find(ids)
+            contained[matches] = part.alive[places[matches]]
+        return contained
 
     def insert(self, ids: Int64s, texts: pa.Array) -> None:
-        """Adds predicates: `ids` ascend, and none of them is here."""
+        """Add predicates. `ids` must ascend, and none of them may be live."""
         self._parts.append(_Part(ids, texts))
-        while len(self._parts) > 1 and len(self._parts[-2]) < _APART * len(self._parts[-1]):
-            kept = [self._parts.pop().kept(), self._parts.pop().kept()]
-            joined = np.concatenate([ids for ids, _ in kept])
+        while len(self._parts) > 1 and len(self._parts[-2]) < _PART_SIZE_RATIO * len(
+            self._parts[-1]
+        ):
+            parts = [self._parts.pop().live(), self._parts.pop().live()]
+            joined = np.concatenate([ids for ids, _ in parts])
             order = np.argsort(joined)
-            merged = pa.concat_arrays([texts for _, texts in kept]).take(pa.array(order))
+            merged = pa.concat_arrays([texts for _, texts in parts]).take(pa.array(order))
             self._parts.append(_Part(joined[order], merged))
 
     def remove(self, ids: Int64s) -> None:
-        """Removes predicates, all of which are here."""
+        """Remove predicates, all of which must be live."""
         for part in self._parts:
-            places, found = part.find(ids)
-            part.alive[places[found]] = False
+            places, matches = part.find(ids)
+            part.alive[places[matches]] = False
 
     def _check(self) -> None:
         assert len(np.unique(self.ids())) == len(self.ids())
@@ -73,6 +76,8 @@ class PredicateTexts:
 
 
 class _Part:
+    """Predicates sorted by id, with their texts and a mask of those that were not removed."""
+
     def __init__(self, ids: Int64s, texts: pa.Array) -> None:
         self.ids, self.texts = ids, texts
         self.alive = np.ones(len(ids), np.bool_)
@@ -80,26 +85,26 @@ class _Part:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def kept(self) -> tuple[Int64s, pa.Array]:
+    def live(self) -> tuple[Int64s, pa.Array]:
+        """Return the ids and texts without the removed predicates."""
         if self.alive.all():
             return self.ids, self.texts
         return self.ids[self.alive], self.texts.filter(pa.array(self.alive))
 
     def find(self, ids: Int64s) -> tuple[Int64s, Mask]:
-        """The place of each id in this part, and whether that place holds the id."""
+        """Return the place of each id in this part, and a mask of the ids that are there."""
         places = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
         return places, self.ids[places] == ids
 
 
 Ranges = tuple[tuple[int, int], ...]
 
-# All ids there may be.
-EVERY: Ranges = ((0, sys.maxsize),)
-_SUBSETS = 4
+ALL_IDS: Ranges = ((0, sys.maxsize),)
+_MAX_SUBSETS = 4
 
 
 class Stem:
-    """The predicates of one stream whose ids are in `ranges`, as an index over them."""
+    """An index over the predicates of one stream whose ids are in `ranges`."""
 
     def __init__(self, ranges: Ranges) -> None:
         self._ranges = ranges
@@ -136,12 +141,14 @@ class LivePredicates:
         self._stems: dict[tuple[int, Ranges], Stem] = {}
 
     def advance(self, version: int, excluded: Sequence[int] | Int64s = ()) -> None:
-        """Brings everything to `version`, without the predicates in `excluded`; commits that only
-        add rows cost only those rows. After an error everything is read again."""
-        others = np.unique(np.asarray(excluded, np.int64))
-        if not np.array_equal(others, self._excluded):
+        """Bring everything to `version`, without the predicates in `excluded`.
+
+        Commits that only add rows cost only those rows. After an error everything is read again.
+        """
+        excluded_ids = np.unique(np.asarray(excluded, np.int64))
+        if not np.array_equal(excluded_ids, self._excluded):
             self._forget_all()
-            self._excluded = others
+            self._excluded = excluded_ids
         if version == self._version:
             return
         try:
@@ -162,13 +169,15 @@ class LivePredicates:
         self._version = version
 
     def streams(self) -> list[int]:
+        """Return the ids of the streams that have had predicates."""
         return list(self._live)
 
     def live(self, stream_id: int) -> Int64s:
-        """The ids of a stream's live predicates."""
+        """Return the ids of a stream's live predicates, unordered."""
         return self._of(stream_id).ids()
 
-    def stem(self, stream_id: int, ranges: Ranges = EVERY) -> Stem:
+    def stem(self, stream_id: int, ranges: Ranges = ALL_IDS) -> Stem:
+        """Return the index over a stream's live predicates with ids in `ranges`."""
         key = stream_id, ranges
         if key not in self._stems:
             stem = Stem(ranges)
@@ -182,8 +191,8 @@ class LivePredicates:
         return self._live.setdefault(stream_id, PredicateTexts())
 
     def _added(self, version: int) -> Snapshot | None:
-        """The files that came since the version known; None where others went, or where nothing is
-        known yet."""
+        """Return the files that were added since the current version; None if files were removed,
+        or if nothing was read yet."""
         if not 0 <= self._version < version:
             return None
         added = Snapshot(self._version)
@@ -195,29 +204,29 @@ class LivePredicates:
         return added
 
     def _reload(self, version: int) -> None:
-        """Takes over the difference to the whole table, after a compaction or a roll-back."""
+        """Apply the difference to the whole table, after a compaction or a roll-back."""
         rows = read_newest(self._folder, self._folder.snapshot(version), PREDICATES)
-        there = rows.column("predicate_id").to_numpy()
+        live_ids = rows.column("predicate_id").to_numpy()
         for stream_id, live in self._live.items():
-            self._remove(stream_id, np.setdiff1d(live.ids(), there))
+            self._remove(stream_id, np.setdiff1d(live.ids(), live_ids))
         self._apply(rows)
 
     def _apply(self, rows: pa.Table) -> None:
-        """Applies rows of the table. An id that has ended never comes back, so rows that came
-        before its end are void."""
+        """Apply rows of the table. An id that has ended never returns, so its earlier rows are
+        ignored."""
         rows = rows.sort_by("position")
         ended = rows.column("ended").to_numpy()
-        gone = rows.column("predicate_id").to_numpy()[ended]
+        ended_ids = rows.column("predicate_id").to_numpy()[ended]
         for stream_id in list(self._live):
-            self._remove(stream_id, gone)
+            self._remove(stream_id, ended_ids)
         rows = rows.filter(pa.array(~ended))
-        rows = rows.filter(pa.array(~np.isin(rows.column("predicate_id").to_numpy(), gone)))
+        rows = rows.filter(pa.array(~np.isin(rows.column("predicate_id").to_numpy(), ended_ids)))
         for stream_id in pc.unique(rows.column("stream_id")).to_pylist():
             self._insert(stream_id, rows.filter(pc.equal(rows.column("stream_id"), stream_id)))
 
     def _insert(self, stream_id: int, rows: pa.Table) -> None:
-        """Adds the predicates of `rows` that are not here yet; a predicate has a row each time its
-        users change."""
+        """Add the predicates of `rows` that are not live yet. The table has a row for a predicate
+        each time its number of users changes."""
         ids, first = np.unique(rows.column("predicate_id").to_numpy(), return_index=True)
         new = ~self._of(stream_id).contains(ids) & ~np.isin(ids, self._excluded)
         if not new.any():
@@ -229,18 +238,18 @@ class LivePredicates:
                 stem.insert(ids[new], texts)
 
     def _remove(self, stream_id: int, ids: Int64s) -> None:
-        gone = np.unique(ids)
-        gone = gone[self._live[stream_id].contains(gone)]
-        self._live[stream_id].remove(gone)
+        removed = np.unique(ids)
+        removed = removed[self._live[stream_id].contains(removed)]
+        self._live[stream_id].remove(removed)
         for (owner, _), stem in self._stems.items():
             if owner == stream_id:
-                for predicate in gone.tolist():
+                for predicate in removed.tolist():
                     stem.remove(predicate)
 
     def _forget(self, stream_id: int) -> None:
-        """Drops the oldest subsets of a stream: back-fill asks for ever other ones."""
-        subsets = [key for key in self._stems if key[0] == stream_id and key[1] != EVERY]
-        for key in subsets[:-_SUBSETS]:
+        """Drop the oldest subsets of a stream: back-fill uses each one for a short time only."""
+        subsets = [key for key in self._stems if key[0] == stream_id and key[1] != ALL_IDS]
+        for key in subsets[:-_MAX_SUBSETS]:
             del self._stems[key]
 
 

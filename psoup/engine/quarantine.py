@@ -1,8 +1,8 @@
-"""Quarantine: a predicate or composite that fails is set aside, and everything else goes on.
+"""Quarantine: a predicate or composite that fails is set aside, and everything else continues.
 
 A task that fails is tried again in a second process, by `python -m psoup.engine.quarantine`. If it
-fails there too, that process finds out with which predicates, by trying halves of them. Nothing is
-set aside for what does not repeat, or is the machine's: memory, files, lost workers.
+fails there too, that process finds the predicates with which it fails, by bisection. Nothing is set
+aside for a failure that does not repeat, or that the machine causes: memory, files, lost workers.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ from psoup.store.state.state import State
 
 log = logging.getLogger(__name__)
 
-# A search takes no new halves after so long; what it has found by then is set aside, and the next
-# failure goes on from there.
+# A search starts no new half after this time. What it has found is set aside, and the next failure
+# continues the search.
 _SEARCH_SECONDS = 120.0
 _PROCESS_SECONDS = 1800.0
 
@@ -59,8 +59,8 @@ _PROCESS_SECONDS = 1800.0
 
 
 def confirm(failure: TaskFailed) -> list[QuarantineEntry]:
-    """Try a failed unit again in a second process, and return what makes it fail; nothing if it
-    does not fail there, or not for a reason that can be set aside."""
+    """Try a failed unit again in a second process, and return the predicates or the composite that
+    make it fail. Return nothing if it does not fail there, or for another reason."""
     log.error("a task failed with %s; looking for the cause in a second process", failure)
     work = pickle.dumps((failure.work, failure.job, failure.unit))
     try:
@@ -71,28 +71,30 @@ def confirm(failure: TaskFailed) -> list[QuarantineEntry]:
             timeout=_PROCESS_SECONDS,
             check=True,
         )
-        return [QuarantineEntry(**one) for one in json.loads(done.stdout)]
+        return [QuarantineEntry(**entry) for entry in json.loads(done.stdout)]
     except (subprocess.SubprocessError, ValueError, OSError) as error:
         log.error("the second process found nothing: %s", error)
         return []
 
 
 def set_aside(ledger: Ledger, entries: Sequence[QuarantineEntry], reached: State) -> None:
-    """Name entries in the next epoch, take their predicates out of the coverage, and publish.
+    """Put entries into quarantine, remove their predicates from the coverage, and publish.
 
-    The ledger must be at its epoch. A predicate may be one that the log brings after it: `reached`
-    is the state that the work had which failed.
+    The ledger must be at its epoch. A predicate may be one that the log brings after the epoch:
+    `reached` is the state with which the work failed.
     """
     state, clock, position = ledger.state, reached.clock, reached.position.packed
-    for one in entries:
-        log.error("QUARANTINE: %s: %s", one.name, one.reason)
+    for entry in entries:
+        log.error("QUARANTINE: %s: %s", entry.name, entry.reason)
     state.quarantine = state.quarantine.add(
-        replace(one, since=clock, position=position) for one in entries
+        replace(entry, since=clock, position=position) for entry in entries
     )
-    composites = {one.id for one in entries if one.kind == COMPOSITE}
-    predicates = [one for one in entries if one.kind == PREDICATE and one.id in state.predicates]
-    ids = {one.id for one in predicates}
-    for stream_id in {one.stream_id for one in predicates}:
+    composites = {entry.id for entry in entries if entry.kind == COMPOSITE}
+    predicates = [
+        entry for entry in entries if entry.kind == PREDICATE and entry.id in state.predicates
+    ]
+    ids = {entry.id for entry in predicates}
+    for stream_id in {entry.stream_id for entry in predicates}:
         ledger.coverage.set_aside(stream_id, state.quarantine.of_stream(stream_id))
     if predicates:
         write_coverage(ledger, "QUARANTINE")
@@ -101,8 +103,8 @@ def set_aside(ledger: Ledger, entries: Sequence[QuarantineEntry], reached: State
             forget_composite(ledger, composite_id)
             mark = ledger.composites[composite_id]
             ledger.composites[composite_id] = replace(mark, suspended=True)
-        elif any(ids.intersection(own) for own in mark.admitted):
-            # Its combinations are those of admitted predicates, and this one is none any more.
+        elif any(ids.intersection(admitted) for admitted in mark.admitted):
+            # Its combinations are those of admitted predicates, and this one no longer is.
             forget_composite(ledger, composite_id)
     ledger.publish("quarantine")
 
@@ -110,31 +112,34 @@ def set_aside(ledger: Ledger, entries: Sequence[QuarantineEntry], reached: State
 def restart_released(
     ledger: Ledger, spark: SparkSession, before: Quarantine, born: int, highs: Mapping[int, int]
 ) -> list[pa.Table]:
-    """Begin again with what was set aside `before` and is no more; `born` and `highs` are the next
-    predicate id and the next row ids of then. Return rows of the coverage table."""
-    released = [one for one in before.entries if one not in ledger.state.quarantine.entries]
-    for one in released:
-        if one.kind == COMPOSITE and one.id in ledger.composites:
-            forget_composite(ledger, one.id)
+    """Start matching the entries that were in quarantine `before` and were released since.
+
+    `born` and `highs` are the next predicate id and the next row ids before the step. Return rows
+    of the coverage table.
+    """
+    released = [entry for entry in before.entries if entry not in ledger.state.quarantine.entries]
+    for entry in released:
+        if entry.kind == COMPOSITE and entry.id in ledger.composites:
+            forget_composite(ledger, entry.id)
     predicates = [
-        one
-        for one in released
-        if one.kind == PREDICATE and one.id < born and one.id in ledger.state.predicates
+        entry
+        for entry in released
+        if entry.kind == PREDICATE and entry.id < born and entry.id in ledger.state.predicates
     ]
     if predicates:
         _drop_pieces(ledger, spark, before, predicates)
     return [
-        ledger.coverage.restart(one.stream_id, one.id, highs.get(one.stream_id, 0))
-        for one in predicates
+        ledger.coverage.restart(entry.stream_id, entry.id, highs.get(entry.stream_id, 0))
+        for entry in predicates
     ]
 
 
 def _drop_pieces(
     ledger: Ledger, spark: SparkSession, before: Quarantine, entries: Sequence[QuarantineEntry]
 ) -> None:
-    """Drop the pieces that predicates had when they were set aside: they are matched again, and
-    pieces of a predicate are disjoint."""
-    ids = [(str(one.stream_id), one.id) for one in entries]
+    """Drop the pieces that predicates had when they were set aside. Their rows are matched again,
+    and pieces of a predicate must be disjoint."""
+    ids = [(str(entry.stream_id), entry.id) for entry in entries]
     files = [
         file
         for file in ledger.files("matches")
@@ -168,20 +173,20 @@ class Search:
     ) -> None:
         self._work, self._unit = work, unit
         self._job = replace(job, sync=False, trial=True)
-        self._known = predicates_of(job.root)
-        self._known.advance(job.predicates, job.excluded)
+        self._predicates = predicates_of(job.root)
+        self._predicates.advance(job.predicates, job.excluded)
         self._streams = {
             id_: stream_id
-            for stream_id in self._known.streams()
-            for id_ in self._known.live(stream_id).tolist()
+            for stream_id in self._predicates.streams()
+            for id_ in self._predicates.live(stream_id).tolist()
         }
         self._all: Int64s = np.array(sorted(self._streams), np.int64)
         self._excluded: Int64s = np.array(job.excluded, np.int64)
         self._until = time.monotonic() + _SEARCH_SECONDS
 
     def causes(self) -> list[QuarantineEntry]:
-        """Return what makes the unit fail; nothing if it does not fail. Raise MemoryError, OSError
-        and StoreError."""
+        """Return the entries that make the unit fail; empty if it does not fail. Raise MemoryError,
+        OSError and StoreError."""
         reason = self._failure(self._all)
         if reason is None:
             return []
@@ -194,9 +199,9 @@ class Search:
         )
 
     def _failure(self, only: Int64s) -> str | None:
-        """Return why the unit fails with some predicates and no others; None if it does not."""
-        others = np.setdiff1d(self._all, only, assume_unique=True)
-        excluded: Any = np.concatenate([self._excluded, others])
+        """Return why the unit fails with only these predicates; None if it does not fail."""
+        omitted = np.setdiff1d(self._all, only, assume_unique=True)
+        excluded: Any = np.concatenate([self._excluded, omitted])
         try:
             self._work(replace(self._job, excluded=excluded), self._unit)
         except (*MACHINE_ERRORS, StoreError):
@@ -206,24 +211,27 @@ class Search:
         return None
 
     def _among(self, ids: Int64s, reason: str) -> Iterable[QuarantineEntry]:
-        """Yield those of some predicates, with which the unit fails for a reason, that fail by
-        themselves; else the first with which those before it fail."""
+        """Yield entries for the predicates that make the unit fail, given ids with which it fails.
+
+        If neither half fails alone, yield the first predicate with which its predecessors fail.
+        """
         if len(ids) == 1:
             yield self._entry(int(ids[0]), reason)
             return
-        middle, found = len(ids) // 2, False
+        middle, has_failed = len(ids) // 2, False
         for half in (ids[:middle], ids[middle:]):
-            if found and time.monotonic() > self._until:
+            if has_failed and time.monotonic() > self._until:
                 return
             why = self._failure(half)
             if why is not None:
-                found = True
+                has_failed = True
                 yield from self._among(half, why)
-        if not found:
+        if not has_failed:
             yield self._first_together(ids, middle, reason)
 
     def _first_together(self, ids: Int64s, works: int, reason: str) -> QuarantineEntry:
-        """Return the predicate with which those before it fail; the first `works` don't."""
+        """Return the entry of the first predicate that, with those before it, makes the unit fail.
+        With the first `works` predicates it must not fail."""
         fails = len(ids)
         while fails - works > 1:
             middle = (works + fails) // 2
@@ -245,9 +253,9 @@ def _composite_of(unit: Any) -> int | None:
 
 
 def main() -> None:
-    """Read a failed unit from standard input, and write what makes it fail as JSON."""
+    """Read a failed unit from standard input, and write the entries that make it fail as JSON."""
     work, job, unit = pickle.load(sys.stdin.buffer)
-    print(json.dumps([asdict(one) for one in Search(work, job, unit).causes()]))
+    print(json.dumps([asdict(entry) for entry in Search(work, job, unit).causes()]))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-"""Where the windows of a stream's predicates reach, as row ids: what back-fill has to match first,
-and what nobody needs any more."""
+"""The oldest rows that the windows of predicates reach, as row ids: they decide what back-fill
+matches, and which matches can be dropped."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ from psoup.store.delta.reading import group_bounds, reader
 from psoup.store.errors import CorruptStore
 from psoup.store.interest import RowFloors
 
-# A cohort is taken apart into so many ranges at most; a stream has so many cohorts at most before
-# windows no longer keep them apart.
-_MOST_RANGES, MOST_COHORTS = 256, 1024
-_MOST_LOOKED_INTO = 4096
+# A cohort is split into at most this many ranges. A stream with more cohorts than this splits none.
+_MAX_RANGES, MAX_COHORTS = 256, 1024
+_MAX_CACHED_FILES = 4096
 
 
 class Reaching:
     """Turns the interest in streams into row ids, by the bounds of their files.
 
-    What it keeps depends on files only, which never change.
+    Its caches depend on files only, which never change.
     """
 
     def __init__(self) -> None:
+        # By stream: the version of its stem, the floors by file, and large files by first row.
         self._floors: dict[int, tuple[int, RowFloors, dict[int, DataFile]]] = {}
         self._groups: dict[str, RowFloors] = {}
 
     def wants(self, ledger: Ledger, stream_id: int) -> list[Want]:
-        """The predicates of a stream, or of a composite, that have yet to meet rows which one of
-        their windows can reach."""
+        """Return the predicates of a stream, or of a composite, that still have to be matched with
+        rows that one of their windows can reach."""
         floor = ledger.floor(stream_id)
         cohorts = [
-            one
-            for one in ledger.coverage.cohorts(stream_id)
-            if one.row_lo > floor and not one.is_set_aside
+            cohort
+            for cohort in ledger.coverage.cohorts(stream_id)
+            if cohort.row_lo > floor and not cohort.is_set_aside
         ]
         if not cohorts or not self._can_reach(ledger, stream_id, max(c.row_lo for c in cohorts)):
             return []
-        return [want for one in cohorts for want in self._wants(ledger, stream_id, one)]
+        return [want for cohort in cohorts for want in self._wants(ledger, stream_id, cohort)]
 
     def _can_reach(self, ledger: Ledger, stream_id: int, row: int) -> bool:
-        """Tells whether any window of a stream may hold rows with a lower id."""
+        """Return True if any window of a stream may hold rows with a lower id."""
         if stream_id not in ledger.state.streams:
             return True
         latest = self._rows(ledger, stream_id)[1].latest_below(row)
@@ -55,8 +55,8 @@ class Reaching:
         return ledger.interests.can_reach(ledger.state, stream_id, MIN_INSTANT, latest)
 
     def level(self, ledger: Ledger, stream_id: int, lo: int, hi: int) -> int:
-        """A row id below which no window of the predicates `[lo, hi)` reaches; 0 where all rows
-        are reached."""
+        """Return a row id below which no window of the predicates `[lo, hi)` reaches; 0 if they
+        reach all rows."""
         if stream_id not in ledger.state.streams:
             return 0
         begin = ledger.interests.begin(ledger.state, stream_id, lo, hi)
@@ -70,7 +70,8 @@ class Reaching:
         return 0 if row <= floors.least else row
 
     def _wants(self, ledger: Ledger, stream_id: int, cohort: Cohort) -> Iterator[Want]:
-        """The wants of a cohort: of ranges in it that reach equally far, where those are few."""
+        """Yield the wants of a cohort: one for each range of predicates that reach equally far, or
+        one for all if there are too many ranges."""
         lo, hi, row_lo = cohort.lo, cohort.hi, cohort.row_lo
         furthest = self.level(ledger, stream_id, lo, hi)
         if furthest >= row_lo:
@@ -79,12 +80,13 @@ class Reaching:
             yield Want(lo, hi, row_lo, furthest)
             return
         ids, begins = ledger.interests.begins(ledger.state, stream_id, lo, hi)
-        different, which = np.unique(begins, return_inverse=True)
+        # Per predicate: where its windows begin, and the row id that this is.
+        different, inverse = np.unique(begins, return_inverse=True)
         levels = [self._level(ledger, stream_id, int(begin)) for begin in different]
-        targets = np.minimum(np.array(levels, np.int64), row_lo)[which]
+        targets = np.minimum(np.array(levels, np.int64), row_lo)[inverse]
         edges = np.flatnonzero(np.diff(targets)) + 1
-        many = len(ledger.coverage.cohorts(stream_id)) > MOST_COHORTS
-        if many or len(edges) >= _MOST_RANGES:
+        is_crowded = len(ledger.coverage.cohorts(stream_id)) > MAX_COHORTS
+        if is_crowded or len(edges) >= _MAX_RANGES:
             yield Want(lo, hi, row_lo, furthest)
             return
         cuts = [lo, *ids[edges].tolist(), hi]
@@ -94,24 +96,24 @@ class Reaching:
                 yield Want(first, stop, row_lo, target)
 
     def _rows(self, ledger: Ledger, stream_id: int) -> tuple[int, RowFloors, dict[int, DataFile]]:
-        """The floors of a stream by its files, and the files of more than a block by their first
-        row."""
+        """Return the version of a stream's stem, its floors by file, and the files of more than a
+        block by their first row."""
         name = stem_name(stream_id)
         version = ledger.tables[name].version
-        known = self._floors.get(stream_id)
+        cached = self._floors.get(stream_id)
         high = ledger.high(stream_id)
-        if known is None or known[0] != version or known[1].high != high:
+        if cached is None or cached[0] != version or cached[1].high != high:
             files = [file for file in ledger.files(name) if file.low]
             runs = [(file.low["_row_id"], file.high.get("_ts", FOR_EVER)) for file in files]
             large = {file.low["_row_id"]: file for file in files if file.rows > BLOCK_ROWS}
-            known = version, RowFloors.of(runs, high), large
-            self._floors[stream_id] = known
-        return known
+            cached = version, RowFloors.of(runs, high), large
+            self._floors[stream_id] = cached
+        return cached
 
     def _inside(self, ledger: Ledger, stream_id: int, file: DataFile) -> RowFloors:
-        """The floors within a file, by its row groups."""
+        """Return the floors within a file, by its row groups."""
         if file.path not in self._groups:
-            if len(self._groups) >= _MOST_LOOKED_INTO:
+            if len(self._groups) >= _MAX_CACHED_FILES:
                 self._groups.clear()
             self._groups[file.path] = _by_groups(ledger, stream_id, file)
         return self._groups[file.path]
@@ -122,7 +124,7 @@ def _by_groups(ledger: Ledger, stream_id: int, file: DataFile) -> RowFloors:
     try:
         metadata = reader(ledger.folder(stem_name(stream_id)).root, file).metadata
     except (CorruptStore, FileNotFoundError):
-        # Whoever needs its rows meets the damage.
+        # Reads of its rows report the damage; here the whole file counts as reached.
         return RowFloors.of([(first, FOR_EVER)], high)
     runs = [
         (group_bounds(metadata, group, "_row_id")[0], group_bounds(metadata, group, "_ts")[1])

@@ -1,13 +1,14 @@
-"""Taking back a wrong clock: every stamp past an instant becomes that instant.
+"""Repair after a wrong clock: every stamp past an instant is set to that instant.
 
-The tables are written anew as in a step of the engine, and nothing counts until the epoch names
-it. What the engine has not consumed of the log is appended to the log again, behind what that epoch
-says is consumed. So one commit, the epoch's, switches from the old to the new; it also gives the
-store another incarnation, since positions and answers of before may name stamps that never were.
+The tables are written again as in a step of the engine, and nothing is visible until the epoch
+names it. Commits of the log that the engine has not consumed are appended to the log again, after
+the version that the new epoch has consumed. So one commit, the epoch's, switches from old to new.
+It also gives the store another incarnation, since earlier positions and answers may have wrong
+stamps.
 
-Nothing may use the store meanwhile. Until the log is appended to, a repair that fails or is killed
-has changed nothing; from there on a note keeps everybody out until it has been run again: it begins
-anew from the epoch that is still there, and what it had appended is passed over.
+Nothing may use the store during a repair. Until it appends to the log, a repair that fails or is
+killed has changed nothing. From then on a note in the folder keeps servers and engines out until
+the repair has been run again. It then starts over from the epoch, and skips what it had appended.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from datastem.schema import StreamSchema
 from psoup.engine.composites.boxes import forget_composite
 from psoup.engine.jobs import SparkJob, by_table
 from psoup.engine.ledger import Ledger, stem_name
-from psoup.engine.lock import whole_store
+from psoup.engine.lock import exclusive_store
 from psoup.engine.recover import open_ledger
 from psoup.engine.worker import CLOSURE_BOUNDS, insert, write_segments
 from psoup.store import (
@@ -50,8 +51,8 @@ from psoup.store.state.streams import StreamState
 from psoup.store.tables import read_newest
 
 _OPERATION = "CLOCK"
-# The instants of the tables in which the newest row of a key counts.
-_INSTANTS = {
+# The columns with instants of the newest-wins tables.
+_INSTANT_COLUMNS = {
     "registrations": ("stamp",),
     "publishers": ("stamp",),
     "leases": ("renewed", "expired"),
@@ -59,13 +60,13 @@ _INSTANTS = {
 
 
 def repair_clock(root: Path, clock: int, allow: Callable[[int], bool]) -> bool:
-    """Sets the stamps past `clock` to it, or ends such a repair that was begun.
+    """Set the stamps past `clock` to it, or finish such a repair that was interrupted.
 
-    `allow` is asked first, with the last stamp there is. False where no stamp is past `clock`, or
-    it is not allowed. Raises ServersRunning, SecondEngine, StoreError.
+    `allow` is called first, with the last stamp. Return False if no stamp is past `clock`, or if
+    `allow` returns False. Raise ServersRunning, SecondEngine, StoreError.
     """
     store = Store.open(root, repairing=True)
-    with whole_store(root):
+    with exclusive_store(root):
         repair = read_note(root)
         if repair is None:
             last = last_stamp(store)
@@ -79,6 +80,7 @@ def repair_clock(root: Path, clock: int, allow: Callable[[int], bool]) -> bool:
 
 
 def last_stamp(store: Store) -> int:
+    """Return the greatest stamp of the store."""
     _, epoch = store.epochs.latest()
     last = epoch.clock
     for version in range(epoch.log_version + 1, store.log.latest_version() + 1):
@@ -87,6 +89,7 @@ def last_stamp(store: Store) -> int:
 
 
 def _carry_out(store: Store, repair: ClockRepair) -> None:
+    """Rewrite the tables and the tail of the log, and publish an epoch of a new incarnation."""
     ledger = open_ledger(store)
     tail = range(ledger.epoch.log_version + 1, repair.log_version + 1)
     for stream in ledger.state.streams.values():
@@ -95,7 +98,7 @@ def _carry_out(store: Store, repair: ClockRepair) -> None:
             _set_closures(ledger, stream, repair.clock)
     for composite_id in list(ledger.composites):
         forget_composite(ledger, composite_id)
-    for name, columns in _INSTANTS.items():
+    for name, columns in _INSTANT_COLUMNS.items():
         _set_newest(ledger, name, columns, repair.clock)
     _set_heartbeats(ledger, repair.clock)
     _check_tail(store, tail)
@@ -105,7 +108,7 @@ def _carry_out(store: Store, repair: ClockRepair) -> None:
     _set_state(ledger.state, repair.clock)
     ledger.epoch = replace(ledger.epoch, incarnation=repair.incarnation)
     ledger.publish("clock", consumed)
-    # Nobody must find stamps in them that never were.
+    # They have the wrong stamps: no reader may find them.
     remove(map(store.log.folder.path_of, old))
 
 
@@ -120,14 +123,14 @@ def _set_stem(ledger: Ledger, stream: StreamState, clock: int) -> None:
     written = by_table(
         outcome
         for file in late
-        for outcome in insert(job, stream.id, _until(_read(ledger, name, file), columns, clock))
+        for outcome in insert(job, stream.id, _limited(_read(ledger, name, file), columns, clock))
     )
     if late:
         ledger.commit(name, written.get(name, ()), late, operation=_OPERATION)
 
 
 def _set_closures(ledger: Ledger, stream: StreamState, clock: int) -> None:
-    """Sets closures back. Ends of rows are instants of the stream, so those of event time stay."""
+    """Limit the ends of closures of a stream in order of arrival. Event times stay as they are."""
     if stream.schema.ordered_by or not stream.schema.key:
         return
     store, name = ledger.store, "closures"
@@ -137,7 +140,7 @@ def _set_closures(ledger: Ledger, stream: StreamState, clock: int) -> None:
         if int(file.partition["stream_id"]) != stream.id:
             continue
         rows = _read(ledger, name, file)
-        fixed = _until(rows, ["end"], clock)
+        fixed = _limited(rows, ["end"], clock)
         if not fixed.equals(rows):
             whole = _with_partition(fixed, file)
             folder = store.table(name).root
@@ -150,18 +153,19 @@ def _set_closures(ledger: Ledger, stream: StreamState, clock: int) -> None:
 def _set_newest(ledger: Ledger, name: str, columns: Iterable[str], clock: int) -> None:
     folder = ledger.folder(name)
     rows = read_newest(folder, ledger.tables[name], TABLES[name])
-    fixed = _until(rows, columns, clock)
+    fixed = _limited(rows, columns, clock)
     if not fixed.equals(rows):
         written = write_data_file(folder.root, fixed, sync=ledger.store.sync)
         ledger.commit(name, [written], ledger.files(name), operation=_OPERATION)
 
 
 def _set_heartbeats(ledger: Ledger, clock: int) -> None:
-    """Sets stamps of heartbeats back; how far they took their streams is event time, and stays."""
+    """Limit the stamps of heartbeats. The instants they moved their streams to are event times, and
+    stay as they are."""
     name, root = "reached", ledger.folder("reached").root
     late = [file for file in ledger.files(name) if file.high.get("stamp", clock + 1) > clock]
     if late:
-        tables = [_until(_read(ledger, name, file), ["stamp"], clock) for file in late]
+        tables = [_limited(_read(ledger, name, file), ["stamp"], clock) for file in late]
         rows, sync = pa.concat_tables(tables), ledger.store.sync
         written = write_data_file(root, rows, bounds=REACHED_BOUNDS, sync=sync)
         ledger.commit(name, [written], late, operation=_OPERATION)
@@ -171,13 +175,13 @@ def _read(ledger: Ledger, name: str, file: DataFile) -> pa.Table:
     return reader(ledger.folder(name).root, file).whole()
 
 
-def _until(rows: pa.Table, columns: Iterable[str], clock: int) -> pa.Table:
-    """The rows with no instant of these columns past `clock`."""
+def _limited(rows: pa.Table, columns: Iterable[str], clock: int) -> pa.Table:
+    """Return the rows with the instants in these columns limited to `clock`."""
     limit = pa.scalar(clock, INSTANT)
     for name in columns:
         index = rows.column_names.index(name)
-        found = rows.column(name)
-        least = pc.if_else(pc.greater(found, limit), limit, found)
+        values = rows.column(name)
+        least = pc.if_else(pc.greater(values, limit), limit, values)
         rows = rows.set_column(index, rows.schema.field(index), least)
     return rows
 
@@ -192,20 +196,20 @@ def _with_partition(rows: pa.Table, file: DataFile) -> pa.Table:
 
 
 def _check_tail(store: Store, tail: Iterable[int]) -> None:
-    """Raises CorruptStore where the log can't be appended again as it is."""
+    """Raise CorruptStore if the tail of the log can't be appended again."""
     for version in tail:
         for entry in store.log.read(version):
             event = entry.event
             if isinstance(event, Data) and event.rows and event.payload is None:
                 raise CorruptStore(
-                    f"rows of version {version} of the log are lost. Put its file back from a "
-                    "back-up, or let the engine name the hole, before the clock is taken back"
+                    f"rows of version {version} of the log are lost. Restore its file from a "
+                    "back-up, or let the engine note the loss, before you repair the clock"
                 )
 
 
 def _append_again(ledger: Ledger, tail: Iterable[int], clock: int) -> int:
-    """Appends the tail of the log once more; returns the version that the new epoch has consumed,
-    behind which the tail stands."""
+    """Append the tail of the log again; return the version before it, which the new epoch has
+    consumed."""
     log, sync = ledger.store.log, ledger.store.sync
     consumed = version = log.folder.latest_version() + 1
     files = log.folder.snapshot().files.values()
@@ -215,11 +219,11 @@ def _append_again(ledger: Ledger, tail: Iterable[int], clock: int) -> int:
         entries = log.read(old)
         if entries:
             version += 1
-            log.append(version, list(_entries_until(entries, version, schemas, clock)))
+            log.append(version, list(_limited_entries(entries, version, schemas, clock)))
     return consumed
 
 
-def _entries_until(
+def _limited_entries(
     entries: Iterable[Entry], version: int, schemas: dict[int, StreamSchema], clock: int
 ) -> Iterator[Entry]:
     for entry in entries:
@@ -230,12 +234,12 @@ def _entries_until(
             position=Position(version, entry.position.ordinal),
             stamp=min(entry.stamp, clock),
             clock=_least(entry.clock, clock),
-            event=_event_until(entry, schemas, clock),
+            event=_limited_event(entry, schemas, clock),
         )
 
 
-def _event_until(entry: Entry, schemas: dict[int, StreamSchema], clock: int) -> Event:
-    """The event as it is appended again; a jump that is taken back leaves a tick in its place."""
+def _limited_event(entry: Entry, schemas: dict[int, StreamSchema], clock: int) -> Event:
+    """Return the event as it is appended again; a jump past the clock becomes a tick."""
     match entry.event:
         case Jump(_, to) if to > clock:
             return Tick()
@@ -257,7 +261,7 @@ def _least(instant: int | None, clock: int) -> int | None:
 
 
 def _set_state(state: State, clock: int) -> None:
-    """Sets back what only the epoch says; the rest is in the tables."""
+    """Limit the instants that only the epoch holds; all others are in the tables."""
     state.clock = min(state.clock, clock)
     state.jumps = state.jumps.until(clock)
     state.leases.outages = outages_until(state.leases.outages, clock)

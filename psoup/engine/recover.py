@@ -1,8 +1,8 @@
-"""Starting from whatever the last engine left.
+"""Recovery: the start of an engine from the state in which the last one ended.
 
-The last epoch is the truth. What was committed above the versions it names is taken back by one
-more commit each, and an epoch of its own makes that the new truth. Doing it twice, or being killed
-in the middle, changes nothing: row ids and positions come from the log.
+The last epoch is the truth. Commits above the versions it names are undone by one more commit for
+each table, and another epoch names those. Doing it twice, or being killed in the middle, changes
+nothing: row ids and positions come from the log.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import logging
 
 from psoup.engine.coverage import Cohorts
 from psoup.engine.ledger import JOINS, STEM, Ledger, joins_name, only_engine, stem_name
-from psoup.engine.mend import COVERING, begin_again, derive_again, is_derived, load_coverage
+from psoup.engine.mend import MATCH_TABLES, is_derived, load_coverage, rederive, restart_table
 from psoup.store.delta import DeltaFolder, Snapshot
 from psoup.store.epochs import Epoch
 from psoup.store.errors import CorruptStore, LogTrimmed
@@ -22,10 +22,10 @@ log = logging.getLogger(__name__)
 
 
 def open_ledger(store: Store) -> Ledger:
-    """The engine's tables exactly as the last epoch names them.
+    """Return the engine's tables exactly as the last epoch names them.
 
-    Raise CorruptStore if a table that can't be derived again has a hole, or the log ends before
-    what the epoch consumed.
+    Raise CorruptStore if a table that can't be derived again is damaged, or the log ends before the
+    version that the epoch has consumed.
     """
     for folder in (store.log.folder, store.epochs.folder, *_folders(store)):
         folder.mend()
@@ -33,18 +33,18 @@ def open_ledger(store: Store) -> Ledger:
     store.log.prove_end(epoch.log_version)
     tables, restarted = _tables(store, epoch)
     ledger = Ledger(store, epoch, epochs_version, tables, store.state(epoch), Cohorts())
-    if COVERING.isdisjoint(restarted):
+    if MATCH_TABLES.isdisjoint(restarted):
         load_coverage(ledger)
-    derive_again(ledger, restarted)
+    rederive(ledger, restarted)
     if any(tables[name].version != version for name, version in _versions(ledger.epoch).items()):
-        log.info("took back what an unfinished step had written")
+        log.info("undid what an unfinished step had written")
         ledger.publish("restore")
     return ledger
 
 
 def _tables(store: Store, epoch: Epoch) -> tuple[dict[str, Snapshot], list[str]]:
-    """Return the tables as the epoch names them, and the names of derived ones that were begun
-    again because their log can't be read. Remove those that no epoch names."""
+    """Return the tables as the epoch names them, and the names of derived ones that were emptied
+    because their log can't be read. Remove unreadable tables that no epoch names."""
     tables, restarted = dict[str, Snapshot](), list[str]()
     versions = _versions(epoch)
     for name in (*versions, *(name for name in _on_disk(store) if name not in versions)):
@@ -57,8 +57,8 @@ def _tables(store: Store, epoch: Epoch) -> tuple[dict[str, Snapshot], list[str]]
                 log.error("%s; no epoch names the table, so it is removed", error)
                 folder.remove()
             elif is_derived(epoch, name):
-                log.error("%s; the table is begun again", error)
-                tables[name] = begin_again(store, epoch, name, version)
+                log.error("%s; the table is derived again", error)
+                tables[name] = restart_table(store, epoch, name, version)
                 restarted.append(name)
             else:
                 raise
@@ -66,9 +66,15 @@ def _tables(store: Store, epoch: Epoch) -> tuple[dict[str, Snapshot], list[str]]
 
 
 def _versions(epoch: Epoch) -> dict[str, int]:
+    """Return the version of every table that an epoch names."""
     stems = {stem_name(stream_id): mark.version for stream_id, mark in epoch.streams.items()}
-    stems |= {stem_name(one): mark.version for one, mark in epoch.composites.items()}
-    joins = {joins_name(one): mark.joins_version for one, mark in epoch.composites.items()}
+    stems |= {
+        stem_name(composite_id): mark.version for composite_id, mark in epoch.composites.items()
+    }
+    joins = {
+        joins_name(composite_id): mark.joins_version
+        for composite_id, mark in epoch.composites.items()
+    }
     return {name: epoch.versions.get(name, 0) for name in ENGINE_TABLES} | stems | joins
 
 
@@ -77,8 +83,8 @@ def _folders(store: Store) -> list[DeltaFolder]:
 
 
 def _on_disk(store: Store) -> list[str]:
-    """The names of stems and joins on disk. A folder without a commit is none yet: its maker was
-    killed."""
+    """Return the names of stems and joins on disk. A folder without a commit is not a table: the
+    engine was killed while it made it."""
     names = [
         f"{kind}{log.parent.name}"
         for kind in (STEM, JOINS)
@@ -88,6 +94,7 @@ def _on_disk(store: Store) -> list[str]:
 
 
 def _roll_back(folder: DeltaFolder, named: Snapshot, sync: bool) -> Snapshot:
+    """Undo the commits after a snapshot by one more commit; return the new snapshot."""
     newest = folder.snapshot()
     if newest.version == named.version or newest.files.keys() == named.files.keys():
         return newest

@@ -1,4 +1,5 @@
-"""A restored back-up made a store of its own: clients of what came after it are told so at once."""
+"""The new incarnation of a restored back-up, by which clients notice at once that history
+differs."""
 
 from __future__ import annotations
 
@@ -6,16 +7,16 @@ import uuid
 from dataclasses import replace
 from pathlib import Path
 
-from psoup.engine.lock import whole_store
+from psoup.engine.lock import exclusive_store
 from psoup.engine.recover import open_ledger
 from psoup.store import Store
 
 
 def begin_incarnation(root: Path) -> None:
-    """Give the store in a folder a new incarnation, by one epoch: positions and tokens of before
-    are foreign from then on. Raises ServersRunning, SecondEngine, StoreError."""
+    """Give the store in a folder a new incarnation, by one epoch. Servers refuse earlier positions
+    and tokens from then on. Raise ServersRunning, SecondEngine, StoreError."""
     store = Store.open(root)
-    with whole_store(root):
+    with exclusive_store(root):
         ledger = open_ledger(store)
         ledger.epoch = replace(ledger.epoch, incarnation=uuid.uuid4().hex)
         ledger.publish("restore")

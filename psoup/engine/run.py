@@ -1,4 +1,4 @@
-"""`python -m psoup.engine --store PATH`: an engine as a process of its own."""
+"""The process of an engine: `python -m psoup.engine --store PATH`."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from psoup.store.delta.durable import MIN_GRACE_SECONDS
 
 log = logging.getLogger(__name__)
 
-_LOOK_EVERY = 0.2
+_CHECK_SECONDS = 0.2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs until SIGTERM or SIGINT (exit code 0) or a failure (1)."""
+    """Run until SIGTERM or SIGINT (return 0) or a failure (return 1)."""
     options = _parse(arguments)
     log_to_stderr()
     logging.getLogger("py4j").setLevel(logging.WARNING)
@@ -54,7 +54,12 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser("psoup engine", description=__doc__)
     parser.add_argument("--store", type=Path, required=True, help="the store's folder")
     parser.add_argument("--master", default="local[*]", help="the Spark master (local[*])")
-    parser.add_argument("--poll-ms", type=float, default=1000 * defaults.poll)
+    parser.add_argument(
+        "--poll-ms",
+        type=float,
+        default=1000 * defaults.poll,
+        help=f"how often to check the log for new commits ({1000 * defaults.poll:g})",
+    )
     parser.add_argument(
         "--grace",
         type=_grace,
@@ -64,12 +69,13 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--rest",
-        choices=[one.value for one in Rest],
+        choices=[choice.value for choice in Rest],
         default=defaults.rest.value,
-        help="when rows are matched that no window reaches: never, and matches that no window "
-        "reaches any more are dropped; or when their stream is idle, and none are (never)",
+        help="what to do about rows that no window reaches: `never` match them, and drop matches "
+        "that no window reaches any more; or match them while their stream is `idle`, and drop "
+        "none (never)",
     )
-    parser.add_argument("--ui", action="store_true", help="Spark's own web page")
+    parser.add_argument("--ui", action="store_true", help="serve Spark's web page")
     parser.add_argument(lifeline.OPTION, action="store_true", help=lifeline.HELP)
     parser.add_argument(umask.OPTION, type=umask.parse_umask, metavar="OCTAL", help=umask.HELP)
     return parser.parse_args(arguments)
@@ -100,7 +106,7 @@ def _run(options: argparse.Namespace, ending: threading.Event) -> None:
     try:
         log.info("starting Spark on %s", options.master)
         spark = open_session(scratch, master=options.master, ui=options.ui)
-        _listen(ending)  # Spark's session has put a handler of its own on SIGINT
+        _listen(ending)  # Spark's session has replaced the handler of SIGINT
         try:
             _serve(Engine(store, spark, settings, lock), ending)
         finally:
@@ -113,7 +119,7 @@ def _serve(engine: Engine, ending: threading.Event) -> None:
     engine.start()
     try:
         print("engine ready", flush=True)
-        while not ending.wait(_LOOK_EVERY):
+        while not ending.wait(_CHECK_SECONDS):
             engine.check()
     finally:
         engine.stop()

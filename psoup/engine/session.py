@@ -2,8 +2,8 @@
 
 docs/explanation/decisions/engine.md has the measurements.
 
-An engine removes its folder when it ends. What a killed one left is removed by the next engine of
-the store.
+An engine removes its folder when it ends. The next engine of the store removes that of a killed
+one.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _SETTINGS: dict[str, bool | float | int | str | None] = {
 
 
 def open_session(scratch: Path, *, master: str = "local[*]", ui: bool = False) -> SparkSession:
-    """A session that reads Delta tables; it takes 5 to 10 s to start.
+    """Return a session that reads Delta tables; it takes 5 to 10 s to start.
 
-    `scratch` holds what Spark leaves while it runs. The first session on a machine downloads
+    `scratch` is for Spark's temporary files. The first session on a machine downloads
     Delta's jars. Python workers get this process's packages, so on a cluster these must be at
     the same place of a shared file system, or be shipped with `spark.submit.pyFiles`.
     """
@@ -66,27 +66,27 @@ def open_session(scratch: Path, *, master: str = "local[*]", ui: bool = False) -
 
 
 def _python_path() -> str:
-    """The folder of our packages, followed by what PYTHONPATH already names."""
-    own = str(Path(psoup.__file__ or "").resolve().parents[1])
-    asked = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    return os.pathsep.join([own, *(part for part in asked if part and part != own)])
+    """Return the folder of our packages, followed by those that PYTHONPATH already names."""
+    packages = str(Path(psoup.__file__ or "").resolve().parents[1])
+    parts = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    return os.pathsep.join([packages, *(part for part in parts if part and part != packages)])
 
 
 def make_scratch(store_id: str) -> Path:
-    """Makes a temporary folder, named after the store and this process; folders of processes that
-    are gone are removed.
+    """Make a temporary folder, named after the store and this process; remove those of processes
+    that have ended.
 
     The caller must hold the store's engine lock.
     """
     prefix = f"psoup-engine-{store_id}-"
     for folder in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
         owner = folder.name.removeprefix(prefix).partition("-")[0]
-        if owner.isdigit() and not _runs(int(owner)):
+        if owner.isdigit() and not _is_running(int(owner)):
             shutil.rmtree(folder, ignore_errors=True)
     return Path(tempfile.mkdtemp(prefix=f"{prefix}{os.getpid()}-"))
 
 
-def _runs(pid: int) -> bool:
+def _is_running(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -1,8 +1,8 @@
-"""One step: a stretch of the log with new events, made rows, matches and an epoch.
+"""One step: new events of the log become rows, matches and an epoch.
 
-Both halves of the symmetric join meet here: new rows are matched with every predicate there is at
-the end of the step, and the step's new predicates start a cohort at the first of its rows. What
-lies below is back-fill.
+Both halves of the symmetric join meet here. New rows are matched with every predicate that exists
+at the end of the step. New predicates start a cohort at the step's first row; back-fill matches
+them with older rows.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ class Stretch:
 
 
 def next_stretch(log: DeltaFolder, version: int, settings: EngineSettings) -> Stretch:
-    """The stretch that one step may take after `version`; it ends there where nothing is new."""
+    """Return the part of the log after `version` that one step may take; it is empty, with `end` at
+    `version`, if there are no new commits."""
     files: list[LogFile] = []
     size, last = 0, version + settings.step_commits
     for number in range(version + 1, last + 1):
@@ -59,7 +60,7 @@ def next_stretch(log: DeltaFolder, version: int, settings: EngineSettings) -> St
 
 
 def split_into_tasks(files: Sequence[LogFile], parallelism: int, task_bytes: int) -> list[Task]:
-    """Splits log files into at most `parallelism` tasks of about equal size."""
+    """Return log files split into at most `parallelism` tasks of about equal size."""
     total = sum(file.size for file in files)
     count = min(parallelism, 1 + total // task_bytes)
     parts: list[list[LogFile]] = [[] for _ in range(count)]
@@ -70,9 +71,11 @@ def split_into_tasks(files: Sequence[LogFile], parallelism: int, task_bytes: int
     return [tuple(part) for part in parts if part]
 
 
-def take_step(ledger: Ledger, spark: SparkSession, news: Stretch, settings: EngineSettings) -> None:
-    """Consumes a stretch of the log that begins where the last epoch ends."""
-    entries = _headers(ledger.store.log.folder.root, news)
+def take_step(
+    ledger: Ledger, spark: SparkSession, stretch: Stretch, settings: EngineSettings
+) -> None:
+    """Consume a stretch of the log, which must begin where the last epoch ends."""
+    entries = _headers(ledger.store.log.folder.root, stretch)
     highs = {stream.id: stream.high for stream in ledger.state.streams.values()}
     highs |= {composite_id: mark.high for composite_id, mark in ledger.composites.items()}
     born = ledger.state.next_predicate_id
@@ -86,36 +89,37 @@ def take_step(ledger: Ledger, spark: SparkSession, news: Stretch, settings: Engi
         [coverage, *restart_released(ledger, spark, set_aside, born, highs)]
     )
     reached = heartbeat_rows(list(heartbeats(entries)))
-    others = {"coverage": coverage, "reached": reached, "audit": audit_rows(records)}
-    _write_changes(ledger, touched, others)
+    driver_rows = {"coverage": coverage, "reached": reached, "audit": audit_rows(records)}
+    _write_changes(ledger, touched, driver_rows)
     if any(isinstance(entry.event, Data) and entry.event.rows for entry in entries):
-        _insert_and_probe(ledger, spark, news, settings)
+        _insert_and_probe(ledger, spark, stretch, settings)
     keep_up(ledger, spark, settings)
-    ledger.publish("step" if entries else "trim", news.end)
+    ledger.publish("step" if entries else "trim", stretch.end)
 
 
-def _headers(root: Path, news: Stretch) -> list[Entry]:
+def _headers(root: Path, stretch: Stretch) -> list[Entry]:
+    """Return the entries of a stretch without their rows."""
     return [
         entry
-        for file in news.files
+        for file in stretch.files
         for entry in read_events(root, file.file, file.version, payloads=False)
     ]
 
 
-def _write_changes(ledger: Ledger, touched: Touched, others: Mapping[str, pa.Table]) -> None:
+def _write_changes(ledger: Ledger, touched: Touched, driver_rows: Mapping[str, pa.Table]) -> None:
     for stream_id in touched.streams:
         if not ledger.state.streams[stream_id].dropped:
             ledger.create_stem(stream_id)
     for composite_id in touched.composites & ledger.state.composites.keys():
         ledger.create_composite(composite_id)
     changes = changed_rows(ledger.state, touched, ledger.state.position)
-    ledger.append({**changes, **others})
+    ledger.append({**changes, **driver_rows})
 
 
 def _start_cohorts(ledger: Ledger, touched: Touched, born: int, highs: dict[int, int]) -> pa.Table:
-    """Makes the predicates born in this step a cohort; returns rows of the coverage table."""
+    """Make a cohort of the predicates created in this step; return rows of the coverage table."""
     _, predicates = ledger.state.columns
-    new = predicates.having(np.array([one for one in touched.predicates if one >= born], np.int64))
+    new = predicates.having(np.array([id_ for id_ in touched.predicates if id_ >= born], np.int64))
     ids = new.select(["stream_id", "predicate_id"]).group_by("stream_id")
     spans = ids.aggregate([("predicate_id", "min"), ("predicate_id", "max")]).sort_by("stream_id")
     set_aside = ledger.state.quarantine.of_stream
@@ -127,7 +131,7 @@ def _start_cohorts(ledger: Ledger, touched: Touched, born: int, highs: dict[int,
 
 
 def _insert_and_probe(
-    ledger: Ledger, spark: SparkSession, news: Stretch, settings: EngineSettings
+    ledger: Ledger, spark: SparkSession, stretch: Stretch, settings: EngineSettings
 ) -> None:
     schemas = {
         stream.id: stream.schema for stream in ledger.state.streams.values() if not stream.dropped
@@ -135,7 +139,7 @@ def _insert_and_probe(
     parallelism = spark.sparkContext.defaultParallelism
     units = [
         Intake(task, schemas)
-        for task in split_into_tasks(news.files, parallelism, settings.task_bytes)
+        for task in split_into_tasks(stretch.files, parallelism, settings.task_bytes)
     ]
     outcomes = run_tasks(spark, job_of(ledger), fresh, units)
     for outcome in outcomes:
@@ -154,9 +158,8 @@ def _insert_and_probe(
 
 
 def _close(ledger: Ledger, stream_id: int, files: list[DataFile]) -> list[DataFile]:
-    """Derives the closures that the rows of a keyed stream's new files cause, and writes them as
-    files."""
-    found = ledger.histories.insert(stream_id, ledger.files(stem_name(stream_id)), files)
-    rows = closure_rows(stream_id, found, ledger.epoch.number + 1)
+    """Write the closures that the rows of a keyed stream's new files cause; return their files."""
+    closures = ledger.histories.insert(stream_id, ledger.files(stem_name(stream_id)), files)
+    rows = closure_rows(stream_id, closures, ledger.epoch.number + 1)
     root = ledger.folder("closures").root
     return write_segments(root, stream_id, rows, CLOSURE_BOUNDS, ledger.store.sync)

@@ -31,7 +31,7 @@ def test_combinations_that_are_found_again_are_not_too_many(
     author.publish(left, readings([1] * 6, [1.0] * 6))
     author.publish(right, readings([1] * 6, [1.0] * 6))
     join = register_join(author, [(left, TRUE), (right, TRUE)], [equal(0, 1)])
-    pump = Pump(store, spark, replace(QUIET, most_combinations=4))
+    pump = Pump(store, spark, replace(QUIET, max_combinations=4))
     pump.run()
     assert len(combinations(store, join.composite_id)) == 36
     name = f"stems/{join.composite_id}"

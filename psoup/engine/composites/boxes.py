@@ -180,7 +180,7 @@ class CompositeBox:
         orders = self.measured.orders or best_orders(self.edges)
         plan = JoinPlan(len(legs), self.edges, self.composite.span, orders)
         joins = tuple(self.ledger.files(joins_name(self.id)))
-        limits = self.settings.worker_bytes, self.settings.most_candidates
+        limits = self.settings.worker_bytes, self.settings.max_candidates
         return CompositeWork(self.id, plan, legs, joins, *limits)
 
     def arrival(

@@ -263,7 +263,7 @@ class Growing:
         # Not by their ids: combinations have left by retention, or were found anew.
         stored = sum(file.rows for file in box.ledger.files(stem_name(box.id)))
         inside = sum(file.rows for file in box.work.joins)
-        if stored > self.settings.most_combinations * inside:
+        if stored > self.settings.max_combinations * inside:
             self._suspend(box)
         return not box.mark.suspended
 

@@ -71,7 +71,7 @@ def _note(box: CompositeBox, highs: tuple[int, ...], found: Found) -> None:
     combinations for each of them."""
     news = sum(highs) - sum(box.mark.highs)
     measured = box.measured.after(box.edges, news, found.count, found.fanouts)
-    if found.too_many or measured.explodes(box.settings.most_combinations):
+    if found.too_many or measured.explodes(box.settings.max_combinations):
         box.suspend()
     else:
         box.change(measured, high=box.mark.high + found.count, highs=highs)

@@ -22,7 +22,7 @@ from psoup.engine.composites.runs import LegBatch, bucket_edges, key_rows, sorte
 from psoup.engine.composites.units import CombinationSlice, CombineUnit, EnterUnit, StoreUnit
 from psoup.engine.jobs import CompositeOutcome, Outcome, SparkJob, Written
 from psoup.engine.ledger import joins_name, stem_name
-from psoup.engine.predicates import EVERY, Ranges, predicates_of
+from psoup.engine.predicates import ALL_IDS, Ranges, predicates_of
 from psoup.engine.worker import insert, write_pieces
 from psoup.store.delta.files import write_data_file
 from psoup.store.delta.reading import reader
@@ -126,7 +126,7 @@ def _store(job: SparkJob, reading: LegReading, made: CombinationRows, first: int
     ids = np.arange(first, first + len(made))
     bounds = ("_row_id", "_ts", "_until", "_position", *_parts(reading.work.plan.legs))
     written = insert(job, reading.work.id, combinations_table(made, ids), bounds)
-    return [*written, *_match(job, reading, made, ids, EVERY)]
+    return [*written, *_match(job, reading, made, ids, ALL_IDS)]
 
 
 def _match(

@@ -21,7 +21,7 @@ from psoup.engine.jobs import by_table, job_of, run_tasks
 from psoup.engine.ledger import Ledger
 from psoup.engine.maintain.merge import FileRun, merge_run
 from psoup.engine.mend import write_coverage
-from psoup.engine.reaching import MOST_COHORTS, Reaching
+from psoup.engine.reaching import MAX_COHORTS, Reaching
 from psoup.engine.settings import EngineSettings, Rest
 from psoup.store.delta.files import DataFile
 
@@ -132,5 +132,5 @@ class CutMatches:
         live = np.searchsorted(ids, his) - np.searchsorted(ids, los)
         plan = CutPlan(los, his, live, row_los, levels)
         # With too many cohorts it is worth it whatever it frees.
-        many = len(cohorts) > MOST_COHORTS
-        return plan.joined(MOST_COHORTS // 2) if many else plan.worth(step)
+        many = len(cohorts) > MAX_COHORTS
+        return plan.joined(MAX_COHORTS // 2) if many else plan.worth(step)

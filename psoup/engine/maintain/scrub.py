@@ -10,7 +10,7 @@ import time
 from collections import deque
 
 from psoup.engine.ledger import Ledger
-from psoup.engine.mend import look_at_holes, mend
+from psoup.engine.mend import check_holes, mend
 from psoup.engine.settings import EngineSettings
 from psoup.store.delta.files import DataFile
 from psoup.store.delta.reading import DataFileGone, reader
@@ -33,7 +33,7 @@ class Scrub:
         if now < self._next:
             return False
         self._next = now + self._every
-        if look_at_holes(ledger):
+        if check_holes(ledger):
             return True
         if not self._waiting:
             self._waiting.extend(

@@ -53,7 +53,7 @@ def test_a_composite_that_explodes_is_suspended(
 ) -> None:
     left, right = author.create(READINGS), author.create(OTHER)
     join = register_join(author, [(left, TRUE), (right, TRUE)], [equal(0, 1)])
-    pump = Pump(store, spark, replace(SMALL, most_combinations=4))
+    pump = Pump(store, spark, replace(SMALL, max_combinations=4))
     pump.run()
     for _ in range(10):
         assert not mark_of(store, join.composite_id).suspended
@@ -73,7 +73,7 @@ def test_more_candidates_than_a_task_may_look_at(
     store: Store, author: Author, spark: SparkSession, old: bool
 ) -> None:
     left, right = author.create(READINGS), author.create(OTHER)
-    pump = Pump(store, spark, replace(SMALL, most_candidates=30))
+    pump = Pump(store, spark, replace(SMALL, max_candidates=30))
     join = register_join(author, [(left, TRUE), (right, TRUE)], [equal(0, 1)])
     if not old:
         pump.run()

@@ -49,7 +49,7 @@ def small_settings(dice: Random) -> EngineSettings:
         trim_commits=2,
         grace=MIN_GRACE_SECONDS,
         worker_bytes=dice.choice([1, 1 << 12, 2 << 20]),
-        most_combinations=dice.choice([3, 1000, 1000, 1000]),
+        max_combinations=dice.choice([3, 1000, 1000, 1000]),
     )
 
 
