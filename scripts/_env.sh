@@ -15,6 +15,9 @@ PYTHON="$VENV/bin/python"
 STAMP="$VENV/.psoup-stamp"
 JAVA_LEAST=17
 
+# Without compiled modules every server, engine and Spark worker takes seconds longer to start.
+unset PYTHONDONTWRITEBYTECODE
+
 say() { printf 'psoup: %s\n' "$*" >&2; }
 
 die() {
@@ -85,7 +88,18 @@ build_python() {
     mv -f -- "$STAMP.new" "$STAMP"
 }
 
+# A linked environment belongs to another clone: setting it up here would break it there.
+refuse_linked_venv() {
+    [ -d "$VENV" ] || return 0
+    local real
+    real="$(cd -- "$VENV" && pwd -P)"
+    [ "$real" = "$VENV" ] ||
+        die ".venv is a link to $real, the environment of another clone. Remove the link" \
+            "(rm '$VENV'), and this clone makes an environment of its own."
+}
+
 ensure_python() {
+    refuse_linked_venv
     if python_ready; then return; fi
     mkdir -p -- "$VENV"
     (

@@ -17,6 +17,7 @@ from hypothesis import settings
 
 from psoup.access.principal import ANYONE
 from psoup.server.identity import PRINCIPAL
+from tests.support.dealing import Dealing, group_tests
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,13 +53,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for fixture, mark in (("spark", "spark"), ("shared_data", "shared")):
             if fixture in names:
                 item.add_marker(mark)
+    group_tests(items)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Where tests are dealt to several processes, see tests/support/dealing.py."""
-    from tests.support.dealing import Dealing
-
+    """Deal the tests to several processes as tests/support/dealing.py says."""
     return Dealing(config, log)
 
 

@@ -122,6 +122,19 @@ def test_a_ready_environment_is_left_alone(machine: Machine, tmp_path: Path) -> 
     assert machine.run(f"{paths}; ensure_python").returncode != 0
 
 
+def test_a_linked_environment_is_refused_and_left_as_it_is(
+    machine: Machine, tmp_path: Path
+) -> None:
+    clone, elsewhere = tmp_path / "a clone", tmp_path / "another clone" / ".venv"
+    clone.mkdir()
+    elsewhere.mkdir(parents=True)
+    (clone / ".venv").symlink_to(elsewhere)
+    done = machine.run(f'ROOT="{clone}"; VENV="{clone}/.venv"; ensure_python; echo not reached')
+    assert done.returncode == 1 and done.stdout == ""
+    assert f"a link to {elsewhere}" in done.stderr and f"rm '{clone}/.venv'" in done.stderr
+    assert not list(elsewhere.iterdir())
+
+
 def test_every_script_parses_and_can_be_run() -> None:
     scripts = [path for path in (ROOT / "scripts").iterdir() if path.is_file()]
     for script in [*scripts, ROOT / ".ci" / "run"]:
