@@ -1,18 +1,18 @@
 """Composites: the joins that registrations share, found ahead of time.
 
 The driver
-    keeping       rows of a step, in the step's own epoch
-    growing       larger boxes and more predicates, between steps
-    boxes         what both share: units of work, and what comes of them
-    order         which leg is joined next, by what was measured
-    upkeep        what retention takes
+    keeping       joins the rows of a step, in the step's epoch
+    growing       enlarges boxes and admits more predicates, between steps
+    boxes         units of work and their outcomes, for both
+    order         the order in which legs are joined, by measurements
+    upkeep        files that retention removes
 An executor
-    worker        units of work (`units`), done
+    worker        the functions that do units of work (`units`)
     keys          the hash of a row's join key
-    runs          rows of a leg by that hash, as `joins/<id>` keeps them
+    runs          rows of a leg by that hash, as stored in `joins/<id>`
     reading       what a task reads of the legs
-    rows          what is read is kept under a budget
-    admitting     which rows predicates let in
-    combining     rows that came, with rows that were there: whoever comes last finds the others
-    spark_join    Spark's own join, for what does not fit a worker
+    rows          the caches of what was read
+    admitting     the rows that admitted predicates match
+    combining     the join of rows that arrive with rows that are stored
+    spark_join    Spark's join, for what does not fit a worker
 """

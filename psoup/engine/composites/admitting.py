@@ -1,4 +1,4 @@
-"""Admission: the rows of a leg that some local predicate matches, read from the pieces."""
+"""Admission: the rows of a leg that a local predicate matches, read from the pieces."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _COLUMNS = ["predicate_id", "block", "lo", "hi", "bitmap"]
 def piece_files(
     files: Iterable[DataFile], stream_id: int, predicates: Sequence[int], low: int, high: int
 ) -> tuple[DataFile, ...]:
-    """The files of the matches table that may have pieces of some predicates, which ascend, over
-    the rows `[low, high)` of a stream."""
+    """Return the files of the matches table that may have pieces of the predicates, whose ids must
+    ascend, over the rows `[low, high)` of a stream."""
     if not predicates:
         return ()
     return tuple(
@@ -40,20 +40,23 @@ def piece_files(
 def matching_ids(
     root: Path, files: Iterable[DataFile], predicates: Sequence[int], low: int, high: int
 ) -> Int64s:
-    """The ascending ids in `[low, high)` of the rows that any of the predicates matches, as the
-    pieces in some files of the matches table say."""
+    """Return the ascending ids in `[low, high)` of the rows that any of the predicates matches, by
+    the pieces in these files of the matches table."""
     blocks: dict[int, pyroaring.BitMap] = {}
-    wanted = pa.array(predicates, pa.int64())
+    predicate_ids = pa.array(predicates, pa.int64())
     for pieces in _pieces(root, files, predicates):
         chosen = pc.and_(
-            pc.is_in(pieces.column("predicate_id"), value_set=wanted),
+            pc.is_in(pieces.column("predicate_id"), value_set=predicate_ids),
             pc.and_(pc.less(pieces.column("lo"), high), pc.greater(pieces.column("hi"), low)),
         )
-        some = pieces.filter(chosen)
-        numbers, bitmaps = some.column("block").to_pylist(), some.column("bitmap").to_pylist()
+        selected = pieces.filter(chosen)
+        numbers, bitmaps = (
+            selected.column("block").to_pylist(),
+            selected.column("bitmap").to_pylist(),
+        )
         for block, bitmap in zip(numbers, bitmaps, strict=True):
-            own = blocks.setdefault(block, pyroaring.BitMap())
-            own |= pyroaring.BitMap.deserialize(bitmap)
+            block_rows = blocks.setdefault(block, pyroaring.BitMap())
+            block_rows |= pyroaring.BitMap.deserialize(bitmap)
     parts = [
         np.frombuffer(rows.to_array(), np.uint32).astype(np.int64) + (block << BLOCK_BITS)
         for block, rows in sorted(blocks.items())

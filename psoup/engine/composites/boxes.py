@@ -1,9 +1,9 @@
-"""Boxes: the driver's side of composites, as far as steps and slices share it.
+"""Boxes: the driver's side of composites that steps and slices share.
 
-A composite's combinations are complete within a box of row ids. What is in `joins/<id>` decides:
-of the rows there every combination is stored, exactly once, whoever put them in and in whatever
-order. So a step, a larger box and another admitted predicate are one kind of work: rows arrive at
-legs and meet what is there.
+A composite's combinations are complete within a box of row ids. The rows in `joins/<id>` decide:
+every combination of rows there is stored, exactly once, in whatever order they arrived. So a step,
+a larger box and another admitted predicate are one kind of work: rows arrive at legs and are joined
+with the rows that are stored.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ LegPredicates = tuple[tuple[int, ...], ...]
 
 @lru_cache(maxsize=1024)
 def edges_of(legs: tuple[int, ...], factors: str, span: int | None) -> tuple[KeyEdge, ...]:
-    """The edges of a composite, from what names it."""
+    """Return the edges of a composite, given its identity."""
     return key_edges(Shape.read(legs, factors, span))
 
 
 @dataclass(frozen=True, slots=True)
 class CompositeForm:
-    """What names a composite, to be read in another process."""
+    """The id and identity of a composite, to be read in another process."""
 
     composite_id: int
     identity: Identity
@@ -73,35 +73,38 @@ def read_form(job: SparkJob, form: CompositeForm) -> list[Outcome]:
 
 
 def composites_to_keep(ledger: Ledger) -> list[CompositeState]:
-    """Return the composites, without those that are set aside."""
-    set_aside = {one.id for one in ledger.state.quarantine.entries if one.kind == COMPOSITE}
-    return [one for one in ledger.state.composites.values() if one.id not in set_aside]
+    """Return the composites, without those in quarantine."""
+    entries = ledger.state.quarantine.entries
+    set_aside = {entry.id for entry in entries if entry.kind == COMPOSITE}
+    composites = ledger.state.composites.values()
+    return [composite for composite in composites if composite.id not in set_aside]
 
 
-def wanted_predicates(ledger: Ledger) -> dict[int, LegPredicates]:
-    """The local predicates that registrations have for each leg of every composite, without those
-    that are set aside.
+def local_predicates(ledger: Ledger) -> dict[int, LegPredicates]:
+    """Return the local predicates of registrations for each leg of every composite, by composite
+    id, without those in quarantine.
 
-    Legs that read one stream share theirs: which leg of a query is which of the composite's is not
-    asked, and rows that are in without need do no harm.
+    Legs that read one stream share their predicates: which leg of a query is which of the
+    composite's is not known here, and rows that are admitted without need do no harm.
     """
     registrations, _ = ledger.state.columns
     composites, streams, predicates = registrations.composed_legs()
-    found: dict[tuple[int, int], tuple[int, ...]] = {}
+    by_leg: dict[tuple[int, int], tuple[int, ...]] = {}
+    # Columns (composite, stream, predicate), one for each leg of a registration, sorted.
     rows = np.unique(np.stack([composites, streams, predicates]), axis=1)
     rows = rows[:, ~np.isin(rows[2], list(ledger.state.quarantine.predicates))]
     places = np.flatnonzero(np.diff(rows[:2], axis=1).any(axis=0)) + 1
     for part in np.split(rows, places, axis=1):
         if part.shape[1]:
-            found[int(part[0, 0]), int(part[1, 0])] = tuple(part[2].tolist())
+            by_leg[int(part[0, 0]), int(part[1, 0])] = tuple(part[2].tolist())
     return {
-        one.id: tuple(found.get((one.id, stream), ()) for stream in one.legs)
-        for one in ledger.state.composites.values()
+        composite.id: tuple(by_leg.get((composite.id, stream), ()) for stream in composite.legs)
+        for composite in ledger.state.composites.values()
     }
 
 
 class CompositeBox:
-    """One composite as the ledger has it now, and what comes of work over it. Making one raises
+    """One composite as the ledger has it now, and the work over it. The constructor raises
     TaskFailed if its form can't be read."""
 
     def __init__(self, ledger: Ledger, composite: CompositeState, settings: EngineSettings) -> None:
@@ -124,33 +127,33 @@ class CompositeBox:
         return self.ledger.composites[self.id]
 
     def change(self, measured: Measured | None = None, **parts: object) -> None:
-        """Changes what the next epoch says of the composite."""
+        """Change the composite's mark for the next epoch."""
         self.measured = measured or self.measured
         parts["order"] = self.measured.text
         self.ledger.composites[self.id] = replace(self.mark, **parts)  # type: ignore[arg-type]
 
     def reset(self) -> None:
-        """Forgets all combinations; the box is begun anew. No id is given twice."""
+        """Forget all combinations; the box starts empty. No id is used twice."""
         self.measured = Measured()
         forget_composite(self.ledger, self.id)
 
     def suspend(self) -> None:
-        """Keeps the composite up no more. What was found of it is of no use then, and dropped."""
+        """Stop maintaining the composite, and drop its combinations, which are of no use then."""
         log.warning("composite %d has too many combinations; it is suspended", self.id)
         self.reset()
         self.change(suspended=True)
 
     def high(self, leg: int) -> int:
-        """The next row id of a leg's stream."""
+        """Return the next row id of a leg's stream."""
         return self.ledger.high(self.composite.legs[leg])
 
     def floor(self, leg: int) -> int:
-        """The least row id that a leg's stem has."""
+        """Return the least row id that a leg's stem has."""
         return self.ledger.floor(self.composite.legs[leg])
 
     @property
     def work(self) -> CompositeWork:
-        """The things that units over this composite have in common, as things are now."""
+        """The part that all units over this composite share, as the ledger is now."""
         legs = tuple(
             CompositeLeg(stream, tuple(self.ledger.files(stem_name(stream))))
             for stream in self.composite.legs
@@ -159,8 +162,8 @@ class CompositeBox:
 
     @property
     def step_work(self) -> CompositeWork:
-        """Tells what units over the rows of a step have in common. Every row that was in the box
-        before is known to them, and with it the ends that it has caused."""
+        """The part that all units over the rows of a step share. It includes the ends of rows that
+        earlier rows of the box have caused."""
         legs = tuple(
             CompositeLeg(stream, tuple(self.ledger.files(stem_name(stream))), *self._ends(number))
             for number, stream in enumerate(self.composite.legs)
@@ -168,13 +171,14 @@ class CompositeBox:
         return self._work(legs)
 
     def _ends(self, leg: int) -> tuple[tuple[DataFile, ...], int]:
-        """The files with the ends of a leg's rows, and the row id up to which they count."""
+        """Return the files with the ends of a leg's rows, and the row id below which the rows that
+        caused them count."""
         stream = self.composite.legs[leg]
         if not self.ledger.state.streams[stream].schema.key:
             return (), 0
         files = self.ledger.files("closures")
-        own = (file for file in files if file.partition["stream_id"] == str(stream))
-        return tuple(own), self.mark.highs[leg]
+        stream_files = (file for file in files if file.partition["stream_id"] == str(stream))
+        return tuple(stream_files), self.mark.highs[leg]
 
     def _work(self, legs: tuple[CompositeLeg, ...]) -> CompositeWork:
         orders = self.measured.orders or best_orders(self.edges)
@@ -186,7 +190,7 @@ class CompositeBox:
     def arrival(
         self, leg: int, low: int, high: int, predicates: Sequence[int], again: bool = False
     ) -> Arrival:
-        """The arrival of the rows `[low, high)` of a leg that some predicates match."""
+        """Return the arrival of the rows `[low, high)` of a leg that the predicates match."""
         stream = self.composite.legs[leg]
         files = piece_files(self.ledger.files("matches"), stream, predicates, low, high)
         return Arrival(low, high, tuple(predicates), files, again)
@@ -194,36 +198,36 @@ class CompositeBox:
     def combining(
         self, work: CompositeWork, arrivals: Sequence[Arrival], count: int
     ) -> list[CombineUnit]:
-        """The rows that arrive at the legs as so many units: a key that many rows have is shared by
-        all of them.
-        A single one knows the id of its first combination."""
+        """Return `count` units for the rows that arrive at the legs, cut by row ids, so that a join
+        key with many rows is spread over all of them. A single unit gets the id of its first
+        combination."""
         first = self.mark.high if count == 1 else None
-        own = [_cut(one.lo, one.hi, count) for one in arrivals]
+        cuts = [_cut(arrival.lo, arrival.hi, count) for arrival in arrivals]
         return [
-            CombineUnit(work, tuple(arrivals), tuple(ranges[number] for ranges in own), first)
+            CombineUnit(work, tuple(arrivals), tuple(ranges[number] for ranges in cuts), first)
             for number in range(count)
         ]
 
 
 def forget_composite(ledger: Ledger, composite_id: int) -> None:
-    """Drops what was found of a composite, which begins anew. No id is given twice."""
+    """Drop the combinations of a composite, which starts again. No id is used twice."""
     names = (stem_name(composite_id), joins_name(composite_id))
-    gone = {name: ((), files) for name in names if (files := ledger.files(name))}
-    ledger.commit_all(gone, operation="FORGET")
+    removed = {name: ((), files) for name in names if (files := ledger.files(name))}
+    ledger.commit_all(removed, operation="FORGET")
     mark = ledger.composites[composite_id]
     ledger.composites[composite_id] = CompositeMark.without_box(len(mark.highs), mark.high)
 
 
 def _cut(low: int, high: int, parts: int) -> list[tuple[int, int]]:
-    """Cuts a range into parts of about one size."""
+    """Return a range cut into parts of about equal size."""
     edges = [low + (high - low) * part // parts for part in range(parts + 1)]
     return list(zip(edges[:-1], edges[1:], strict=True))
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """The finds of units over a composite: how many combinations, and the fan-outs. Nothing of
-    it counts where there were `too_many`."""
+class JoinSummary:
+    """The outcome of units over a composite: the number of combinations, and the fan-outs. If there
+    were `too_many`, nothing was stored."""
 
     count: int
     fanouts: tuple[tuple[int, int, int], ...]
@@ -232,59 +236,68 @@ class Found:
 
 def find_combinations(
     ledger: Ledger, spark: SparkSession, boxes: Mapping[int, CompositeBox], units: list[CombineUnit]
-) -> dict[int, Found]:
-    """Runs units over composites, gives their combinations ids and commits what they wrote."""
+) -> dict[int, JoinSummary]:
+    """Run units over composites, give their combinations ids and commit what they wrote; return the
+    summary of each composite, by id."""
     outcomes = run_tasks(spark, job_of(ledger), combine, units)
-    found = {
-        composite_id: summary([one for one in _told(outcomes) if one.composite_id == composite_id])
+    summaries = {
+        composite_id: summarise(
+            [
+                outcome
+                for outcome in _composite_outcomes(outcomes)
+                if outcome.composite_id == composite_id
+            ]
+        )
         for composite_id in {unit.work.id for unit in units}
     }
-    good = {composite_id for composite_id, one in found.items() if not one.too_many}
-    outcomes = [one for one in outcomes if _is_of(one, good)]
-    outcomes += store_drafts(ledger, spark, boxes, _told(outcomes))
+    good = {composite_id for composite_id, summary in summaries.items() if not summary.too_many}
+    outcomes = [outcome for outcome in outcomes if _is_of(outcome, good)]
+    outcomes += store_drafts(ledger, spark, boxes, _composite_outcomes(outcomes))
     written = {name: (files, ()) for name, files in by_table(outcomes).items()}
     ledger.commit_all(written, operation="COMBINE")
-    return found
+    return summaries
 
 
 def store_drafts(
     ledger: Ledger,
     spark: SparkSession,
     boxes: Mapping[int, CompositeBox],
-    told: Iterable[CompositeOutcome],
+    outcomes: Iterable[CompositeOutcome],
 ) -> list[Outcome]:
-    """Gives the combinations in drafts their ids, in a job of its own."""
-    drafts = [one for one in told if one.draft]
-    ids = {one.composite_id for one in drafts}
+    """Give the combinations in drafts their ids, in a separate job; return its outcomes."""
+    drafts = [outcome for outcome in outcomes if outcome.draft]
+    ids = {outcome.composite_id for outcome in drafts}
     highs = {composite_id: boxes[composite_id].mark.high for composite_id in ids}
     works = {composite_id: boxes[composite_id].work for composite_id in ids}
     units = []
-    for one in drafts:
-        units.append(StoreUnit(works[one.composite_id], one.draft, highs[one.composite_id]))
-        highs[one.composite_id] += one.count
+    for outcome in drafts:
+        units.append(
+            StoreUnit(works[outcome.composite_id], outcome.draft, highs[outcome.composite_id])
+        )
+        highs[outcome.composite_id] += outcome.count
     return run_tasks(spark, job_of(ledger), store, units)
 
 
-def summary(told: Sequence[CompositeOutcome]) -> Found:
-    """The finds of several tasks over one composite, put together."""
+def summarise(outcomes: Sequence[CompositeOutcome]) -> JoinSummary:
+    """Return the summary of several tasks over one composite."""
     fanouts: dict[int, tuple[int, int]] = {}
-    for one in told:
-        for side, probes, kept in one.fanouts:
+    for outcome in outcomes:
+        for side, probes, combinations in outcome.fanouts:
             before = fanouts.get(side, (0, 0))
-            fanouts[side] = before[0] + probes, before[1] + kept
-    return Found(
-        sum(one.count for one in told),
+            fanouts[side] = before[0] + probes, before[1] + combinations
+    return JoinSummary(
+        sum(outcome.count for outcome in outcomes),
         tuple((side, *counts) for side, counts in sorted(fanouts.items())),
-        any(one.too_many for one in told),
+        any(outcome.too_many for outcome in outcomes),
     )
 
 
-def _told(outcomes: Iterable[Outcome]) -> list[CompositeOutcome]:
+def _composite_outcomes(outcomes: Iterable[Outcome]) -> list[CompositeOutcome]:
     return [outcome for outcome in outcomes if isinstance(outcome, CompositeOutcome)]
 
 
 def _is_of(outcome: Outcome, composites: set[int]) -> bool:
-    """Tells whether an outcome is of a task over one of some composites."""
+    """Return True if an outcome is of a task over one of these composites."""
     match outcome:
         case CompositeOutcome(composite_id):
             return composite_id in composites

@@ -1,7 +1,7 @@
-"""Combining: rows that came, with rows that were there.
+"""The join of rows that arrive at legs with the rows that are stored.
 
-Rows came to some legs. Those of leg i meet the legs before i with what came there and the legs
-after i without, so that whoever comes last finds the others and each combination is found once.
+Rows that arrive at leg i are joined with the arrivals and stored rows of the legs before i, and
+only with the stored rows of the legs after i. So each combination is found exactly once.
 """
 
 from __future__ import annotations
@@ -15,34 +15,34 @@ import pyarrow as pa
 from datastem.arrays import Int64s
 from datastem.instants import FOR_EVER
 from psoup.engine.composites.keys import KeyEdge
-from psoup.engine.composites.runs import KeyRun, LegBatch, Sought, pieces_of
+from psoup.engine.composites.runs import KeyRun, LegBatch, SideMatches, pieces_of
 from querystem.expressions import Expression
 from querystem.join.factors import conjunction
 from querystem.join.sides import PAIRS_AT_ONCE, Side, true_pairs
 
-# Rows of a leg with ascending ids: those that are still there, and their columns.
+# Fetches rows of a leg by ascending ids: returns the ids that still exist, and their columns.
 Fetch = Callable[[int, Int64s], tuple[Int64s, pa.RecordBatch]]
-# The ends of a keyed leg's rows with ascending ids, as far as they are known.
+# Returns the ends of a keyed leg's rows with ascending ids; FOR_EVER for those without one.
 Ends = Callable[[Int64s], Int64s]
-# The runs of a leg that may have rows with some hashes.
+# Returns the runs of a leg that may have rows with these hashes.
 Runs = Callable[[Int64s], Iterable[KeyRun]]
 
-# So much of runs is looked at together: more may not be in memory.
+# Runs that are joined together: more may not be in memory.
 _RUN_BYTES = 32 << 20
 
 
 class TooManyCombinations(Exception):
-    """Rows have more candidates than one go may look at."""
+    """Rows have more candidates than one task may examine."""
 
     def __init__(self, count: int, limit: int) -> None:
-        super().__init__(f"{count:,} candidates, at most {limit:,} are looked at in one go")
+        super().__init__(f"{count:,} candidates, more than the {limit:,} of one task")
         self.count = count
 
 
 @dataclass(frozen=True, slots=True)
 class CombinationRows:
-    """Combinations of a row of each leg: their row ids, the earliest and the latest ts, and the
-    greatest position."""
+    """Combinations of a row of each leg: the row ids by leg (`parts`), the earliest and the latest
+    ts, and the greatest position. All arrays have one entry per combination."""
 
     parts: tuple[Int64s, ...]
     ts: Int64s
@@ -57,22 +57,22 @@ class CombinationRows:
         return CombinationRows(parts, self.ts[places], self.until[places], self.positions[places])
 
     @classmethod
-    def joined(cls, some: Sequence[CombinationRows], legs: int) -> CombinationRows:
-        """All combinations of some."""
+    def joined(cls, groups: Sequence[CombinationRows], legs: int) -> CombinationRows:
+        """Return all combinations of several groups."""
         return cls(
-            tuple(_joined([one.parts[leg] for one in some]) for leg in range(legs)),
-            _joined([one.ts for one in some]),
-            _joined([one.until for one in some]),
-            _joined([one.positions for one in some]),
+            tuple(_joined([group.parts[leg] for group in groups]) for leg in range(legs)),
+            _joined([group.ts for group in groups]),
+            _joined([group.until for group in groups]),
+            _joined([group.positions for group in groups]),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class JoinPlan:
-    """What is joined: the edges between `legs` legs, and how far apart parts may be in time.
+    """The plan of a join: the edges between `legs` legs, and how far apart parts may be in time.
 
-    `orders[i]` are the legs that rows of leg i meet, in that order; each is connected to one before
-    it.
+    `orders[i]` are the legs with which rows of leg i are joined, in order; each is connected to an
+    earlier one.
     """
 
     legs: int
@@ -81,40 +81,39 @@ class JoinPlan:
     orders: tuple[tuple[int, ...], ...]
 
     def connecting(self, joined: Mapping[int, object], leg: int) -> list[tuple[KeyEdge, int, int]]:
-        """The edges between joined legs and another one: with the side of that leg, and the end
-        that is joined."""
-        found = []
+        """Return the edges between joined legs and another leg, each with the side of that leg, and
+        the end of the edge that is joined."""
+        connections = []
         for number, edge in enumerate(self.edges):
             for end in (0, 1):
                 if edge.legs[end] in joined and edge.legs[1 - end] == leg:
-                    found.append((edge, 2 * number + 1 - end, end))
-        return found
+                    connections.append((edge, 2 * number + 1 - end, end))
+        return connections
 
 
-# How many partial combinations were looked up in a side, and how many came of it.
+# By side: how many partial combinations were looked up in it, and how many combinations resulted.
 Fanouts = dict[int, tuple[int, int]]
 
 
 @dataclass(slots=True)
 class LegTurn:
-    """The turn of one leg whose rows have come: they are combined with all other legs.
+    """The join of one leg's arriving rows with all other legs.
 
-    `runs[k]` gives the rows of leg k that they meet. Where a leg has `ends`, rows that had ended
-    before another part came to be are left out: no answer ever has both.
-
-    Raises TooManyCombinations where more than `most` candidates would be looked at.
+    `runs[k]` returns the rows of leg k to join with. If a leg has `ends`, rows that ended before
+    another part began are left out: no answer ever has both. `candidates` counts the pairs that
+    were examined; if there are more than `max_candidates`, methods raise TooManyCombinations.
     """
 
     plan: JoinPlan
     runs: Sequence[Runs]
     fetch: Fetch
-    most: int
+    max_candidates: int
     ends: Mapping[int, Ends] = field(default_factory=dict)
-    looked_at: int = 0
+    candidates: int = 0
     fanouts: Fanouts = field(default_factory=dict)
 
     def combinations(self, leg: int, rows: LegBatch) -> Iterator[CombinationRows]:
-        """The combinations of rows of a leg, some at a time."""
+        """Yield the combinations of rows of a leg, in batches."""
         if not len(rows.ids):
             return
         whole = _Partial(
@@ -125,12 +124,13 @@ class LegTurn:
             np.full(len(rows.ids), FOR_EVER),
             rows.positions,
         )
-        for found in self._extended(whole, self.plan.orders[leg]):
-            parts = tuple(found.ids[number] for number in range(self.plan.legs))
-            yield CombinationRows(parts, found.first, found.last, found.positions)
+        for complete in self._extended(whole, self.plan.orders[leg]):
+            parts = tuple(complete.ids[number] for number in range(self.plan.legs))
+            yield CombinationRows(parts, complete.first, complete.last, complete.positions)
 
     def _extended(self, partial: _Partial, legs: tuple[int, ...]) -> Iterator[_Partial]:
-        """Combinations with a row of each of more legs; depth first, so that few are in memory."""
+        """Yield the combinations extended by a row of each of `legs`; depth first, so that few are
+        in memory."""
         if not legs:
             yield partial
             return
@@ -139,82 +139,91 @@ class LegTurn:
                 yield from self._extended(more, legs[1:])
 
     def _with_leg(self, partial: _Partial, leg: int) -> Iterator[_Partial]:
+        """Yield the combinations extended by a row of one leg, and count its fan-out."""
         connecting = self.plan.connecting(partial.ids, leg)
         edge, side, end = connecting[0]
-        condition = conjunction([one.condition for one, _, _ in connecting])
-        hashes, known = edge.hashes(end, partial.side.rows(edge.columns(end)))
-        if not known.all():
-            partial, hashes = partial.chosen(np.flatnonzero(known)), hashes[known]
-        kept = 0
+        condition = conjunction([link.condition for link, _, _ in connecting])
+        hashes, valid = edge.hashes(end, partial.side.rows(edge.columns(end)))
+        if not valid.all():
+            partial, hashes = partial.chosen(np.flatnonzero(valid)), hashes[valid]
+        combined = 0
         for runs in _batches(self.runs[leg](hashes)):
-            found = [
+            matches = [
                 run.sides[side].find(hashes, partial.first, partial.last, self.plan.span)
                 for run in runs
                 if side in run.sides
             ]
-            for made in self._found(partial, leg, found, condition):
-                kept += made.length
-                yield made
+            for extended in self._join_matches(partial, leg, matches, condition):
+                combined += extended.length
+                yield extended
         probes, before = self.fanouts.get(side, (0, 0))
-        self.fanouts[side] = probes + partial.length, before + kept
+        self.fanouts[side] = probes + partial.length, before + combined
 
-    def _found(
-        self, partial: _Partial, leg: int, found: Sequence[Sought], condition: Expression
+    def _join_matches(
+        self, partial: _Partial, leg: int, matches: Sequence[SideMatches], condition: Expression
     ) -> Iterator[_Partial]:
-        counts = sum((one.counts for one in found), np.zeros(partial.length, np.int64))
-        self._look_at(int(counts.sum()))
+        # Candidates per partial combination, over all runs.
+        counts = sum(
+            (side_matches.counts for side_matches in matches), np.zeros(partial.length, np.int64)
+        )
+        self._count_candidates(int(counts.sum()))
         if counts.any():
             for begin, end in pieces_of(counts, PAIRS_AT_ONCE):
-                yield self._pairs(partial, leg, found, condition, begin, end)
+                yield self._pairs(partial, leg, matches, condition, begin, end)
 
-    def _look_at(self, count: int) -> None:
-        self.looked_at += count
-        if self.looked_at > self.most:
-            raise TooManyCombinations(self.looked_at, self.most)
+    def _count_candidates(self, count: int) -> None:
+        self.candidates += count
+        if self.candidates > self.max_candidates:
+            raise TooManyCombinations(self.candidates, self.max_candidates)
 
     def _pairs(
         self,
         partial: _Partial,
         leg: int,
-        found: Sequence[Sought],
+        matches: Sequence[SideMatches],
         condition: Expression,
         begin: int,
         end: int,
     ) -> _Partial:
-        """The combinations `[begin, end)` with the rows found for them whose keys are equal."""
-        pairs = [one.pairs(begin, end) for one in found]
-        mine = _joined([probes for probes, _ in pairs])
+        """Return the combinations `[begin, end)`, each with the rows of the leg that have an equal
+        join key and are near enough in time."""
+        # Candidate pairs: the place of the partial combination, and the leg's row.
+        pairs = [side_matches.pairs(begin, end) for side_matches in matches]
+        probe_places = _joined([probes for probes, _ in pairs])
         ids, ts, positions = (
             _joined(
-                [getattr(one.rows, name)[at] for one, (_, at) in zip(found, pairs, strict=True)]
+                [
+                    getattr(side_matches.rows, name)[at]
+                    for side_matches, (_, at) in zip(matches, pairs, strict=True)
+                ]
             )
             for name in ("ids", "ts", "positions")
         )
-        wanted, firsts, places = np.unique(ids, return_index=True, return_inverse=True)
-        there, columns = self.fetch(leg, wanted)
-        if len(there) < len(wanted):
-            # The others were taken by retention.
-            left = np.isin(wanted, there)
-            mine, places = mine[left[places]], places[left[places]]
-            firsts, places = firsts[left], (np.cumsum(left) - 1)[places]
-        rows = LegBatch(there, ts[firsts], positions[firsts], columns)
+        row_ids, firsts, places = np.unique(ids, return_index=True, return_inverse=True)
+        existing_ids, columns = self.fetch(leg, row_ids)
+        if len(existing_ids) < len(row_ids):
+            # Retention has removed the others: drop their pairs, and renumber the places.
+            exists = np.isin(row_ids, existing_ids)
+            probe_places, places = probe_places[exists[places]], places[exists[places]]
+            firsts, places = firsts[exists], (np.cumsum(exists) - 1)[places]
+        rows = LegBatch(existing_ids, ts[firsts], positions[firsts], columns)
         item = Side.of_item(leg, columns)
-        mine, places = true_pairs(partial.side, item, (mine, places), condition)
+        probe_places, places = true_pairs(partial.side, item, (probe_places, places), condition)
         ends = self.ends[leg](rows.ids)[places] if leg in self.ends else None
-        return partial.chosen(mine).with_leg(leg, rows, places, ends).within(self.plan.span)
+        return partial.chosen(probe_places).with_leg(leg, rows, places, ends).within(self.plan.span)
 
 
 def _batches(runs: Iterable[KeyRun]) -> Iterator[list[KeyRun]]:
-    """Runs in lists of about _RUN_BYTES, so that the others need not be in memory."""
-    some, size = list[KeyRun](), 0
+    """Yield the runs in lists of about _RUN_BYTES, so that not all are in memory at once."""
+    batch, size = list[KeyRun](), 0
     for run in runs:
-        some.append(run)
+        batch.append(run)
         size += run.nbytes
         if size > _RUN_BYTES:
-            yield some
-            some, size = [], 0
-    if some:
-        yield some
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
 
 
 def _joined(parts: Sequence[Int64s]) -> Int64s:
@@ -223,7 +232,8 @@ def _joined(parts: Sequence[Int64s]) -> Int64s:
 
 @dataclass(frozen=True, slots=True)
 class _Partial:
-    """Combinations of a row of each of some legs."""
+    """Combinations of a row of each joined leg. The arrays have one entry per combination: row ids
+    by leg, the least and greatest ts, the least end and the greatest position."""
 
     side: Side
     ids: Mapping[int, Int64s]
@@ -237,13 +247,13 @@ class _Partial:
         return len(self.first)
 
     def chosen(self, places: Int64s) -> _Partial:
-        ids = {leg: own[places] for leg, own in self.ids.items()}
-        arrays = (each[places] for each in (self.first, self.last, self.end, self.positions))
+        ids = {leg: leg_ids[places] for leg, leg_ids in self.ids.items()}
+        arrays = (values[places] for values in (self.first, self.last, self.end, self.positions))
         return _Partial(self.side.chosen(places), ids, *arrays)
 
     def with_leg(self, leg: int, rows: LegBatch, places: Int64s, ends: Int64s | None) -> _Partial:
-        """These combinations, each with the row of one more leg at the place beside it, which may
-        have an end."""
+        """Return these combinations, each extended by the row of another leg at `places`; `ends`
+        are the ends of those rows, if the leg is keyed."""
         items = {**self.side.items, leg: rows.columns}
         side = Side(items, {**self.side.places, leg: places}, len(places))
         ts, positions = rows.ts[places], rows.positions[places]
@@ -257,8 +267,8 @@ class _Partial:
         )
 
     def within(self, span: int | None) -> _Partial:
-        """The combinations whose parts are no further apart than `span`, and are there together."""
-        left = self.last < self.end
+        """Return the combinations whose parts are at most `span` apart and exist at one time."""
+        inside = self.last < self.end
         if span is not None:
-            left &= self.last - self.first <= span
-        return self if left.all() else self.chosen(np.flatnonzero(left))
+            inside &= self.last - self.first <= span
+        return self if inside.all() else self.chosen(np.flatnonzero(inside))

@@ -1,9 +1,9 @@
-"""Growing: boxes are begun, become larger, and admit the rows of more predicates, between steps.
+"""The growth of boxes between steps: they start, become larger, and admit rows of more predicates.
 
-A box is begun when the rows of all legs but the first are in `joins/<id>`; it is then empty and
-grows downwards over leg 0, newest rows first. Rows of a predicate that comes later are combined
-with what is there, and the epoch of the last of them names the predicate. Each slice is sized by
-how long the last one took, as back-fill's are.
+A box starts when the rows of all legs except the first are in `joins/<id>`. It is empty then, and
+grows over leg 0, newest rows first. Rows of a predicate that comes later are joined with the stored
+rows, and the epoch of the last of them names the predicate. The size of a slice depends on how long
+the previous one took, as for back-fill.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from psoup.engine.composites.boxes import (
     LegPredicates,
     composites_to_keep,
     find_combinations,
+    local_predicates,
     store_drafts,
-    summary,
-    wanted_predicates,
+    summarise,
 )
 from psoup.engine.composites.order import Measured
 from psoup.engine.composites.spark_join import SparkJoin
-from psoup.engine.composites.units import NOBODY, Arrival, EnterUnit
+from psoup.engine.composites.units import NO_ROWS, Arrival, EnterUnit
 from psoup.engine.composites.worker import enter
 from psoup.engine.coverage import Cohorts
 from psoup.engine.jobs import by_table, job_of, run_tasks
@@ -37,17 +37,17 @@ from psoup.store.errors import CorruptStore
 
 log = logging.getLogger(__name__)
 
-_MOST_FAILURES = 2
-# A slice has so many rows at least; a slice of those that has too many candidates is given up.
-_LEAST_ROWS = 1 << 13
-# Rows that are worth a task of their own.
+_MAX_FAILURES = 2
+# The least rows of a slice. If such a slice has too many candidates, its composite is suspended.
+_MIN_SLICE_ROWS = 1 << 13
+# Rows that are worth a separate task.
 _TASK_ROWS = 1 << 14
 
 
 @dataclass(slots=True)
 class AdmissionPass:
-    """Predicates of each leg whose rows come in, a slice at a time: those of leg k have come in up
-    to row `reached[k]`, in a box that begins at `since`."""
+    """The admission of predicates, in slices: rows of leg k are admitted up to `reached[k]`, in a
+    box that begins at `since`. `predicates` are the new ones of each leg."""
 
     predicates: LegPredicates
     since: int
@@ -56,7 +56,7 @@ class AdmissionPass:
 
 @dataclass(slots=True)
 class Growing:
-    """Makes boxes larger; it knows how large slices are and how far admissions have come."""
+    """The growth of all boxes: the sizes of slices by composite, and the admissions in progress."""
 
     spark: SparkSession
     settings: EngineSettings
@@ -66,45 +66,45 @@ class Growing:
     _last: int = 0
 
     def advance(self, ledger: Ledger) -> bool:
-        """Takes one slice of one composite and publishes its epoch; False where nothing is to do.
+        """Do one slice of one composite and publish its epoch; return False if there is no work.
 
         Composites take turns.
         """
         if not ledger.composites:
             return False
-        wanted = wanted_predicates(ledger)
-        ids = sorted(one.id for one in composites_to_keep(ledger))
+        local = local_predicates(ledger)
+        ids = sorted(composite.id for composite in composites_to_keep(ledger))
         for composite_id in [*filter(self._last.__lt__, ids), *filter(self._last.__ge__, ids)]:
             box = CompositeBox(ledger, ledger.state.composites[composite_id], self.settings)
             started = time.monotonic()
-            if not box.mark.suspended and self._try(box, wanted[composite_id]):
+            if not box.mark.suspended and self._try(box, local[composite_id]):
                 ledger.publish("join")
                 self._resize(composite_id, time.monotonic() - started)
                 self._last = composite_id
                 return True
         return False
 
-    def _try(self, box: CompositeBox, wanted: LegPredicates) -> bool:
-        """Takes a slice of a composite; one that failed a few times in a row is suspended, since
-        the engine can do without it."""
-        if self._failures.get(box.id, 0) == _MOST_FAILURES:
-            log.error("composite %d failed %d times", box.id, _MOST_FAILURES)
+    def _try(self, box: CompositeBox, local: LegPredicates) -> bool:
+        """Do a slice of a composite; return False if there is no work. A composite that failed a
+        few times in a row is suspended: the engine works without it."""
+        if self._failures.get(box.id, 0) == _MAX_FAILURES:
+            log.error("composite %d failed %d times", box.id, _MAX_FAILURES)
             self._suspend(box)
             return True
         self._failures[box.id] = self._failures.get(box.id, 0) + 1
         try:
-            grown = self._grow(box, wanted)
+            grown = self._grow(box, local)
         except (CorruptStore, DataFileGone):
-            # The file is mended, and the slice taken again.
+            # The engine repairs the file, and does the slice again.
             self._failures.pop(box.id)
             raise
         self._failures.pop(box.id)
         return grown
 
-    def _grow(self, box: CompositeBox, wanted: LegPredicates) -> bool:
-        """Does what comes next, as far as the predicates have met all rows: pieces tell which rows
-        come in."""
-        ready = covered(box, wanted)
+    def _grow(self, box: CompositeBox, local: LegPredicates) -> bool:
+        """Do the next slice of a composite; return False if there is no work. Only predicates that
+        were matched with all rows count: their pieces say which rows are admitted."""
+        ready = covered(box, local)
         admitted = box.mark.admitted
         if any(without(admitted, ready)):
             return False
@@ -118,8 +118,8 @@ class Growing:
     # ---- the state of the other legs
 
     def _choose(self, box: CompositeBox, ready: LegPredicates) -> bool:
-        """Begins with the predicates that have met all rows of their streams, once every leg has
-        one."""
+        """Start a box with the predicates that were matched with all rows of their streams; return
+        False until every leg has one."""
         if not all(ready):
             return False
         box.reset()
@@ -127,14 +127,14 @@ class Growing:
         return self._begin(box)
 
     def _begin(self, box: CompositeBox) -> bool:
-        """Puts the next rows of the legs after the first into `joins/<id>`. With the last of them
-        the box begins where leg 0 ends."""
-        left, highs, units = self._slice_rows(box), list(box.mark.highs), []
+        """Write the next rows of the legs after the first to `joins/<id>`. With the last of them
+        the box begins, at the end of leg 0."""
+        remaining_rows, highs, units = self._slice_rows(box), list(box.mark.highs), []
         work = box.work
         for leg in range(1, len(highs)):
             low = max(highs[leg], box.floor(leg))
-            highs[leg] = min(low + left, box.high(leg))
-            left -= highs[leg] - low
+            highs[leg] = min(low + remaining_rows, box.high(leg))
+            remaining_rows -= highs[leg] - low
             for first, last in _tasks(low, highs[leg], self._parallelism):
                 arrival = box.arrival(leg, first, last, box.mark.admitted[leg])
                 units.append(EnterUnit(work, leg, arrival))
@@ -151,7 +151,7 @@ class Growing:
     # ---- more of leg 0
 
     def _enlarge(self, box: CompositeBox) -> bool:
-        """Takes the next older rows of leg 0 into the box."""
+        """Add the next older rows of leg 0 to the box; return False if it has all."""
         since, floor = box.mark.since, box.floor(0)
         assert since is not None
         if since == 0:
@@ -164,7 +164,7 @@ class Growing:
             done = self._combine_in_spark(box, low, since)
         else:
             low = max(floor, since - self._slice_rows(box))
-            arrivals = [NOBODY] * len(box.composite.legs)
+            arrivals = [NO_ROWS] * len(box.composite.legs)
             arrivals[0] = box.arrival(0, low, since, box.mark.admitted[0])
             done = self._combine(box, arrivals, since - low)
         if done:
@@ -172,8 +172,8 @@ class Growing:
         return True
 
     def _is_large(self, box: CompositeBox) -> bool:
-        """Tells whether the rest of a box is joined by Spark: it does not fit a worker, and what is
-        in `joins/<id>` is what the admitted predicates match, all of it there to be read."""
+        """Return True if Spark joins the remaining rows of a box: they do not fit a worker, and
+        `joins/<id>` has exactly the rows that the admitted predicates match, none of them lost."""
         mark, legs = box.mark, range(1, len(box.mark.highs))
         rows = (mark.since or 0) - box.floor(0) + sum(mark.highs[k] - box.floor(k) for k in legs)
         lost = {hole.stream_id for hole in box.ledger.state.losses.holes}
@@ -184,16 +184,16 @@ class Growing:
         )
 
     def _combine_in_spark(self, box: CompositeBox, low: int, high: int) -> bool:
-        """Joins rows of leg 0 with all of the others. False where there are too many combinations,
-        and the composite is suspended."""
+        """Join rows of leg 0 with all other legs in Spark. Return False if there are too many
+        combinations; the composite is suspended then."""
         mark, job = box.mark, job_of(box.ledger)
         first = box.arrival(0, low, high, mark.admitted[0])
-        others = (
+        other_arrivals = (
             box.arrival(leg, box.floor(leg), mark.highs[leg], mark.admitted[leg])
             for leg in range(1, len(mark.highs))
         )
-        told = SparkJoin(job, box.work, (first, *others)).find(self.spark)
-        if summary(told).too_many:
+        drafts = SparkJoin(job, box.work, (first, *other_arrivals)).find(self.spark)
+        if summarise(drafts).too_many:
             self._suspend(box)
             return False
         work = box.work
@@ -202,15 +202,15 @@ class Growing:
             for begin, end in _tasks(low, high, (high - low) // _TASK_ROWS)
         ]
         outcomes = run_tasks(self.spark, job, enter, units)
-        outcomes += store_drafts(box.ledger, self.spark, {box.id: box}, told)
+        outcomes += store_drafts(box.ledger, self.spark, {box.id: box}, drafts)
         written = {name: (files, ()) for name, files in by_table(outcomes).items()}
         box.ledger.commit_all(written, operation="COMBINE")
-        return self._count(box, summary(told).count)
+        return self._count(box, summarise(drafts).count)
 
     # ---- more predicates
 
     def _admit(self, box: CompositeBox, new: LegPredicates, ready: LegPredicates) -> bool:
-        """Takes in the next rows of predicates that are not admitted. The epoch of the last of them
+        """Join the next rows of predicates that are not admitted yet. The epoch of the last of them
         names the predicates."""
         mark, pass_ = box.mark, self._admissions.get(box.id)
         assert mark.since is not None
@@ -219,48 +219,48 @@ class Growing:
                 new, mark.since, [mark.since, *(0 for _ in mark.highs[1:])]
             )
             box.change(box.measured.with_entered(new))
-        left = self._slice_rows(box)
+        remaining_rows = self._slice_rows(box)
         for leg, predicates in enumerate(pass_.predicates):
             low, high = max(pass_.reached[leg], box.floor(leg)), mark.highs[leg]
             if not predicates or low >= high:
                 pass_.reached[leg] = high
                 continue
-            if not left:
+            if not remaining_rows:
                 return True
-            last = min(low + left, high)
-            arrivals = [NOBODY] * len(mark.highs)
+            last = min(low + remaining_rows, high)
+            arrivals = [NO_ROWS] * len(mark.highs)
             arrivals[leg] = box.arrival(leg, low, last, predicates, again=True)
             if not self._combine(box, arrivals, last - low):
                 return True
             pass_.reached[leg] = last
-            left -= last - low
+            remaining_rows -= last - low
             if last < high:
                 return True
         del self._admissions[box.id]
-        both = zip(mark.admitted, pass_.predicates, strict=True)
-        box.change(admitted=tuple(tuple(sorted({*old, *more})) for old, more in both))
+        pairs = zip(mark.admitted, pass_.predicates, strict=True)
+        box.change(admitted=tuple(tuple(sorted({*old, *more})) for old, more in pairs))
         return True
 
     # ---- slices
 
     def _combine(self, box: CompositeBox, arrivals: Sequence[Arrival], rows: int) -> bool:
-        """Combines the rows of a slice. False where there are too many candidates: the next slice
+        """Join the rows of a slice. Return False if there are too many candidates: the next slice
         is smaller then, or the composite is suspended."""
         tasks = min(self._parallelism, 1 + rows // _TASK_ROWS)
         units = box.combining(box.work, arrivals, tasks)
-        found = find_combinations(box.ledger, self.spark, {box.id: box}, units)[box.id]
-        if found.too_many:
-            if rows <= _LEAST_ROWS:
+        summary = find_combinations(box.ledger, self.spark, {box.id: box}, units)[box.id]
+        if summary.too_many:
+            if rows <= _MIN_SLICE_ROWS:
                 self._suspend(box)
             self._rows[box.id] = rows // 4
             return False
-        return self._count(box, found.count)
+        return self._count(box, summary.count)
 
     def _count(self, box: CompositeBox, count: int) -> bool:
-        """Counts new combinations. False where there are too many for each row by now, and the
-        composite is suspended."""
+        """Count new combinations. Return False if there are too many per row; the composite is
+        suspended then."""
         box.change(high=box.mark.high + count)
-        # Not by their ids: combinations have left by retention, or were found anew.
+        # Not by their ids: retention removes combinations, and a reset box finds them again.
         stored = sum(file.rows for file in box.ledger.files(stem_name(box.id)))
         inside = sum(file.rows for file in box.work.joins)
         if stored > self.settings.max_combinations * inside:
@@ -280,37 +280,37 @@ class Growing:
 
     def _resize(self, composite_id: int, took: float) -> None:
         factor = min(2.0, max(0.5, self.settings.slice_seconds / max(took, 0.001)))
-        least = min(_LEAST_ROWS, self.settings.slice_rows)
+        least = min(_MIN_SLICE_ROWS, self.settings.slice_rows)
         rows = self._rows.get(composite_id, self.settings.slice_rows)
         self._rows[composite_id] = max(least, int(rows * factor))
 
 
-def covered(box: CompositeBox, wanted: LegPredicates) -> LegPredicates:
-    """The predicates of each leg that have met all rows of their stream."""
+def covered(box: CompositeBox, local: LegPredicates) -> LegPredicates:
+    """Return the predicates of each leg that were matched with all rows of their stream."""
     coverage, legs = box.ledger.coverage, box.composite.legs
     return tuple(
-        _covered(coverage, stream, box.ledger.floor(stream), own)
-        for stream, own in zip(legs, wanted, strict=True)
+        _covered(coverage, stream, box.ledger.floor(stream), predicates)
+        for stream, predicates in zip(legs, local, strict=True)
     )
 
 
-def without(predicates: LegPredicates, others: LegPredicates) -> LegPredicates:
-    """The predicates of each leg that are not among others."""
+def without(predicates: LegPredicates, excluded: LegPredicates) -> LegPredicates:
+    """Return the predicates of each leg that are not excluded."""
     return tuple(
-        tuple(one for one in own if one not in set(there))
-        for own, there in zip(predicates, others, strict=True)
+        tuple(id_ for id_ in ids if id_ not in set(excluded_ids))
+        for ids, excluded_ids in zip(predicates, excluded, strict=True)
     )
 
 
 def _covered(
     coverage: Cohorts, stream_id: int, floor: int, predicates: Sequence[int]
 ) -> tuple[int, ...]:
-    cohorts = [one for one in coverage.cohorts(stream_id) if one.row_lo <= floor]
-    return tuple(one for one in predicates if any(c.lo <= one < c.hi for c in cohorts))
+    cohorts = [cohort for cohort in coverage.cohorts(stream_id) if cohort.row_lo <= floor]
+    return tuple(id_ for id_ in predicates if any(c.lo <= id_ < c.hi for c in cohorts))
 
 
 def _tasks(low: int, high: int, parallelism: int) -> Iterator[tuple[int, int]]:
-    """Cuts the rows of a slice into tasks."""
+    """Yield the row ranges of the tasks of a slice."""
     count = max(1, min(parallelism, 1 + (high - low) // _TASK_ROWS)) if high > low else 0
     edges = [low + (high - low) * task // max(count, 1) for task in range(count + 1)]
     yield from zip(edges[:-1], edges[1:], strict=True)

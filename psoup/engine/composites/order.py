@@ -1,7 +1,7 @@
-"""The order in which legs are joined: by what steps have measured, the fewest combinations first.
+"""The order in which legs are joined: by measurements of steps, the fewest combinations first.
 
-A side's fan-out is how many combinations come of one that is looked up in it. What was measured is
-forgotten by half in so many steps, so that an order follows the rows that come now.
+A side's fan-out is how many combinations result from one that is looked up in it. Measurements
+decay with a half-life in steps, so that the order follows the rows that arrive now.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from itertools import permutations
 
 from psoup.engine.composites.keys import KeyEdge
 
-HALF_LIFE = 16
-# A composite is looked at over so many steps before it is suspended.
+HALF_LIFE = 16  # steps
+# A composite is suspended if it has too many combinations over this many steps.
 RECENT_STEPS = 10
-# Up to so many other legs all orders are compared; beyond, the next leg is the best one each time.
-_ALL_ORDERS = 5
-# Measured of a side are at least one probe and one combination: an unknown fan-out is 1.
+# With at most this many other legs, all orders are compared; with more, the search is greedy.
+_MAX_PERMUTED_LEGS = 5
+# Added to the probes and combinations of a side: an unknown fan-out is 1.
 _PRIOR = 1.0
-_KEPT = math.pow(0.5, 1 / HALF_LIFE)
+_DECAY = math.pow(0.5, 1 / HALF_LIFE)
 _DIGITS = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Figures of a composite beside its box, kept as JSON in the mark's `order`.
+    """Measurements of a composite, stored as JSON in the mark's `order`.
 
-    `orders[i]` are the legs that rows of leg i meet, in order. `fanouts` are (side, probes, found),
-    `recent` (rows, combinations) of the last steps. `entered[k]` are the predicates by which rows
-    of leg k have come to `joins/<id>`, also those that are admitted no more.
+    `orders[i]` are the legs with which rows of leg i are joined, in order. `fanouts` are (side,
+    probes, combinations), `recent` are (rows, combinations) of the last steps. `entered[k]` are the
+    predicates by which rows of leg k got into `joins/<id>`, also those no longer admitted.
     """
 
     orders: tuple[tuple[int, ...], ...] = ()
@@ -41,7 +41,7 @@ class Measured:
 
     @classmethod
     def read(cls, text: str) -> Measured:
-        """Reads what `text` has written; nothing is known where that is empty."""
+        """Return the measurements in a text of `text`; none if it is empty."""
         form = json.loads(text) if text else {}
         return cls(**{name: tuple(map(tuple, rows)) for name, rows in form.items()})
 
@@ -50,31 +50,31 @@ class Measured:
         return json.dumps(asdict(self), separators=(",", ":"))
 
     def after(self, edges: Sequence[KeyEdge], rows: int, count: int, fanouts: Fanouts) -> Measured:
-        """The measures after a step that has found `count` combinations for `rows` rows."""
-        known = {side: (probes, found) for side, probes, found in self.fanouts}
+        """Return the measurements after a step that found `count` combinations for `rows` rows."""
+        totals = {side: (probes, combinations) for side, probes, combinations in self.fanouts}
         for side, *new in fanouts:
-            old = known.get(side, (0.0, 0.0))
-            known[side] = old[0] + new[0], old[1] + new[1]
-        kept = tuple(
-            (side, round(_KEPT * probes, _DIGITS), round(_KEPT * found, _DIGITS))
-            for side, (probes, found) in sorted(known.items())
+            old = totals.get(side, (0.0, 0.0))
+            totals[side] = old[0] + new[0], old[1] + new[1]
+        decayed = tuple(
+            (side, round(_DECAY * probes, _DIGITS), round(_DECAY * combinations, _DIGITS))
+            for side, (probes, combinations) in sorted(totals.items())
         )
         recent = (*self.recent, (rows, count))[-RECENT_STEPS:]
-        orders = best_orders(edges, kept)
-        return replace(self, orders=orders, fanouts=kept, recent=recent)
+        orders = best_orders(edges, decayed)
+        return replace(self, orders=orders, fanouts=decayed, recent=recent)
 
-    def explodes(self, most: int) -> bool:
-        """Tells whether the last steps had more than `most` combinations for each row."""
+    def explodes(self, limit: int) -> bool:
+        """Return True if the last steps had more than `limit` combinations per row."""
         rows, count = (
-            (sum(each) for each in zip(*self.recent, strict=True)) if self.recent else (0, 0)
+            (sum(counts) for counts in zip(*self.recent, strict=True)) if self.recent else (0, 0)
         )
-        return len(self.recent) == RECENT_STEPS and count > most * rows
+        return len(self.recent) == RECENT_STEPS and count > limit * rows
 
     def with_entered(self, predicates: Iterable[Iterable[int]]) -> Measured:
-        """Notes predicates by which rows come in, for each leg."""
-        more = [set(some) for some in predicates]
+        """Return the measurements with more predicates of each leg in `entered`."""
+        more = [set(ids) for ids in predicates]
         before = self.entered or ((),) * len(more)
-        entered = (tuple(sorted(more_.union(old))) for more_, old in zip(more, before, strict=True))
+        entered = (tuple(sorted(new.union(old))) for new, old in zip(more, before, strict=True))
         return replace(self, entered=tuple(entered))
 
 
@@ -82,27 +82,31 @@ Fanouts = Iterable[tuple[int, float, float]]
 
 
 def best_orders(edges: Sequence[KeyEdge], fanouts: Fanouts = ()) -> tuple[tuple[int, ...], ...]:
-    """The order in which rows of each leg meet the others: with the least combinations on the way,
-    as far as fan-outs tell."""
+    """Return for each leg the order in which its rows are joined with the others: the one with the
+    fewest intermediate combinations, by the fan-outs."""
     legs = 1 + max(leg for edge in edges for leg in edge.legs)
-    costs = {side: (found + _PRIOR) / (probes + _PRIOR) for side, probes, found in fanouts}
+    costs = {
+        side: (combinations + _PRIOR) / (probes + _PRIOR) for side, probes, combinations in fanouts
+    }
     return tuple(_best(edges, costs, leg, legs) for leg in range(legs))
 
 
 def _best(
     edges: Sequence[KeyEdge], costs: dict[int, float], first: int, legs: int
 ) -> tuple[int, ...]:
-    others = [leg for leg in range(legs) if leg != first]
-    if len(others) > _ALL_ORDERS:
-        return _greedy(edges, costs, first, others)
-    found = ((_expected(edges, costs, first, order), order) for order in permutations(others))
-    return min((cost, order) for cost, order in found if cost is not None)[1]
+    other_legs = [leg for leg in range(legs) if leg != first]
+    if len(other_legs) > _MAX_PERMUTED_LEGS:
+        return _greedy(edges, costs, first, other_legs)
+    candidates = (
+        (_expected(edges, costs, first, order), order) for order in permutations(other_legs)
+    )
+    return min((cost, order) for cost, order in candidates if cost is not None)[1]
 
 
 def _expected(
     edges: Sequence[KeyEdge], costs: dict[int, float], first: int, order: Sequence[int]
 ) -> float | None:
-    """How many combinations are expected on the way; None where a leg is not connected."""
+    """Return the expected number of intermediate combinations; None if a leg is not connected."""
     size, total, joined = 1.0, 0.0, {first}
     for leg in order:
         side = _side(edges, joined, leg)
@@ -115,22 +119,23 @@ def _expected(
 
 
 def _greedy(
-    edges: Sequence[KeyEdge], costs: dict[int, float], first: int, others: Sequence[int]
+    edges: Sequence[KeyEdge], costs: dict[int, float], first: int, other_legs: Sequence[int]
 ) -> tuple[int, ...]:
     order: list[int] = []
-    while len(order) < len(others):
+    while len(order) < len(other_legs):
         joined = {first, *order}
-        near = [
+        reachable = [
             (costs.get(side, 1.0), leg)
-            for leg in others
+            for leg in other_legs
             if leg not in joined and (side := _side(edges, joined, leg)) is not None
         ]
-        order.append(min(near)[1])
+        order.append(min(reachable)[1])
     return tuple(order)
 
 
 def _side(edges: Sequence[KeyEdge], joined: set[int], leg: int) -> int | None:
-    """The side by which a leg is looked up from joined ones: that of the first edge between."""
+    """Return the side by which a leg is looked up from joined ones, by the first edge between them;
+    None if they are not connected."""
     for number, edge in enumerate(edges):
         for end in (0, 1):
             if edge.legs[end] in joined and edge.legs[1 - end] == leg:

@@ -1,5 +1,5 @@
-"""The part of a task that reads a composite's legs: rows that arrive, rows that are there by their
-keys, columns of combinations side by side."""
+"""The part of a task that reads a composite's legs: arriving rows, stored rows by their join keys,
+and columns of combinations side by side."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from querystem.join.factors import item_of
 from querystem.query import item_column
 
 # The columns that every row has: their name in a query, and in the stem.
-_SYSTEM = {"ts": "_ts", "row_id": "_row_id"}
+_SYSTEM_COLUMNS = {"ts": "_ts", "row_id": "_row_id"}
 
 
 class LegReading:
-    """What a task reads of a composite's legs."""
+    """The reader of a composite's legs in a task."""
 
     def __init__(self, job: SparkJob, work: CompositeWork) -> None:
         self.work = work
@@ -40,7 +40,7 @@ class LegReading:
         self._state = JoinState(self._root / joins_name(work.id), work.joins, cache)
 
     def arrived(self, leg: int, arrival: Arrival) -> LegBatch:
-        """The rows that come to a leg."""
+        """Return the rows that arrive at a leg."""
         ids = matching_ids(
             self._root / "matches", arrival.pieces, arrival.predicates, arrival.lo, arrival.hi
         )
@@ -48,19 +48,19 @@ class LegReading:
             side = sides_of(self.work.plan.edges, leg)[0]
             ids = np.setdiff1d(ids, self._state.ids(side), assume_unique=True)
         names, time = sorted(self._key_names[leg]), item_column(leg, "ts")
-        there, rows = self.columns(leg, ids, sorted({*names, time, "_position"}))
+        existing_ids, rows = self.columns(leg, ids, sorted({*names, time, "_position"}))
         ts = rows.column(time).cast(INSTANT).view(pa.int64()).to_numpy()
         positions = rows.column("_position").cast(pa.int64()).to_numpy()
-        return LegBatch(there, ts, positions, rows.select(names))
+        return LegBatch(existing_ids, ts, positions, rows.select(names))
 
-    def runs(self, came: pa.Table | None) -> Runs:
-        """The rows by key that there are, and those that came."""
-        more = [] if came is None or not came.num_rows else [KeyRun.of(came)]
+    def runs(self, arrived: pa.Table | None) -> Runs:
+        """Return the stored rows by join key, followed by those that arrived, if given."""
+        more = [] if arrived is None or not arrived.num_rows else [KeyRun.of(arrived)]
         return lambda hashes: (*self._state.runs(hashes), *more)
 
     @property
     def ends(self) -> dict[int, Ends]:
-        """The ends of rows of keyed legs."""
+        """The functions that return the ends of rows, by keyed leg."""
         root, cache = self._root / "closures", read_cache(self.work.budget)
         return {
             number: RowEnds(root, leg.closures, leg.closed_by, cache).ends
@@ -69,35 +69,40 @@ class LegReading:
         }
 
     def key_columns(self, leg: int, ids: Int64s) -> tuple[Int64s, pa.RecordBatch]:
-        """The columns of a leg's keys, for the rows with some ascending ids that are there."""
+        """Return the columns of a leg's join keys for rows with ascending ids, and the ids that
+        exist."""
         return self.columns(leg, ids, sorted(self._key_names[leg]))
 
     def columns(self, leg: int, ids: Int64s, names: Sequence[str]) -> tuple[Int64s, pa.RecordBatch]:
-        """Columns of a leg's rows, named as predicates over combinations name them."""
-        there, rows = self._stems[leg].fetch(ids, [stem_column(name) for name in names])
-        return there, pa.RecordBatch.from_arrays(rows.columns, names=list(names))
+        """Return columns of a leg's rows, named as predicates over combinations name them, and the
+        ids of the rows that exist."""
+        existing_ids, rows = self._stems[leg].fetch(ids, [stem_column(name) for name in names])
+        return existing_ids, pa.RecordBatch.from_arrays(rows.columns, names=list(names))
 
     @cached_property
     def _key_names(self) -> list[frozenset[str]]:
         edges = self.work.plan.edges
         return [leg_columns(edges, leg) for leg in range(self.work.plan.legs)]
 
-    def view(self, made: CombinationRows, names: Collection[str]) -> tuple[pa.RecordBatch, Int64s]:
-        """The named columns of combinations side by side, and the places of those combinations
-        whose parts are all there."""
-        there, taken = np.ones(len(made), np.bool_), []
-        for leg, part in enumerate(made.parts):
-            own = sorted({name for name in names if item_of(name) == leg} | {_row_id(leg)})
+    def view(
+        self, combinations: CombinationRows, names: Collection[str]
+    ) -> tuple[pa.RecordBatch, Int64s]:
+        """Return the named columns of combinations side by side, and the places of the combinations
+        whose parts all exist; the columns have only these."""
+        # Per combination: whether all parts exist. Per leg: its rows, and the place of each part.
+        complete, leg_rows = np.ones(len(combinations), np.bool_), []
+        for leg, part in enumerate(combinations.parts):
+            leg_names = sorted({name for name in names if item_of(name) == leg} | {_row_id(leg)})
             ids, places = np.unique(part, return_inverse=True)
-            found, rows = self.columns(leg, ids, own)
-            left = np.isin(ids, found)
-            there &= left[places]
-            taken.append((rows, (np.cumsum(left) - 1)[places]))
-        chosen = np.flatnonzero(there)
-        parts = [rows.take(pa.array(places[chosen])) for rows, places in taken]
+            existing_ids, rows = self.columns(leg, ids, leg_names)
+            exists = np.isin(ids, existing_ids)
+            complete &= exists[places]
+            leg_rows.append((rows, (np.cumsum(exists) - 1)[places]))
+        chosen = np.flatnonzero(complete)
+        parts = [rows.take(pa.array(places[chosen])) for rows, places in leg_rows]
         columns = [column for part in parts for column in part.columns]
-        shown = [name for part in parts for name in part.schema.names]
-        return pa.RecordBatch.from_arrays(columns, names=shown), chosen
+        column_names = [name for part in parts for name in part.schema.names]
+        return pa.RecordBatch.from_arrays(columns, names=column_names), chosen
 
 
 def _row_id(leg: int) -> str:
@@ -105,6 +110,6 @@ def _row_id(leg: int) -> str:
 
 
 def stem_column(name: str) -> str:
-    """The column of a stem that a column of combinations shows."""
-    own = name.partition(".")[2] or name
-    return _SYSTEM.get(own, own)
+    """Return the column of a stem that a column of combinations shows."""
+    column = name.partition(".")[2] or name
+    return _SYSTEM_COLUMNS.get(column, column)

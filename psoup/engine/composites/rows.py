@@ -1,7 +1,7 @@
-"""What a worker reads of a composite's legs and keeps under a budget: columns of stems by row
-group, runs of `joins/<id>` by row group, ends of keyed rows.
+"""The caches of a worker for a composite's legs: columns of stems by row group, runs of
+`joins/<id>` by row group, ends of keyed rows.
 
-Files never change, so that what was read stays true for as long as a process lives.
+Files never change, so an entry stays valid as long as the process lives.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from psoup.engine.composites.runs import KeyRun
 from psoup.store.delta.files import DataFile
 from psoup.store.delta.reading import group_bounds, reader
 
-# Beside its arrays a value has its key and its objects.
-_OVERHEAD = 512
+# What an entry takes beside its arrays: its cache key and its objects.
+_ENTRY_OVERHEAD_BYTES = 512
 
 ReadCache = LruCache[tuple[str, ...], Any]
 
 
 @lru_cache(maxsize=1)
 def read_cache(limit: int) -> ReadCache:
-    """Keeps what this process has read, of at most `limit` bytes."""
-    return LruCache(limit, _OVERHEAD)
+    """Return the cache of this process, of at most `limit` bytes."""
+    return LruCache(limit, _ENTRY_OVERHEAD_BYTES)
 
 
 class StemRows:
@@ -43,22 +43,24 @@ class StemRows:
         self._cache = cache
 
     def fetch(self, ids: Int64s, names: Sequence[str]) -> tuple[Int64s, pa.RecordBatch]:
-        """The rows with these ascending ids that are there: their ids, and the named columns."""
-        found, parts = [np.empty(0, np.int64)], []
+        """Return the rows with these ascending ids that exist: their ids, and the named columns."""
+        id_parts, parts = [np.empty(0, np.int64)], []
         for file in self._files:
             low, high = np.searchsorted(ids, [file.low["_row_id"], file.high["_row_id"] + 1])
             if low < high:
-                for own, columns in self._of_file(file, ids[low:high], names):
-                    found.append(own)
+                for file_ids, columns in self._of_file(file, ids[low:high], names):
+                    id_parts.append(file_ids)
                     parts.append(columns)
-        there = np.concatenate(found)
+        existing_ids = np.concatenate(id_parts)
         if not parts:
-            return there, pa.RecordBatch.from_arrays([pa.nulls(0)] * len(names), names=list(names))
+            return existing_ids, pa.RecordBatch.from_arrays(
+                [pa.nulls(0)] * len(names), names=list(names)
+            )
         rows = parts[0] if len(parts) == 1 else pa.concat_batches(parts)
-        if (there[1:] > there[:-1]).all():
-            return there, rows
-        order = np.argsort(there)
-        return there[order], rows.take(pa.array(order))
+        if (existing_ids[1:] > existing_ids[:-1]).all():
+            return existing_ids, rows
+        order = np.argsort(existing_ids)
+        return existing_ids[order], rows.take(pa.array(order))
 
     def _of_file(
         self, file: DataFile, ids: Int64s, names: Sequence[str]
@@ -67,22 +69,22 @@ class StemRows:
             first, last = np.searchsorted(ids, [low, high + 1])
             if first == last:
                 continue
-            wanted, own = ids[first:last], self._ids(file, group)
-            places = np.minimum(np.searchsorted(own, wanted), len(own) - 1)
-            there = own[places] == wanted
-            if there.any():
-                at = pa.array(places[there])
+            requested, group_ids = ids[first:last], self._ids(file, group)
+            places = np.minimum(np.searchsorted(group_ids, requested), len(group_ids) - 1)
+            matches = group_ids[places] == requested
+            if matches.any():
+                at = pa.array(places[matches])
                 columns = [column.take(at) for column in self._columns(file, group, names)]
-                yield wanted[there], pa.RecordBatch.from_arrays(columns, names=list(names))
+                yield requested[matches], pa.RecordBatch.from_arrays(columns, names=list(names))
 
     def _groups(self, file: DataFile, low: int, high: int) -> Iterator[tuple[int, tuple[int, int]]]:
-        """The row groups that may have ids in `[low, high)`, and the bounds of their ids."""
+        """Yield the row groups that may have ids in `[low, high)`, and the bounds of their ids."""
         bounds = self._cache.find(
             (file.path,), lambda: _bounds(reader(self._root, file).metadata, "_row_id"), len
         )
-        for group, each in enumerate(bounds):
-            if each[0] < high and each[1] >= low:
-                yield group, each
+        for group, id_bounds in enumerate(bounds):
+            if id_bounds[0] < high and id_bounds[1] >= low:
+                yield group, id_bounds
 
     def _ids(self, file: DataFile, group: int) -> Int64s:
         (column,) = self._columns(file, group, ["_row_id"])
@@ -91,15 +93,15 @@ class StemRows:
 
     def _columns(self, file: DataFile, group: int, names: Sequence[str]) -> list[pa.Array]:
         keys = [(file.path, str(group), name) for name in names]
-        found = {key: self._cache.get(key) for key in keys}
-        missing = [key for key, column in found.items() if column is None]
+        columns = {key: self._cache.get(key) for key in keys}
+        missing = [key for key, column in columns.items() if column is None]
         if missing:
             table = reader(self._root, file).row_group(group, [name for _, _, name in missing])
             for key in missing:
                 column = table.column(key[2]).combine_chunks()
                 self._cache.put(key, column, column.nbytes)
-                found[key] = column
-        return [found[key] for key in keys]
+                columns[key] = column
+        return [columns[key] for key in keys]
 
 
 class JoinState:
@@ -111,15 +113,18 @@ class JoinState:
         self._cache = cache
 
     def runs(self, hashes: Int64s | None = None) -> Iterator[KeyRun]:
-        """The runs that may have rows with some hashes; all where none are given."""
-        wanted = None if hashes is None else np.unique(buckets(hashes))
+        """Yield the runs that may have rows with these hashes; all runs if None."""
+        bucket_numbers = None if hashes is None else np.unique(buckets(hashes))
         for file in self._files:
             for group, (low, high) in enumerate(self._groups(file)):
-                if wanted is None or np.diff(np.searchsorted(wanted, [low, high + 1]))[0]:
+                if (
+                    bucket_numbers is None
+                    or np.diff(np.searchsorted(bucket_numbers, [low, high + 1]))[0]
+                ):
                     yield self._run(file, group)
 
     def _groups(self, file: DataFile) -> list[tuple[int, int]]:
-        """The least and the greatest bucket of each row group."""
+        """Return the least and the greatest bucket of each row group."""
         groups: list[tuple[int, int]] = self._cache.find(
             (file.path,), lambda: _bounds(reader(self._root, file).metadata, "bucket"), len
         )
@@ -134,14 +139,14 @@ class JoinState:
         return run
 
     def ids(self, side: int) -> Int64s:
-        """The ids, ascending, of the rows that a side has."""
-        found = [run.sides[side].ids for run in self.runs() if side in run.sides]
-        return np.sort(np.concatenate([np.empty(0, np.int64), *found]))
+        """Return the ascending ids of the rows of a side."""
+        parts = [run.sides[side].ids for run in self.runs() if side in run.sides]
+        return np.sort(np.concatenate([np.empty(0, np.int64), *parts]))
 
 
 class RowEnds:
-    """The ends of rows of a keyed stream that rows with ids below `before` have caused, from files
-    of the closures table."""
+    """The ends of rows of a keyed stream, from files of the closures table. Only ends count that
+    rows with ids below `before` have caused."""
 
     def __init__(
         self, root: Path, files: Iterable[DataFile], before: int, cache: ReadCache
@@ -152,8 +157,8 @@ class RowEnds:
         self._cache = cache
 
     def ends(self, ids: Int64s) -> Int64s:
-        """The end of each of the rows with these ascending ids; FOR_EVER where none is known."""
-        found = np.full(len(ids), FOR_EVER)
+        """Return the end of each of the rows with these ascending ids; FOR_EVER if it has none."""
+        row_ends = np.full(len(ids), FOR_EVER)
         for file in self._files:
             low, high = np.searchsorted(ids, [file.low["row_id"], file.high["row_id"] + 1])
             if low < high:
@@ -161,13 +166,13 @@ class RowEnds:
                 first, last = np.searchsorted(rows, [ids[low], ids[high - 1] + 1])
                 part = slice(first, last)
                 places = np.minimum(np.searchsorted(ids, rows[part]), len(ids) - 1)
-                known = (ids[places] == rows[part]) & (by[part] < self._before)
-                np.minimum.at(found, places[known], ends[part][known])
-        return found
+                valid = (ids[places] == rows[part]) & (by[part] < self._before)
+                np.minimum.at(row_ends, places[valid], ends[part][valid])
+        return row_ends
 
     def _read(self, file: DataFile) -> tuple[Int64s, Int64s, Int64s]:
         columns: tuple[Int64s, Int64s, Int64s] = self._cache.find(
-            (file.path,), lambda: self._columns(file), lambda each: 3 * each[0].nbytes
+            (file.path,), lambda: self._columns(file), lambda arrays: 3 * arrays[0].nbytes
         )
         return columns
 
@@ -177,5 +182,5 @@ class RowEnds:
 
 
 def _bounds(metadata: Any, column: str) -> list[tuple[int, int]]:
-    """The least and the greatest value of an integer column in each row group."""
+    """Return the least and the greatest value of an integer column in each row group."""
     return [group_bounds(metadata, group, column) for group in range(metadata.num_row_groups)]

@@ -1,7 +1,7 @@
-"""Runs: rows of legs sorted by the hash of their join key, as the table `joins/<id>` keeps them.
+"""Runs: rows of legs sorted by the hash of their join key, as the table `joins/<id>` stores them.
 
-A row is there once for each side of its leg. In a run the rows of a side are sorted by hash, then
-by ts, so that those with one key and within a span of time stand together.
+A row occurs once for each side of its leg. In a run the rows of a side are sorted by hash, then by
+ts. So rows with one join key and within a span of time are neighbours.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class LegBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class Sought:
-    """What a probe has found in a side of a run: for probe n the rows `[starts[n], starts[n] +
+class SideMatches:
+    """The matches of probes in one side of a run: probe n matches the rows `[starts[n], starts[n] +
     counts[n])` of it."""
 
     rows: SideRows
@@ -45,37 +45,39 @@ class Sought:
     counts: Int64s
 
     def pairs(self, begin: int, end: int) -> tuple[Int64s, Int64s]:
-        """The pairs of the probes `[begin, end)`: the number of each probe, and the place of the
-        row beside it."""
+        """Return the pairs of the probes `[begin, end)`: the number of the probe and the place of
+        the row, for each pair."""
         counts = self.counts[begin:end]
         ends = np.cumsum(counts)
-        # Pairs are numbered; a probe's first pair is at its start, and the others follow.
+        # Pair k of a probe is the row at its start + k: shift the running pair number to that.
         shifts = np.repeat(self.starts[begin:end] - (ends - counts), counts)
         return np.repeat(np.arange(begin, end), counts), np.arange(len(shifts)) + shifts
 
 
 @dataclass(frozen=True, slots=True)
 class SideRows:
-    """The rows of one side in a run, by (hash, ts)."""
+    """The rows of one side in a run, sorted by (hash, ts)."""
 
     hashes: Int64s
     ids: Int64s
     ts: Int64s
     positions: Int64s
 
-    def find(self, hashes: Int64s, lows: Int64s, highs: Int64s, span: int | None) -> Sought:
-        """Finds the rows with each hash. Probe n has parts whose ts lie in `[lows[n], highs[n]]`;
-        rows that are further than `span` from one of those are left out."""
+    def find(self, hashes: Int64s, lows: Int64s, highs: Int64s, span: int | None) -> SideMatches:
+        """Return the rows with each hash. Probe n has parts whose ts are in `[lows[n], highs[n]]`;
+        rows that are further than `span` from one of them are left out."""
         starts = np.searchsorted(self.hashes, hashes)
         ends = np.searchsorted(self.hashes, hashes, "right")
         if span is not None:
             starts = _first_from(self.ts, starts, ends, highs - span)
             ends = _first_from(self.ts, starts, ends, lows + span + 1)
-        return Sought(self, starts, ends - starts)
+        return SideMatches(self, starts, ends - starts)
 
 
 def _first_from(values: Int64s, begins: Int64s, ends: Int64s, limits: Int64s) -> Int64s:
-    """The first place in each `[begin, end)`, where values ascend, that is not below a limit."""
+    """Return the first place in each `[begin, end)` whose value is not below its limit, or `end`.
+    Values must ascend within each range."""
+    # A binary search in all ranges at once.
     low, high = begins.copy(), ends.copy()
     searching = np.flatnonzero(low < high)
     while len(searching):
@@ -89,32 +91,32 @@ def _first_from(values: Int64s, begins: Int64s, ends: Int64s, limits: Int64s) ->
 
 @dataclass(frozen=True, slots=True)
 class KeyRun:
-    """A run in memory: the rows of each side that it has."""
+    """A run in memory: its rows by side."""
 
     sides: dict[int, SideRows]
     nbytes: int
 
     @classmethod
     def of(cls, table: pa.Table) -> KeyRun:
-        """Makes a run of rows of `joins/<id>` that are sorted as `sorted_rows` does it."""
+        """Return the run of rows of `joins/<id>`, which must be sorted as by `sorted_rows`."""
         side = table.column("side").to_numpy()
         arrays = [table.column(name).cast(pa.int64()).to_numpy() for name in _COLUMNS]
-        # Rows are by bucket first, so that the rows of a side are taken out of all of them.
+        # Rows are sorted by bucket first, so the rows of a side are spread over the table.
         places = {int(number): np.flatnonzero(side == number) for number in np.unique(side)}
         sides = {number: SideRows(*(a[rows] for a in arrays)) for number, rows in places.items()}
         return cls(sides, 8 * len(_COLUMNS) * table.num_rows)
 
 
 def key_rows(edges: Sequence[KeyEdge], leg: int, rows: LegBatch) -> pa.Table:
-    """Rows of a leg as rows of `joins/<id>`, one for each of its sides. A row with a key that can
-    equal none is in no combination, and left out."""
+    """Return rows of a leg as rows of `joins/<id>`, one for each of its sides. A row with a join
+    key that can't equal another is in no combination, and left out."""
     if not len(rows.ids):
         return JOINS.empty_table()
     sides = sides_of(edges, leg)
     hashed = [edges[side >> 1].hashes(side & 1, rows.columns) for side in sides]
-    known = np.logical_and.reduce([mask for _, mask in hashed])
+    valid = np.logical_and.reduce([mask for _, mask in hashed])
     parts = [
-        _table(side, hashes, rows, known) for side, (hashes, _) in zip(sides, hashed, strict=True)
+        _table(side, hashes, rows, valid) for side, (hashes, _) in zip(sides, hashed, strict=True)
     ]
     return sorted_rows(pa.concat_tables(parts))
 
@@ -133,14 +135,15 @@ def _table(side: int, hashes: Int64s, rows: LegBatch, chosen: Mask) -> pa.Table:
 
 
 def sorted_rows(table: pa.Table) -> pa.Table:
-    """Rows of `joins/<id>` by (bucket, side, hash, ts, row id)."""
+    """Return rows of `joins/<id>` sorted by (bucket, side, hash, ts, row id)."""
     names = ("row_id", "ts", "key_hash", "side", "bucket")
     keys = [table.column(name).cast(pa.int64()).to_numpy() for name in names]
     return table.take(pa.array(np.lexsort(keys)))
 
 
 def rows_from(table: pa.Table, floors: Sequence[int]) -> pa.Table:
-    """Rows of `joins/<id>` without those below the floor of their side, if there are floors."""
+    """Return rows of `joins/<id>` without those below the floor of their side, if floors are
+    given."""
     if not floors:
         return table
     least = np.array(floors, np.int64)[table.column("side").to_numpy()]
@@ -148,8 +151,8 @@ def rows_from(table: pa.Table, floors: Sequence[int]) -> pa.Table:
 
 
 def bucket_edges(table: pa.Table, least: int) -> list[int]:
-    """The places of sorted rows at which row groups end, so that a reader of a bucket reads few
-    others: at edges of buckets, with `least` rows between two."""
+    """Return the places of sorted rows at which row groups end: at edges of buckets, at least
+    `least` rows apart, so that a reader of a bucket reads few others."""
     edges, last = [], 0
     for first, _ in equal_runs(table.column("bucket").to_numpy()):
         if first - last >= least:
@@ -158,12 +161,12 @@ def bucket_edges(table: pa.Table, least: int) -> list[int]:
     return edges
 
 
-def pieces_of(counts: Int64s, most: int) -> Iterator[tuple[int, int]]:
-    """Ranges of probes with about `most` pairs each, or a single probe with more."""
+def pieces_of(counts: Int64s, limit: int) -> Iterator[tuple[int, int]]:
+    """Yield ranges of probes with at most `limit` pairs each, or a single probe with more."""
     ends = np.cumsum(counts)
     begin = 0
     while begin < len(counts):
         done = ends[begin - 1] if begin else 0
-        end = max(begin + 1, int(ends.searchsorted(done + most, "right")))
+        end = max(begin + 1, int(ends.searchsorted(done + limit, "right")))
         yield begin, end
         begin = end

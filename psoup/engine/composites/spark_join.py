@@ -1,9 +1,9 @@
-"""Joins that don't fit a worker: Spark's own, over the Delta tables of the legs.
+"""Joins that don't fit a worker: done by Spark over the Delta tables of the legs.
 
-Each leg is read at its newest version, cut by row ids, and goes through Python once: rows that no
-admitted predicate matches are left out, and the others get the hashes of their keys. Spark joins by
-those, in memory, by shuffling or on disk as it sees fit, and Python looks once more whether keys
-are equal and parts near enough. What is left are drafts, as the tasks of `worker` leave them.
+Each leg is read at its newest version, limited to row ids, and passes through Python once: rows
+that no admitted predicate matches are left out, and the others get the hashes of their join keys.
+Spark joins by these hashes, in memory, by shuffling or on disk, as it decides. Python then checks
+whether join keys are equal and parts near enough, and writes drafts, as the tasks of `worker` do.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from querystem.expressions import ColumnRef, references_of
 from querystem.join.factors import conjunction
 from querystem.kernel import matches
 
-# A leg of no more rows is sent to all tasks. Files say little: stems are packed.
+# A leg of at most this many rows is broadcast. File sizes mislead Spark: stems are packed.
 BROADCAST_ROWS = 1 << 20
-# Rows of all legs for each partition of a shuffle: a task takes less than half a second.
+# Rows of all legs per partition of a shuffle: a task takes less than half a second.
 _PARTITION_ROWS = 1 << 18
-# CombinationRows of one draft.
+# Combinations of one draft.
 _DRAFT_ROWS = 1 << 19
 
 Batches = Iterator[pa.RecordBatch]
@@ -45,33 +45,35 @@ Batches = Iterator[pa.RecordBatch]
 
 @dataclass(frozen=True, slots=True)
 class SparkJoin:
-    """All combinations of the rows that arrive at the legs, every leg's."""
+    """The join of all rows that arrive at the legs."""
 
     job: SparkJob
     work: CompositeWork
     arrivals: tuple[Arrival, ...]
 
     def find(self, spark: SparkSession) -> list[CompositeOutcome]:
-        """Finds the combinations and leaves them in drafts."""
-        rows = [one.hi - one.lo for one in self.arrivals]
+        """Write the combinations to drafts; return the outcomes that name them."""
+        rows = [arrival.hi - arrival.lo for arrival in self.arrivals]
         parallelism = spark.sparkContext.defaultParallelism
         partitions = max(parallelism, sum(rows) // _PARTITION_ROWS)
         spark.conf.set("spark.sql.shuffle.partitions", str(partitions))
         joined, frame = [0], self._leg(spark, 0)
         for leg in self.work.plan.orders[0]:
-            other = self._leg(spark, leg)
-            other = sql.broadcast(other) if rows[leg] <= BROADCAST_ROWS else other.hint("merge")
-            frame = frame.join(other, self._condition(joined, leg))
+            leg_rows = self._leg(spark, leg)
+            leg_rows = (
+                sql.broadcast(leg_rows) if rows[leg] <= BROADCAST_ROWS else leg_rows.hint("merge")
+            )
+            frame = frame.join(leg_rows, self._condition(joined, leg))
             joined.append(leg)
         drafts = partial(write_drafts, self.job, self.work)
-        found = frame.mapInArrow(drafts, "draft string, count long").collect()
+        written = frame.mapInArrow(drafts, "draft string, count long").collect()
         return [
             CompositeOutcome(self.work.id, row["count"], (), row["draft"], row["count"] < 0)
-            for row in found
+            for row in written
         ]
 
     def _leg(self, spark: SparkSession, leg: int) -> DataFrame:
-        """The rows of a leg that are in, with the hashes of their keys."""
+        """Return the admitted rows of a leg, with the hashes of their join keys."""
         arrival = self.arrivals[leg]
         root = Path(self.job.root) / stem_name(self.work.legs[leg].stream_id)
         stem = spark.read.format("delta").load(str(root))
@@ -97,15 +99,15 @@ class SparkJoin:
             sql.col(f"hash{side ^ 1}") == sql.col(f"hash{side}") for _, side, _ in connecting
         ]
         if self.work.plan.span is not None:
-            for other in joined:
-                apart = sql.abs(sql.col(f"ts{other}") - sql.col(f"ts{leg}"))
+            for joined_leg in joined:
+                apart = sql.abs(sql.col(f"ts{joined_leg}") - sql.col(f"ts{leg}"))
                 conditions.append(apart <= self.work.plan.span)
         return conditions
 
 
 def key_names(plan: JoinPlan, leg: int) -> dict[str, ColumnRef]:
-    """The columns of a leg's keys by the names that they have in Spark, where a dot would mean
-    something."""
+    """Return the columns of a leg's join keys by their names in Spark, which have no dots: Spark
+    would read those as fields."""
     references = {
         reference.name: reference
         for edge in plan.edges
@@ -120,24 +122,24 @@ def key_names(plan: JoinPlan, leg: int) -> dict[str, ColumnRef]:
 def hashed_rows(
     job: SparkJob, plan: JoinPlan, leg: int, arrival: Arrival, batches: Batches
 ) -> Batches:
-    """The rows of a leg that the arrival's predicates match, with the hash of each side's key;
-    rows with a key that can equal none are left out. Runs in an executor."""
+    """Yield the rows of a leg that the arrival's predicates match, with the hash of each side's
+    join key. Rows with a join key that can't equal another are left out. Runs in an executor."""
     admitted = AdmittedBlocks(Path(job.root) / "matches", arrival)
     for batch in batches:
         batch = batch.filter(pa.array(admitted.contain(batch.column(f"id{leg}").to_numpy())))
         keys = _keys(plan, [leg], batch)
-        known, hashes = np.ones(batch.num_rows, np.bool_), []
+        valid, hashes = np.ones(batch.num_rows, np.bool_), []
         for side in sides_of(plan.edges, leg):
-            hashed, some = plan.edges[side >> 1].hashes(side & 1, keys)
-            known &= some
+            hashed, side_valid = plan.edges[side >> 1].hashes(side & 1, keys)
+            valid &= side_valid
             hashes.append((f"hash{side}", pa.array(hashed)))
         columns = [*batch.columns, *(column for _, column in hashes)]
         names = [*batch.schema.names, *(name for name, _ in hashes)]
-        yield pa.RecordBatch.from_arrays(columns, names=names).filter(pa.array(known))
+        yield pa.RecordBatch.from_arrays(columns, names=names).filter(pa.array(valid))
 
 
 class AdmittedBlocks:
-    """The ids that an arrival lets in, found block by block."""
+    """The row ids that an arrival admits, read block by block."""
 
     def __init__(self, root: Path, arrival: Arrival) -> None:
         self._root = root
@@ -145,7 +147,7 @@ class AdmittedBlocks:
         self._block, self._ids = -1, np.empty(0, np.int64)
 
     def contain(self, ids: Int64s) -> Mask:
-        """Tells of each id whether it is let in."""
+        """Return a mask of the ids that are admitted."""
         inside = np.zeros(len(ids), np.bool_)
         for first, last in runs(ids >> BLOCK_BITS):
             self._find(int(ids[first]) >> BLOCK_BITS)
@@ -155,36 +157,36 @@ class AdmittedBlocks:
     def _find(self, block: int) -> None:
         if block != self._block:
             low, high = block << BLOCK_BITS, (block + 1) << BLOCK_BITS
-            near = [
+            files = [
                 file
                 for file in self._arrival.pieces
                 if file.low["lo"] < high and file.high["hi"] > low
             ]
-            self._ids = matching_ids(self._root, near, self._arrival.predicates, low, high)
+            self._ids = matching_ids(self._root, files, self._arrival.predicates, low, high)
             self._block = block
 
 
 def write_drafts(job: SparkJob, work: CompositeWork, batches: Batches) -> Batches:
-    """Writes the combinations of joined rows whose keys are equal as drafts; runs in an executor.
-    A task that has more than it may have says so by a count below 0."""
-    some: list[CombinationRows] = []
+    """Write the combinations of joined rows with equal join keys to drafts; yield their names and
+    counts. A task with too many yields a count below 0. Runs in an executor."""
+    pending: list[CombinationRows] = []
     total = 0
     for batch in batches:
-        some.append(_equal_parts(work.plan, batch))
-        total += len(some[-1])
-        if total > work.most:
+        pending.append(_equal_parts(work.plan, batch))
+        total += len(pending[-1])
+        if total > work.max_candidates:
             yield _row("", -1)
             return
-        if sum(map(len, some)) >= _DRAFT_ROWS:
-            yield _written(job, work, some)
-            some = []
-    if any(map(len, some)):
-        yield _written(job, work, some)
+        if sum(map(len, pending)) >= _DRAFT_ROWS:
+            yield _write(job, work, pending)
+            pending = []
+    if any(map(len, pending)):
+        yield _write(job, work, pending)
 
 
-def _written(job: SparkJob, work: CompositeWork, some: list[CombinationRows]) -> pa.RecordBatch:
-    made = CombinationRows.joined(some, work.plan.legs)
-    return _row(write_draft(job, work.id, made), len(made))
+def _write(job: SparkJob, work: CompositeWork, groups: list[CombinationRows]) -> pa.RecordBatch:
+    combinations = CombinationRows.joined(groups, work.plan.legs)
+    return _row(write_draft(job, work.id, combinations), len(combinations))
 
 
 def _row(draft: str, count: int) -> pa.RecordBatch:
@@ -192,7 +194,8 @@ def _row(draft: str, count: int) -> pa.RecordBatch:
 
 
 def _equal_parts(plan: JoinPlan, batch: pa.RecordBatch) -> CombinationRows:
-    """The combinations of a batch of joined rows whose keys are equal, not just their hashes."""
+    """Return the combinations of a batch of joined rows whose join keys are equal, not just their
+    hashes."""
     legs = range(plan.legs)
     keys = _keys(plan, legs, batch)
     equal = matches(conjunction([edge.condition for edge in plan.edges]), keys)
@@ -203,12 +206,13 @@ def _equal_parts(plan: JoinPlan, batch: pa.RecordBatch) -> CombinationRows:
     first, last = ts.min(axis=0), ts.max(axis=0)
     if plan.span is not None:
         equal = equal & (last - first <= plan.span)
-    made = CombinationRows(tuple(parts), first, last, positions.max(axis=0))
-    return made.take(np.flatnonzero(equal))
+    combinations = CombinationRows(tuple(parts), first, last, positions.max(axis=0))
+    return combinations.take(np.flatnonzero(equal))
 
 
 def _keys(plan: JoinPlan, legs: Sequence[int], batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The columns of keys out of a batch of Spark's, with the names and types that edges use."""
+    """Return the columns of join keys in a batch from Spark, with the names and types of the
+    edges."""
     named = [(name, column) for leg in legs for name, column in key_names(plan, leg).items()]
     columns = [batch.column(name).cast(column.type.arrow) for name, column in named]
     return pa.RecordBatch.from_arrays(columns, names=[column.name for _, column in named])

@@ -1,4 +1,4 @@
-"""Units of work over composites: what the driver tells a task, and all that it tells."""
+"""Units of work over composites: everything that the driver passes to a task."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from psoup.store.delta.files import DataFile
 
 @dataclass(frozen=True, slots=True)
 class CompositeLeg:
-    """The stream of a leg, and the files of its stem. Where `closures` are given, the ends count
-    that were caused by rows with ids below `closed_by`."""
+    """The stream of a leg, and the files of its stem. If `closures` are given, the ends of rows
+    count that rows with ids below `closed_by` have caused."""
 
     stream_id: int
     files: tuple[DataFile, ...]
@@ -22,21 +22,21 @@ class CompositeLeg:
 
 @dataclass(frozen=True, slots=True)
 class CompositeWork:
-    """What all units over a composite have in common. `budget` is what a process may keep of what
-    it has read, in bytes; `most` the candidates that one unit may look at."""
+    """The part that all units over a composite share. `budget` is the size of a process's cache in
+    bytes, `max_candidates` the candidates that one unit may examine."""
 
     id: int
     plan: JoinPlan
     legs: tuple[CompositeLeg, ...]
     joins: tuple[DataFile, ...] = ()
     budget: int = 256 << 20
-    most: int = 1 << 26
+    max_candidates: int = 1 << 26
 
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """The rows `[lo, hi)` of a leg that some `predicates` match, as the files `pieces` of the
-    matches table say. Where they come `again`, those that are in `joins/<id>` are left out."""
+    """The arrival of rows `[lo, hi)` of a leg that the `predicates` match, by the files `pieces` of
+    the matches table. With `again`, rows that are in `joins/<id>` already are left out."""
 
     lo: int
     hi: int
@@ -45,23 +45,24 @@ class Arrival:
     again: bool = False
 
 
-NOBODY = Arrival(0, 0)
+NO_ROWS = Arrival(0, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class CombineUnit:
-    """Rows come to legs: `arrivals[k]` to leg k. This unit is about those in `own[k]`. The first
-    combination gets the id `first`; without it they are kept as a draft."""
+    """The join of arriving rows: `arrivals[k]` arrive at leg k, and this unit joins those with ids
+    in `ranges[k]`. The first combination gets the id `first`; if it is None, they become a
+    draft."""
 
     work: CompositeWork
     arrivals: tuple[Arrival, ...]
-    own: tuple[tuple[int, int], ...]
+    ranges: tuple[tuple[int, int], ...]
     first: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class EnterUnit:
-    """Rows come to a leg that need not be combined."""
+    """The arrival of rows at a leg that are stored without a join."""
 
     work: CompositeWork
     leg: int
@@ -70,7 +71,7 @@ class EnterUnit:
 
 @dataclass(frozen=True, slots=True)
 class StoreUnit:
-    """Combinations in a draft that get ids from `first` on."""
+    """The combinations in a draft, to be stored with ids from `first` on."""
 
     work: CompositeWork
     draft: str
@@ -79,7 +80,8 @@ class StoreUnit:
 
 @dataclass(frozen=True, slots=True)
 class CombinationSlice:
-    """Old combinations `[lo, hi)`, in these files, for the predicates in these ranges."""
+    """The combinations `[lo, hi)`, in these files, to be matched with the predicates in these
+    ranges."""
 
     work: CompositeWork
     predicates: Ranges

@@ -1,4 +1,5 @@
-"""What becomes of combinations, and of rows in `joins/<id>`, whose rows have left by retention."""
+"""Files of composites that retention removes: their combinations, or rows of `joins/<id>`, are of
+rows that the stems no longer have."""
 
 from __future__ import annotations
 
@@ -12,8 +13,8 @@ from psoup.store.state.composites import CompositeState
 
 
 def past_files(ledger: Ledger) -> Iterator[tuple[str, list[DataFile]]]:
-    """The files of composites that have no combination, or no row, whose rows are all in the
-    stems: by table."""
+    """Yield the files of composites without a combination, or row, whose rows are all in the stems,
+    by table."""
     for composite in ledger.state.composites.values():
         if composite.id not in ledger.composites:
             continue
@@ -37,6 +38,6 @@ def _is_past(file: DataFile, floors: list[int]) -> bool:
 
 
 def side_floors(ledger: Ledger, composite: CompositeState) -> tuple[int, ...]:
-    """The least row id that the stem of each side's leg has."""
+    """Return the least row id in the stem of each side's leg."""
     edges = edges_of(*composite.identity)
     return tuple(ledger.floor(composite.legs[leg]) for edge in edges for leg in edge.legs)

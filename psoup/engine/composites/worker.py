@@ -1,8 +1,8 @@
 """The work of executors over composites.
 
-`enter` puts rows of a leg into `joins/<id>`, `combine` also finds the combinations that they make,
-`store` gives ids to those that had none, `match` lets new predicates meet old combinations. A task
-needs nothing of the driver but its unit, and the shared folder.
+`enter` writes rows of a leg to `joins/<id>`, `combine` also joins them with the other legs, `store`
+gives ids to the combinations of a draft, and `match` matches old combinations with new predicates.
+A task needs only its unit and the shared folder.
 """
 
 from __future__ import annotations
@@ -30,38 +30,40 @@ from psoup.store.layout import MATCHES, combination_part, combinations_schema
 from querystem.index import QueryStem
 
 JOIN_BOUNDS = ("row_id",)
-# A row group of `joins/<id>` has so many rows at least.
-_GROUP_ROWS = 1 << 13
+# The least rows of a row group of `joins/<id>`.
+_MIN_GROUP_ROWS = 1 << 13
 
 
 def combine(job: SparkJob, unit: CombineUnit) -> list[Outcome]:
-    """Combines the rows that came with each other and with those that were there."""
+    """Join the arriving rows with each other and with the stored ones; return the outcomes."""
     work, legs = unit.work, range(unit.work.plan.legs)
     reading = LegReading(job, work)
-    came = [reading.arrived(leg, unit.arrivals[leg]) for leg in legs]
-    keyed = [key_rows(work.plan.edges, leg, came[leg]) for leg in legs]
-    own = [_between(came[leg], *unit.own[leg]) for leg in legs]
-    turn = LegTurn(work.plan, [], reading.key_columns, work.most, reading.ends)
-    found: list[CombinationRows] = []
+    arrived = [reading.arrived(leg, unit.arrivals[leg]) for leg in legs]
+    keyed = [key_rows(work.plan.edges, leg, arrived[leg]) for leg in legs]
+    own_rows = [_between(arrived[leg], *unit.ranges[leg]) for leg in legs]
+    turn = LegTurn(work.plan, [], reading.key_columns, work.max_candidates, reading.ends)
+    parts: list[CombinationRows] = []
     try:
         for leg in legs:
-            turn.runs = [reading.runs(keyed[one] if one < leg else None) for one in legs]
-            found += turn.combinations(leg, own[leg])
+            turn.runs = [
+                reading.runs(keyed[other_leg] if other_leg < leg else None) for other_leg in legs
+            ]
+            parts += turn.combinations(leg, own_rows[leg])
     except TooManyCombinations:
         return [CompositeOutcome(work.id, too_many=True)]
-    made = CombinationRows.joined(found, len(legs))
-    entered = [_rows_of(keyed[leg], own[leg]) for leg in legs]
+    combinations = CombinationRows.joined(parts, len(legs))
+    entered = [_rows_of(keyed[leg], own_rows[leg]) for leg in legs]
     written = write_joins(job, work.id, sorted_rows(pa.concat_tables(entered)))
     fanouts = tuple((side, *counts) for side, counts in turn.fanouts.items())
     if unit.first is None:
-        draft = write_draft(job, work.id, made) if len(made) else ""
-        return [*written, CompositeOutcome(work.id, len(made), fanouts, draft)]
-    told = CompositeOutcome(work.id, len(made), fanouts)
-    return [*written, told, *_store(job, reading, made, unit.first)]
+        draft = write_draft(job, work.id, combinations) if len(combinations) else ""
+        return [*written, CompositeOutcome(work.id, len(combinations), fanouts, draft)]
+    outcome = CompositeOutcome(work.id, len(combinations), fanouts)
+    return [*written, outcome, *_store(job, reading, combinations, unit.first)]
 
 
 def enter(job: SparkJob, unit: EnterUnit) -> list[Outcome]:
-    """Puts rows of a leg into `joins/<id>`."""
+    """Write rows of a leg to `joins/<id>`."""
     reading = LegReading(job, unit.work)
     rows = reading.arrived(unit.leg, unit.arrival)
     table = key_rows(unit.work.plan.edges, unit.leg, rows)
@@ -69,31 +71,31 @@ def enter(job: SparkJob, unit: EnterUnit) -> list[Outcome]:
 
 
 def store(job: SparkJob, unit: StoreUnit) -> list[Outcome]:
-    """Gives the combinations of a draft their ids, and matches them."""
+    """Store the combinations of a draft with ids, and match them."""
     path = Path(job.root) / stem_name(unit.work.id) / unit.draft
     with pa.memory_map(str(path)) as source:
         table = pa.ipc.open_file(source).read_all()
-    made = combinations_of(table, unit.work.plan.legs)
-    written = _store(job, LegReading(job, unit.work), made, unit.first)
+    combinations = combinations_of(table, unit.work.plan.legs)
+    written = _store(job, LegReading(job, unit.work), combinations, unit.first)
     if not job.trial:
         path.unlink(missing_ok=True)
     return written
 
 
 def match(job: SparkJob, unit: CombinationSlice) -> list[Outcome]:
-    """Matches old combinations with the predicates that have not met them yet."""
+    """Match old combinations with predicates that were not matched with them yet."""
     root = Path(job.root) / stem_name(unit.work.id)
     table = pa.concat_tables([reader(root, file).whole() for file in unit.files])
     ids = table.column("_row_id").to_numpy()
     inside = np.flatnonzero((ids >= unit.lo) & (ids < unit.hi))
     inside = inside[np.argsort(ids[inside])]
-    made = combinations_of(table.take(pa.array(inside)), unit.work.plan.legs)
+    combinations = combinations_of(table.take(pa.array(inside)), unit.work.plan.legs)
     reading = LegReading(job, unit.work)
-    return _match(job, reading, made, ids[inside], unit.predicates)
+    return _match(job, reading, combinations, ids[inside], unit.predicates)
 
 
 def write_joins(job: SparkJob, composite_id: int, table: pa.Table) -> list[Outcome]:
-    """Writes rows of `joins/<id>`, sorted, as one file."""
+    """Write sorted rows of `joins/<id>` as one file."""
     if not table.num_rows:
         return []
     name = joins_name(composite_id)
@@ -102,71 +104,82 @@ def write_joins(job: SparkJob, composite_id: int, table: pa.Table) -> list[Outco
         table,
         bounds=JOIN_BOUNDS,
         sync=job.sync,
-        cuts=bucket_edges(table, _GROUP_ROWS),
+        cuts=bucket_edges(table, _MIN_GROUP_ROWS),
     )
     return [Written(name, file)]
 
 
-def write_draft(job: SparkJob, composite_id: int, made: CombinationRows) -> str:
-    """Writes combinations that have no ids yet. A draft that nobody takes goes with the grace."""
+def write_draft(job: SparkJob, composite_id: int, combinations: CombinationRows) -> str:
+    """Write combinations without ids to a draft; return its name. `Vacuum` deletes unused
+    drafts."""
     name = f".{uuid.uuid4().hex}.tmp"
-    table = combinations_table(made, np.zeros(len(made), np.int64))
+    table = combinations_table(combinations, np.zeros(len(combinations), np.int64))
     path = Path(job.root) / stem_name(composite_id) / name
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
         writer.write_table(table)
     return name
 
 
-def _store(job: SparkJob, reading: LegReading, made: CombinationRows, first: int) -> list[Outcome]:
-    """Writes combinations with ids from `first` on, by the time of their latest part, and the
+def _store(
+    job: SparkJob, reading: LegReading, combinations: CombinationRows, first: int
+) -> list[Outcome]:
+    """Write combinations with ids from `first` on, in the order of their latest part, and the
     pieces of the predicates that match them."""
-    if not len(made):
+    if not len(combinations):
         return []
-    made = made.take(np.lexsort((made.ts, made.until)))
-    ids = np.arange(first, first + len(made))
+    combinations = combinations.take(np.lexsort((combinations.ts, combinations.until)))
+    ids = np.arange(first, first + len(combinations))
     bounds = ("_row_id", "_ts", "_until", "_position", *_parts(reading.work.plan.legs))
-    written = insert(job, reading.work.id, combinations_table(made, ids), bounds)
-    return [*written, *_match(job, reading, made, ids, ALL_IDS)]
+    written = insert(job, reading.work.id, combinations_table(combinations, ids), bounds)
+    return [*written, *_match(job, reading, combinations, ids, ALL_IDS)]
 
 
 def _match(
-    job: SparkJob, reading: LegReading, made: CombinationRows, ids: Int64s, predicates: Ranges
+    job: SparkJob,
+    reading: LegReading,
+    combinations: CombinationRows,
+    ids: Int64s,
+    predicates: Ranges,
 ) -> list[Outcome]:
-    """Matches combinations with the predicates in some ranges; their ids ascend."""
-    known = predicates_of(job.root)
-    known.advance(job.predicates, job.excluded)
-    stem = known.stem(reading.work.id, predicates)
+    """Match combinations, whose ids must ascend, with the predicates in these ranges."""
+    live_predicates = predicates_of(job.root)
+    live_predicates.advance(job.predicates, job.excluded)
+    stem = live_predicates.stem(reading.work.id, predicates)
     if stem.empty:
         return []
     blocks = pieces.runs(ids >> BLOCK_BITS)
-    found = pieces.in_order(
-        _pieces(stem.index, reading, made.take(slice(first, last)), ids[first:last])
+    matched = pieces.in_order(
+        _pieces(stem.index, reading, combinations.take(slice(first, last)), ids[first:last])
         for first, last in blocks
     )
-    return write_pieces(job, reading.work.id, found)
+    return write_pieces(job, reading.work.id, matched)
 
 
-def _pieces(index: QueryStem, reading: LegReading, made: CombinationRows, ids: Int64s) -> pa.Table:
-    """The pieces of the combinations of one block."""
-    view, there = reading.view(made, index.columns)
-    if not len(there):
+def _pieces(
+    index: QueryStem, reading: LegReading, combinations: CombinationRows, ids: Int64s
+) -> pa.Table:
+    """Return the pieces of the combinations of one block."""
+    view, complete = reading.view(combinations, index.columns)
+    if not len(complete):
         return MATCHES.empty_table()
-    return pieces.probe_block(index, reading.work.id, ids[there], view)
+    return pieces.probe_block(index, reading.work.id, ids[complete], view)
 
 
-def combinations_table(made: CombinationRows, ids: Int64s) -> pa.Table:
-    """Combinations as rows of `stems/<id>`."""
-    arrays = [ids, made.ts, made.until, made.positions, *made.parts]
-    schema = combinations_schema(len(made.parts))
-    columns = [pa.array(each).cast(type_) for each, type_ in zip(arrays, schema.types, strict=True)]
+def combinations_table(combinations: CombinationRows, ids: Int64s) -> pa.Table:
+    """Return combinations as rows of `stems/<id>`."""
+    arrays = [ids, combinations.ts, combinations.until, combinations.positions, *combinations.parts]
+    schema = combinations_schema(len(combinations.parts))
+    columns = [
+        pa.array(values).cast(type_) for values, type_ in zip(arrays, schema.types, strict=True)
+    ]
     return pa.Table.from_arrays(columns, schema=schema)
 
 
 def combinations_of(table: pa.Table, legs: int) -> CombinationRows:
-    """Reads what `combinations_table` has made."""
+    """Return the combinations in a table of `combinations_table`."""
     names = ("_ts", "_until", "_position", *_parts(legs))
     ts, until, positions, *parts = (
-        table.column(each).cast(pa.int64()).to_numpy() for each in names
+        table.column(name).cast(pa.int64()).to_numpy() for name in names
     )
     return CombinationRows(tuple(parts), ts, until, positions)
 
@@ -176,11 +189,11 @@ def _parts(legs: int) -> list[str]:
 
 
 def _rows_of(table: pa.Table, rows: LegBatch) -> pa.Table:
-    """The rows of `joins/<id>` that are of some rows of a leg."""
+    """Return the rows of `joins/<id>` that belong to these rows of a leg."""
     return table.filter(pa.array(np.isin(table.column("row_id").to_numpy(), rows.ids)))
 
 
 def _between(rows: LegBatch, low: int, high: int) -> LegBatch:
-    """The rows with an id in `[low, high)`."""
+    """Return the rows with an id in `[low, high)`."""
     inside = np.flatnonzero((rows.ids >= low) & (rows.ids < high))
     return rows if len(inside) == len(rows.ids) else rows.take(inside)

@@ -1,7 +1,8 @@
-"""Housekeeping: what keeps the steady state steady. At most one piece of it follows a step.
+"""Housekeeping: chores that keep the number of files and the disk space bounded. At most one
+follows a step.
 
-Each chore is an object with one verb, `advance(ledger) -> bool`: it does a bounded piece of work,
-publishes an epoch of it where one is needed, and says whether there was any.
+Each chore has one method, `advance(ledger) -> bool`: it does a bounded amount of work, publishes an
+epoch if one is needed, and returns whether there was any work.
 """
 
 from __future__ import annotations
@@ -24,10 +25,15 @@ __all__ = ["Chore", "Maintenance"]
 
 
 class Chore(Protocol):
-    def advance(self, ledger: Ledger) -> bool: ...
+    """Work that is done in bounded pieces."""
+
+    def advance(self, ledger: Ledger) -> bool:
+        """Do the next piece; return False if there was nothing to do."""
 
 
 class Maintenance:
+    """All chores of housekeeping, in turns."""
+
     def __init__(self, spark: SparkSession, settings: EngineSettings) -> None:
         self._chores: deque[Chore] = deque(
             [
@@ -45,9 +51,9 @@ class Maintenance:
         )
 
     def advance(self, ledger: Ledger) -> bool:
-        """Lets the next chore that has something to do advance; False where none has.
+        """Advance the next chore that has work; return False if none has.
 
-        Chores take turns: one that always has something to do holds up none of the others.
+        Chores take turns: one that always has work does not block the others.
         """
         for _ in range(len(self._chores)):
             self._chores.rotate(-1)

@@ -1,11 +1,13 @@
-"""Matches that no window can reach any more leave the table.
+"""Removal of matches that no window can reach any more.
 
 The coverage is cut first, in the same epoch: a server computes what it does not name. It is cut
-cohort by cohort, down to what the widest window of any predicate in that range reaches, and all
-pieces below go with it, so that back-fill may come back there. Files of which nothing is left go at
-once, others are written anew: so it waits until half of the predicates have left some rows.
+cohort by cohort, to the rows that the widest window of any predicate in that range reaches. All
+pieces below are removed, so that back-fill may match these rows again. Files without remaining
+pieces are removed, others are written again. So a cut waits until half of the predicates that were
+matched with a range of rows no longer reach it.
 
-Where the rest is matched when a stream is idle, nothing is cut: it would be matched again.
+If the engine matches unreached rows while a stream is idle (`Rest.IDLE`), nothing is cut: it would
+be matched again.
 """
 
 from __future__ import annotations
@@ -28,8 +30,8 @@ from psoup.store.delta.files import DataFile
 
 @dataclass(frozen=True, slots=True)
 class CutPlan:
-    """The cohorts of a stream: their ranges of predicate ids, how many of these are live, from
-    which row on they are covered, and from which row on they are to be."""
+    """The cohorts of a stream, one entry per cohort in each array: its range of predicate ids, how
+    many of these are live, the first covered row, and the first row to be covered (`levels`)."""
 
     los: Int64s
     his: Int64s
@@ -38,8 +40,9 @@ class CutPlan:
     levels: Int64s
 
     def worth(self, step: int) -> CutPlan:
-        """The plan, up to the first `step` rows that less than half of those who hold them would
-        leave: older rows are held by fewer."""
+        """Return the plan, limited to the oldest rows that at least half of the predicates which
+        cover them no longer reach. Rows are checked in ranges of `step`; fewer predicates cover
+        older rows."""
         cap, weights = 0, np.maximum(self.live, 1)
         for edge in np.unique(np.concatenate([self.levels, self.row_los // step * step])).tolist():
             holding = self.row_los < edge
@@ -49,9 +52,9 @@ class CutPlan:
             cap = edge
         return self.at(np.minimum(self.levels, cap))
 
-    def joined(self, most: int) -> CutPlan:
-        """The plan with neighbours cut alike, so that about `most` cohorts are left."""
-        begins = np.arange(0, len(self.los), -(-len(self.los) // most))
+    def joined(self, count: int) -> CutPlan:
+        """Return the plan with neighbours cut alike, so that about `count` cohorts remain."""
+        begins = np.arange(0, len(self.los), -(-len(self.los) // count))
         least = np.minimum.reduceat(self.levels, begins)
         return self.at(np.repeat(least, np.diff(np.append(begins, len(self.los)))))
 
@@ -60,17 +63,17 @@ class CutPlan:
 
     @property
     def cutting(self) -> Mask:
-        """Which cohorts are cut."""
+        """A mask of the cohorts that are cut."""
         mask: Mask = self.levels > self.row_los
         return mask
 
     def touches(self, file: DataFile) -> bool:
-        """Tells whether a file of matches may have pieces that are to go."""
+        """Return True if a file of matches may have pieces to remove."""
         below = (file.low["lo"] < self.levels) & (file.high["hi"] > self.row_los)
         return bool((self._in(file) & self.cutting & below).any())
 
     def empties(self, file: DataFile) -> bool:
-        """Tells whether no live predicate needs anything of a file of matches."""
+        """Return True if no live predicate needs anything of a file of matches."""
         holding = np.maximum(self.row_los, self.levels) < file.high["hi"]
         return not (self._in(file) & holding & (self.live > 0)).any()
 
@@ -80,7 +83,7 @@ class CutPlan:
 
 
 class CutMatches:
-    """Cuts the coverage to what windows reach, and drops what lies outside."""
+    """The chore that cuts the coverage to what windows reach, and removes other matches."""
 
     def __init__(self, spark: SparkSession, settings: EngineSettings) -> None:
         self._spark = spark
@@ -101,7 +104,7 @@ class CutMatches:
         plan = self._plan(ledger, stream_id)
         if not plan.cutting.any():
             return False
-        mine = [
+        files = [
             file
             for file in ledger.files("matches")
             if file.partition["stream_id"] == str(stream_id) and file.low and plan.touches(file)
@@ -111,12 +114,12 @@ class CutMatches:
         cohorts = tuple(ledger.coverage.cohorts(stream_id))
         runs = [
             FileRun("matches", stream_id, int(file.partition["segment"]), (file,), cohorts=cohorts)
-            for file in mine
+            for file in files
             if not plan.empties(file)
         ]
         written = by_table(run_tasks(self._spark, job_of(ledger), merge_run, runs))
-        if mine:
-            ledger.commit("matches", written.get("matches", ()), mine, operation="CUT")
+        if files:
+            ledger.commit("matches", written.get("matches", ()), files, operation="CUT")
         ledger.publish("cut")
         return True
 
@@ -124,13 +127,15 @@ class CutMatches:
         cohorts, step = ledger.coverage.cohorts(stream_id), self._settings.cut_rows
         ids = ledger.interests.of_stream(stream_id).ids
         los, his, row_los = (
-            np.array([getattr(one, name) for one in cohorts], np.int64)
+            np.array([getattr(cohort, name) for cohort in cohorts], np.int64)
             for name in ("lo", "hi", "row_lo")
         )
-        reached = [self._reaching.level(ledger, stream_id, one.lo, one.hi) for one in cohorts]
+        reached = [
+            self._reaching.level(ledger, stream_id, cohort.lo, cohort.hi) for cohort in cohorts
+        ]
         levels = np.array(reached, np.int64) // step * step
         live = np.searchsorted(ids, his) - np.searchsorted(ids, los)
         plan = CutPlan(los, his, live, row_los, levels)
-        # With too many cohorts it is worth it whatever it frees.
-        many = len(cohorts) > MAX_COHORTS
-        return plan.joined(MAX_COHORTS // 2) if many else plan.worth(step)
+        # With too many cohorts a cut is worth its cost, whatever it frees.
+        is_crowded = len(cohorts) > MAX_COHORTS
+        return plan.joined(MAX_COHORTS // 2) if is_crowded else plan.worth(step)

@@ -1,6 +1,6 @@
-"""Housekeeping that lets go of the past: log files, commits of Delta logs, files on disk.
+"""Chores that discard old files: of the log, of Delta logs, and on disk.
 
-`Trim` takes consumed files out of the log, `Checkpoint` replaces old commits, and `Vacuum` deletes
+`Trim` removes consumed files from the log, `Checkpoint` replaces old commits, and `Vacuum` deletes
 files that no commit names any more.
 """
 
@@ -24,10 +24,10 @@ from psoup.store.errors import Conflict, LogTrimmed
 
 
 class Trim:
-    """Takes log files that an epoch two steps back has consumed out of the log.
+    """The chore that removes log files that an epoch two steps back has consumed.
 
-    Servers append to the log meanwhile, so the commit is tried again at the next version. The
-    engine meets that commit like any other of the log; the epoch that consumes it is the chore's.
+    Servers append to the log at the same time, so the commit is retried at the next version. The
+    engine consumes that commit like any other of the log.
     """
 
     def __init__(self, settings: EngineSettings) -> None:
@@ -49,9 +49,9 @@ class Trim:
         return True
 
     def _files_below(self, folder: DeltaFolder, version: int) -> Snapshot:
-        """Return the log's files up to `version`, from those known before if commits lead there."""
+        """Return the log's files up to `version`, from the cached ones if commits lead there."""
         if self._files is not None:
-            # An engine that catches up leaves a checkpoint ahead, and commits go behind it.
+            # Commits behind a checkpoint are dropped; an engine that catches up may need those.
             with contextlib.suppress(LogTrimmed):
                 return folder.advance(self._files, version)
         return files_below(folder, version)
@@ -73,8 +73,8 @@ class Trim:
 def files_below(folder: DeltaFolder, version: int) -> Snapshot:
     """Return the log's files up to `version`, also if its Delta checkpoint is newer than that.
 
-    Files of later commits that are gone behind a checkpoint are among them: an epoch has consumed
-    those, too.
+    Files of later commits that were dropped behind a checkpoint are included: an epoch has consumed
+    them, too.
     """
     newest = folder.snapshot()
     files = dict(newest.files)
@@ -89,11 +89,11 @@ log = logging.getLogger(__name__)
 
 
 class Vacuum:
-    """Deletes files that no commit names any more, after the grace.
+    """The chore that deletes files that no commit names any more, after the grace.
 
-    The grace counts from when this chore first saw the file unnamed, by a clock that stands still
-    while the machine sleeps. So it begins anew with each engine, and also covers what a killed task
-    or server wrote and never committed.
+    The grace counts from when this chore first saw the file unnamed, by a clock that stops while
+    the machine sleeps. So it restarts with each engine, and also covers files that a killed task or
+    server wrote and never committed.
     """
 
     def __init__(self, settings: EngineSettings) -> None:
@@ -103,7 +103,7 @@ class Vacuum:
         self._unnamed: dict[Path, float] = {}
 
     def advance(self, ledger: Ledger) -> bool:
-        """Deletes what is due. No epoch names that, so none is needed; it never asks to go on."""
+        """Delete the files that are due; return False. No epoch names them, so none is needed."""
         now = time.monotonic()
         if now >= self._next:
             self._next = now + self._every
@@ -120,19 +120,19 @@ def _unnamed(ledger: Ledger) -> Iterator[Path]:
     live = {name: set(snapshot.files) for name, snapshot in ledger.tables.items()}
     live["epochs"] = set(ledger.store.epochs.folder.snapshot().files)
     for name, files in live.items():
-        yield from _others(ledger.folder(name).root, files)
-    # Listed before its commits are read: what a server commits in between is not taken for dead.
+        yield from _files_except(ledger.folder(name).root, files)
+    # List files before reading commits: a file that a server commits in between is not unnamed.
     log_root = ledger.store.log.folder.root
-    written = list(_others(log_root, set()))
+    written = list(_files_except(log_root, set()))
     named = ledger.store.log.folder.snapshot().files
     yield from (path for path in written if str(path.relative_to(log_root)) not in named)
 
 
 def _drafts_naming(files: Iterable[Path], folder: DeltaFolder) -> Iterator[Path]:
-    """The drafts of commits that name one of these files of the log.
+    """Yield the drafts of commits that name one of these files of the log.
 
-    They go before the files do: a server that fell asleep just before it would have linked one
-    finds it gone, and writes everything again.
+    They are deleted before the files: a server that stalled before it linked a draft finds it
+    missing, and writes everything again.
     """
     names = [path.name.encode() for path in files if path.parent == folder.root]
     for draft in folder.log.glob(".*.tmp") if names else ():
@@ -142,8 +142,8 @@ def _drafts_naming(files: Iterable[Path], folder: DeltaFolder) -> Iterator[Path]
                 yield draft
 
 
-def _others(root: Path, files: set[str]) -> Iterator[Path]:
-    """Yields data files, and drafts of commits, that are not among `files`."""
+def _files_except(root: Path, files: set[str]) -> Iterator[Path]:
+    """Yield data files, and drafts of commits, that are not among `files`."""
     for folder, _, names in os.walk(root):
         for name in names:
             path = Path(folder) / name
@@ -154,19 +154,19 @@ def _others(root: Path, files: set[str]) -> Iterator[Path]:
 
 
 class Checkpoint:
-    """Writes checkpoints of Delta's own logs, a few tables at a time, so that opening a table stays
-    cheap. It needs no epoch: the versions stay, and are read faster.
+    """The chore that writes checkpoints of Delta logs, a few tables at a time, so that opening a
+    table stays cheap. It needs no epoch: versions stay the same, and are read faster.
 
-    A table's commits are dropped behind its checkpoint, so the log's is made where the engine
-    stands, however far servers have gone on. A checkpoint also holds what left the table in the
-    last minutes, and dropping lists the folder: a busy table gets them less often than its commits
-    would have it.
+    A table's commits are dropped behind its checkpoint. So the checkpoint of the log is made at the
+    version that the engine has consumed, however far servers are ahead. A checkpoint also holds the
+    files removed in the last minutes, and dropping lists the folder. So a busy table gets both at
+    most at intervals.
     """
 
     def __init__(self, settings: EngineSettings) -> None:
         self._commits = settings.checkpoint_commits
-        self._write_every = settings.housekeeping / 2
-        self._drop_every = 2 * settings.housekeeping
+        self._write_seconds = settings.housekeeping / 2
+        self._drop_seconds = 2 * settings.housekeeping
         self._grace = settings.commit_grace
         self._done: dict[str, tuple[int, float]] = {}
         self._dropped: dict[str, float] = {}
@@ -179,26 +179,26 @@ class Checkpoint:
         versions["log"] = ledger.epoch.log_version
         due = ((name, version) for name, version in versions.items() if self._due(name, version))
         chosen = list(islice(due, MAX_WRITER_THREADS))
-        together(partial(self._write, ledger, *each) for each in chosen)
+        together(partial(self._write, ledger, name, version) for name, version in chosen)
         return bool(chosen)
 
     def _due(self, name: str, version: int) -> bool:
         done, at = self._done.get(name, (0, 0.0))
-        return version - done >= self._commits and time.monotonic() >= at + self._write_every
+        return version - done >= self._commits and time.monotonic() >= at + self._write_seconds
 
     def _write(self, ledger: Ledger, name: str, version: int) -> None:
         folder, now = ledger.folder(name), time.monotonic()
         folder.checkpoint(version)
-        if now >= self._dropped.get(name, 0.0) + self._drop_every:
+        if now >= self._dropped.get(name, 0.0) + self._drop_seconds:
             self._drop(name, folder, now)
             self._dropped[name] = now
         self._done[name] = version, now
 
     def _drop(self, name: str, folder: DeltaFolder, now: float) -> None:
-        """Drop the commits that this chore saw behind two checkpoints for the grace.
+        """Drop the commits that were behind two checkpoints for the grace.
 
-        It counts by a clock that stands still while the machine sleeps, and begins again with each
-        engine: neither a clock that is set nor a sleep frees the number of a commit early.
+        The grace counts by a clock that stops while the machine sleeps, and restarts with each
+        engine. So neither setting a clock nor a sleep frees the version of a commit early.
         """
         floors, due = self._floors[name], 0
         floors.append((now, folder.floor()))

@@ -1,5 +1,5 @@
-"""Housekeeping of the table `reached`: many small files become one, without heartbeats whose
-stream would not retain a row of their ts."""
+"""The chore of the table `reached`: many small files become one, without heartbeats that are older
+than their stream's retention."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from psoup.store.layout import REACHED, REACHED_BOUNDS
 from psoup.store.tables import read_files
 
 _NAME = "reached"
-# Beyond so many rows there is one file more.
+# The table may have one more file for each of this many rows.
 _ROWS_PER_FILE = 1000
 
 
 class ThinHeartbeats:
-    """Rewrites the table when it has many files, by stream and position."""
+    """The chore that rewrites the table, sorted by stream and position, when it has many files."""
 
     def __init__(self, settings: EngineSettings) -> None:
         self._files = settings.compact_files
@@ -43,12 +43,12 @@ class ThinHeartbeats:
     def _retained(self, ledger: Ledger, table: pa.Table) -> pa.Table:
         streams = table.column("stream_id").to_numpy()
         reached = table.column("reached").cast(pa.int64()).to_numpy()
-        kept = np.ones(len(streams), np.bool_)
+        retained = np.ones(len(streams), np.bool_)
         for stream_id in np.unique(streams).tolist():
             stream = ledger.state.streams[stream_id]
             limit = retained_after(ledger, stream, self._grace)
             if stream.dropped:
-                kept &= streams != stream_id
+                retained &= streams != stream_id
             elif limit is not None:
-                kept &= (streams != stream_id) | (reached > limit)
-        return table if kept.all() else table.filter(pa.array(kept))
+                retained &= (streams != stream_id) | (reached > limit)
+        return table if retained.all() else table.filter(pa.array(retained))

@@ -1,8 +1,8 @@
-"""Merging: many small files become one, many pieces of a block one piece, and the tables in which
-the newest row of a key counts keep only that.
+"""Chores that merge small files into one, and pieces of a block into one piece.
 
 `Merge` takes files of like size, so a row is rewritten a logarithmic number of times; a merged file
-stays within its segment. `Compact` rewrites the driver's own tables.
+stays within its segment. `Compact` rewrites the driver's tables; of newest-wins tables only the
+newest rows remain.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _BY_ROW = [("row_id", "ascending"), ("by", "ascending")]
 
 @dataclass(frozen=True, slots=True)
 class FileRun:
-    """Neighbouring files of one segment, to become one file. Rows of `joins/<id>` below the floor
-    of their side are left out, and so are matches that the cohort of their predicate does not
+    """Neighbouring files of one segment, to be merged into one. Rows of `joins/<id>` below the
+    floor of their side are left out, as are matches that the cohort of their predicate does not
     cover."""
 
     table: str
@@ -54,15 +54,15 @@ class FileRun:
 
 
 class Merge:
-    """Merges neighbouring files of stems, joins, matches and closures in a Spark job."""
+    """The chore that merges neighbouring files of stems, joins, matches and closures."""
 
     def __init__(self, spark: SparkSession, settings: EngineSettings) -> None:
         self._spark = spark
         self._settings = settings
-        self._seen: dict[str, int] = {}
+        self._checked: dict[str, int] = {}
 
     def advance(self, ledger: Ledger) -> bool:
-        """Merges what is due in all tables in one job, as far as one go may read."""
+        """Merge the runs that are due in all tables in one job, up to the limit of its input."""
         chosen: list[FileRun] = []
         size = 0
         for run in self._due(ledger):
@@ -74,18 +74,18 @@ class Merge:
         return bool(chosen)
 
     def _due(self, ledger: Ledger) -> Iterator[FileRun]:
-        """Yields the runs that are due. A table is looked at again when it has had enough commits
-        to make a difference."""
-        others = (name for name in ledger.tables if name.startswith((STEM, JOINS)))
-        for name in (*SEGMENTED, *others):
+        """Yield the runs that are due. A table without any is checked again after enough
+        commits."""
+        stems_and_joins = (name for name in ledger.tables if name.startswith((STEM, JOINS)))
+        for name in (*SEGMENTED, *stems_and_joins):
             version = ledger.tables[name].version
-            if version - self._seen.get(name, -1) >= self._settings.merge_files:
+            if version - self._checked.get(name, -1) >= self._settings.merge_files:
                 runs = list(self._runs(name, ledger.files(name)))
                 if name.startswith(JOINS):
                     runs = [replace(run, floors=_floors(ledger, run.stream_id)) for run in runs]
                 yield from runs
                 if not runs:
-                    self._seen[name] = version
+                    self._checked[name] = version
 
     def _merge(self, ledger: Ledger, runs: list[FileRun]) -> None:
         added = by_table(run_tasks(self._spark, job_of(ledger), merge_run, runs))
@@ -97,7 +97,7 @@ class Merge:
         ledger.publish("merge")
 
     def _runs(self, name: str, files: Iterable[DataFile]) -> Iterator[FileRun]:
-        """The runs worth merging, one a segment at most."""
+        """Yield the runs worth merging, at most one per segment."""
         place = _place(name)
         small = [file for file in files if file.low and 2 * file.size < self._settings.merge_bytes]
         for (stream_id, segment), group in groupby(
@@ -107,7 +107,8 @@ class Merge:
                 yield FileRun(name, stream_id, segment, tuple(run))
 
     def _run(self, files: list[DataFile]) -> list[DataFile] | None:
-        """The neighbours of the least size class that are many enough."""
+        """Return enough neighbours of the smallest possible size class; None if there are too
+        few."""
         least = self._settings.merge_files
         classes = [int(math.log(file.size, least)) for file in files]
         for limit in sorted(set(classes)):
@@ -130,7 +131,7 @@ class Merge:
 
 
 def merge_run(job: SparkJob, run: FileRun) -> list[Outcome]:
-    """Merges a run of files; runs in an executor."""
+    """Merge a run of files; runs in an executor."""
     root = Path(job.root) / run.table
     tables = [reader(root, file).whole() for file in run.files]
     if run.table not in SEGMENTED:
@@ -138,18 +139,18 @@ def merge_run(job: SparkJob, run: FileRun) -> list[Outcome]:
         if run.table.startswith(JOINS):
             return write_joins(job, run.stream_id, sorted_rows(rows_from(rows, run.floors)))
         return insert(job, run.stream_id, rows.sort_by("_row_id"), tuple(run.files[0].low))
-    together = with_partition(pa.concat_tables(tables), run.table, run.stream_id, run.segment)
+    rows = with_partition(pa.concat_tables(tables), run.table, run.stream_id, run.segment)
     if run.table == "closures":
-        return write_closures(job, run.stream_id, together.sort_by(_BY_ROW))
-    known = predicates_of(job.root)
-    known.advance(job.predicates, job.excluded)
-    live = pa.array(known.live(run.stream_id), pa.int64())
-    together = pieces.covered(together, run.cohorts)
-    return write_pieces(job, run.stream_id, pieces.merge(together, live))
+        return write_closures(job, run.stream_id, rows.sort_by(_BY_ROW))
+    predicates = predicates_of(job.root)
+    predicates.advance(job.predicates, job.excluded)
+    live = pa.array(predicates.live(run.stream_id), pa.int64())
+    rows = pieces.covered(rows, run.cohorts)
+    return write_pieces(job, run.stream_id, pieces.merge(rows, live))
 
 
 def with_partition(table: pa.Table, name: str, stream_id: int, segment: int) -> pa.Table:
-    """Gives rows out of a file of a segmented table their partition columns back."""
+    """Return rows of a file of a segmented table with their partition columns, which files lack."""
     for column, value in (("stream_id", stream_id), ("segment", segment)):
         table = table.append_column(column, pa.repeat(pa.scalar(value, pa.int64()), len(table)))
     return table.select(TABLES[name].names)
@@ -174,7 +175,7 @@ def _partition(file: DataFile) -> tuple[int, int]:
 
 
 def _place(name: str) -> Place:
-    """How to tell the stream and the segment of a file; joins have one segment."""
+    """Return the function that gives the stream and segment of a file; joins have one segment."""
     if name in SEGMENTED:
         return _partition
     if name.startswith(JOINS):
@@ -186,13 +187,12 @@ def _first(file: DataFile) -> int:
     return next(file.low[name] for name in ("lo", "row_id", "_row_id") if name in file.low)
 
 
-# A large table is rewritten less often: once for so many rows there is one file more.
+# A table may have one more file for each of this many rows: a large one is rewritten less often.
 _ROWS_PER_FILE = 1000
 
 
 class Compact:
-    """Rewrites a table of the driver's own when it has many files: newest rows, coverage and audit
-    in one piece."""
+    """The chore that rewrites a table of the driver as one file when it has many."""
 
     def __init__(self, settings: EngineSettings) -> None:
         self._files = settings.compact_files

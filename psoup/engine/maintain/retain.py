@@ -1,10 +1,9 @@
-"""Retention: rows that no request may see any more leave the tables.
+"""Retention: the removal of rows that no request may see any more.
 
-A row is retained while ts > NOW - RETAIN; the grace is added on top, for clocks that differ and
-answers that are under way. NOW is what the log says, less the jumps that nobody has confirmed: a
-wrong clock, the engine's own included, deletes nothing. `Retain` drops whole files. A row of a
-keyed stream is retained while it has no end, or end > NOW - RETAIN; `Thin` takes such rows out of
-their files.
+A row is retained while ts > NOW - RETAIN - grace; the grace is for clocks that differ and answers
+in progress. NOW is that of the log, less the unconfirmed jumps: a wrong clock deletes nothing, not
+even the engine's. `Retain` removes whole files. A row of a keyed stream is retained while it has no
+end, or end > NOW - RETAIN - grace; `Thin` removes such rows from their files.
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ from psoup.store.state.streams import StreamState
 
 
 class Retain:
-    """Drops the files of which no row is retained, and what is left of dropped streams and of
-    composites that have ended."""
+    """The chore that removes files without a retained row, and those of dropped streams and ended
+    composites."""
 
     def __init__(self, settings: EngineSettings) -> None:
         self._grace = int(settings.grace * 1_000_000)
@@ -45,29 +44,29 @@ class Retain:
     def advance(self, ledger: Ledger) -> bool:
         if time.monotonic() < self._next:
             return False
-        gone = {
+        removed = {
             stem_name(stream.id): files
             for stream in ledger.state.streams.values()
-            if (files := self._gone(ledger, stream))
+            if (files := self._expired_files(ledger, stream))
         }
-        for name in gone:
+        for name in removed:
             ledger.histories.forget(stream_of(name))
-        gone |= _of_ended_composites(ledger)
-        gone |= {name: files for name, files in past_files(ledger) if files}
-        for name, files in gone.items():
+        removed |= _of_ended_composites(ledger)
+        removed |= {name: files for name, files in past_files(ledger) if files}
+        for name, files in removed.items():
             ledger.commit(name, (), files, operation="RETAIN")
         orphans = {name: files for name in SEGMENTED if (files := _orphans(ledger, name))}
         for name, files in orphans.items():
             ledger.commit(name, (), files, operation="RETAIN")
         losses = ledger.state.losses
         ledger.state.losses = losses.only(lambda hole: not self._is_past(ledger, hole))
-        if gone or orphans or losses != ledger.state.losses:
+        if removed or orphans or losses != ledger.state.losses:
             ledger.publish("retain")
             return True
         self._next = time.monotonic() + self._every
         return False
 
-    def _gone(self, ledger: Ledger, stream: StreamState) -> list[DataFile]:
+    def _expired_files(self, ledger: Ledger, stream: StreamState) -> list[DataFile]:
         if stem_name(stream.id) not in ledger.tables:
             return []
         files = list(ledger.tables[stem_name(stream.id)].files.values())
@@ -79,7 +78,7 @@ class Retain:
         return [file for file in files if file.high.get("_ts", limit + 1) <= limit]
 
     def _is_past(self, ledger: Ledger, hole: Hole) -> bool:
-        """True where the rows of a hole would be gone by now, had they not been lost."""
+        """Return True if the rows of a hole would not be retained any more."""
         stream = ledger.state.streams[hole.stream_id]
         if stream.dropped:
             return True
@@ -88,7 +87,7 @@ class Retain:
 
 
 def retained_after(ledger: Ledger, stream: StreamState, grace: int) -> int | None:
-    """The instant up to which no row of a stream is retained; None where all are."""
+    """Return the instant up to which no row of a stream is retained; None if all are."""
     state = ledger.state
     now = stream.reached if stream.schema.ordered_by else state.clock
     if stream.schema.retain is None or now is None:
@@ -97,19 +96,19 @@ def retained_after(ledger: Ledger, stream: StreamState, grace: int) -> int | Non
 
 
 def _of_ended_composites(ledger: Ledger) -> dict[str, list[DataFile]]:
-    """The files of stems and joins that belong to no stream and to no composite, by table."""
-    known = ledger.state.streams.keys() | ledger.state.composites.keys()
+    """Return the files of stems and joins that belong to no stream or composite, by table."""
+    live_ids = ledger.state.streams.keys() | ledger.state.composites.keys()
     return {
         name: list(snapshot.files.values())
         for name, snapshot in ledger.tables.items()
-        if name.startswith((STEM, JOINS)) and snapshot.files and stream_of(name) not in known
+        if name.startswith((STEM, JOINS)) and snapshot.files and stream_of(name) not in live_ids
     }
 
 
 def _orphans(ledger: Ledger, name: str) -> list[DataFile]:
-    """Files of segments without rows, of dropped streams and of composites that have ended."""
+    """Return files of segments without rows, of dropped streams and of ended composites."""
     numbers = filter(ledger.is_live, (*ledger.state.streams, *ledger.state.composites))
-    held = {
+    used_segments = {
         (str(number), str(file.low["_row_id"] >> ROW_SEGMENT_BITS))
         for number in numbers
         if stem_name(number) in ledger.tables
@@ -119,17 +118,17 @@ def _orphans(ledger: Ledger, name: str) -> list[DataFile]:
     return [
         file
         for file in ledger.files(name)
-        if (file.partition["stream_id"], file.partition["segment"]) not in held
+        if (file.partition["stream_id"], file.partition["segment"]) not in used_segments
     ]
 
 
-# Looked at again when the history has grown by this part of it, or time has by that of RETAIN.
-_PART = 8
+# A stream is checked again when its history has grown by an eighth, or after an eighth of RETAIN.
+_CHECKS_PER_RETENTION = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Worn:
-    """A file of which the rows with these ascending ids are to go."""
+class FileThinning:
+    """A file to write again without the rows with these ascending ids."""
 
     table: str
     stream_id: int
@@ -139,9 +138,9 @@ class Worn:
 
 
 class Thin:
-    """Takes the rows of keyed streams out of their files that ended before the retention.
+    """The chore that removes rows of keyed streams that ended before the retention.
 
-    A file is written anew when half of its rows are gone, so blocks have gaps from then on.
+    A file is written again when half of its rows are to be removed. So blocks may have gaps.
     """
 
     def __init__(self, spark: SparkSession, settings: EngineSettings) -> None:
@@ -149,7 +148,7 @@ class Thin:
         self._settings = settings
         self._grace = int(settings.grace * 1_000_000)
         self._next = 0.0
-        self._looked: dict[int, tuple[int, int]] = {}
+        self._checked: dict[int, tuple[int, int]] = {}
 
     def advance(self, ledger: Ledger) -> bool:
         if time.monotonic() < self._next:
@@ -160,73 +159,81 @@ class Thin:
                 if cut is not None and self._due(stream, cut):
                     if self._thin(ledger, stream.id, cut):
                         return True
-                    self._looked[stream.id] = cut, stream.high
+                    self._checked[stream.id] = cut, stream.high
         self._next = time.monotonic() + self._settings.housekeeping
         return False
 
     def _due(self, stream: StreamState, cut: int) -> bool:
-        if stream.id not in self._looked:
+        if stream.id not in self._checked:
             return True
-        then, high = self._looked[stream.id]
-        age = (stream.schema.retain or 0) // _PART
-        return cut - then > age or stream.high - high > high // _PART
+        then, high = self._checked[stream.id]
+        age = (stream.schema.retain or 0) // _CHECKS_PER_RETENTION
+        return cut - then > age or stream.high - high > high // _CHECKS_PER_RETENTION
 
     def _thin(self, ledger: Ledger, stream_id: int, cut: int) -> bool:
         name = stem_name(stream_id)
         files = [file for file in ledger.files(name) if file.low]
         ended = ledger.histories.of(stream_id, files).ended(cut)
-        worn = list(self._some(_worn(name, stream_id, files, ended)))
-        if not worn:
+        thinnings = list(self._batch(_thinnings(name, stream_id, files, ended)))
+        if not thinnings:
             return False
-        gone = np.sort(np.concatenate([one.ids for one in worn]))
-        closures = _closures(ledger, stream_id, {one.segment for one in worn}, gone)
-        left = [one for one in worn if len(one.ids) < one.file.rows]
-        written = by_table(run_tasks(self._spark, job_of(ledger), rewrite, [*left, *closures]))
-        for table, old in ((name, worn), ("closures", closures)):
+        removed_ids = np.sort(np.concatenate([thinning.ids for thinning in thinnings]))
+        closures = _closures(
+            ledger, stream_id, {thinning.segment for thinning in thinnings}, removed_ids
+        )
+        rewritten = [thinning for thinning in thinnings if len(thinning.ids) < thinning.file.rows]
+        written = by_table(run_tasks(self._spark, job_of(ledger), rewrite, [*rewritten, *closures]))
+        for table, old in ((name, thinnings), ("closures", closures)):
             if old:
-                removed = [one.file for one in old]
+                removed = [thinning.file for thinning in old]
                 ledger.commit(table, written.get(table, ()), removed, operation="RETAIN")
-        ledger.histories.remove(stream_id, gone)
+        ledger.histories.remove(stream_id, removed_ids)
         ledger.publish("retain")
         return True
 
-    def _some(self, worn: Iterable[Worn]) -> Iterator[Worn]:
-        """Takes as many files as one go may read, and at least one."""
+    def _batch(self, thinnings: Iterable[FileThinning]) -> Iterator[FileThinning]:
+        """Yield as many files as one job may read, and at least one."""
         size = 0
-        for one in worn:
-            if size and size + one.file.size > self._settings.merge_bytes:
+        for thinning in thinnings:
+            if size and size + thinning.file.size > self._settings.merge_bytes:
                 return
-            size += one.file.size
-            yield one
+            size += thinning.file.size
+            yield thinning
 
 
-def rewrite(job: SparkJob, worn: Worn) -> list[Outcome]:
-    """Writes a file again without the rows that are to go; runs in an executor."""
-    rows = reader(Path(job.root) / worn.table, worn.file).whole()
-    ids = rows.column("row_id" if worn.table == "closures" else "_row_id").to_numpy()
-    left = rows.filter(pa.array(~np.isin(ids, worn.ids)))
-    if worn.table == "closures":
-        whole = with_partition(left, worn.table, worn.stream_id, worn.segment)
-        return write_closures(job, worn.stream_id, whole)
-    return insert(job, worn.stream_id, left)
+def rewrite(job: SparkJob, thinning: FileThinning) -> list[Outcome]:
+    """Write a file again without the rows to remove; runs in an executor."""
+    rows = reader(Path(job.root) / thinning.table, thinning.file).whole()
+    ids = rows.column("row_id" if thinning.table == "closures" else "_row_id").to_numpy()
+    remaining = rows.filter(pa.array(~np.isin(ids, thinning.ids)))
+    if thinning.table == "closures":
+        whole = with_partition(remaining, thinning.table, thinning.stream_id, thinning.segment)
+        return write_closures(job, thinning.stream_id, whole)
+    return insert(job, thinning.stream_id, remaining)
 
 
-def _worn(name: str, stream_id: int, files: Iterable[DataFile], ended: Int64s) -> Iterator[Worn]:
-    """The files of which half is to go or more, oldest first."""
+def _thinnings(
+    name: str, stream_id: int, files: Iterable[DataFile], ended: Int64s
+) -> Iterator[FileThinning]:
+    """Yield the files of which at least half of the rows have ended, oldest first."""
     for file in sorted(files, key=lambda file: file.low["_row_id"]):
         low, high = np.searchsorted(ended, [file.low["_row_id"], file.high["_row_id"] + 1])
         if high > low and 2 * (high - low) >= file.rows:
             segment = file.low["_row_id"] >> ROW_SEGMENT_BITS
-            yield Worn(name, stream_id, segment, file, ended[low:high])
+            yield FileThinning(name, stream_id, segment, file, ended[low:high])
 
 
-def _closures(ledger: Ledger, stream_id: int, segments: set[int], gone: Int64s) -> list[Worn]:
-    """The files with closures of rows that are to go."""
-    found = []
+def _closures(
+    ledger: Ledger, stream_id: int, segments: set[int], removed_ids: Int64s
+) -> list[FileThinning]:
+    """Return the files with closures of rows to remove."""
+    thinnings = []
     for file in ledger.files("closures"):
         segment = int(file.partition["segment"])
         if int(file.partition["stream_id"]) == stream_id and segment in segments and file.low:
-            low, high = np.searchsorted(gone, [file.low["row_id"], file.high["row_id"] + 1])
+            low, high = np.searchsorted(removed_ids, [file.low["row_id"], file.high["row_id"] + 1])
             if low < high:
-                found.append(Worn("closures", stream_id, segment, file, gone[low:high]))
-    return found
+                thinnings.append(
+                    FileThinning("closures", stream_id, segment, file, removed_ids[low:high])
+                )
+    return thinnings

@@ -1,6 +1,6 @@
-"""Scrubbing: every file is read for its checksum now and then, a few in each round.
+"""Scrubbing: files are read at intervals to check them, a few in each round.
 
-So damage is found while it can still be put right, not when the rows are needed.
+So damage is found while it can still be repaired, not when the rows are needed.
 """
 
 from __future__ import annotations
@@ -20,31 +20,34 @@ log = logging.getLogger(__name__)
 
 
 class Scrub:
+    """The chore that checks files, and repairs damaged ones."""
+
     def __init__(self, settings: EngineSettings) -> None:
         self._every = settings.housekeeping
         self._bytes = settings.scrub_bytes
         self._next = 0.0
-        self._waiting: deque[tuple[str, DataFile]] = deque()
-        self._hopeless: set[str] = set()
+        self._queue: deque[tuple[str, DataFile]] = deque()
+        self._reported: set[str] = set()
 
     def advance(self, ledger: Ledger) -> bool:
-        """Reads a few files. An epoch is published only where one is damaged, or is no more."""
+        """Check a few files. Return True if an epoch was published: one was damaged, or
+        restored."""
         now = time.monotonic()
         if now < self._next:
             return False
         self._next = now + self._every
         if check_holes(ledger):
             return True
-        if not self._waiting:
-            self._waiting.extend(
+        if not self._queue:
+            self._queue.extend(
                 (name, file) for name in ledger.tables for file in ledger.files(name)
             )
-        return self._some(ledger)
+        return self._check_files(ledger)
 
-    def _some(self, ledger: Ledger) -> bool:
+    def _check_files(self, ledger: Ledger) -> bool:
         size, mended = 0, False
-        while self._waiting and size < self._bytes:
-            name, file = self._waiting.popleft()
+        while self._queue and size < self._bytes:
+            name, file = self._queue.popleft()
             if file.path in ledger.tables[name].files:
                 mended |= self._check(ledger, name, file)
                 size += file.size
@@ -62,8 +65,8 @@ class Scrub:
             mend(ledger, name)
             return True
         except CorruptStore as error:
-            # Said once; whoever needs the file says it again.
-            if name not in self._hopeless:
-                self._hopeless.add(name)
+            # Report it once; reads of the file report it again.
+            if name not in self._reported:
+                self._reported.add(name)
                 log.error("%s", error)
             return False

@@ -52,7 +52,7 @@ def test_without_composites_nobody_looks_for_any(
         raise AssertionError("there is no composite")
 
     for module in (keeping, growing):
-        monkeypatch.setattr(module, "wanted_predicates", none)
+        monkeypatch.setattr(module, "local_predicates", none)
         monkeypatch.setattr(module, "CompositeBox", none)
     stream = author.create(READINGS)
     author.register(stream, above(1.0))
