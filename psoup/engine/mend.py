@@ -20,8 +20,8 @@ from psoup.engine.histories import closure_rows
 from psoup.engine.jobs import by_table, job_of
 from psoup.engine.ledger import JOINS, STEM, Ledger, stem_name, stream_of
 from psoup.engine.worker import CLOSURE_BOUNDS, insert, write_segments
-from psoup.store import layout
 from psoup.store.audit import AUDIT_BOUNDS, AuditRecord, audit_rows
+from psoup.store.definitions import combinations_table, joins_table, system_table
 from psoup.store.delta import Snapshot
 from psoup.store.delta.files import DataFile, write_data_file
 from psoup.store.delta.reading import reader
@@ -121,12 +121,12 @@ def restart_table(store: Store, epoch: Epoch, name: str, version: int) -> Snapsh
     """
     folder = store.table(name)
     if name.startswith(JOINS):
-        return folder.restart(layout.JOINS, version, sync=store.sync)
+        return folder.restart(joins_table(stream_of(name)), version, sync=store.sync)
     if name.startswith(STEM):
         legs = len(epoch.composites[stream_of(name)].highs)
-        return folder.restart(layout.combinations_schema(legs), version, sync=store.sync)
-    partition_by = layout.SEGMENT_PARTITION if name in layout.SEGMENTED else ()
-    return folder.restart(layout.TABLES[name], version, partition_by=partition_by, sync=store.sync)
+        definition = combinations_table(stream_of(name), legs)
+        return folder.restart(definition, version, sync=store.sync)
+    return folder.restart(system_table(name), version, sync=store.sync)
 
 
 def rederive(ledger: Ledger, names: Iterable[str]) -> None:

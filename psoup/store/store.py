@@ -8,19 +8,13 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from datastem.codec import stem_schema
 from datastem.schema import StreamSchema
+from psoup.store.definitions import combinations_table, joins_table, stem_table, system_table
 from psoup.store.delta import DeltaFolder, Snapshot
 from psoup.store.epochs import Epoch, Epochs
 from psoup.store.errors import CorruptStore, NotAStore
 from psoup.store.format import new_identity, read_identity
-from psoup.store.layout import (
-    JOINS,
-    SEGMENT_PARTITION,
-    SEGMENTED,
-    TABLES,
-    combinations_schema,
-)
+from psoup.store.layout import TABLES
 from psoup.store.log.log import Log
 from psoup.store.log.position import IDENTITY_BYTES
 from psoup.store.presence import refuse_unfinished
@@ -70,10 +64,9 @@ class Store:
                 raise NotAStore(f"{root} is not empty and not a store; choose another folder")
         else:
             read_identity(root)
-        for name, schema in TABLES.items():
+        for name in TABLES:
             DeltaFolder(root / name).create(
-                schema,
-                partition_by=SEGMENT_PARTITION if name in SEGMENTED else (),
+                system_table(name),
                 description=new_identity() if name == "log" else "",
                 sync=sync,
             )
@@ -94,13 +87,13 @@ class Store:
 
     def create_stem(self, stream_id: int, schema: StreamSchema) -> DeltaFolder:
         stem = self.stem(stream_id)
-        stem.create(stem_schema(schema), sync=self.sync)
+        stem.create(stem_table(schema), sync=self.sync)
         return stem
 
     def create_composite(self, composite_id: int, legs: int) -> None:
         """Make the two tables of a composite with so many legs."""
-        self.stem(composite_id).create(combinations_schema(legs), sync=self.sync)
-        self.joins(composite_id).create(JOINS, sync=self.sync)
+        self.stem(composite_id).create(combinations_table(composite_id, legs), sync=self.sync)
+        self.joins(composite_id).create(joins_table(composite_id), sync=self.sync)
 
     def snapshot(self, epoch: Epoch, name: str) -> Snapshot:
         """Return the files of a table as an epoch names them."""

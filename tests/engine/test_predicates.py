@@ -12,6 +12,7 @@ import pyarrow as pa
 from datastem.types import BIGINT, BOOLEAN
 from psoup.engine.predicates import LivePredicates, PredicateTexts
 from psoup.store import DeltaFolder
+from psoup.store.delta import TableDefinition
 from psoup.store.delta.files import write_data_file
 from psoup.store.layout import PREDICATES
 from psoup.store.tables import read_newest
@@ -43,7 +44,7 @@ def found(known: LivePredicates, stream: int, *ranges: tuple[int, int]) -> set[i
 
 def test_oracle_table_after_each_commit(tmp_path: Path) -> None:
     random, folder = np.random.default_rng(3), DeltaFolder(tmp_path / "predicates")
-    folder.create(PREDICATES)
+    folder.create(TableDefinition(PREDICATES))
     known, live, next_id = LivePredicates(folder), set[int](), 0
     matching = {n for n in range(5000) if n % 250 % 7 < n % 5}
     for version in range(1, 25):

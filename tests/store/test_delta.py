@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from psoup.store import Conflict, DeltaFolder, LogTrimmed
+from psoup.store.delta import TableDefinition
 from psoup.store.delta.files import write_data_file
 
 SCHEMA = pa.schema([("_row_id", pa.int64()), ("_ts", pa.timestamp("us", tz="UTC"))])
@@ -18,7 +19,7 @@ SCHEMA = pa.schema([("_row_id", pa.int64()), ("_ts", pa.timestamp("us", tz="UTC"
 @pytest.fixture
 def folder(tmp_path: Path) -> DeltaFolder:
     folder = DeltaFolder(tmp_path / "a table")
-    folder.create(SCHEMA)
+    folder.create(TableDefinition(SCHEMA))
     return folder
 
 
@@ -76,7 +77,8 @@ def test_bounds_survive_to_the_microsecond(folder: DeltaFolder) -> None:
 
 def test_partitions_are_in_the_commit_not_in_the_file(tmp_path: Path) -> None:
     folder = DeltaFolder(tmp_path / "parts")
-    folder.create(SCHEMA.append(pa.field("segment", pa.int64())), partition_by=["segment"])
+    schema = SCHEMA.append(pa.field("segment", pa.int64()))
+    folder.create(TableDefinition(schema, partition_by=("segment",)))
     table = rows(1).append_column("segment", pa.array([4], pa.int64()))
     written = write_data_file(folder.root, table, partition={"segment": "4"})
     folder.commit(1, [written], operation="TEST")

@@ -12,7 +12,7 @@ import pytest
 
 from psoup.engine.recover import open_ledger
 from psoup.store import Conflict, CorruptStore, DeltaFolder, LogTrimmed, Store
-from psoup.store.delta import Snapshot
+from psoup.store.delta import Snapshot, TableDefinition
 from psoup.store.delta.files import write_data_file
 from tests.support.engine.author import READINGS, Author, above, readings
 from tests.support.server.epochs import HandMadeEngine
@@ -28,7 +28,7 @@ def folder(tmp_path: Path) -> DeltaFolder:
 def table(root: Path, versions: int, checkpointed: Iterable[int] = ()) -> DeltaFolder:
     """One with a file in each version."""
     folder = DeltaFolder(root)
-    folder.create(SCHEMA)
+    folder.create(TableDefinition(SCHEMA))
     for version in range(1, versions + 1):
         add(folder, version)
         if version in checkpointed:
@@ -195,7 +195,7 @@ def test_a_table_is_begun_again_over_a_log_that_can_t_be_read(tmp_path: Path, da
         forget(folder, 9)
     else:
         shutil.rmtree(folder.root)
-    begun = folder.restart(SCHEMA, after=14)
+    begun = folder.restart(TableDefinition(SCHEMA), after=14)
     assert begun == Snapshot(15), "no version means two things"
     assert folder.snapshot() == folder.advance(seen, 15) == begun
     for version in range(16, 20):
@@ -205,7 +205,7 @@ def test_a_table_is_begun_again_over_a_log_that_can_t_be_read(tmp_path: Path, da
     assert deltalake.DeltaTable(folder.root).to_pyarrow_table()["a"].to_pylist() == [
         *range(19, 15, -1)
     ]
-    again = DeltaFolder(folder.root).restart(SCHEMA, after=0)
+    again = DeltaFolder(folder.root).restart(TableDefinition(SCHEMA), after=0)
     assert again.version == 20 and not folder.snapshot().files
 
 

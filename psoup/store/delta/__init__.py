@@ -7,6 +7,6 @@ holds them against their `checksums`. `durable` is the only code that writes to 
 
 from psoup.store.delta.commits import Commit, Snapshot
 from psoup.store.delta.files import DataFile
-from psoup.store.delta.folder import DeltaFolder
+from psoup.store.delta.folder import DeltaFolder, TableDefinition
 
-__all__ = ["Commit", "DataFile", "DeltaFolder", "Snapshot"]
+__all__ = ["Commit", "DataFile", "DeltaFolder", "Snapshot", "TableDefinition"]

@@ -14,6 +14,7 @@ import contextlib
 import time
 import uuid
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -29,6 +30,16 @@ from psoup.store.delta.files import DataFile, add_action, remove_action
 from psoup.store.errors import Conflict, CorruptStore, FileGone, LogTrimmed, Unconfirmed
 
 _LOG_RETENTION = f"interval {LOG_RETENTION_MINUTES} minutes"
+
+
+@dataclass(frozen=True, slots=True)
+class TableDefinition:
+    """What a table is created with. A field of `schema` may have the metadata `comment`, which
+    readers of Delta tables show. Without a `name` the table has that of its folder."""
+
+    schema: pa.Schema
+    name: str = ""
+    partition_by: tuple[str, ...] = ()
 
 
 class DeltaFolder:
@@ -47,9 +58,8 @@ class DeltaFolder:
 
     def create(
         self,
-        schema: pa.Schema,
+        definition: TableDefinition,
         *,
-        partition_by: Iterable[str] = (),
         description: str = "",
         sync: bool = True,
     ) -> None:
@@ -58,19 +68,19 @@ class DeltaFolder:
             return
         make_folder(self.log, levels=3, sync=sync)
         protocol = {"minReaderVersion": 1, "minWriterVersion": 2}
-        metadata = self._metadata(schema, description) | {"partitionColumns": list(partition_by)}
+        metadata = self._metadata(definition, description)
         with contextlib.suppress(Conflict):
             actions: list[Mapping[str, Any]] = [{"protocol": protocol}, {"metaData": metadata}]
             self._commits.put(0, _info("CREATE TABLE"), actions, sync=sync)
 
-    def _metadata(self, schema: pa.Schema, description: str) -> dict[str, Any]:
+    def _metadata(self, definition: TableDefinition, description: str) -> dict[str, Any]:
         return {
             "id": str(uuid.uuid4()),
-            "name": self.root.name,
+            "name": definition.name or self.root.name,
             "description": description,
             "format": {"provider": "parquet", "options": {}},
-            "schemaString": deltalake.Schema.from_arrow(schema).to_json(),
-            "partitionColumns": [],
+            "schemaString": deltalake.Schema.from_arrow(definition.schema).to_json(),
+            "partitionColumns": list(definition.partition_by),
             "createdTime": _milliseconds(),
             "configuration": {
                 "delta.logRetentionDuration": _LOG_RETENTION,
@@ -94,9 +104,7 @@ class DeltaFolder:
                 return str(action["metaData"]["description"])
         return None
 
-    def restart(
-        self, schema: pa.Schema, after: int, *, partition_by: Iterable[str] = (), sync: bool = True
-    ) -> Snapshot:
+    def restart(self, definition: TableDefinition, after: int, *, sync: bool = True) -> Snapshot:
         """Begin the table again, without files, over a log that can't be read. Only the table's one
         writer may call it.
 
@@ -107,7 +115,7 @@ class DeltaFolder:
         make_folder(self.log, levels=3, sync=sync)
         with TemporaryDirectory(prefix="psoup-") as scratch:
             blank = DeltaFolder(Path(scratch) / self.root.name)
-            blank.create(schema, partition_by=partition_by, sync=False)
+            blank.create(definition, sync=False)
             blank.checkpoint(0)
             content = blank._commits.checkpoint_path(0).read_bytes()
         self._checkpoints.begin(version, content)
