@@ -1,22 +1,23 @@
-"""docs/operations.md names every flag with its default, as the processes themselves have them."""
+"""docs/reference/flags.md and cli.md name every flag and command, as the programs have them."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 import pytest
 
-from psoup.cli.copies import copy
+from psoup.cli import cli, problems
 from psoup.cli.serve import serve
 from psoup.server.main import parse_arguments, parse_size
 from psoup.server.settings import Settings
 from tests.support.docs.markdown import code, read, table
 
-PAGE = read("docs/operations.md")
+PAGE = read("docs/reference/flags.md")
+COMMANDS = read("docs/reference/cli.md")
 
 
 def told(command: str) -> dict[str, str]:
@@ -80,10 +81,39 @@ def test_protocol_names_only_flags_the_server_has() -> None:
     assert {code(row[2]) for row in limits if row[2]} <= set(told("server"))
 
 
-def test_every_command_over_a_file_of_copies() -> None:
-    rows = table(PAGE, "command", "does")
-    named = [code(row[0]).split()[2] for row in rows if code(row[0]).startswith("psoup copy ")]
+def _commands(group: click.Group, name: str) -> Iterator[str]:
+    for part, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from _commands(command, f"{name} {part}")
+        elif not command.hidden:
+            yield f"{name} {part}"
+
+
+def _documented(cell: str) -> str:
+    """Return the command of a cell without its arguments, which are upper case."""
+    return " ".join(word for word in code(cell).split() if word == word.lower())
+
+
+def test_every_command_is_documented_once() -> None:
+    rows = table(COMMANDS, "command", "does")
     beside = {
-        word for row in rows for word in ("requeue", "resend", "discard") if f"`{word}`" in row[1]
+        f"psoup copy {word}"
+        for row in rows
+        for word in ("requeue", "resend", "discard")
+        if f"`{word}`" in row[1]
     }
-    assert {*named, *beside} == set(copy.commands)
+    documented = [_documented(row[0]) for row in rows]
+    assert sorted([*documented, *beside]) == sorted(_commands(cli, "psoup"))
+
+
+def test_every_option_of_all_commands_is_documented() -> None:
+    rows = table(COMMANDS, "option of `psoup`", "variable", "")
+    documented = {code(row[0]): code(row[1]) if row[1] else None for row in rows}
+    options = [option for option in cli.params if isinstance(option, click.Option)]
+    assert documented == {option.opts[0]: option.envvar for option in options}
+
+
+def test_the_exit_codes_are_those_of_the_program() -> None:
+    documented = {int(row[0]) for row in table(COMMANDS, "exit code", "when")}
+    exits = {value for name, value in vars(problems).items() if name.isupper()}
+    assert documented == {0} | exits

@@ -1,4 +1,4 @@
-"""docs/reference/protocol.md: its table of errors is complete. test_grpcurl.py runs its session."""
+"""docs/reference/errors.md: its table is complete, and its codes are those of the server."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from psoup.store.errors import Conflict, StoreError
 from querystem.language import NotYet, QueryError
 from tests.support.docs.markdown import ROOT, code, read, table
 
-PAGE = read("docs/reference/protocol.md")
+PAGE = read("docs/reference/errors.md")
 ERRORS = {code(row[0]): row[1] for row in table(PAGE, "reason", "code", "when")}
 
 # ---- the table of errors

@@ -1,18 +1,15 @@
-"""docs/reference/pulls.md: its session runs as written, and its tables are complete."""
+"""The pages about pulls: their session runs as written, and their tables are complete."""
 
 from __future__ import annotations
 
 import ast
 import re
-import shlex
-import subprocess
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
 import click
 import pytest
-from click.testing import CliRunner
 
 from client_sdk import Pull, PullReport, Store, load_pulls
 from client_sdk.pulls import FORMATS
@@ -23,9 +20,10 @@ from psoup.cli import cli, problems
 from psoup.cli.pull import pull as command
 from tests.support.client_sdk.tables import read_sqlite
 from tests.support.docs.markdown import ROOT, blocks, code, read, table
+from tests.support.docs.sessions import Terminal, commands
 from tests.support.server.process import ServerProcess
 
-PAGE = read("docs/reference/pulls.md")
+PAGE = read("docs/how-to/pull-on-a-schedule.md") + read("docs/reference/pulls.md")
 README = read("README.md")
 
 TRADES = """symbol,price,size,at
@@ -43,27 +41,6 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     process = ServerProcess(tmp_path_factory.mktemp("docs") / "store", "--durability", "none")
     yield process.address
     process.stop()
-
-
-class Terminal:
-    """Runs lines as a shell would, `psoup` in this process."""
-
-    def __init__(self, address: str, tenant: str) -> None:
-        self._environment = {"PSOUP_TARGET": address, "PSOUP_TENANT": tenant}
-
-    def run(self, line: str) -> str:
-        if not line.startswith("psoup "):
-            return subprocess.run(line, shell=True, capture_output=True, text=True).stdout
-        result = CliRunner(env=self._environment).invoke(cli, shlex.split(line)[1:])
-        if result.exception is not None and not isinstance(result.exception, SystemExit):
-            raise result.exception
-        return result.output
-
-
-def commands(text: str) -> Iterator[tuple[str, str]]:
-    for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
-        line, _, shown = part.partition("\n")
-        yield line, shown
 
 
 def begun() -> Iterator[str]:
@@ -176,6 +153,6 @@ def test_its_python_is_python_and_imports_what_there_is() -> None:
 
 
 def test_it_is_linked() -> None:
-    for page in ("README.md", "docs/operations.md"):
-        assert "pulls.md" in read(page)
+    for page in ("README.md", "docs/index.md"):
+        assert "pull-on-a-schedule.md" in read(page)
     assert (ROOT / "examples" / "pulls.toml").is_file()

@@ -1,4 +1,4 @@
-"""docs/reference/security.md: its session runs as it is written, with a server of its own."""
+"""The pages about security: their session runs as written, with a server of its own."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ pytestmark = pytest.mark.process
 
 PAGE = read("docs/reference/security.md")
 SECTIONS = [
-    *("Threat model", "Step by step", "Identity", "Permission", "Row policies", "Quotas", "Audit"),
+    *("Threat model", "Identity", "Permission", "Row policies", "Quotas", "Audit"),
     *("Security events", "What may still be seen", "Measured"),
 ]
-WALK = PAGE.partition("## Step by step")[2].partition("\n## ")[0]
+WALK = read("docs/how-to/tls-and-access-keys.md")
 OFFLINE = ("keep", "rows", "publish", "status")
 NOWHERE = {"PSOUP_TARGET": "127.0.0.1:1", "PSOUP_TOKEN_FILE": None, "PSOUP_TLS_CA": None}
 
