@@ -63,9 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--minutes", type=float, help="how long soak lasts, and the long form of fairness"
     )
-    parser.add_argument(
-        "--docs", action="store_true", help="put tables and plots into docs/benchmarks.md"
-    )
+    parser.add_argument("--docs", action="store_true", help="write tables and plots into docs/")
     parser.add_argument("--json", type=Path, help="write here, not to benchmarks/results/")
     return parser
 

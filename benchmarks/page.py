@@ -1,4 +1,4 @@
-"""docs/benchmarks.md: what was measured stands between two marks, and is replaced there.
+"""docs/benchmarks/tables.md: each table is between two marks, and is replaced there.
 
 <!-- measured: paper -->
 …
@@ -14,7 +14,7 @@ from pathlib import Path
 from benchmarks.report import markdown
 
 DOCS = Path(__file__).parents[1] / "docs"
-PAGE = DOCS / "benchmarks.md"
+PAGE = DOCS / "benchmarks" / "tables.md"
 IMAGES = DOCS / "images"
 
 
@@ -28,5 +28,5 @@ def put(path: Path, page: Path = PAGE) -> None:
     if place.search(text):
         text = place.sub(lambda _: block, text)
     else:
-        text = f"{text.rstrip()}\n\n### {name}\n\n{block}\n"
+        text = f"{text.rstrip()}\n\n## {name}\n\n{block}\n"
     page.write_text(text)

@@ -44,7 +44,7 @@ def test_a_table_is_replaced_in_its_place(tmp_path: Path) -> None:
         assert "old" not in text
     place.write_text("another page\n")
     page.put(path, place)
-    assert "### paper\n\n<!-- measured: paper -->" in place.read_text()
+    assert "## paper\n\n<!-- measured: paper -->" in place.read_text()
 
 
 def test_every_benchmark_has_a_place_on_the_page() -> None:
