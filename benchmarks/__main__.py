@@ -13,8 +13,6 @@ from benchmarks import page
 from benchmarks.report import Report
 from benchmarks.store.command import measure_store
 from benchmarks.together import run_all
-from psoup.access.principal import ANYONE
-from psoup.server.identity import PRINCIPAL
 
 # Modules, each with `run(folder, quick) -> Report`; only the one that is asked for is imported.
 BENCHMARKS = (
@@ -38,7 +36,6 @@ def main() -> None:
         options = [f"--{name}" for name in ("quick", "docs") if getattr(arguments, name)]
         sys.exit(run_all(BENCHMARKS, arguments.quick, options))
     # Some call into a server without a wire, and do so as its only caller would.
-    PRINCIPAL.set(ANYONE)
     run = import_module(f"benchmarks.{arguments.benchmark}").run
     if arguments.minutes:
         run = partial(run, minutes=arguments.minutes)

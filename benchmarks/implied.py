@@ -24,6 +24,7 @@ from psoup.store import State, Store
 from psoup.v1 import psoup_pb2 as pb
 from psoup.write.streams import Define
 from querystem.language import CreateStream, parse_statement
+from tests.support.server.callers import new_call
 from tests.support.server.epochs import HandMadeEngine
 from tests.support.server.process import ipc
 
@@ -85,14 +86,14 @@ async def _filled(path: Path, count: int) -> Store:
     assert isinstance(statement, CreateStream)
     await core.appender.submit(Define("main", "main", statement.schema))
     sql = f"SELECT n FROM room WHERE temp > {KNOWN}"
-    await register(core, pb.RegisterRequest(sql=sql))
+    await register(core, new_call(), pb.RegisterRequest(sql=sql))
     temps = np.random.default_rng(1).uniform(0, MOST, count)
     for begin in range(0, count, _BATCH):
         some = temps[begin : begin + _BATCH]
         names = [f"room {n % 500}" for n in range(len(some))]
         numbers = range(begin, begin + len(some))
         table = pa.table({"temp": some, "name": names, "n": numbers})
-        await publish(core, pb.PublishRequest(stream="room", arrow=ipc(table)))
+        await publish(core, new_call(), pb.PublishRequest(stream="room", arrow=ipc(table)))
     HandMadeEngine(core.store).step()
     await core.stop()
     return core.store

@@ -35,6 +35,7 @@ from psoup.store import Store
 from psoup.v1 import psoup_pb2 as pb
 from psoup.write.streams import Define
 from querystem.language import CreateStream, parse_statement
+from tests.support.server.callers import new_call
 from tests.support.server.process import ipc
 from tests.support.system.processes import RunningStore
 
@@ -81,7 +82,7 @@ async def _filled(join: Join, folder: Path) -> Core:
         assert isinstance(statement, CreateStream)
         await core.appender.submit(Define("main", "main", statement.schema))
         for some in workload.batches(rows, join.batch):
-            await publish(core, pb.PublishRequest(stream=name, arrow=ipc(some)))
+            await publish(core, new_call(), pb.PublishRequest(stream=name, arrow=ipc(some)))
     return core
 
 
@@ -147,7 +148,7 @@ async def _syncs(report: Report, folder: Path, count: int, rounds: int) -> None:
     streams = {"l": rows_of(np.arange(count)), "r": rows_of(np.arange(count))}
     join = Join("", streams, "SELECT x.v AS v, y.v AS w FROM l x, r y WHERE x.k = y.k")
     core = await _filled(join, folder)
-    registered, *_ = await register(core, pb.RegisterRequest(sql=join.sql))
+    registered, *_ = await register(core, new_call(), pb.RegisterRequest(sql=join.sql))
     (handle,) = registered.handles
     token, _ = await sync_once(core, handle, b"")
     theirs = least_cpu({"DuckDB": _duck(join)}, rounds)["DuckDB"]
@@ -156,7 +157,7 @@ async def _syncs(report: Report, folder: Path, count: int, rounds: int) -> None:
         for number in range(rounds):
             if changed:
                 row = pa.table({"k": [number], "v": [-1]})
-                await publish(core, pb.PublishRequest(stream="r", arrow=ipc(row)))
+                await publish(core, new_call(), pb.PublishRequest(stream="r", arrow=ipc(row)))
             token, seconds = await sync_once(core, handle, token)
             taken.append(seconds)
         what = f"sync of {count:,} combinations, {changed} new rows"

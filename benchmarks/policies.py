@@ -21,13 +21,11 @@ from psoup.answers import AnswerMaker, Question, Replica, View
 from psoup.server.calls.define import define
 from psoup.server.calls.publish import publish
 from psoup.server.core import Core
-from psoup.server.identity import PRINCIPAL
 from psoup.server.settings import Settings
 from psoup.store import Store
 from psoup.v1 import psoup_pb2 as pb
 from psoup.write.policies import FillPolicy
-from querystem.language import parse_statement
-from tests.support.server.callers import anyone
+from tests.support.server.callers import new_call
 from tests.support.server.epochs import HandMadeEngine
 from tests.support.server.process import ipc
 
@@ -88,10 +86,9 @@ def _first(store: Store, view: View, replica: Replica) -> float:
 async def _filled(path: Path, count: int) -> Store:
     """A store whose engine has matched the policy with the caller's claims over all rows."""
     core = Core(Store.open(path, create=True, sync=False), Settings(path))
-    PRINCIPAL.set(ANYONE)
     await core.start()
     for sql in (STREAM, POLICY):
-        await define(core, anyone(core), sql, parse_statement(sql))
+        await define(core, new_call(), pb.DefineRequest(sql=sql))
     engine = HandMadeEngine(core.store)
     (policy,) = core.follower.state.access.policies.values()
     question = Question.of_text("SELECT n FROM orders", core.follower.state, reader=CALLER)
@@ -107,7 +104,7 @@ async def _filled(path: Path, count: int) -> Store:
         table = pa.table(
             {"region": dice.integers(0, 100, some), "shop": numbers % 100, "n": numbers, "at": at}
         )
-        await publish(core, pb.PublishRequest(stream="orders", arrow=ipc(table)))
+        await publish(core, new_call(), pb.PublishRequest(stream="orders", arrow=ipc(table)))
     engine.step()
     await core.stop()
     return core.store

@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import settings
 
-from psoup.access.principal import ANYONE
-from psoup.server.identity import PRINCIPAL
 from tests.support.dealing import Dealing, group_tests
 
 if TYPE_CHECKING:
@@ -30,19 +28,6 @@ ROOT = Path(__file__).resolve().parents[1]
 settings.register_profile("default", derandomize=True, deadline=None, max_examples=100)
 settings.register_profile("explore", deadline=None, max_examples=2000, print_blob=True)
 settings.load_profile("default")
-
-# Tests that call into a server without a wire do so as its only caller would.
-PRINCIPAL.set(ANYONE)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def anyone() -> None:
-    """Whoever a test calls a server's functions as, past its services, which tell whose a call is:
-    anyone, unless the test says otherwise."""
-    from psoup.access.principal import ANYONE
-    from psoup.server.identity import PRINCIPAL
-
-    PRINCIPAL.set(ANYONE)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -23,6 +23,7 @@ from psoup.store import Store
 from psoup.v1 import psoup_pb2 as pb
 from psoup.write.streams import Define
 from querystem.language import CreateStream, parse_statement
+from tests.support.server.callers import new_call
 from tests.support.server.process import ipc
 
 CHANGED = (0, 1)
@@ -83,10 +84,10 @@ async def _measured(kind: Kind, folder: Path, size: int, rounds: int) -> dict[in
     statement = parse_statement(kind.definition, max_columns=100, max_text=10_000)
     assert isinstance(statement, CreateStream)
     await core.appender.submit(Define("main", "main", statement.schema))
-    registered, *_ = await register(core, pb.RegisterRequest(sql=kind.sql.format(size)))
+    registered, *_ = await register(core, new_call(), pb.RegisterRequest(sql=kind.sql.format(size)))
     (handle,) = registered.handles
     for batch in workload.batches(kind.rows(0, size, size), BATCH):
-        await publish(core, pb.PublishRequest(stream=kind.stream, arrow=ipc(batch)))
+        await publish(core, new_call(), pb.PublishRequest(stream=kind.stream, arrow=ipc(batch)))
     token, _ = await sync_once(core, handle, b"")
     published, found = size, {}
     for changed in CHANGED:
@@ -94,7 +95,7 @@ async def _measured(kind: Kind, folder: Path, size: int, rounds: int) -> dict[in
         for _ in range(rounds):
             if changed:
                 rows = ipc(kind.rows(published, changed, size))
-                await publish(core, pb.PublishRequest(stream=kind.stream, arrow=rows))
+                await publish(core, new_call(), pb.PublishRequest(stream=kind.stream, arrow=rows))
                 published += changed
             token, seconds = await sync_once(core, handle, token)
             taken.append(seconds)
@@ -107,5 +108,5 @@ async def sync_once(core: Core, handle: bytes, token: bytes) -> tuple[bytes, flo
     """One sync: its new token, and the processor time it took."""
     request = pb.SyncRequest.FromString(sync_request(handle, token))
     began = time.process_time()
-    parts = [part async for part in sync(core, request, 60.0)]
+    parts = [part async for part in sync(core, new_call(60.0), request)]
     return parts[-1].end.token, time.process_time() - began

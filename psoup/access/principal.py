@@ -28,6 +28,11 @@ class Principal:
     expires: int | None = None
     anyone: bool = False
 
+    @property
+    def actor(self) -> tuple[str, str] | None:
+        """The tenant and owner, as the log names who acts; None for anyone."""
+        return None if self.anyone else (self.tenant, self.owner)
+
     def claim(self, name: str) -> ClaimValue:
         """Return the value of a claim, None if there is none. `sub` and `tenant` are the owner and
         the tenant, unless the credential says something else."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
+from psoup.access.principal import Principal
 from psoup.answers.caches import Memo, UnregisteredIds
 from psoup.answers.chosen import ChosenRows
 from psoup.answers.evaluate import Answer, evaluate, evaluate_at_once, evaluate_in_chunks
@@ -36,9 +37,9 @@ class AnswerMaker:
 
     `memory` is the budget that the caches have a quarter of; `compute_rows` bounds the rows one
     answer may match by itself, `joins` what it may take to join its legs. `mask` is a secret key of
-    MASK_BYTES, for numbers made from values that a caller may not see. Whoever wants to know
-    which policies are used, with claims filled in, is told by `policy_used`: the ids of policy and
-    predicate, and the predicate's key.
+    MASK_BYTES, for numbers made from values that a caller may not see. If
+    `policy_used` is set, it is called for each policy with claims filled in that a plan uses: with
+    the ids of policy and predicate, the predicate's key, and the reader.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class AnswerMaker:
         self.implied = ImpliedFinder()
         self._mask = mask
         self._heartbeats = store.table("reached").root
-        self.policy_used: Callable[[int, int, str], None] | None = None
+        self.policy_used: Callable[[int, int, str, Principal], None] | None = None
 
     @property
     def used(self) -> int:
@@ -77,7 +78,7 @@ class AnswerMaker:
         plan = make_plan(view, question, self.unregistered, self.memo)
         if plan.permission and self.policy_used is not None:
             for one in plan.conditions:
-                self.policy_used(one.policy_id, one.predicate_id, one.key)
+                self.policy_used(one.policy_id, one.predicate_id, one.key, question.reader)
         if plan.unread:
             plan = replace(plan, mask=self._mask)
         return self.implied.prepared(plan, view.state)

@@ -23,14 +23,14 @@ from typing import Any
 import grpc
 from google.protobuf.message import DecodeError
 
-from psoup.access.principal import Principal
+from psoup.access.actions import Action
+from psoup.access.principal import ANYONE
 from psoup.errors import BadRequest, Overloaded
+from psoup.server.call import Call
 from psoup.server.core import Core
-from psoup.server.identity import identify
-from psoup.server.memory import HOLD, SMALL
-from psoup.server.precedence import TAKEN, sending
+from psoup.server.memory import SMALL
+from psoup.server.permission import check_call, rule_of
 from psoup.server.status_codes import Context, refuse
-from psoup.server.wire.arrow import BATCH
 from psoup.server.wire.checksums import garbled, has_checksum, is_intact, is_promised
 from psoup.server.wire.scanning import Malformed, scan, shape_of
 
@@ -43,6 +43,7 @@ QUEUE_OPTIONS = [
     ("grpc.server_max_unrequested_time_in_server", 1 << 20),
 ]
 
+_SERVICE = "/psoup.v1.Psoup/"
 _WATCHES = frozenset({"/psoup.v1.Psoup/Watch"})
 _ALWAYS = frozenset({"/grpc.health.v1.Health/Check"})
 # Calls of anybody. Those that stay have a gate of their own, so that they take no place of callers
@@ -147,13 +148,37 @@ class Admission(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
             self._guarded[method] = guard(handler, method)
         return self._guarded[method]
 
-    def _entered(self, method: str, tenant: str, peer: str) -> AbstractContextManager[None]:
+    async def _call(self, method: str, context: Context) -> Call:
+        """Identify the caller, and make the call. Raise Unauthenticated."""
+        is_open = method.startswith(_OPEN)
+        principal = ANYONE if is_open else await self._core.authenticator.principal(context)
+        return Call(principal, context.peer(), context.time_remaining())
+
+    def _entered(self, method: str, call: Call) -> AbstractContextManager[None]:
         """Count a call at the gate of its kind. Raise Overloaded."""
         if method in _ALWAYS:
             return nullcontext()
         if method.startswith(_OPEN):
-            return self._open_calls.entered(peer)
-        return (self._watches if method in _WATCHES else self._calls).entered(tenant)
+            return self._open_calls.entered(call.peer)
+        gate = self._watches if method in _WATCHES else self._calls
+        return gate.entered(call.shown_tenant)
+
+    def _check(self, method: str, call: Call, request: Any) -> None:
+        """Refuse a message that the rule of its RPC or a quota refuses, whatever it is about. Raise
+        PermissionDenied, QuotaExceeded, BadRequest."""
+        rpc, quotas = method.removeprefix(_SERVICE), self._core.quotas
+        rule, acting = rule_of(rpc), call.acting(request)
+        check_call(rpc, self._core.follower.state, acting)
+        if rule.counts_events:
+            quotas.take_event(acting.tenant, call.owner)
+        # A watch waits for its quota instead.
+        if Action.READ in rule.actions and method not in _WATCHES:
+            quotas.check_work(acting.tenant, call.owner)
+
+    def _refuse(self, context: Context, call: Call | None, method: str, error: Exception) -> None:
+        principal = None if call is None else call.principal
+        self._core.security.note(context, principal, method, error)
+        refuse(context, error, self._store_id)
 
     # A handler of streams is called before a message is read, so a call counts from its first
     # moment to its last, and one that is refused costs no more than its headers. It gets messages
@@ -161,33 +186,34 @@ class Admission(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
     # iterator that gRPC gives holds the last one, and itself, until a garbage collection.
 
     def _single(self, handler: Handler, method: str) -> Handler:
-        async def call(messages: AsyncIterator[bytes], context: Context) -> Any:
+        async def respond(messages: AsyncIterator[bytes], context: Context) -> Any:
+            call = None
             try:
-                whose = _tenant(await self._identify(method, context))
-                with self._entered(method, whose, context.peer()):
-                    requests = self._requests(method, handler, whose, context)
-                    async with aclosing(requests):
-                        return await handler.unary_unary(await anext(requests), context)
+                call = await self._call(method, context)
+                with self._entered(method, call):
+                    async with aclosing(self._requests(method, handler, call, context)) as requests:
+                        return await handler.unary_unary(
+                            await anext(requests), _second(method, call, context)
+                        )
             except grpc.aio.BaseError:
                 raise
             except Exception as error:
-                self._core.security.note(context, method, error)
-                refuse(context, error, self._store_id)
+                self._refuse(context, call, method, error)
 
-        return grpc.stream_unary_rpc_method_handler(call, None, handler.response_serializer)
+        return grpc.stream_unary_rpc_method_handler(respond, None, handler.response_serializer)
 
     def _streaming(self, handler: Handler, method: str) -> Handler:
-        async def call(messages: AsyncIterator[bytes], context: Context) -> AsyncIterator[Any]:
+        async def respond(messages: AsyncIterator[bytes], context: Context) -> AsyncIterator[Any]:
+            call = None
             try:
-                caller = await self._identify(method, context)
-                whose = _tenant(caller)
-                with self._entered(method, whose, context.peer()):
-                    requests = self._requests(method, handler, whose, context)
-                    async with aclosing(requests):
+                call = await self._call(method, context)
+                second = _second(method, call, context)
+                with self._entered(method, call):
+                    async with aclosing(self._requests(method, handler, call, context)) as requests:
                         if handler.stream_stream is not None:
-                            responses = handler.stream_stream(requests, context)
+                            responses = handler.stream_stream(requests, second)
                         else:
-                            responses = handler.unary_stream(await anext(requests), context)
+                            responses = handler.unary_stream(await anext(requests), second)
                         if inspect.isawaitable(responses):
                             # A handler that writes to the context by itself: Health/Watch.
                             await responses
@@ -195,51 +221,43 @@ class Admission(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
                         # They end before the requests, which they may be reading.
                         async with (
                             aclosing(responses),
-                            aclosing(self._until_ended(caller, method, responses)) as shown,
+                            aclosing(self._until_ended(call, method, responses)) as shown,
                         ):
                             async for response in shown:
                                 yield response
-                                sending()
+                                call.end_long_turn()
             except grpc.aio.BaseError:
                 raise
             except Exception as error:
-                self._core.security.note(context, method, error)
-                refuse(context, error, self._store_id)
+                self._refuse(context, call, method, error)
 
-        return grpc.stream_stream_rpc_method_handler(call, None, handler.response_serializer)
+        return grpc.stream_stream_rpc_method_handler(respond, None, handler.response_serializer)
 
     def _until_ended(
-        self, caller: Principal | None, method: str, responses: AsyncGenerator[Any, None]
+        self, call: Call, method: str, responses: AsyncGenerator[Any, None]
     ) -> AsyncGenerator[Any, None]:
-        """The responses, for as long as what the caller has shown holds."""
-        if caller is None or (caller.anyone and method not in _STAYING):
+        """Return the responses, which end when the caller's credential does."""
+        if call.principal.anyone and method not in _STAYING:
             return responses
-        return self._core.endings.until_ended(caller, responses)
-
-    async def _identify(self, method: str, context: Context) -> Principal | None:
-        """The caller; None where anybody may call. Raises Unauthenticated."""
-        if method.startswith(_OPEN):
-            return None
-        return await identify(self._core.authenticator, context)
+        return self._core.endings.until_ended(call.principal, responses)
 
     async def _requests(
-        self, method: str, handler: Handler, tenant: str, context: Context
+        self, method: str, handler: Handler, call: Call, context: Context
     ) -> AsyncGenerator[Any, None]:
-        """The requests of a call, each with a hold until the next one is asked for, or the call
-        ends. Those that wait have turns by tenant, or by connection where that is not known.
-        Raises Overloaded, BadRequest, Garbled."""
-        peer, promised = context.peer(), is_promised(context.invocation_metadata())
+        """Yield the requests of a call that may be answered, each with a hold until the next one is
+        read, or the call ends. Those that wait have turns by tenant, or by connection if the caller
+        is not authenticated. Raise Overloaded, BadRequest, Garbled, and what `_check` raises."""
+        promised = is_promised(context.invocation_metadata())
         count = 0
         while (message := await context.read()) is not _EOF:
             request = None
-            hold = self._room.hold(tenant or peer)
-            HOLD.set(hold)
+            hold = call.hold = self._room.hold(call.shown_tenant or call.peer)
             try:
                 hold.arrive(len(message))
                 if method not in _ALWAYS:
-                    taken = await self._precedence.turn(tenant, peer, len(message))
-                    hold.released = taken.end
-                    TAKEN.set(taken)
+                    turn = await self._precedence.turn(call.shown_tenant, call.peer, len(message))
+                    hold.released = turn.end
+                    call.turn = turn
                 intact = await is_intact(message)
                 if promised and not intact:
                     raise garbled()
@@ -249,17 +267,20 @@ class Admission(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
                 request = _parsed(handler, opened.envelope)
                 if has_checksum(request) and not intact:
                     raise garbled()
-                BATCH.set(opened.arrow)
+                call.arrow = opened.arrow
                 hold.shrink(opened.parsed_bytes)
                 # Let go of the message: a request that does not need it any more frees it.
                 del message, opened
+                if method.startswith(_SERVICE):
+                    if not count:
+                        call.renew_ticket()
+                    self._check(method, call, request)
                 count += 1
                 if method in _WATCHES:
-                    taken.end()
+                    call.end_turn()
                 yield request
             finally:
-                request = None
-                BATCH.set(None)
+                request = call.arrow = None
                 hold.release()
         if not count and not handler.request_streaming:
             if promised:
@@ -278,9 +299,10 @@ def _not_ours() -> BadRequest:
     return BadRequest("a message that is none of psoup.v1")
 
 
-def _tenant(caller: Principal | None) -> str:
-    """The tenant of a caller who has shown who they are; else empty."""
-    return "" if caller is None or caller.anyone else caller.tenant
+def _second(method: str, call: Call, context: Context) -> Call | Context:
+    """Return what a handler gets beside its request: this service's the call, gRPC's own the
+    context."""
+    return call if method.startswith(_SERVICE) else context
 
 
 # ---- how large a message may be, and how much memory it will take

@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 from datastem.instants import SECOND
 from psoup.answers import AnswerMaker
 from psoup.answers.joins.join_limits import JoinLimits
-from psoup.server.fair_queue import CALLER
+from psoup.server.call import Call
 from psoup.server.follower import Follower
-from psoup.server.identity import Authenticator, Endings, authenticator, present_actor
-from psoup.server.memory import HOLD, Room, tidy_up
+from psoup.server.identity import Authenticator, Endings, authenticator
+from psoup.server.memory import Room, tidy_up
 from psoup.server.precedence import Precedence
 from psoup.server.quotas import Quotas
 from psoup.server.security_events import SecurityEvents
@@ -26,6 +26,7 @@ from psoup.store.log.position import PositionCodec
 from psoup.store.presence import MachinePresence, Occupancy
 from psoup.write.appender import Appender
 from psoup.write.clock import ClockGuard
+from psoup.write.draft import Proposal
 from psoup.write.interest import InterestKeeper
 from psoup.write.leases import LeaseKeeper
 from psoup.write.line import GroupLimits
@@ -66,13 +67,7 @@ class Core:
         limits = GroupLimits(settings.group_events, settings.group_bytes)
         self.precedence = Precedence()
         self.appender = Appender(
-            store.log,
-            self.follower,
-            self.guard,
-            limits,
-            HOLD.get,
-            present_actor,
-            self.precedence.crowds,
+            store.log, self.follower, self.guard, limits, self.precedence.crowds
         )
         self.room = Room(self.follower.memory, settings.memory // 2, settings.patience)
         self.answer_room = Room(
@@ -150,9 +145,18 @@ class Core:
         self._presence.leave()
         self._occupancy.leave()
 
-    async def in_thread(self, work: Callable[..., T], *given: Any) -> T:
-        """Computes for the present call, when it is its turn."""
-        return await self.turns.run(CALLER.get(), work, *given)
+    async def in_thread(self, call: Call, work: Callable[..., T], *arguments: Any) -> T:
+        """Return the outcome of work for a call, done in a thread when it is the call's turn."""
+        return await self.turns.run(call, work, *arguments)
+
+    async def submit(self, call: Call, proposal: Proposal[T]) -> T:
+        """Return when the proposal of a call is durable. Raise what it is refused with."""
+        return await self.enqueue(call, proposal)
+
+    def enqueue(self, call: Call, proposal: Proposal[T]) -> asyncio.Future[T]:
+        """Queue a proposal of a call, in the caller's name. The room of the message at hand stays
+        taken until the outcome is known."""
+        return self.appender.enqueue(proposal, call.actor, call.hold)
 
 
 def _timepiece(clock: Timepiece | Callable[[], int] | None) -> Timepiece:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Generic, Protocol, TypeAlias, TypeVar
@@ -22,39 +21,6 @@ _STEP = 64 * CHUNK
 _MOST_IDLE = 1024
 
 Rank: TypeAlias = tuple[int, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Caller:
-    """A connection that waits for an answer, after `until` of the monotonic clock no longer.
-
-    Calls have ascending tickets.
-    """
-
-    tenant: str = ""
-    peer: str = ""
-    ticket: int = 0
-    until: float | None = None
-    owner: str = ""
-
-    @property
-    def account(self) -> str:
-        """The tenant, or the connection of a caller whose tenant is not known: those who share it
-        take turns as one."""
-        return self.tenant or self.peer
-
-
-_TICKETS = count(1)
-
-
-def next_ticket() -> int:
-    """Greater than all before."""
-    return next(_TICKETS)
-
-
-NOBODY = Caller()
-# Whom the present call is of.
-CALLER: ContextVar[Caller] = ContextVar("caller", default=NOBODY)
 
 
 @dataclass(eq=False, slots=True)

@@ -28,7 +28,7 @@ from psoup.server.admission import QUEUE_OPTIONS, Admission
 from psoup.server.core import Core
 from psoup.server.identity.certificates import ServerCertificates
 from psoup.server.identity.settings import add_options, read_options
-from psoup.server.services import SERVICE, PsoupService, add_service
+from psoup.server.services import SERVICE, add_service
 from psoup.server.settings import Settings
 from psoup.store import Store, StoreError
 
@@ -197,7 +197,7 @@ class Server:
 
     async def start(self) -> None:
         """Raises StoreError, or RuntimeError where the port can't be had."""
-        add_service(PsoupService(self.core), self._grpc)
+        add_service(self.core, self._grpc)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._grpc)
         enable_reflection((SERVICE, health.SERVICE_NAME), self._grpc)
         self.port = self._listen()

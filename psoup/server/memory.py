@@ -17,7 +17,6 @@ import ctypes
 import sys
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -230,10 +229,6 @@ class Hold:
         """Stop counting the message as one without room."""
         self._room.arrived -= self._arrived
         self._arrived = 0
-
-
-# The room of the request that is being answered, where it came over the wire.
-HOLD: ContextVar[Hold | None] = ContextVar("hold", default=None)
 
 
 # ---- memory that is given back

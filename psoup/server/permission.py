@@ -17,8 +17,7 @@ from psoup.access.named import named_objects, objects_of
 from psoup.access.principal import Principal
 from psoup.errors import AdministrationDenied, PermissionDenied, StreamDropped
 from psoup.lookup import TenantStreams, Visible, find_registration
-from psoup.server.identity import PRINCIPAL
-from psoup.server.settings import Settings, check_name
+from psoup.server.settings import check_name
 from psoup.store import Registration, State
 from psoup.v1 import psoup_pb2 as pb
 from querystem.query import Query
@@ -107,12 +106,12 @@ class Acting:
     rule: Rule
 
     @classmethod
-    def of(cls, request: Any, settings: Settings) -> Acting:
-        """Whom a request of the present call acts for. Raises PermissionDenied, BadRequest."""
-        principal = PRINCIPAL.get()
-        asked = request.sync if isinstance(request, pb.WatchRequest) else request
-        tenant = _named(asked, "tenant", settings) or principal.tenant
-        owner = _named(asked, "owner", settings) or principal.owner
+    def of(cls, principal: Principal, request: Any) -> Acting:
+        """Return the tenant and owner that a request acts for. Raise PermissionDenied,
+        BadRequest."""
+        message = request.sync if isinstance(request, pb.WatchRequest) else request
+        tenant = _named(message, "tenant") or principal.tenant
+        owner = _named(message, "owner") or principal.owner
         rule = _BY_REQUEST.get(request.DESCRIPTOR.full_name, _NO_RULE)
         if tenant != principal.tenant and not _operates(principal):
             raise _denied("act for another tenant", "leave the tenant out, or name your own")
@@ -265,9 +264,9 @@ def _operates(principal: Principal) -> bool:
     return principal.anyone or OPERATOR in principal.roles
 
 
-def _named(request: Any, field: str, settings: Settings) -> str:
+def _named(request: Any, field: str) -> str:
     name: str = getattr(request, field, "")
-    check_name(name, field, settings)
+    check_name(name, field)
     return name
 
 

@@ -25,7 +25,6 @@ import math
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from contextvars import ContextVar
 
 # Messages that are taken up before the loop looks at everything else that is ready.
 _AT_ONCE = 4
@@ -113,24 +112,6 @@ class Taken:
 
     def end(self) -> None:
         self._precedence.end(self)
-
-
-# The message that the present call answers.
-TAKEN: ContextVar[Taken | None] = ContextVar("taken", default=None)
-
-
-def waiting() -> None:
-    """Notes that the present call waits for something else than work, so it does not crowd."""
-    taken = TAKEN.get()
-    if taken is not None:
-        taken.end()
-
-
-def sending() -> None:
-    """Notes that the present call sends its answer; who takes long to read it does not crowd."""
-    taken = TAKEN.get()
-    if taken is not None and not taken.young:
-        taken.end()
 
 
 class Precedence:

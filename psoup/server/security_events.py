@@ -17,13 +17,13 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from psoup.access.principal import Principal
 from psoup.errors import (
     AdministrationDenied,
     PermissionDenied,
     ServerError,
     Unauthenticated,
 )
-from psoup.server.identity.authenticator import caller_of
 from psoup.server.identity.callers import shown_credential
 from psoup.server.status_codes import Context
 from psoup.store import StoreError
@@ -61,12 +61,14 @@ class SecurityEvents:
         self._others = 0
         self._denials: Counter[Denial] = Counter()
 
-    def note(self, context: Context, method: str, error: Exception) -> None:
+    def note(
+        self, context: Context, principal: Principal | None, method: str, error: Exception
+    ) -> None:
         """Count a call that ends with an error, if that is a refusal of its credential or of its
-        permission. `method` may be the path of the RPC, or its name alone."""
+        permission. `principal` is None if the caller was not identified; `method` may be the path
+        of the RPC, or its name alone."""
         if not isinstance(error, Unauthenticated | PermissionDenied):
             return
-        principal = caller_of(context)
         credential = shown_credential(context) if principal is None else principal.credential
         reason = escaped(str(error))[:_MAX_REASON]
         peer = escaped(context.peer())

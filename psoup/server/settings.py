@@ -46,7 +46,6 @@ class Settings:
     query_bytes: int = 64 << 10
     columns: int = 1000
     registrations_per_call: int = 100_000
-    name_bytes: int = NAME_BYTES
     compute_rows: int = 20_000_000
     join_pairs: int = 20_000_000
     wait: float = 30.0
@@ -72,7 +71,7 @@ class Settings:
 # ---- limits of names and texts
 
 
-def check_name(name: str, field: str, settings: Settings) -> None:
+def check_name(name: str, field: str) -> None:
     """Raise BadRequest for a name that is too long, or has characters that names may not have."""
     if not is_printable_name(name):
         raise BadRequest(
@@ -83,12 +82,12 @@ def check_name(name: str, field: str, settings: Settings) -> None:
             got=ascii(name[:60]),
         )
     size = len(name.encode())
-    if size > settings.name_bytes:
+    if size > NAME_BYTES:
         raise BadRequest(
-            f"{field} has {size:,} bytes; at most {settings.name_bytes:,} are taken",
+            f"{field} has {size:,} bytes; at most {NAME_BYTES:,} are taken",
             reason="NAME_TOO_LONG",
             field=field,
-            expected=f"at most {settings.name_bytes} bytes",
+            expected=f"at most {NAME_BYTES} bytes",
             got=f"{size} bytes",
         )
 

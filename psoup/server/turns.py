@@ -19,7 +19,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from psoup.errors import OutOfTime, ServerError, Stopping
-from psoup.server.fair_queue import CHUNK, Caller, Queue, Rank, Share, pop_first, rank_of
+from psoup.server.call import Call
+from psoup.server.fair_queue import CHUNK, Queue, Rank, Share, pop_first, rank_of
 from psoup.server.precedence import Precedence
 from querystem.pace import paced
 
@@ -69,10 +70,10 @@ class Turns:
         self.chunks = 0
 
     @contextlib.asynccontextmanager
-    async def turn(self, caller: Caller) -> AsyncIterator[Turn]:
+    async def turn(self, call: Call) -> AsyncIterator[Turn]:
         """Waits for a slot and holds it until the work given to the turn has ended, or the context
         where it was given none. Raises Stopping."""
-        turn = Turn(self, caller)
+        turn = Turn(self, call)
         try:
             await turn.granted()
             yield turn
@@ -82,9 +83,9 @@ class Turns:
         finally:
             turn.leave()
 
-    async def run(self, caller: Caller, work: Callable[..., T], *given: Any) -> T:
-        """Does the work in a thread when it is the caller's turn."""
-        async with self.turn(caller) as turn:
+    async def run(self, call: Call, work: Callable[..., T], *given: Any) -> T:
+        """Do the work in a thread when it is the call's turn."""
+        async with self.turn(call) as turn:
             return await turn.run(work, *given)
 
     def stop(self) -> None:
@@ -126,14 +127,14 @@ class Turns:
         """Tells whether a turn is to give its slot away before its chunk is done: it is one of
         many of its tenant, while others have a few calls under way."""
         worked = self._precedence.clock() - turn.since
-        return worked >= _LEAST_WORK and self._precedence.crowds(turn.caller.tenant)
+        return worked >= _LEAST_WORK and self._precedence.crowds(turn.call.tenant)
 
     def enter(self, turn: Turn) -> None:
         with self._lock:
             if self._stopped is not None:
                 raise self._stopped
-            turn.tenant = self._root.enter(turn.caller.tenant)
-            turn.share = turn.tenant.enter(turn.caller.peer)
+            turn.tenant = self._root.enter(turn.call.tenant)
+            turn.share = turn.tenant.enter(turn.call.peer)
             self._present.add(turn)
             self._new.push(turn)
             self._hand_out()
@@ -174,11 +175,11 @@ class Turns:
         if turn.slot is None:
             return
         self.chunks += 1
-        self._precedence.worked(turn.caller.tenant, turn.since)
+        self._precedence.worked(turn.call.tenant, turn.since)
         for share in (turn.tenant, turn.share):
             share.served += turn.units
             share.running -= 1
-        self._charge(turn.caller.tenant, turn.caller.owner, turn.units)
+        self._charge(turn.call.tenant, turn.call.owner, turn.units)
         self._root.running -= 1
         self._free += turn.slot == "any"
         self._room += turn.slot == "first"
@@ -235,10 +236,10 @@ class Turn:
     tenant: Share
     share: Share
 
-    def __init__(self, turns: Turns, caller: Caller) -> None:
+    def __init__(self, turns: Turns, call: Call) -> None:
         """Raises Stopping."""
         self._turns = turns
-        self.caller = caller
+        self.call = call
         self.slot: str | None = None
         self.since = 0.0
         self.units = TURN_UNITS
@@ -251,7 +252,7 @@ class Turn:
 
     @property
     def rank(self) -> Rank:
-        return rank_of(self.share, self.caller.ticket)
+        return rank_of(self.share, self.call.ticket)
 
     # ---- on the event loop
 
@@ -309,7 +310,7 @@ class Turn:
     def _check(self) -> None:
         if self._over is not None:
             raise self._over
-        until = self.caller.until
+        until = self.call.deadline
         if until is not None and time.monotonic() >= until:
             raise OutOfTime("the deadline of the call has passed", hint="call with a longer one")
 

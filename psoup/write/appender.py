@@ -78,9 +78,7 @@ class _Waiting:
 class Appender:
     """Makes commits of the proposals that wait, those of one tenant in the order they arrived.
 
-    `hold` returns the memory hold of the current request, which is kept until the proposal's
-    outcome is delivered. `actor` returns its caller. `steps_back` returns True for a tenant whose
-    proposals yield to those of others.
+    `steps_back` returns True for a tenant whose proposals yield to those of others.
     """
 
     def __init__(
@@ -89,37 +87,38 @@ class Appender:
         tail: LogTail,
         guard: ClockGuard,
         limits: GroupLimits,
-        hold: Callable[[], MemoryHold | None] = lambda: None,
-        actor: Callable[[], Actor | None] = lambda: None,
         steps_back: Callable[[str], bool] = lambda tenant: False,
     ) -> None:
         self._log = log
         self._tail = tail
         self._guard = guard
-        self._hold = hold
-        self._actor = actor
         self._line: ProposalLine[_Waiting] = ProposalLine(limits, steps_back)
         self.stopping = False
 
-    async def submit(self, proposal: Proposal[T]) -> T:
+    async def submit(
+        self, proposal: Proposal[T], actor: Actor | None = None, hold: MemoryHold | None = None
+    ) -> T:
         """Return the proposal's outcome when its events are durable; raise what it is refused with.
 
         If the caller is cancelled, the events may be appended all the same.
         """
-        return await self.enqueue(proposal)
+        return await self.enqueue(proposal, actor, hold)
 
-    def enqueue(self, proposal: Proposal[T]) -> asyncio.Future[T]:
+    def enqueue(
+        self, proposal: Proposal[T], actor: Actor | None = None, hold: MemoryHold | None = None
+    ) -> asyncio.Future[T]:
         """Queue a proposal and return the future of its outcome.
 
-        Proposals of one tenant, and of one chain, are appended in the order of these calls.
+        Proposals of one tenant, and of one chain, are appended in the order of these calls. `actor`
+        is the caller that the log names. `hold` is the memory of the request, which is kept until
+        the outcome is delivered.
         """
         if self.stopping:
             raise Stopping("the server is stopping; try another, or again later")
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        hold = self._hold()
         if hold is not None:
             hold.retain()
-        self._line.put(_Waiting(proposal, future, hold, self._actor()))
+        self._line.put(_Waiting(proposal, future, hold, actor))
         return future
 
     async def run(self) -> None:

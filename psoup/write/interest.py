@@ -16,7 +16,7 @@ from psoup.store import Interest, State
 from psoup.store.interest import Interests
 from psoup.store.state.interest_requests import is_new_request
 from psoup.write.appender import Appender, LogTail
-from psoup.write.draft import HEADER_BYTES, Chain, CommitDraft
+from psoup.write.draft import HEADER_BYTES, Actor, Chain, CommitDraft
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,18 +92,19 @@ class InterestKeeper:
                 uncovered.append(InterestRequest(stream_id, predicate_id, since))
         return uncovered
 
-    def request(self, requests: Iterable[InterestRequest]) -> None:
-        """Append the requests that no window covers and that were not made recently."""
+    def request(self, requests: Iterable[InterestRequest], actor: Actor | None = None) -> None:
+        """Append, for `actor`, the requests that no window covers and that were not made
+        recently."""
         if self._appender.stopping:
             return
         state = self._tail.state
         for request in self.uncovered(requests):
             recent = state.streams[request.stream_id].interest_requests
             if is_new_request(recent, request.predicate_id, request.first_ts, state.clock):
-                self._append(RequestInterest(request))
+                self._append(RequestInterest(request), actor)
 
-    def _append(self, proposal: RequestInterest) -> asyncio.Future[bool]:
-        future = self._appender.enqueue(proposal)
+    def _append(self, proposal: RequestInterest, actor: Actor | None) -> asyncio.Future[bool]:
+        future = self._appender.enqueue(proposal, actor)
         # No caller awaits the future: take its exception, or asyncio logs it as never retrieved.
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
         return future

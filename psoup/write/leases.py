@@ -18,7 +18,7 @@ from psoup.errors import ServerError
 from psoup.store import Expire, Registration, Renew, State, StoreError, Tick
 from psoup.write.appender import Appender, LogTail
 from psoup.write.clock import ClockGuard
-from psoup.write.draft import HEADER_BYTES, Chain, CommitDraft, Proposal
+from psoup.write.draft import HEADER_BYTES, Actor, Chain, CommitDraft, Proposal
 
 log = logging.getLogger("psoup.write")
 
@@ -100,14 +100,14 @@ class LeaseKeeper:
         self._renewing: dict[bytes, asyncio.Future[Any]] = {}
         self._answering: asyncio.Future[Any] | None = None
 
-    def contact(self, handle: bytes) -> None:
-        """Note the use of a registration: renew its lease if enough of it is used up."""
+    def contact(self, handle: bytes, actor: Actor | None = None) -> None:
+        """Note that `actor` uses a registration: renew its lease if enough of it is used up."""
         state = self._tail.state
         registration = state.registrations.get(handle)
         if registration is None or handle in self._renewing or self._appender.stopping:
             return
         if wants_renewal(state, registration, self._now):
-            future = self._append(RenewOne(handle))
+            future = self._append(RenewOne(handle), actor)
             self._renewing[handle] = future
             future.add_done_callback(lambda _: self._renewing.pop(handle, None))
 
@@ -174,8 +174,8 @@ class LeaseKeeper:
     def _now(self) -> int:
         return max(self._guard.now(), self._tail.state.clock)
 
-    def _append(self, proposal: Proposal[Any]) -> asyncio.Future[Any]:
-        future = self._appender.enqueue(proposal)
+    def _append(self, proposal: Proposal[Any], actor: Actor | None = None) -> asyncio.Future[Any]:
+        future = self._appender.enqueue(proposal, actor)
         # If no caller awaits the future, asyncio would log its exception as never retrieved.
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
         return future

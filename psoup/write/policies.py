@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from datastem.instants import DAY
+from psoup.access.principal import Principal
 from psoup.errors import NoSuchPolicy, PolicyExists, ServerError
 from psoup.lookup import find_stream
 from psoup.store import Position, State, StoreError, StreamState
@@ -184,14 +185,15 @@ class PolicyKeeper:
         self._noting: set[tuple[int, str]] = set()
         self._ended = asyncio.Event()
 
-    def used(self, policy_id: int, predicate_id: int, key: str) -> None:
-        """Note that an answer uses a filled policy, whose predicate has this id and key."""
+    def used(self, policy_id: int, predicate_id: int, key: str, reader: Principal) -> None:
+        """Note that an answer for `reader` uses a filled policy, whose predicate has this id and
+        key."""
         filled = self._tail.state.access.filled.get(f"{policy_id} {predicate_id}")
         name = policy_id, key
         if name in self._noting or self._appender.stopping or is_noted(filled, self._now):
             return
         self._noting.add(name)
-        future = self._appender.enqueue(FillPolicy(policy_id, key))
+        future = self._appender.enqueue(FillPolicy(policy_id, key), reader.actor)
         future.add_done_callback(lambda _: self._noting.discard(name))
         # No caller awaits the future: take its exception. The next use tries again.
         future.add_done_callback(lambda done: done.cancelled() or done.exception())

@@ -21,13 +21,11 @@ from psoup.server.calls.publish import publish
 from psoup.server.calls.register import register
 from psoup.server.calls.sync import sync
 from psoup.server.core import Core
-from psoup.server.permission import Acting
 from psoup.server.settings import Settings
 from psoup.store import Store
 from psoup.v1 import psoup_pb2 as pb
-from querystem.language import parse_statement
 from tests.oracle.copy import Copy
-from tests.support.server.callers import NamedCaller, acting_as, open_server
+from tests.support.server.callers import NamedCaller, acting_as, new_call, open_server
 from tests.support.server.process import ipc
 
 START = 1_700_000_000 * SECOND
@@ -53,8 +51,7 @@ class Exchange:
     async def define(self, *texts: str) -> None:
         with acting_as(BOSS):
             for sql in texts:
-                acting = Acting.of(pb.DefineRequest(sql=sql), self.core.settings)
-                await define(self.core, acting, sql, parse_statement(sql))
+                await define(self.core, new_call(), pb.DefineRequest(sql=sql))
 
     async def grant(self, name: str) -> None:
         await self.define(f"GRANT read, register ON {name} TO ROLE guest")
@@ -62,17 +59,17 @@ class Exchange:
     async def publish(self, stream: str, **columns: Any) -> None:
         with acting_as(BOSS):
             request = pb.PublishRequest(stream=stream, arrow=ipc(pa.table(columns)))
-            await publish(self.core, request)
+            await publish(self.core, new_call(), request)
 
     async def register(self, sql: str, caller: Principal = GUEST) -> bytes:
         with acting_as(caller):
-            response, *_ = await register(self.core, pb.RegisterRequest(sql=sql))
+            response, *_ = await register(self.core, new_call(), pb.RegisterRequest(sql=sql))
             return bytes(response.handles[0])
 
     async def ask(self, sql: str, **fields: Any) -> list[tuple[Any, ...]]:
         with acting_as(GUEST):
             request = pb.AskRequest(sql=sql, encoding=pb.ENCODING_ARROW, **fields)
-            messages = [one async for one in ask(self.core, request, None)]
+            messages = [one async for one in ask(self.core, new_call(), request)]
         parts = [one if isinstance(one, bytes) else one.SerializeToString() for one in messages]
         content = b"".join(pb.InvokeResponse.FromString(part).arrow for part in parts)
         return [tuple(row.values()) for row in pa.ipc.open_stream(content).read_all().to_pylist()]
@@ -84,7 +81,7 @@ class Exchange:
         item = pb.SyncItem(handle=handle, token=copy.resume or copy.token, **fields)
         request = pb.SyncRequest(items=[item], away=away and Duration(seconds=away))
         with acting_as(caller):
-            parts = [one async for one in sync(self.core, request, None)]
+            parts = [one async for one in sync(self.core, new_call(), request)]
         for part in parts:
             if not part.HasField("refused"):
                 copy.take(part)
@@ -400,7 +397,7 @@ async def test_a_copy_goes_on_after_drop_create_and_grant(exchange: Exchange, ki
     await exchange.grant("named")
     assert _refused(await exchange.sync(handle, copy))[1] == "STREAM_DROPPED"
     with pytest.raises(StreamDropped), acting_as(GUEST):
-        await anext(invoke(exchange.core, pb.InvokeRequest(handle=handle), None))
+        await anext(invoke(exchange.core, new_call(), pb.InvokeRequest(handle=handle)))
     handle = await exchange.register(sql)
     await exchange.sync(handle, copy)
     assert copy.answer(copy.now) == await exchange.ask(sql)

@@ -12,7 +12,6 @@ import pytest
 from psoup.access.keys import new_key
 from psoup.access.principal import Principal
 from psoup.errors import AdministrationDenied, PermissionDenied, StorageFailed, Unauthenticated
-from psoup.server.identity.authenticator import AcceptAnyone, identify
 from psoup.server.main import Server
 from psoup.server.security_events import SecurityEvents
 from psoup.server.settings import Settings
@@ -55,22 +54,11 @@ class Kept:
         self.denials += proposal.denials
 
 
-class Known(AcceptAnyone):
-    """An authenticator that takes every call for one caller's."""
-
-    def __init__(self, caller: Principal) -> None:
-        self._caller = caller
-
-    async def principal(self, context: Any) -> Principal:
-        return self._caller
-
-
 async def denied(
     events: SecurityEvents, caller: Principal, error: Exception, peer: str = "ipv4:10.0.0.1:5000"
 ) -> None:
     call: Any = Call(peer)
-    await identify(Known(caller), call)
-    events.note(call, "/psoup.v1.Psoup/CreateKey", error)
+    events.note(call, caller, "/psoup.v1.Psoup/CreateKey", error)
 
 
 def lines_of(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -89,7 +77,7 @@ async def test_a_million_refusals_are_few_lines(caplog: pytest.LogCaptureFixture
     refused = Unauthenticated("the key is none of this store, or was revoked")
     for number in range(5000):
         peer = f"ipv4:10.0.{number % 2}.1:{number}"
-        events.note(Call(peer, "psk_bad"), "Ask", refused)  # type: ignore[arg-type]
+        events.note(Call(peer, "psk_bad"), None, "Ask", refused)  # type: ignore[arg-type]
     first = lines_of(caplog)
     assert len(first) == 2 and "ipv4:10.0.0.1:0 with a token" in first[0]
     await events.flush()
@@ -118,7 +106,7 @@ async def test_what_is_kept_and_written_is_bounded(caplog: pytest.LogCaptureFixt
 async def test_lines_can_t_be_forged(caplog: pytest.LogCaptureFixture) -> None:
     events = SecurityEvents(Kept().submit)
     call: Any = Call("unix:/tmp/a\nrefused nobody:1")
-    events.note(call, "Ask", PermissionDenied("not\r\nthat \x1b[2J"))
+    events.note(call, None, "Ask", PermissionDenied("not\r\nthat \x1b[2J"))
     (line,) = lines_of(caplog)
     assert line.isprintable() and "\\x1b" in line
 

@@ -31,7 +31,7 @@ from querystem.language import CreateStream, parse_statement
 from results.window import Bound, TimeWindow, Window
 from tests.answers.test_without_server import NOW, running
 from tests.damage import flip, named_files, tear_commit
-from tests.support.server.callers import anyone
+from tests.support.server.callers import new_call
 from tests.support.server.epochs import HandMadeEngine
 from tests.support.server.process import ipc
 
@@ -92,7 +92,9 @@ async def fill(core: Core, chance: random.Random, number: int) -> None:
         if stream == "asks":
             columns["item"] = [Decimal(chance.randrange(8)) / 2 for _ in range(count)]
             columns["item"] = pa.array(columns["item"], pa.decimal128(6, 1))
-        await publish(core, pb.PublishRequest(stream=stream, arrow=ipc(pa.table(columns))))
+        await publish(
+            core, new_call(), pb.PublishRequest(stream=stream, arrow=ipc(pa.table(columns)))
+        )
 
 
 def grow(engine: HandMadeEngine, chance: random.Random) -> None:
@@ -155,7 +157,8 @@ async def test_any_box_of_stored_combinations_gives_the_same_answer(
         engine = HandMadeEngine(core.store)
         await define(core)
         handles = [
-            (await register(core, pb.RegisterRequest(sql=sql)))[0].handles[0] for sql in QUERIES
+            (await register(core, new_call(), pb.RegisterRequest(sql=sql)))[0].handles[0]
+            for sql in QUERIES
         ]
         for number in range(5):
             await fill(core, chance, number)
@@ -181,10 +184,10 @@ async def test_of_stored_combinations_those_are_shown_all_of_whose_rows_are(
         engine = HandMadeEngine(core.store)
         await define(core)
         for sql in POLICIES:
-            statement = parse_statement(sql)
-            await define_statement(core, anyone(core), sql, statement)
+            await define_statement(core, new_call(), pb.DefineRequest(sql=sql))
         handles = [
-            (await register(core, pb.RegisterRequest(sql=sql)))[0].handles[0] for sql in QUERIES
+            (await register(core, new_call(), pb.RegisterRequest(sql=sql)))[0].handles[0]
+            for sql in QUERIES
         ]
         for number in range(4):
             await fill(core, chance, number)
@@ -209,7 +212,7 @@ async def test_who_waits_for_the_engine_waits_for_combinations(tmp_path: Path) -
     async with running(tmp_path / "store") as core:
         engine = HandMadeEngine(core.store)
         await define(core)
-        made, _, _ = await register(core, pb.RegisterRequest(sql=QUERIES[0]))
+        made, _, _ = await register(core, new_call(), pb.RegisterRequest(sql=QUERIES[0]))
         await fill(core, chance, 0)
         engine.step()
         replica, maker = Replica.open(core.store, Memory(1 << 20)), AnswerMaker(core.store)
@@ -227,7 +230,7 @@ async def test_how_many_queries_share_a_join_is_not_for_everybody(tmp_path: Path
         engine = HandMadeEngine(core.store)
         await define(core)
         for _ in range(2):
-            made, _, _ = await register(core, pb.RegisterRequest(sql=QUERIES[0]))
+            made, _, _ = await register(core, new_call(), pb.RegisterRequest(sql=QUERIES[0]))
         for number in range(3):
             await fill(core, chance, number)
         engine.step()
@@ -271,7 +274,7 @@ async def test_damaged_combinations_are_joined_at_invoke(
     async with running(tmp_path / "store") as core:
         engine = HandMadeEngine(core.store)
         await define(core)
-        made, _, _ = await register(core, pb.RegisterRequest(sql=sql))
+        made, _, _ = await register(core, new_call(), pb.RegisterRequest(sql=sql))
         for number in range(3):
             await fill(core, chance, number)
         engine.step()

@@ -24,6 +24,7 @@ from psoup.write.registrations import UnregisterOne
 from psoup.write.streams import Define
 from querystem.language import CreateStream, parse_statement
 from tests.server.test_machine import _answer
+from tests.support.server.callers import new_call
 from tests.support.server.epochs import HandMadeEngine
 from tests.support.server.process import ipc, received
 
@@ -64,7 +65,7 @@ class Rooms:
 
     async def register(self, where: str, tail: str = "") -> bytes:
         sql = f"SELECT temp, n FROM room WHERE {where} {tail}"
-        made, *_ = await register(self.core, pb.RegisterRequest(sql=sql))
+        made, *_ = await register(self.core, new_call(), pb.RegisterRequest(sql=sql))
         return made.handles[0]
 
     async def publish(self, temps: np.ndarray, first: int = 0) -> None:
@@ -72,7 +73,7 @@ class Rooms:
         numbers = range(first, first + len(temps))
         masked = pa.array(temps, mask=np.arange(len(temps)) % 17 == 0)
         table = pa.table({"temp": masked, "name": names, "n": numbers})
-        await publish(self.core, pb.PublishRequest(stream="room", arrow=ipc(table)))
+        await publish(self.core, new_call(), pb.PublishRequest(stream="room", arrow=ipc(table)))
 
     async def seen(self, handle: bytes) -> None:
         """Somebody asks for the answer: its matches are at hand from then on."""
@@ -86,8 +87,8 @@ class Rooms:
     async def invoked(self, handle: bytes) -> tuple[list[int], int]:
         """The numbers of the rows, and how many were computed."""
         request = pb.InvokeRequest(handle=handle, encoding=pb.ENCODING_ARROW)
-        header, *_ = await received(invoke(self.core, request, None))
-        rows = await _answer(invoke(self.core, request, None))
+        header, *_ = await received(invoke(self.core, new_call(), request))
+        rows = await _answer(invoke(self.core, new_call(), request))
         return [row[1] for row in rows], header.header.computed_rows
 
 
@@ -112,7 +113,7 @@ async def test_only_the_matches_of_the_one_implied_are_looked_at(
     handle = await rooms.register(where)
     found, computed = await rooms.invoked(handle)
     assert found == above(temps, 82) and computed == len(above(temps, 80))
-    explained = await explain(rooms.core, pb.ExplainRequest(handle=handle))
+    explained = await explain(rooms.core, new_call(), pb.ExplainRequest(handle=handle))
     found_by = explained.legs[0].implied_by
     assert found_by.condition == "temp > 80.0"
     assert (found_by.looked_at_rows, found_by.rows) == (computed, ROWS)
@@ -147,7 +148,7 @@ async def test_a_query_that_was_never_registered_gains_too(
     await rooms.publish(temps)
     await rooms.step()
     request = pb.AskRequest(sql="SELECT n FROM room WHERE temp BETWEEN 81 AND 85")
-    header, *_ = await received(ask(rooms.core, request, None))
+    header, *_ = await received(ask(rooms.core, new_call(), request))
     assert header.header.computed_rows == len(above(temps, 80))
     await rooms.core.stop()
 
@@ -202,7 +203,7 @@ async def test_example_11_equals_itself_computed_alone(tmp_path: Path, temps: np
         await rooms.register(registered, "REFRESH EVERY 2 SECONDS")
         instants = pa.array(np.arange(ROWS) * 1000 + 10**15).view(pa.timestamp("us"))
         hot = pa.table({"temp": temps + 10, "n": range(ROWS), "at": instants, "name": ["x"] * ROWS})
-        await publish(rooms.core, pb.PublishRequest(stream="room", arrow=ipc(hot)))
+        await publish(rooms.core, new_call(), pb.PublishRequest(stream="room", arrow=ipc(hot)))
         await rooms.step()
         handle = await rooms.register("temp > 100", "REFRESH EVERY 4 SECONDS")
         found, computed = await rooms.invoked(handle)

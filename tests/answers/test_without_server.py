@@ -24,6 +24,7 @@ from psoup.v1 import psoup_pb2 as pb
 from psoup.write.streams import Define, Drop
 from querystem.language import CreateStream, parse_statement
 from tests.conftest import ROOT
+from tests.support.server.callers import new_call
 from tests.support.server.epochs import HandMadeEngine
 from tests.support.server.process import ipc, received
 
@@ -61,7 +62,7 @@ async def fill(core: Core, first: int) -> None:
     parked = {"place": [n % 10 for n in numbers], "plate": [f"P {n}" for n in numbers]}
     for stream, columns in (("cars", cars), ("parked", parked)):
         request = pb.PublishRequest(stream=stream, arrow=ipc(pa.table(columns)))
-        await publish(core, request)
+        await publish(core, new_call(), request)
 
 
 async def define(core: Core) -> None:
@@ -73,7 +74,7 @@ async def define(core: Core) -> None:
 
 async def from_server(core: Core, sql: str) -> pa.Table:
     request = pb.AskRequest(sql=sql, encoding=pb.ENCODING_ARROW)
-    _, *parts = await received(ask(core, request, None))
+    _, *parts = await received(ask(core, new_call(), request))
     return pa.ipc.open_stream(b"".join(part.arrow for part in parts)).read_all()
 
 

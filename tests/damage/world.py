@@ -17,6 +17,7 @@ from psoup.store import Store
 from psoup.v1 import psoup_pb2 as pb
 from psoup.write.streams import Define
 from querystem.language import CreateStream, parse_statement
+from tests.support.server.callers import new_call
 from tests.support.server.epochs import HandMadeEngine
 from tests.support.server.process import ipc
 
@@ -62,11 +63,12 @@ async def _make(root: Path) -> list[bytes]:
             assert isinstance(statement, CreateStream)
             await core.appender.submit(Define("main", "main", statement.schema))
         handles = [
-            (await register(core, pb.RegisterRequest(sql=sql)))[0].handles[0] for sql in QUERIES
+            (await register(core, new_call(), pb.RegisterRequest(sql=sql)))[0].handles[0]
+            for sql in QUERIES
         ]
         for number in range(5):
             for stream, table in (("trips", trips(number)), ("places", places(number))):
-                await publish(core, pb.PublishRequest(stream=stream, arrow=ipc(table)))
+                await publish(core, new_call(), pb.PublishRequest(stream=stream, arrow=ipc(table)))
             if number < 3:
                 engine.step()
     finally:

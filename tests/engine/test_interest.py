@@ -26,6 +26,7 @@ from tests.support.engine.author import Author, sensor_is, timed
 from tests.support.engine.killing import MortalEngine
 from tests.support.engine.pump import QUIET, Pump
 from tests.support.engine.reading import covered, matched, pieces, stem_rows
+from tests.support.server.callers import new_call
 from tests.support.server.process import received
 
 pytestmark = pytest.mark.spark
@@ -186,10 +187,10 @@ async def test_who_waits_for_the_engine_gets_what_no_window_reached(
     await core.start()
     try:
         sql = "SELECT at FROM timed WHERE sensor = 1 RANGE 5 MINUTES"
-        (handle,) = (await register(core, pb.RegisterRequest(sql=sql)))[0].handles
+        (handle,) = (await register(core, new_call(), pb.RegisterRequest(sql=sql)))[0].handles
         await asyncio.to_thread(pump.run)
         request = pb.InvokeRequest(handle=handle, window="RANGE 60 MINUTES", wait_for_engine=True)
-        waiting = asyncio.create_task(received(invoke(core, request, 300.0)))
+        waiting = asyncio.create_task(received(invoke(core, new_call(300.0), request)))
         while not waiting.done():
             await asyncio.to_thread(pump.round)
         header, *_ = await waiting

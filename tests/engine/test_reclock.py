@@ -32,6 +32,7 @@ from tests.oracle.copy import Copy
 from tests.support.engine.composites import assert_boxes, combinations
 from tests.support.engine.pump import Pump
 from tests.support.engine.reading import stem_rows
+from tests.support.server.callers import new_call
 from tests.support.server.machines import (
     START,
     Machine,
@@ -56,7 +57,9 @@ ALWAYS: Callable[[int], bool] = lambda last: True  # noqa: E731
 async def _put_keyed(core: Core, key: int, value: int) -> None:
     rows = rows_of(["a", "b"], [pb.Value(bigint=key), pb.Value(bigint=value)])
     await publish(
-        core, pb.PublishRequest(stream="k", rows=rows, publisher=f"p{key}", sequence=value)
+        core,
+        new_call(),
+        pb.PublishRequest(stream="k", rows=rows, publisher=f"p{key}", sequence=value),
     )
 
 
@@ -70,8 +73,10 @@ async def _spoil(world: Machines, spark: SparkSession) -> tuple[list[bytes], Cop
             await define(right, schema)
         lease = Duration(seconds=7200)
         request = pb.RegisterRequest(sql="SELECT a FROM s", lease=lease)
-        handles = (await register(right, request))[0].handles
-        handles += (await register(right, pb.RegisterRequest(sql=JOIN, lease=lease)))[0].handles
+        handles = (await register(right, new_call(), request))[0].handles
+        handles += (await register(right, new_call(), pb.RegisterRequest(sql=JOIN, lease=lease)))[
+            0
+        ].handles
         for number in (1, 2):
             await put(right, number)
             await _put_keyed(right, 1, number)
@@ -86,12 +91,12 @@ async def _spoil(world: Machines, spark: SparkSession) -> tuple[list[bytes], Cop
             await _put_keyed(wrong, 2, number - 2)
             await put_at(wrong, number, START + number)
             if number == 4:
-                handles += (await register(wrong, request))[0].handles
+                handles += (await register(wrong, new_call(), request))[0].handles
                 pump.run()
             world.time += MINUTE
         copy = Copy()
         items = [pb.SyncItem(handle=handles[0])]
-        async for part in sync(wrong, pb.SyncRequest(items=items), None):
+        async for part in sync(wrong, new_call(), pb.SyncRequest(items=items)):
             copy.take(part)
         position = wrong.positions.encode(wrong.follower.state.position)
         assert await answer(wrong) == [3, 4, 5, 6]
@@ -111,7 +116,7 @@ async def _check(world: Machines, handles: list[bytes], copy: Copy, position: by
         with pytest.raises(ForeignPosition):
             right.positions.decode(position)
         items = [pb.SyncItem(handle=handles[0], token=copy.token)]
-        parts = [part async for part in sync(right, pb.SyncRequest(items=items), None)]
+        parts = [part async for part in sync(right, new_call(), pb.SyncRequest(items=items))]
         assert parts[0].begin.mode == pb.SYNC_MODE_WHOLE
         await put(right, 7)
         assert await answer(right) == [1, 2, 3, 4, 5, 6, 7]

@@ -12,6 +12,7 @@ from pathlib import Path
 from psoup.server.calls.sync import sync
 from psoup.v1 import psoup_pb2 as pb
 from tests.support.client_sdk.inside import InsideStore
+from tests.support.server.callers import new_call
 
 
 def test_a_held_transfer_keeps_what_was_sent(tmp_path: Path) -> None:
@@ -31,7 +32,7 @@ def test_a_held_transfer_keeps_what_was_sent(tmp_path: Path) -> None:
         request = pb.SyncRequest(items=items, byte_budget=budget, one_position=True)
 
         async def parts() -> list[pb.SyncPart]:
-            return [part async for part in sync(store.core, request, None)]
+            return [part async for part in sync(store.core, new_call(), request)]
 
         found: list[pb.SyncPart] = store.run(parts())
         return found

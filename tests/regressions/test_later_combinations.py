@@ -17,6 +17,7 @@ from psoup.v1 import psoup_pb2 as pb
 from psoup.write.streams import Define
 from querystem.language import CreateStream, parse_statement
 from tests.answers.test_without_server import running
+from tests.support.server.callers import new_call
 from tests.support.server.epochs import HandMadeEngine
 from tests.support.server.process import ipc, received
 
@@ -28,7 +29,7 @@ async def step(core: Core, engine: HandMadeEngine) -> None:
     """A row more on each leg, and all combinations stored."""
     for stream in ("l", "r"):
         rows = ipc(pa.table({"k": [1]}))
-        await publish(core, pb.PublishRequest(stream=stream, arrow=rows))
+        await publish(core, new_call(), pb.PublishRequest(stream=stream, arrow=rows))
     engine.step()
     (composite,) = engine.state.composites.values()
     (registration,) = engine.state.registrations.values()
@@ -46,11 +47,11 @@ async def test_combinations_that_come_after_a_server_has_read_some(tmp_path: Pat
             assert isinstance(statement, CreateStream)
             await core.appender.submit(Define("main", "main", statement.schema))
         sql = "SELECT l.row_id AS x, r.row_id AS y FROM l, r WHERE l.k = r.k"
-        registered, *_ = await register(core, pb.RegisterRequest(sql=sql))
+        registered, *_ = await register(core, new_call(), pb.RegisterRequest(sql=sql))
         for number in range(1, 4):
             await step(core, engine)
             await core.follower.catch_up()
             request = pb.InvokeRequest(handle=registered.handles[0], wait_for_engine=True)
-            header, *_ = await received(invoke(core, request, None))
+            header, *_ = await received(invoke(core, new_call(), request))
             assert header.header.joined_pairs == 0
             assert header.header.row_count == number * number

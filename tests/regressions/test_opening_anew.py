@@ -27,6 +27,7 @@ from psoup.v1 import psoup_pb2 as pb
 from tests.oracle.copy import Copy
 from tests.server.test_epochs import ask as invoke
 from tests.server.test_epochs import define, rows, running, send, until
+from tests.support.server.callers import new_call
 from tests.support.server.epochs import HandMadeEngine
 from tests.support.server.process import received
 
@@ -78,13 +79,13 @@ def gated(monkeypatch: pytest.MonkeyPatch, owner: type, name: str) -> Gate:
 
 async def rows_asked(core: Core) -> int:
     request = pb.AskRequest(sql=SELECT, encoding=pb.ENCODING_ARROW)
-    header, *_ = await received(ask(core, request, None))
+    header, *_ = await received(ask(core, new_call(), request))
     return int(header.header.row_count)
 
 
 async def rows_synced(core: Core, handle: bytes) -> int:
     copy = Copy()
-    async for part in sync(core, pb.SyncRequest(items=[pb.SyncItem(handle=handle)]), None):
+    async for part in sync(core, new_call(), pb.SyncRequest(items=[pb.SyncItem(handle=handle)])):
         copy.take(pb.SyncPart.FromString(part.SerializeToString()))
     assert copy.sound()
     return len(copy.answer(copy.now))
@@ -99,7 +100,7 @@ async def rows_found(core: Core, handle: bytes) -> list[int]:
 async def prepared(core: Core, engine: HandMadeEngine) -> bytes:
     """500 rows in files, 100 that are only in the log."""
     await define(core)
-    handle = (await register(core, pb.RegisterRequest(sql=SELECT)))[0].handles[0]
+    handle = (await register(core, new_call(), pb.RegisterRequest(sql=SELECT)))[0].handles[0]
     await send(core, rows(0, 500))
     engine.step()
     await send(core, rows(500, 100))
@@ -137,7 +138,7 @@ async def test_a_batch_in_flight_hides_no_block(
     async with running(tmp_path / "store", poll=3600) as core:
         engine = HandMadeEngine(core.store)
         await define(core)
-        handle = (await register(core, pb.RegisterRequest(sql=SELECT)))[0].handles[0]
+        handle = (await register(core, new_call(), pb.RegisterRequest(sql=SELECT)))[0].handles[0]
         await send(core, rows(0, 9_100))
         engine.step()
         with appending.shut():

@@ -19,6 +19,7 @@ from psoup.v1 import psoup_pb2 as pb
 from psoup.write.streams import Define
 from querystem.language import CreateStream, parse_statement
 from tests.oracle.copy import Copy
+from tests.support.server.callers import new_call
 from tests.support.server.process import ipc
 
 START = 1_700_000_000 * SECOND
@@ -37,12 +38,12 @@ async def test_it_is_good_until_the_next_point(tmp_path: Path) -> None:
         statement = parse_statement(sql)
         assert isinstance(statement, CreateStream)
         await core.appender.submit(Define("main", "main", statement.schema))
-    await publish(core, pb.PublishRequest(stream="r", arrow=ipc(pa.table({"a": [1]}))))
+    await publish(core, new_call(), pb.PublishRequest(stream="r", arrow=ipc(pa.table({"a": [1]}))))
     ahead = from_instant(START + 30 * SECOND)
-    await publish(core, pb.PublishRequest(stream="s", heartbeat=ahead))
-    handle = (await register(core, pb.RegisterRequest(sql=QUERY)))[0].handles[0]
+    await publish(core, new_call(), pb.PublishRequest(stream="s", heartbeat=ahead))
+    handle = (await register(core, new_call(), pb.RegisterRequest(sql=QUERY)))[0].handles[0]
     copy = Copy()
-    async for part in sync(core, pb.SyncRequest(items=[pb.SyncItem(handle=handle)]), None):
+    async for part in sync(core, new_call(), pb.SyncRequest(items=[pb.SyncItem(handle=handle)])):
         copy.take(pb.SyncPart.FromString(part.SerializeToString()))
     assert copy.end is not None and copy.now == START
     assert to_instant(copy.end.good_until) == START + 4 * SECOND

@@ -18,6 +18,7 @@ from psoup.v1 import psoup_pb2 as pb
 from psoup.write.streams import Define
 from querystem.language import CreateStream, parse_statement
 from tests.oracle.copy import Copy
+from tests.support.server.callers import new_call
 from tests.support.server.epochs import HandMadeEngine
 from tests.support.server.process import ipc
 
@@ -32,7 +33,7 @@ async def _publish(core: Core, first: int, count: int, at: int) -> None:
         "a": pa.array(range(first, first + count)),
         "at": pa.array([at] * count, pa.int64()).view("timestamp[us]"),
     }
-    await publish(core, pb.PublishRequest(stream="s", arrow=ipc(pa.table(columns))))
+    await publish(core, new_call(), pb.PublishRequest(stream="s", arrow=ipc(pa.table(columns))))
 
 
 @pytest.mark.parametrize(
@@ -53,14 +54,14 @@ async def test_what_is_left_is_sent(tmp_path: Path, select: str, left: range, ta
     statement = parse_statement(STREAM)
     assert isinstance(statement, CreateStream)
     await core.appender.submit(Define("main", "main", statement.schema))
-    handle = (await register(core, pb.RegisterRequest(sql=select)))[0].handles[0]
+    handle = (await register(core, new_call(), pb.RegisterRequest(sql=select)))[0].handles[0]
     engine, copy = HandMadeEngine(store), Copy()
     for first, count, at in ((0, 30, START), (30, 10, START + 40 * SECOND)):
         await _publish(core, first, count, at)
         engine.step()
     await core.follower.catch_up()
     number = 0
-    async for part in sync(core, pb.SyncRequest(items=[pb.SyncItem(handle=handle)]), None):
+    async for part in sync(core, new_call(), pb.SyncRequest(items=[pb.SyncItem(handle=handle)])):
         copy.take(pb.SyncPart.FromString(part.SerializeToString()))
         number += 1
         if number == taken:

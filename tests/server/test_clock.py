@@ -16,6 +16,7 @@ from psoup.store import Tick
 from psoup.v1 import psoup_pb2 as pb
 from psoup.write import appender
 from psoup.write.leases import TICK_INTERVAL
+from tests.support.server.callers import new_call
 from tests.support.server.machines import (
     START,
     Machine,
@@ -276,7 +277,7 @@ async def test_old_commits_are_no_word_about_now(world: Machines) -> None:
 async def test_each_machine_ticks_so_that_it_is_heard_of(world: Machines) -> None:
     async with world.server(Machine("a")) as one, world.server(Machine("b", DAY)) as other:
         await define(one, arrival())
-        await register(one, pb.RegisterRequest(sql="SELECT a FROM s"))
+        await register(one, new_call(), pb.RegisterRequest(sql="SELECT a FROM s"))
         for _ in range(2):
             world.time += TICK_INTERVAL
             await put(one, 1)
@@ -302,7 +303,7 @@ async def test_a_jump_ends_no_lease(world: Machines) -> None:
     async with world.server(Machine("a")) as core:
         await define(core, arrival())
         request = pb.RegisterRequest(sql="SELECT a FROM s", lease=Duration(seconds=60))
-        handle = (await register(core, request))[0].handles[0]
+        handle = (await register(core, new_call(), request))[0].handles[0]
     async with world.server(Machine("b", DAY)) as wrong:
         await put(wrong, 1)
         assert await wrong.leases.expire() == 0
@@ -316,7 +317,7 @@ async def test_nor_does_one_that_only_an_expiry_would_write(world: Machines) -> 
     async with world.server(Machine("a")) as core:
         await define(core, arrival())
         request = pb.RegisterRequest(sql="SELECT a FROM s", lease=Duration(seconds=60))
-        await register(core, request)
+        await register(core, new_call(), request)
     async with world.server(Machine("b", DAY)) as wrong:
         version = wrong.follower.version
         assert await wrong.leases.expire() == 0

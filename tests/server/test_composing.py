@@ -8,6 +8,7 @@ from psoup.server.calls.register import register, register_many
 from psoup.server.core import Core
 from psoup.v1 import psoup_pb2 as pb
 from tests.server.test_epochs import define, running
+from tests.support.server.callers import new_call
 
 JOIN = "SELECT x.a FROM s x, s y WHERE x.a = y.a AND x.a > {} RANGE 1 HOUR"
 CROSS = "SELECT x.a FROM s x, s y WHERE x.a < y.a RANGE 1 HOUR"
@@ -26,11 +27,11 @@ async def test_a_join_is_registered_with_its_composite(tmp_path: Path) -> None:
         await define(core)
         handles = []
         for text in (JOIN.format(1), CROSS, ONE, JOIN.format(2)):
-            handles += (await register(core, pb.RegisterRequest(sql=text)))[0].handles
+            handles += (await register(core, new_call(), pb.RegisterRequest(sql=text)))[0].handles
         values = [pb.Row(values=[pb.Value(bigint=number)]) for number in (1, 2, 5)]
         table = pb.Rows(columns=["low"], rows=values)
         many = pb.RegisterManyRequest(sql=JOIN.format(":low"), rows=table)
-        handles += (await register_many(core, many)).handles
+        handles += (await register_many(core, new_call(), many)).handles
         state = core.follower.state
         (shared_id,) = state.composites
         assert composites(core, handles) == [shared_id, 0, 0, *[shared_id] * 4]

@@ -25,7 +25,7 @@ from psoup.store import Accept, Data, Entry, Event, Lost, Position, Store
 from psoup.v1 import psoup_pb2 as pb
 from psoup.write.streams import Define
 from querystem.language import CreateStream, parse_statement
-from tests.support.server.callers import anyone
+from tests.support.server.callers import anyone, new_call
 from tests.support.server.epochs import HandMadeEngine
 from tests.support.server.process import ipc, received
 
@@ -63,12 +63,12 @@ def rows(first: int, count: int, seed: int = 0) -> pa.Table:
 
 
 async def send(core: Core, table: pa.Table) -> None:
-    await publish(core, pb.PublishRequest(stream="s", arrow=ipc(table)))
+    await publish(core, new_call(), pb.PublishRequest(stream="s", arrow=ipc(table)))
 
 
 async def ask(core: Core, handle: bytes, **fields: Any) -> tuple[pb.AnswerHeader, list[int]]:
     request = pb.InvokeRequest(handle=handle, encoding=pb.ENCODING_ARROW, **fields)
-    header, *rest = await received(invoke(core, request, None))
+    header, *rest = await received(invoke(core, new_call(), request))
     table = pa.ipc.open_stream(b"".join(part.arrow for part in rest)).read_all()
     return header.header, table["a"].to_pylist()
 
@@ -93,12 +93,12 @@ async def test_covered_and_uncovered_rows_make_one_answer(tmp_path: Path, memory
     async with running(tmp_path / "store", memory=memory) as core:
         engine = HandMadeEngine(core.store)
         await define(core)
-        early = (await register(core, pb.RegisterRequest(sql=QUERY)))[0].handles[0]
+        early = (await register(core, new_call(), pb.RegisterRequest(sql=QUERY)))[0].handles[0]
         for table in tables[:3]:
             await send(core, table)
         engine.step()
         later_sql = QUERY.replace("= 3", "= 3 AND a >= 0")
-        later = (await register(core, pb.RegisterRequest(sql=later_sql)))[0].handles[0]
+        later = (await register(core, new_call(), pb.RegisterRequest(sql=later_sql)))[0].handles[0]
         await send(core, tables[3])
         await until(core, lambda: core.follower.view.epoch.number == 1)
         header, found = await ask(core, early)
@@ -109,11 +109,11 @@ async def test_covered_and_uncovered_rows_make_one_answer(tmp_path: Path, memory
         assert found == naive(tables)
         assert header.computed_rows > 60_000, "the tail and the history it has not met"
         registration = find_registration(core.follower.state, "main", later)
-        (described,) = await registration_messages(core, anyone(core), [registration])
+        (described,) = await registration_messages(core, new_call(), anyone(), [registration])
         assert (described.matched_rows, described.stream_rows) == (0, 240_000)
         engine.step()
         await until(core, lambda: core.follower.view.epoch.number == 2)
-        status = status_message(core, anyone(core))
+        status = status_message(core, anyone())
         assert (status.behind_rows, status.backfill_rows) == (0, 45_000), "of the last 100 seconds"
         assert status.rest_rows == 135_000
         for handle in (early, later):
@@ -135,7 +135,7 @@ async def test_a_file_that_is_gone_is_found_in_the_newest_epoch(tmp_path: Path) 
     async with running(tmp_path / "store") as writer:
         engine = HandMadeEngine(writer.store)
         await define(writer)
-        handle = (await register(writer, pb.RegisterRequest(sql=QUERY)))[0].handles[0]
+        handle = (await register(writer, new_call(), pb.RegisterRequest(sql=QUERY)))[0].handles[0]
         for table in tables:
             await send(writer, table)
             engine.step()
@@ -155,7 +155,7 @@ async def test_a_log_trimmed_under_a_slow_server(tmp_path: Path) -> None:
     ):
         engine = HandMadeEngine(writer.store)
         await define(writer)
-        handle = (await register(writer, pb.RegisterRequest(sql=QUERY)))[0].handles[0]
+        handle = (await register(writer, new_call(), pb.RegisterRequest(sql=QUERY)))[0].handles[0]
         for table in tables[:3]:
             await send(writer, table)
         engine.step()
@@ -172,7 +172,7 @@ async def test_waiting_for_the_engine_ends_when_it_comes(tmp_path: Path) -> None
     async with running(tmp_path / "store", wait=20.0) as core:
         engine = HandMadeEngine(core.store)
         await define(core)
-        handle = (await register(core, pb.RegisterRequest(sql=QUERY)))[0].handles[0]
+        handle = (await register(core, new_call(), pb.RegisterRequest(sql=QUERY)))[0].handles[0]
         await send(core, table)
         waiting: Awaitable[Any] = asyncio.create_task(ask(core, handle, wait_for_engine=True))
         await asyncio.sleep(0.05)
@@ -184,7 +184,7 @@ async def test_waiting_for_the_engine_ends_when_it_comes(tmp_path: Path) -> None
 async def test_a_payload_that_does_not_decode_is_a_hole(tmp_path: Path) -> None:
     async with running(tmp_path / "store") as core:
         await define(core)
-        handle = (await register(core, pb.RegisterRequest(sql=QUERY)))[0].handles[0]
+        handle = (await register(core, new_call(), pb.RegisterRequest(sql=QUERY)))[0].handles[0]
         await send(core, rows(0, 100))
         await _append_junk(core, 50)
         await send(core, rows(100, 100))
@@ -197,7 +197,7 @@ async def test_a_payload_that_does_not_decode_is_a_hole(tmp_path: Path) -> None:
         assert found == naive([rows(0, 100), rows(100, 100)])
         assert any("rows 100 to 149" in note for note in header.notes)
         request = pb.InvokeRequest(handle=handle, window="UNBOUNDED")
-        parts = await received(invoke(core, request, None))
+        parts = await received(invoke(core, new_call(), request))
         ids = [row.values[1].bigint for part in parts for row in part.rows.rows]
         assert all(not 100 <= row_id < 150 for row_id in ids) and max(ids) >= 150
 

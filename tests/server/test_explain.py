@@ -12,6 +12,7 @@ from psoup.server.calls.explain import explain
 from psoup.server.calls.register import register
 from psoup.v1 import psoup_pb2 as pb
 from tests.server.test_epochs import define, rows, running, send
+from tests.support.server.callers import new_call
 from tests.support.server.epochs import HandMadeEngine
 
 
@@ -23,7 +24,7 @@ async def test_a_registration_is_explained(tmp_path: Path) -> None:
         handles = []
         for where in wheres:
             text = f"SELECT a FROM s WHERE {where} UNBOUNDED"
-            registered, *_ = await register(core, pb.RegisterRequest(sql=text))
+            registered, *_ = await register(core, new_call(), pb.RegisterRequest(sql=text))
             handles += registered.handles
         engine.step()
         await send(core, rows(0, 1000))
@@ -31,7 +32,7 @@ async def test_a_registration_is_explained(tmp_path: Path) -> None:
         await send(core, rows(1000, 500))
         await core.follower.refresh()
 
-        first = await explain(core, pb.ExplainRequest(handle=handles[0]))
+        first = await explain(core, new_call(), pb.ExplainRequest(handle=handles[0]))
         values = np.arange(1500)
         matching = (values % 7 == 3) & (values > 100)
         assert first.registration_count == 2
@@ -53,7 +54,9 @@ async def test_a_registration_is_explained(tmp_path: Path) -> None:
         names = [stage.name for stage in run.stages]
         assert names == ["plan", "window", "match", "take", "shape", "encode"]
 
-        again = await explain(core, pb.ExplainRequest(handle=handles[0], window="ROWS 10"))
+        again = await explain(
+            core, new_call(), pb.ExplainRequest(handle=handles[0], window="ROWS 10")
+        )
         assert 10 <= again.run.considered_rows <= 500 and again.run.computed_rows == 0
 
 
@@ -62,13 +65,16 @@ async def test_an_aggregate_reads_its_summaries(tmp_path: Path) -> None:
         await define(core)
         await send(core, rows(0, 1000))
         text = "SELECT count(*) AS n FROM s WHERE a > 10"
-        registered, *_ = await register(core, pb.RegisterRequest(sql=text))
+        registered, *_ = await register(core, new_call(), pb.RegisterRequest(sql=text))
         asked = pb.ExplainRequest(handle=registered.handles[0])
-        first, second = await explain(core, asked), await explain(core, asked)
+        first, second = (
+            await explain(core, new_call(), asked),
+            await explain(core, new_call(), asked),
+        )
         assert [stage.name for stage in first.run.stages][3] == "aggregate"
         assert (first.run.considered_rows, second.run.considered_rows) == (1000, 0)
         assert (second.epoch, second.stored.row_count, second.matched_rows) == (0, 0, 0)
         with pytest.raises(UnknownHandle):
-            await explain(core, pb.ExplainRequest(handle=b"x" * 16))
+            await explain(core, new_call(), pb.ExplainRequest(handle=b"x" * 16))
         with pytest.raises(UnknownHandle):
-            await explain(core, pb.ExplainRequest(tenant="other", handle=asked.handle))
+            await explain(core, new_call(), pb.ExplainRequest(tenant="other", handle=asked.handle))

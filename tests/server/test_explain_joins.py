@@ -13,6 +13,7 @@ from querystem.expressions import TRUE, Call, ColumnRef, Literal, Op
 from querystem.query import From, Leg, Output, Query, SetOperation, SetOperator
 from results.window import UNBOUNDED
 from tests.server.test_epochs import define, rows, running, send
+from tests.support.server.callers import new_call
 from tests.support.server.epochs import HandMadeEngine
 
 
@@ -47,7 +48,7 @@ async def test_a_join_is_explained(tmp_path: Path) -> None:
         await send(core, rows(1000, 500))
         await core.follower.refresh()
 
-        found = await explain(core, pb.ExplainRequest(handle=handle))
+        found = await explain(core, new_call(), pb.ExplainRequest(handle=handle))
         assert [leg.stream for leg in found.legs] == ["s"] * 3
         assert [leg.row_count for leg in found.legs] == [1500, 100, 1450]
         assert [leg.considered_rows for leg in found.legs] == [1500] * 3
@@ -80,7 +81,9 @@ async def test_a_union_speaks_of_no_join(tmp_path: Path) -> None:
         branches = Query(SEVENTHS, (output,)), Query(LATE, (output,))
         union = SetOperation(SetOperator.UNION_ALL, branches)
         query = Query(From((union,)), (Output("a", ColumnRef("0.a", BIGINT)),))
-        explanation = await explain(core, pb.ExplainRequest(handle=await register(core, query)))
+        explanation = await explain(
+            core, new_call(), pb.ExplainRequest(handle=await register(core, query))
+        )
         assert explanation.run.answer_rows == 250
         assert explanation.composite == ""
         assert explanation.operator.inputs[0].name == "union all"
@@ -93,7 +96,7 @@ async def test_one_stream_is_a_leg_too(tmp_path: Path) -> None:
         await define(core)
         await send(core, rows(0, 100))
         handle = await register(core, Query(LATE, (Output("a", ColumnRef("a", BIGINT)),)))
-        found = await explain(core, pb.ExplainRequest(handle=handle))
+        found = await explain(core, new_call(), pb.ExplainRequest(handle=handle))
         (leg,) = found.legs
         assert (leg.row_count, leg.factors[0], leg.stored) == (50, found.factors[0], found.stored)
         assert found.operator.inputs[0].leg == 0

@@ -28,6 +28,7 @@ from querystem.language import CreateStream, parse_statement
 from tests.server.conftest import Start
 from tests.store.test_durable import misreport_links
 from tests.store.test_numbers import stall_in_link
+from tests.support.server.callers import new_call
 from tests.support.server.epochs import HandMadeEngine
 from tests.support.server.process import ipc
 
@@ -160,10 +161,10 @@ async def test_a_failing_disk_takes_nothing_and_harms_nothing(
             patch.setattr("psoup.store.delta.commits.put_if_absent", fail)
         for _ in range(2):
             with pytest.raises(expected):
-                await publish(core, request)
+                await publish(core, new_call(), request)
     files = list((tmp_path / "store" / "log").glob("*.parquet"))
     assert len(files) == 1, "what a failed append wrote is gone"
-    sent = await publish(core, request)
+    sent = await publish(core, new_call(), request)
     assert (sent.duplicate, sent.first_row_id) == (False, 0)
     await core.stop()
 
@@ -187,7 +188,7 @@ async def test_links_that_are_misreported_store_no_batch_twice(
     await define(core)
     misreport_links(monkeypatch, errno.EEXIST, every=5)
     sent = [
-        await publish(core, pb.PublishRequest(stream="s", arrow=ipc(numbers(number))))
+        await publish(core, new_call(), pb.PublishRequest(stream="s", arrow=ipc(numbers(number))))
         for number in range(40)
     ]
     assert [(reply.duplicate, reply.first_row_id) for reply in sent] == [
@@ -212,19 +213,21 @@ async def test_a_server_that_stalls_in_a_link_acknowledges_nothing_that_is_lost(
 
     with monkeypatch.context() as patch:
         stall_in_link(patch, stall)
-        publishing = asyncio.create_task(publish(stalled, late))
+        publishing = asyncio.create_task(publish(stalled, new_call(), late))
         await asyncio.to_thread(entered.wait, 60)
         engine, folder = HandMadeEngine(other.store), other.store.log.folder
         for _ in range(2):
             for _ in range(3):
-                await publish(other, pb.PublishRequest(stream="s", arrow=ipc(numbers(1))))
+                await publish(
+                    other, new_call(), pb.PublishRequest(stream="s", arrow=ipc(numbers(1)))
+                )
             engine.step()
             folder.checkpoint()
         folder.drop_commits(folder.floor())
         going.set()
         with pytest.raises(StorageFailed, match="behind two checkpoints"):
             await publishing
-    sent = await publish(stalled, late)
+    sent = await publish(stalled, new_call(), late)
     assert (sent.duplicate, sent.first_row_id) == (False, 6)
     await other.follower.catch_up()
     for core in (stalled, other):

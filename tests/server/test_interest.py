@@ -23,6 +23,7 @@ from psoup.server.wire.values import from_instant
 from psoup.store import Interest, Store
 from psoup.v1 import psoup_pb2 as pb
 from psoup.write.streams import Define
+from tests.support.server.callers import new_call
 from tests.support.server.epochs import HandMadeEngine
 from tests.support.server.process import received, rows_of
 
@@ -32,7 +33,7 @@ SQL = "SELECT a FROM s WHERE a >= 0 RANGE 10 MINUTES"
 
 async def send(core: Core, number: int) -> None:
     rows = rows_of(["a"], [pb.Value(bigint=number)])
-    await publish(core, pb.PublishRequest(stream="s", rows=rows))
+    await publish(core, new_call(), pb.PublishRequest(stream="s", rows=rows))
 
 
 class World:
@@ -65,7 +66,9 @@ class World:
                 self.clock += MINUTE
                 await send(core, number)
             engine.step()
-            self.handle = (await register(core, pb.RegisterRequest(sql=SQL)))[0].handles[0]
+            self.handle = (await register(core, new_call(), pb.RegisterRequest(sql=SQL)))[
+                0
+            ].handles[0]
             engine.step()
 
     async def publish(self, number: int) -> None:
@@ -76,7 +79,7 @@ class World:
         """How many rows a fresh server answers with."""
         async with self.server() as core:
             request = pb.InvokeRequest(handle=self.handle, **fields)
-            header, *_ = await received(invoke(core, request, None))
+            header, *_ = await received(invoke(core, new_call(), request))
         return int(header.header.row_count)
 
     async def told(self) -> list[Interest]:
@@ -136,14 +139,14 @@ async def test_an_instant_long_ago_is_told(world: World) -> None:
 async def test_a_text_with_a_registered_predicate_is_told_others_are_not(world: World) -> None:
     async with world.server() as core:
         for sql in ("SELECT a FROM s WHERE a > 3", "SELECT a + 1 AS b FROM s WHERE a >= 0"):
-            await received(ask(core, pb.AskRequest(sql=sql), None))
+            await received(ask(core, new_call(), pb.AskRequest(sql=sql)))
     assert len(await world.told()) == 1
 
 
 async def test_a_copy_with_a_longer_window_is_told(world: World) -> None:
     async with world.server() as core:
         item = pb.SyncItem(handle=world.handle, window="RANGE 30 MINUTES")
-        parts = [part async for part in sync(core, pb.SyncRequest(items=[item]), None)]
+        parts = [part async for part in sync(core, new_call(), pb.SyncRequest(items=[item]))]
     assert parts[-1].end.row_count == 30
     assert len(await world.told()) == 1
 

@@ -28,6 +28,7 @@ from psoup.write.streams import Define
 from querystem.language import CreateStream, bind_query, parse_statement
 from tests.oracle import naive_answer
 from tests.oracle.keyed import Keyed
+from tests.support.server.callers import new_call
 from tests.support.server.epochs import HandMadeEngine
 from tests.support.server.process import ServerProcess, detail, ipc, rows_of
 
@@ -88,7 +89,7 @@ class World:
         self.clock += self.dice.choice((1, 1, SECOND, 4 * SECOND))
         sent = [self._row() for _ in range(self.dice.randrange(1, 6))]
         table = pa.Table.from_pylist(sent, pa.schema([*COLUMNS, ("_op", pa.string())]))
-        done = await publish(core, pb.PublishRequest(stream="s", arrow=ipc(table)))
+        done = await publish(core, new_call(), pb.PublishRequest(stream="s", arrow=ipc(table)))
         assert done.first_row_id == len(self.rows)
         for row in sent:
             ts = self.clock if self.schema.ordered_by is None else row["ts"]
@@ -135,8 +136,10 @@ class World:
         expected = naive_answer(query, self.rows, now, self.schema.retain, keyed)
         arrow = pb.ENCODING_ARROW
         request = pb.InvokeRequest(handle=handle, window=window, encoding=arrow, **fields)
-        invoked = await answer_of(invoke(core, request, None))
-        asked = await answer_of(ask(core, pb.AskRequest(sql=sql, encoding=arrow, **fields), None))
+        invoked = await answer_of(invoke(core, new_call(), request))
+        asked = await answer_of(
+            ask(core, new_call(), pb.AskRequest(sql=sql, encoding=arrow, **fields))
+        )
         assert invoked == asked == expected, (sql, knowledge, now - START)
 
 
@@ -164,7 +167,7 @@ async def test_oracle_current_rows(
             if not life:
                 await core.appender.submit(Define("main", "main", world.schema))
                 for select in SELECTS:
-                    done, *_ = await register(core, pb.RegisterRequest(sql=select))
+                    done, *_ = await register(core, new_call(), pb.RegisterRequest(sql=select))
                     handles[select] = done.handles[0]
             for _ in range(5):
                 await world.publish(core)

@@ -30,6 +30,7 @@ from psoup.write.leases import TICK_INTERVAL, ExpireOne, RenewOne
 from psoup.write.registrations import UnregisterOne
 from psoup.write.streams import Define
 from tests.oracle.copy import Copy
+from tests.support.server.callers import new_call
 from tests.support.server.epochs import HandMadeEngine
 from tests.support.server.process import rows_of
 
@@ -72,12 +73,12 @@ def world(tmp_path: Path) -> World:
 
 async def _register(core: Core, lease: int = HOUR) -> bytes:
     request = pb.RegisterRequest(sql="SELECT a FROM s", lease=Duration(seconds=lease // SECOND))
-    return (await register(core, request))[0].handles[0]
+    return (await register(core, new_call(), request))[0].handles[0]
 
 
 async def _sync(core: Core, handle: bytes, copy: Copy) -> list[pb.SyncPart]:
     request = pb.SyncRequest(items=[pb.SyncItem(handle=handle, token=copy.token)])
-    parts = [part async for part in sync(core, request, None)]
+    parts = [part async for part in sync(core, new_call(), request)]
     for part in parts:
         if not part.HasField("refused"):
             copy.take(part)
@@ -102,7 +103,7 @@ async def test_nobody_asks_and_it_ends(world: World) -> None:
         assert parts[0].refused.detail.reason == "REGISTRATION_EXPIRED"
         assert "register it again" in parts[0].refused.detail.hint
         with pytest.raises(RegistrationExpired):
-            [_ async for _ in invoke(core, pb.InvokeRequest(handle=handle), None)]
+            [_ async for _ in invoke(core, new_call(), pb.InvokeRequest(handle=handle))]
         with pytest.raises(UnknownHandle):
             find_registration(core.follower.state, "another", handle)
 
@@ -111,7 +112,7 @@ async def test_nobody_asks_and_it_ends(world: World) -> None:
 async def test_a_lease_is_some_time(world: World, lease: Duration) -> None:
     async with world.server() as core:
         with pytest.raises(BadRequest, match="a lease is longer than nothing"):
-            await register(core, pb.RegisterRequest(sql="SELECT a FROM s", lease=lease))
+            await register(core, new_call(), pb.RegisterRequest(sql="SELECT a FROM s", lease=lease))
 
 
 async def test_an_outage_does_not_count(world: World) -> None:
@@ -136,7 +137,7 @@ async def test_contact_renews_at_most_thirty_times_a_lease(world: World, contact
             if contact == "sync":
                 await _sync(core, handle, copy)
             else:
-                [_ async for _ in invoke(core, pb.InvokeRequest(handle=handle), None)]
+                [_ async for _ in invoke(core, new_call(), pb.InvokeRequest(handle=handle))]
                 await core.leases.renewed(handle)
         await core.appender.drain()
         assert 2 <= len(_events(core, Renew)) <= 2 * 30
@@ -148,7 +149,7 @@ async def test_who_watches_is_there_though_nothing_is_said(world: World) -> None
         handle = await _register(core, 3 * SECOND)
         items = [pb.SyncItem(handle=handle)]
         request = pb.WatchRequest(sync=pb.SyncRequest(items=items), beat=Duration(seconds=3600))
-        parts = watch(core, request)
+        parts = watch(core, new_call(), request)
         assert [(await anext(parts)).WhichOneof("part") for _ in range(2)] == ["begin", "end"]
         waiting = asyncio.ensure_future(anext(parts))
         world.clock += 2 * SECOND
@@ -263,7 +264,7 @@ async def test_a_server_behind_the_token_waits_and_says_so(
 
         monkeypatch.setattr(behind.follower, "catch_up", stuck)
         rows = rows_of(["a"], [pb.Value(bigint=1)])
-        await publish(ahead, pb.PublishRequest(stream="s", rows=rows))
+        await publish(ahead, new_call(), pb.PublishRequest(stream="s", rows=rows))
         await _sync(ahead, handle, copy)
         with pytest.raises(NotReached):
             await _sync(behind, handle, copy)

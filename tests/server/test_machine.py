@@ -33,6 +33,7 @@ from psoup.write.streams import Define
 from querystem.language import CreateStream, bind_query, bind_window, parse_statement
 from querystem.query import Query
 from tests.oracle.answers import naive_answer
+from tests.support.server.callers import new_call
 from tests.support.server.epochs import HandMadeEngine
 from tests.support.server.process import ipc, received
 from tests.support.server.sync_world import look_at_any
@@ -116,7 +117,7 @@ class Soup(RuleBasedStateMachine):
             "at": pa.array(ts, pa.int64()).view("timestamp[us]"),
         }
         request = pb.PublishRequest(stream="s", arrow=ipc(pa.table(columns)))
-        self._run(publish(self.cores[server], request))
+        self._run(publish(self.cores[server], new_call(), request))
         for (a, b, _), at in zip(batch, ts, strict=True):
             known = {"a": a, "b": b, "at": from_micros(at), "ts": at, "row_id": len(self.rows)}
             self.rows.append(known)
@@ -151,7 +152,7 @@ class Soup(RuleBasedStateMachine):
 
     def _registered(self, server: int, text: str, key: str, replace: bool) -> Standing:
         request = pb.RegisterRequest(sql=text, client_key=key, replace=replace)
-        registered, *_ = self._run(register(self.cores[server], request))
+        registered, *_ = self._run(register(self.cores[server], new_call(), request))
         query = bind_query(text, lambda _: self.schema)
         return Standing(registered.handles[0], query, key)
 
@@ -179,7 +180,9 @@ class Soup(RuleBasedStateMachine):
         core = self.cores[server]
         self._run(core.follower.catch_up())
         request = pb.InvokeRequest(handle=asked.handle, window=window, encoding=pb.ENCODING_ARROW)
-        assert self._run(_answer(invoke(core, request, None))) == self._naive(asked.query, window)
+        assert self._run(_answer(invoke(core, new_call(), request))) == self._naive(
+            asked.query, window
+        )
 
     @rule(
         server=st.integers(0, 1),
@@ -192,7 +195,7 @@ class Soup(RuleBasedStateMachine):
         text = f"{select.format(where)} {window}"
         request = pb.AskRequest(sql=text, encoding=pb.ENCODING_ARROW)
         query = bind_query(text, lambda _: self.schema)
-        answered = self._run(_answer(ask(self.cores[server], request, None)))
+        answered = self._run(_answer(ask(self.cores[server], new_call(), request)))
         assert answered == self._naive(query, "")
 
     def _naive(self, query: Query, window: str) -> list[tuple[Any, ...]]:

@@ -110,7 +110,7 @@ def granted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     grant = Turns._grant
 
     def noted(self: Turns, turn: Turn, slot: str) -> None:
-        tenants.append(turn.caller.tenant)
+        tenants.append(turn.call.tenant)
         grant(self, turn, slot)
 
     monkeypatch.setattr(Turns, "_grant", noted)

@@ -12,11 +12,16 @@ import pytest
 
 from psoup.access.principal import Principal
 from psoup.server.calls.sync import sync
-from psoup.server.identity import PRINCIPAL
 from psoup.store import Data, Entry, Position
 from psoup.v1 import psoup_pb2 as pb
 from tests.oracle.copy import Copy
-from tests.support.server.callers import NamedCaller, TenantServer, tenant_server
+from tests.support.server.callers import (
+    NamedCaller,
+    TenantServer,
+    acting_as,
+    new_call,
+    tenant_server,
+)
 from tests.support.server.epochs import HandMadeEngine
 from tests.support.server.process import detail
 
@@ -241,19 +246,17 @@ async def test_a_transfer_ends_when_a_policy_comes_under_way(tmp_path: Path) -> 
         boss, eu = await _events(server)
         await boss.publish("events", region=["eu"] * 100, n=list(range(100, 200)))
         handle = await boss.register("SELECT n, region FROM events")
-        caller = PRINCIPAL.set(Principal("main", "main", frozenset({"developer"}), eu.claims))
+        caller = Principal("main", "main", frozenset({"developer"}), eu.claims)
         copy, parts = Copy(), 0
-        try:
+        with acting_as(caller):
             request = pb.SyncRequest(items=[pb.SyncItem(handle=handle)])
-            async for part in sync(server.core, request, None):
+            async for part in sync(server.core, new_call(), request):
                 assert not part.HasField("end")
                 copy.take(part)
                 parts += 1
                 if parts == 5:
                     await boss.define("DROP POLICY mine ON events")
                     await boss.define("CREATE POLICY low ON events USING (n < 5)")
-        finally:
-            PRINCIPAL.reset(caller)
         copy.cut()
         assert parts < 10 and copy.resume
         assert (await eu.sync(handle, copy)).reason == pb.SYNC_REASON_PERMISSION

@@ -12,8 +12,10 @@ from collections import Counter
 
 import pytest
 
-from psoup.server.fair_queue import CHUNK, Caller
-from psoup.server.precedence import TAKEN, Precedence, Taken, sending, waiting
+from psoup.access.principal import ANYONE, Principal
+from psoup.server.call import Call
+from psoup.server.fair_queue import CHUNK
+from psoup.server.precedence import Precedence, Taken
 from psoup.server.turns import Turns
 from querystem.pace import spending
 
@@ -174,12 +176,13 @@ async def test_who_waits_or_reads_slowly_does_not_crowd(bench: Bench) -> None:
 
 
 async def test_a_call_says_when_it_waits_and_when_it_sends(bench: Bench) -> None:
-    for note, later in ((waiting, 0.0), (sending, 0.06)):
+    call = Call(ANYONE)
+    for note, later in ((call.end_turn, 0.0), (call.end_long_turn, 0.06)):
         await bench.come("patient")
         await bench.after(0.003)
         (taken,) = bench.taken
-        TAKEN.set(taken)
-        sending()
+        call.turn = taken
+        call.end_long_turn()
         assert bench.precedence.present == 1, "a young one still works"
         await bench.after(later)
         # Who is young is looked at again with the next message.
@@ -233,7 +236,7 @@ async def test_long_work_of_many_steps_back_and_goes_on(bench: Bench) -> None:
 
     try:
         await crowded(bench)
-        task = asyncio.create_task(turns.run(Caller("flood"), work))
+        task = asyncio.create_task(turns.run(Call(Principal("flood", "")), work))
         while not steps:
             await asyncio.sleep(0.001)
         await bench.come("quiet")
@@ -242,7 +245,7 @@ async def test_long_work_of_many_steps_back_and_goes_on(bench: Bench) -> None:
         while turns.running:
             await asyncio.sleep(0.001)
         assert steps == ["begun"], "its slot is free before its chunk is done"
-        assert await turns.run(Caller("quiet"), lambda: "answer") == "answer"
+        assert await turns.run(Call(Principal("quiet", "")), lambda: "answer") == "answer"
         await bench.after(0.035)
         await asyncio.wait_for(task, 20)
         assert steps == ["begun", "on"]

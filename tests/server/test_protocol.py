@@ -14,13 +14,14 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
+from psoup.server.calls.define import define
 from psoup.server.calls.publish import publish
 from psoup.server.core import Core
-from psoup.server.services import PsoupService
 from psoup.server.settings import Settings
 from psoup.store import Store
 from psoup.v1 import psoup_pb2 as pb
 from psoup.write.draft import RecentBatches
+from tests.support.server.callers import new_call
 from tests.support.server.process import ServerProcess, detail, ipc, rows_of
 
 pytestmark = pytest.mark.process
@@ -61,13 +62,12 @@ def test_a_repeat_whose_rows_are_forgotten_says_so(tmp_path: Path) -> None:
         core = Core(Store.open(tmp_path / "store", create=True), Settings(tmp_path))
         await core.start()
         core.follower.recent = RecentBatches(capacity=0)
-        service = PsoupService(core)
-        call: Any = PsoupService.Define
-        await call.__wrapped__(service, pb.DefineRequest(sql="CREATE STREAM s (a BIGINT)"))
+        await define(core, new_call(), pb.DefineRequest(sql="CREATE STREAM s (a BIGINT)"))
         asked = [(1, 1), (2, 2), (2, 2), (1, 1), (9, 1)]
         found = [
             await publish(
                 core,
+                new_call(),
                 pb.PublishRequest(
                     stream="s", publisher="p", sequence=sequence, arrow=ipc(numbers(value))
                 ),

@@ -29,7 +29,7 @@ from psoup.write.streams import Define
 from querystem.language import CreateStream, parse_statement
 from tests.oracle.copy import Copy
 from tests.server.test_machine import _answer
-from tests.support.server.callers import anyone
+from tests.support.server.callers import anyone, new_call
 from tests.support.server.process import ipc, rows_of
 
 LOW, HIGH = "SELECT a FROM s WHERE a < 5", "SELECT a, b FROM s WHERE a >= 5"
@@ -57,12 +57,12 @@ async def opened(folder: Path) -> Core:
 
 async def put(core: Core, sql: str, *, replace: bool = True, **fields: Any) -> Registered:
     request = pb.RegisterRequest(sql=sql, client_key="mine", replace=replace, **fields)
-    return (await register(core, request))[0]
+    return (await register(core, new_call(), request))[0]
 
 
 async def rows(core: Core, first: int, count: int, stream: str = "s") -> None:
     table = pa.table({"a": range(first, first + count), "b": ["x"] * count})
-    await publish(core, pb.PublishRequest(stream=stream, arrow=ipc(table)))
+    await publish(core, new_call(), pb.PublishRequest(stream=stream, arrow=ipc(table)))
 
 
 def found(core: Core, handle: bytes) -> Registration:
@@ -71,7 +71,10 @@ def found(core: Core, handle: bytes) -> Registration:
 
 async def recharged(core: Core, handle: bytes, copy: Copy, budget: int = 0) -> pb.SyncBegin:
     item = pb.SyncItem(handle=handle, token=copy.resume or copy.token)
-    parts = [part async for part in sync(core, pb.SyncRequest(items=[item], byte_budget=budget), 9)]
+    parts = [
+        part
+        async for part in sync(core, new_call(9), pb.SyncRequest(items=[item], byte_budget=budget))
+    ]
     for part in parts:
         copy.take(part)
     return parts[0].begin
@@ -88,7 +91,7 @@ async def test_handle_and_lease_stay_and_the_text_changes_in_one_event(core: Cor
     events = [entry.event for entry in core.store.log.read(version + 1)]
     assert [type(event) for event in events] == [Replace]
     assert core.follower.state.position == after.position == again.position
-    (message,) = await registration_messages(core, anyone(core), [after])
+    (message,) = await registration_messages(core, new_call(), anyone(), [after])
     assert (message.sql, [column.name for column in message.columns]) == (HIGH, ["a", "b"])
     assert message.position == core.positions.encode(after.position)
 
@@ -106,13 +109,13 @@ async def test_it_takes_a_key_and_the_word(core: Core) -> None:
         await put(core, HIGH, replace=False)
     assert "replace" in taken.value.detail["hint"]
     with pytest.raises(BadRequest, match="client key") as refused:
-        await register(core, pb.RegisterRequest(sql=HIGH, replace=True))
+        await register(core, new_call(), pb.RegisterRequest(sql=HIGH, replace=True))
     assert refused.value.detail["field"] == "replace"
 
 
 async def test_predicates_are_shared_and_let_go(core: Core) -> None:
     (handle,) = (await put(core, LOW)).handles
-    other, *_ = await register(core, pb.RegisterRequest(sql=HIGH))
+    other, *_ = await register(core, new_call(), pb.RegisterRequest(sql=HIGH))
     predicates = core.follower.state.predicates
     assert {one.id: one.registrations for one in predicates.values()} == {1: 1, 2: 1}
     await put(core, HIGH)
@@ -140,7 +143,9 @@ async def test_a_copy_comes_whole_and_then_by_differences(
         begin = await recharged(core, handle, copy)
         assert (begin.mode, begin.reason) == (pb.SYNC_MODE_WHOLE, pb.SYNC_REASON_REPLACED)
     request = pb.InvokeRequest(handle=handle, encoding=pb.ENCODING_ARROW)
-    assert copy.sound() and copy.answer(copy.now) == await _answer(invoke(core, request, None))
+    assert copy.sound() and copy.answer(copy.now) == await _answer(
+        invoke(core, new_call(), request)
+    )
     await rows(core, 10, 1)
     begin = await recharged(core, handle, copy)
     assert (begin.mode, begin.reason) == (pb.SYNC_MODE_UNSPECIFIED, pb.SYNC_REASON_UNSPECIFIED)
@@ -163,7 +168,7 @@ async def test_a_transfer_under_way_ends_without_its_end(core: Core) -> None:
     (handle,) = (await put(core, LOW)).handles
     await rows(core, -200, 300)
     copy, said = Copy(), 0
-    async for part in sync(core, pb.SyncRequest(items=[pb.SyncItem(handle=handle)]), 9):
+    async for part in sync(core, new_call(9), pb.SyncRequest(items=[pb.SyncItem(handle=handle)])):
         copy.take(part)
         said += 1
         if said == 5:
@@ -179,10 +184,10 @@ async def test_a_window_of_before_and_base_rows_are_replaced_too(core: Core) -> 
     await rows(core, 0, 10)
     for item in (pb.SyncItem(handle=handle, window="ROWS 3"), pb.SyncItem(handle=handle)):
         item.base_rows = not item.window
-        parts = [part async for part in sync(core, pb.SyncRequest(items=[item]), 9)]
+        parts = [part async for part in sync(core, new_call(9), pb.SyncRequest(items=[item]))]
         item.token = parts[-1].end.token
         await put(core, HIGH if item.window else LOW)
-        parts = [part async for part in sync(core, pb.SyncRequest(items=[item]), 9)]
+        parts = [part async for part in sync(core, new_call(9), pb.SyncRequest(items=[item]))]
         assert parts[0].begin.reason == pb.SYNC_REASON_REPLACED
 
 
@@ -194,7 +199,7 @@ async def test_a_watcher_wakes(core: Core) -> None:
     copy, ends = Copy(), 0
     request = pb.WatchRequest(sync=pb.SyncRequest(items=[pb.SyncItem(handle=handle)]), rounds=3)
     async with asyncio.timeout(30):
-        async for part in watch(core, request):
+        async for part in watch(core, new_call(), request):
             copy.take(part)
             if part.HasField("begin") and ends:
                 assert part.begin.reason == pb.SYNC_REASON_REPLACED
@@ -230,8 +235,8 @@ async def test_a_text_that_was_read_too_early_is_read_again(
     in_thread = core.in_thread
     left = [JOINED, HIGH]
 
-    async def slowly(work: Any, *given: Any) -> Any:
-        made = await in_thread(work, *given)
+    async def slowly(made_by: Any, work: Any, *given: Any) -> Any:
+        made = await in_thread(made_by, work, *given)
         if left and work.__name__ in ("read_texts", "_read_all"):
             await put(core, left.pop(0))
         return made
@@ -239,13 +244,13 @@ async def test_a_text_that_was_read_too_early_is_read_again(
     monkeypatch.setattr(core, "in_thread", slowly)
     if call == "invoke":
         request = pb.InvokeRequest(handle=handle, encoding=pb.ENCODING_ARROW)
-        answer = await _answer(invoke(core, request, None))
+        answer = await _answer(invoke(core, new_call(), request))
     elif call == "sync":
         copy = Copy()
         assert (await recharged(core, handle, copy)).reason == pb.SYNC_REASON_FIRST
         answer = copy.answer(copy.now)
     else:
-        explained = await explain(core, pb.ExplainRequest(handle=handle))
+        explained = await explain(core, new_call(), pb.ExplainRequest(handle=handle))
         assert explained.legs[0].factors[0].text == "a >= 5"
         answer = [(n, "x") for n in range(5, 10)]
     assert found(core, handle).text == HIGH and answer == [(n, "x") for n in range(5, 10)]
@@ -261,7 +266,7 @@ async def test_many_at_once(core: Core, sql: str) -> None:
             *([pb.Value(bigint=value), pb.Value(text=key)] for key, value in keys.items()),
         )
         return await register_many(
-            core, pb.RegisterManyRequest(sql=text, rows=table, replace=replace)
+            core, new_call(), pb.RegisterManyRequest(sql=text, rows=table, replace=replace)
         )
 
     first = await many(sql, False, x=1, y=2)

@@ -20,6 +20,7 @@ from tests.oracle.clocks import MixedClocks
 from tests.oracle.several.chance import Seeded
 from tests.oracle.several.windows import range_window
 from tests.server.test_machine import _answer
+from tests.support.server.callers import new_call
 from tests.support.server.several_world import SEEDS, Mixed, SeveralAsked, SeveralWorld
 from tests.support.server.sync_world import START, machine_settings
 
@@ -53,7 +54,7 @@ class SeveralSoup(SeveralWorld):
     ) -> SeveralStanding | None:
         """The registration; None where the store must refuse the text."""
         request = pb.RegisterRequest(sql=asked.text, client_key=key, replace=replace)
-        call = register(self.cores[server], request)
+        call = register(self.cores[server], new_call(), request)
         if isinstance(asked, Mixed):
             with pytest.raises(QueryError):
                 self.run(call)
@@ -71,7 +72,7 @@ class SeveralSoup(SeveralWorld):
         self.run(core.follower.catch_up())
         for one in some:
             request = pb.InvokeRequest(handle=one.handle, encoding=pb.ENCODING_ARROW)
-            answer = self.run(_answer(invoke(core, request, None)))
+            answer = self.run(_answer(invoke(core, new_call(), request)))
             one.asked.check(self.history().ask(one.asked.query).answer, answer)
 
     @rule(server=st.integers(0, 1), one=standing, seed=SEEDS)
@@ -91,9 +92,9 @@ class SeveralSoup(SeveralWorld):
             refused = True
         if refused:
             with pytest.raises(QueryError):
-                self.run(_answer(invoke(core, request, None)))
+                self.run(_answer(invoke(core, new_call(), request)))
             return
-        answer = self.run(_answer(invoke(core, request, None)))
+        answer = self.run(_answer(invoke(core, new_call(), request)))
         one.asked.check(told.answer, answer, window.text)
 
     @rule(
@@ -114,7 +115,7 @@ class SeveralSoup(SeveralWorld):
             as_of=Timestamp(seconds=instant // SECOND),
             knowledge=pb.KNOWLEDGE_UNSPECIFIED if then else pb.KNOWLEDGE_TODAY,
         )
-        answer = self.run(_answer(invoke(core, request, None)))
+        answer = self.run(_answer(invoke(core, new_call(), request)))
         told = self.history(as_of=instant, then=then).ask(one.asked.query)
         one.asked.check(told.answer, answer, seconds, then)
 
@@ -126,7 +127,7 @@ class SeveralSoup(SeveralWorld):
             if isinstance(asked, Mixed):
                 continue
             request = pb.AskRequest(sql=asked.text, encoding=pb.ENCODING_ARROW)
-            answer = self.run(_answer(ask(core, request, None)))
+            answer = self.run(_answer(ask(core, new_call(), request)))
             asked.check(self.history().ask(asked.query).answer, answer)
 
     def live(self, seed: int) -> None:

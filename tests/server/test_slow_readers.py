@@ -23,7 +23,7 @@ from psoup.server.settings import Settings
 from psoup.v1 import psoup_pb2 as pb
 from psoup.v1.psoup_pb2_grpc import PsoupStub
 from tests.server.conftest import Start
-from tests.support.server.callers import NamedCaller, anyone
+from tests.support.server.callers import NamedCaller, anyone, new_call
 from tests.support.server.process import detail, ipc
 
 MIB = 1 << 20
@@ -123,8 +123,8 @@ def test_an_answer_in_chunks_is_the_answer(tmp_path: Path, sql: str) -> None:
 
 
 async def question(core: Core, handle: bytes) -> Question:
-    acting = anyone(core)
-    texts, query = await readable(core, acting, handle, "", False)
+    acting = anyone()
+    texts, query = await readable(core, new_call(), acting, handle, "", False)
     return Question(texts.source, query, acting.principal)
 
 

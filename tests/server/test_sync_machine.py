@@ -15,6 +15,7 @@ from psoup.server.core import Core
 from psoup.v1 import psoup_pb2 as pb
 from querystem.query import Leg
 from tests.oracle.copy import Copy, Values, runs_of
+from tests.support.server.callers import new_call
 from tests.support.server.sync_world import Asked, Question, World, machine_settings, questions
 
 _BEGUN_ANEW = (
@@ -80,7 +81,7 @@ class Recharge(World):
     def standing_for(self, server: int, asked: Asked) -> Standing:
         self.keys = getattr(self, "keys", 0) + 1
         request = pb.RegisterRequest(sql=asked.text, client_key=f"k{self.keys}")
-        registered, *_ = self.run(register(self.cores[server], request))
+        registered, *_ = self.run(register(self.cores[server], new_call(), request))
         drawn = self.chance.random() < 0.5
         return Standing(registered.handles[0], asked, request.client_key, changes=drawn)
 
@@ -88,7 +89,7 @@ class Recharge(World):
         """What the client has is of no use any more, be it a copy or what was staged of one."""
         core = self.cores[server]
         request = pb.RegisterRequest(sql=asked.text, client_key=one.key, replace=True)
-        registered, *_ = self.run(register(core, request))
+        registered, *_ = self.run(register(core, new_call(), request))
         assert registered.handles == [one.handle]
         one.asked = asked
         if not registered.replaced or not (one.copy.resume or one.copy.token):
@@ -223,7 +224,7 @@ class Recharge(World):
     def _parts(self, core: Core, request: pb.SyncRequest, most: int | None) -> list[pb.SyncPart]:
         async def collect() -> list[pb.SyncPart]:
             found: list[pb.SyncPart] = []
-            async for part in sync(core, request, None):
+            async for part in sync(core, new_call(), request):
                 if most is not None and len(found) >= most:
                     break
                 found.append(pb.SyncPart.FromString(part.SerializeToString()))

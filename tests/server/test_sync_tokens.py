@@ -37,6 +37,7 @@ from psoup.v1 import psoup_pb2 as pb
 from psoup.write.streams import Define
 from querystem.identity import Identified, identified
 from tests.oracle.copy import Copy
+from tests.support.server.callers import new_call
 from tests.support.server.process import rows_of
 
 TOKENS = Tokens(b"store 01", bytes(KEY_BYTES))
@@ -168,18 +169,18 @@ async def _open(folder: Path) -> tuple[Core, bytes]:
     schema = StreamSchema("s", (Column("a", BIGINT),), retain=10**9)
     await core.appender.submit(Define("main", "main", schema))
     sql = "SELECT a, count(*) AS n FROM s GROUP BY a"
-    return core, (await register(core, pb.RegisterRequest(sql=sql)))[0].handles[0]
+    return core, (await register(core, new_call(), pb.RegisterRequest(sql=sql)))[0].handles[0]
 
 
 async def _publish(core: Core, *values: int) -> None:
     rows = rows_of(["a"], *([pb.Value(bigint=one)] for one in values))
-    await publish(core, pb.PublishRequest(stream="s", rows=rows))
+    await publish(core, new_call(), pb.PublishRequest(stream="s", rows=rows))
 
 
 async def _sync(core: Core, handle: bytes, copy: Copy, budget: int = 0) -> pb.SyncBegin:
     item = pb.SyncItem(handle=handle, token=copy.resume or copy.token)
     request = pb.SyncRequest(items=[item], byte_budget=budget)
-    parts = [part async for part in sync(core, request, None)]
+    parts = [part async for part in sync(core, new_call(), request)]
     for part in parts:
         copy.take(part)
     return parts[0].begin

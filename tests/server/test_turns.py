@@ -16,8 +16,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from psoup.access.principal import Principal
 from psoup.errors import OutOfTime, Stopping
-from psoup.server.fair_queue import CHUNK, Caller, Share, next_ticket
+from psoup.server.call import Call
+from psoup.server.fair_queue import CHUNK, Share
 from psoup.server.turns import Cut, Turns
 from querystem.pace import spending
 
@@ -54,8 +56,10 @@ class Held:
             gate.set()
 
 
-def caller(tenant: str, peer: str = "", until: float | None = None) -> Caller:
-    return Caller(tenant, peer, next_ticket(), until)
+def caller(tenant: str, peer: str = "", until: float | None = None) -> Call:
+    call = Call(Principal(tenant, ""), peer)
+    call.deadline = until
+    return call
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from psoup.v1 import psoup_pb2 as pb
 from psoup.write.registrations import UnregisterOne
 from psoup.write.streams import Drop
 from tests.oracle.copy import Copy
+from tests.support.server.callers import new_call
 from tests.support.server.several_world import SeveralAsked, SeveralWorld
 from tests.support.server.sync_world import (
     CONDITIONS,
@@ -58,7 +59,7 @@ class WatchWorld:
         self.watcher = self.world.run(self._watcher(request))
 
     async def _watcher(self, request: pb.SyncRequest) -> Watcher:
-        return Watcher(self.core, request).__enter__()
+        return Watcher(self.core, new_call(), request).__enter__()
 
     def close(self) -> None:
         self.world.run(self._leave())
@@ -87,7 +88,7 @@ class WatchWorld:
 
     def _item(self, text: str, window: str) -> pb.SyncItem:
         request = pb.RegisterRequest(sql=text, client_key=f"k{len(self.texts)}")
-        registered, *_ = self.world.run(register(self.world.cores[1], request))
+        registered, *_ = self.world.run(register(self.world.cores[1], new_call(), request))
         self.texts.append(f"{text} | {window}")
         changes = self.dice.random() < 0.3
         base = self.dice.random() < 0.2 and len(self.texts) <= _SINGLE
@@ -126,7 +127,7 @@ class WatchWorld:
         index = self.dice.choice([*self.watcher.items])
         text, _ = self.dice.choice(self._questions())
         request = pb.RegisterRequest(sql=text, client_key=f"k{index}", replace=True)
-        self.world.run(register(self.world.cores[1], request))
+        self.world.run(register(self.world.cores[1], new_call(), request))
         self.texts[index] = f"{text} | {self.watcher.items[index].item.window}"
 
     def _unregister(self) -> None:
@@ -159,8 +160,8 @@ class WatchWorld:
     async def _told(self, index: int) -> list[pb.SyncPart]:
         """The parts that tell a client something, if any does."""
         request = pb.SyncRequest(items=[self.watcher.items[index].item], away=self.away)
-        call = SyncCall(self.core, request)
-        parts = [part async for part in call.parts(Deadline.after(None, 1))]
+        call = SyncCall(self.core, new_call(), request)
+        parts = [part async for part in call.parts(Deadline.within(1))]
         transfer = call.transfers.get(0)
         quiet = transfer is not None and (transfer.quiet or self._is_ahead(parts))
         return [] if quiet else parts

@@ -23,8 +23,7 @@ from psoup.server.watches import prober
 from psoup.store import Store
 from psoup.v1 import psoup_pb2 as pb
 from psoup.write.registrations import UnregisterOne
-from querystem.language import parse_statement
-from tests.support.server.callers import anyone
+from tests.support.server.callers import new_call
 from tests.support.server.epochs import HandMadeEngine
 from tests.support.server.process import ipc
 
@@ -45,15 +44,15 @@ class Server:
     watchers: list[Watcher] = field(default_factory=list)
 
     async def define(self, sql: str) -> None:
-        await define(self.core, anyone(self.core), sql, parse_statement(sql))
+        await define(self.core, new_call(), pb.DefineRequest(sql=sql))
 
     async def watch(self, *queries: str) -> Watcher:
         """A Watch of queries, after its first round."""
         items = []
         for sql in queries:
-            registered, *_ = await register(self.core, pb.RegisterRequest(sql=sql))
+            registered, *_ = await register(self.core, new_call(), pb.RegisterRequest(sql=sql))
             items.append(pb.SyncItem(handle=registered.handles[0]))
-        watcher = Watcher(self.core, pb.SyncRequest(items=items)).__enter__()
+        watcher = Watcher(self.core, new_call(), pb.SyncRequest(items=items)).__enter__()
         self.watchers.append(watcher)
         await self.woken(watcher)
         return watcher
@@ -71,7 +70,7 @@ class Server:
     async def publish(self, stream: str, *a: int, **columns: list[Any]) -> None:
         self.clock += SECOND
         rows = pa.table({"a": pa.array(a, pa.int64()), **columns})
-        await publish(self.core, pb.PublishRequest(stream=stream, arrow=ipc(rows)))
+        await publish(self.core, new_call(), pb.PublishRequest(stream=stream, arrow=ipc(rows)))
 
     async def publish_at(self, *seconds: int) -> None:
         """Rows of event time, so many seconds from the start."""
@@ -150,9 +149,9 @@ async def test_late_rows_wake_by_their_ts(server: Server) -> None:
     await server.publish_at(1000)
     assert await server.woken(watcher) == [1]
     beat = Timestamp(seconds=START // SECOND + 1300)
-    await publish(server.core, pb.PublishRequest(stream="event", heartbeat=beat))
+    await publish(server.core, new_call(), pb.PublishRequest(stream="event", heartbeat=beat))
     assert await server.woken(watcher) == everyone
-    await publish(server.core, pb.PublishRequest(stream="event", heartbeat=beat))
+    await publish(server.core, new_call(), pb.PublishRequest(stream="event", heartbeat=beat))
     assert await server.woken(watcher) == []
 
 
@@ -168,21 +167,21 @@ async def test_what_is_no_row_wakes_whom_it_is_about(server: Server) -> None:
     await server.core.appender.submit(UnregisterOne("main", handle))
     assert await server.woken(watcher) == [2] and 2 not in watcher.items
     await server.define("CREATE STREAM more (a BIGINT)")
-    await register(server.core, pb.RegisterRequest(sql="SELECT a FROM s WHERE a = 1"))
+    await register(server.core, new_call(), pb.RegisterRequest(sql="SELECT a FROM s WHERE a = 1"))
     assert await server.woken(watcher) == []
 
 
 async def test_a_query_that_replaces_another_is_watched_from_then_on(server: Server) -> None:
     """Rows that come before it was asked anew, and rows that come while it is."""
     request = pb.RegisterRequest(sql="SELECT a FROM s WHERE a = 1", client_key="k")
-    registered, *_ = await register(server.core, request)
+    registered, *_ = await register(server.core, new_call(), request)
     watcher = Watcher(
-        server.core, pb.SyncRequest(items=[pb.SyncItem(handle=registered.handles[0])])
+        server.core, new_call(), pb.SyncRequest(items=[pb.SyncItem(handle=registered.handles[0])])
     ).__enter__()
     server.watchers.append(watcher)
     await server.woken(watcher)
     request.sql, request.replace = "SELECT a FROM other WHERE a = 2", True
-    await register(server.core, request)
+    await register(server.core, new_call(), request)
     assert watcher._due
     parts = watcher.round()
     await anext(parts)

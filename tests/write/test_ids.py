@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from psoup.server.calls.define import define
 from psoup.server.core import Core
-from psoup.server.services import PsoupService
 from psoup.server.settings import Settings
 from psoup.store import Store
 from psoup.v1 import psoup_pb2 as pb
 from psoup.write.ids import new_id
+from tests.support.server.callers import new_call
 
 TEXTS = (
     "CREATE STREAM a (x BIGINT) RETAIN 1 DAY",
@@ -27,9 +28,8 @@ async def test_ids_are_random_and_go_on_after_a_restart(tmp_path: Path) -> None:
         await core.start()
         state = core.follower.state
         if not state.streams:
-            define = PsoupService.Define.__wrapped__  # type: ignore[attr-defined]
             for text in TEXTS:
-                await define(PsoupService(core), pb.DefineRequest(sql=text))
+                await define(core, new_call(), pb.DefineRequest(sql=text))
         numbers = [*state.streams, *state.views, *(int(number) for number in state.access.policies)]
         assert len(set(numbers)) == len(TEXTS) and all(0 < number < 2**63 for number in numbers)
         # Numbers of a counter are closer; two of four random ones are that close once in 2^29.
@@ -45,9 +45,8 @@ async def test_an_id_that_is_taken_is_drawn_again(
     core = Core(Store.open(tmp_path, create=True, sync=False), Settings(tmp_path))
     await core.start()
     state = core.follower.state
-    define = PsoupService.Define.__wrapped__  # type: ignore[attr-defined]
     for text in TEXTS:
-        await define(PsoupService(core), pb.DefineRequest(sql=text))
+        await define(core, new_call(), pb.DefineRequest(sql=text))
     used_ids = [*state.streams, *state.views, *(int(number) for number in state.access.policies)]
     drawn = iter([0, *used_ids, 7])
     monkeypatch.setattr("psoup.write.ids.secrets.randbits", lambda bits: next(drawn))

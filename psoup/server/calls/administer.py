@@ -9,6 +9,7 @@ from itertools import islice
 import pyarrow.compute as pc
 
 from psoup.errors import BadRequest
+from psoup.server.call import Call
 from psoup.server.core import Core
 from psoup.server.permission import Acting, demand_operator, name_of
 from psoup.server.settings import check_name
@@ -29,9 +30,11 @@ _NEWEST = (1 << 63) - 1
 # ---- grants
 
 
-async def list_grants(core: Core, request: pb.ListGrantsRequest) -> pb.ListGrantsResponse:
+async def list_grants(
+    core: Core, call: Call, request: pb.ListGrantsRequest
+) -> pb.ListGrantsResponse:
     """The grants of a tenant, by what they are on."""
-    acting = Acting.of(request, core.settings)
+    acting = call.acting(request)
     await core.follower.catch_up()
     state = core.follower.state
     mine = [one for one in state.access.grants.values() if one.tenant == acting.tenant]
@@ -42,22 +45,24 @@ async def list_grants(core: Core, request: pb.ListGrantsRequest) -> pb.ListGrant
 # ---- quotas
 
 
-async def set_quota(core: Core, request: pb.SetQuotaRequest) -> pb.Quota:
+async def set_quota(core: Core, call: Call, request: pb.SetQuotaRequest) -> pb.Quota:
     """The quota as it is then. Raises PermissionDenied, BadRequest."""
-    acting = Acting.of(request, core.settings)
-    check_name(request.owner, "owner", core.settings)
+    acting = call.acting(request)
+    check_name(request.owner, "owner")
     if not request.owner:
         demand_operator(acting, "set the quota of a tenant")
     limits = {one.name: one.limit for one in request.limits}
     whose = acting.tenant, acting.principal.owner, request.owner
-    await core.appender.submit(SetLimits(*whose, limits, tuple(request.remove)))
+    await core.submit(call, SetLimits(*whose, limits, tuple(request.remove)))
     left = quota_of(core.follower.state, acting.tenant, request.owner)
     return quota_message(core, Quota(acting.tenant, request.owner, tuple(left.items())))
 
 
-async def list_quotas(core: Core, request: pb.ListQuotasRequest) -> pb.ListQuotasResponse:
+async def list_quotas(
+    core: Core, call: Call, request: pb.ListQuotasRequest
+) -> pb.ListQuotasResponse:
     """The quotas of a tenant and its owners, the tenant's first."""
-    acting = Acting.of(request, core.settings)
+    acting = call.acting(request)
     await core.follower.catch_up()
     found = core.follower.state.access.quotas.values()
     mine = sorted((one for one in found if one.tenant == acting.tenant), key=lambda one: one.owner)
@@ -82,11 +87,11 @@ def quota_message(core: Core, quota: Quota) -> pb.Quota:
 # ---- the audit
 
 
-async def audit(core: Core, request: pb.AuditRequest) -> pb.AuditResponse:
+async def audit(core: Core, call: Call, request: pb.AuditRequest) -> pb.AuditResponse:
     """A page of the audit, newest first: what the log has, then what the engine has written."""
     if request.page_size < 0:
         raise BadRequest("page_size is negative", field="page_size", got=str(request.page_size))
-    acting, limit = Acting.of(request, core.settings), min(request.page_size or _PAGE, _MOST)
+    acting, limit = call.acting(request), min(request.page_size or _PAGE, _MOST)
     before, skip = _place(request.page_token)
     await core.follower.catch_up()
     tenant = None if acting.operates and not request.tenant else acting.tenant
@@ -94,7 +99,7 @@ async def audit(core: Core, request: pb.AuditRequest) -> pb.AuditResponse:
     async def attempt() -> list[AuditRecord]:
         epoch, tail = core.follower.epoch.epoch, list(core.follower.audit)
         given = core.store, epoch, tail, tenant, before, skip + limit + 1
-        return await core.in_thread(_page, *given)
+        return await core.in_thread(call, _page, *given)
 
     found = (await core.follower.read(attempt))[skip:]
     token = _token(found[:limit], before, skip) if len(found) > limit else ""

@@ -5,17 +5,21 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from psoup.access.actions import Action
 from psoup.access.named import named_objects
 from psoup.errors import BadRequest, NamedByViews, NoSuchStream
 from psoup.lookup import TenantStreams, find_stream, find_view
+from psoup.server.call import Call
 from psoup.server.core import Core
 from psoup.server.permission import Acting
-from psoup.server.settings import check_name
+from psoup.server.settings import check_name, check_text
+from psoup.server.wire.describing import ended_message, stream_message, view_message
 from psoup.store import Position, State, StreamState, ViewState, views_over
 from psoup.store.state.access import Grant
+from psoup.v1 import psoup_pb2 as pb
 from psoup.write.draft import Proposal, Stale
 from psoup.write.drops import Ended, check_policies
 from psoup.write.grants import GrantAll, Revoke
@@ -36,6 +40,7 @@ from querystem.language import (
     bind_policy,
     bind_query,
     bind_view,
+    parse_statement,
     sample_policy,
 )
 
@@ -54,53 +59,72 @@ class Defined:
     ended: Ended | None = None
 
 
-async def define(core: Core, acting: Acting, sql: str, statement: Statement) -> Defined:
-    """Run a statement, whose text is `sql`; return its outcome when it is durable. Raise
-    QueryError, ServerError."""
+async def define(core: Core, call: Call, request: pb.DefineRequest) -> pb.DefineResponse:
+    """Run a statement; return its outcome when it is durable. Raise QueryError, ServerError."""
+    acting, settings = call.acting(request), core.settings
+    check_text(request.sql, settings)
+    parse = partial(parse_statement, max_columns=settings.columns, max_text=settings.query_bytes)
+    statement = await core.in_thread(call, parse, request.sql)
+    defined = await _run(core, call, acting, request.sql, statement)
+    state = core.follower.state
+    response = pb.DefineResponse(
+        position=core.positions.encode(defined.position),
+        notes=statement.notes if isinstance(statement, CreateStream) else (),
+    )
+    if isinstance(defined.object, StreamState):
+        response.stream.CopyFrom(stream_message(core.follower.view, defined.object, acting))
+    elif defined.object is not None:
+        response.view.CopyFrom(view_message(state, defined.object, acting))
+    if defined.object is not None and defined.ended is not None:
+        response.ended.CopyFrom(ended_message(state, defined.object, defined.ended, acting))
+    return response
+
+
+async def _run(core: Core, call: Call, acting: Acting, sql: str, statement: Statement) -> Defined:
     await core.follower.catch_up()
     state, tenant, owner = core.follower.state, acting.tenant, acting.owner
     acting.check_owner(state)
     match statement:
         case CreateStream(schema):
             acting.demand(state)
-            return Defined(*await core.appender.submit(Define(tenant, owner, schema)))
+            return Defined(*await core.submit(call, Define(tenant, owner, schema)))
         case CreateView():
             acting.demand(state)
-            return Defined(*await _create_view(core, acting, sql, statement))
+            return Defined(*await _create_view(core, call, acting, sql, statement))
         case DropView(name, _, cascade):
-            return await _end_view(core, acting, name, cascade)
+            return await _end_view(core, call, acting, name, cascade)
         case DropStream(name, _, cascade):
             if state.find_view(tenant, name) is not None:
-                return await _end_view(core, acting, name, cascade)
-            return await _end_stream(core, acting, name, cascade)
+                return await _end_view(core, call, acting, name, cascade)
+            return await _end_stream(core, call, acting, name, cascade)
         case CreatePolicy():
             acting.demand(state, actions=(Action.ADMINISTER,))
-            return Defined(*await _create_policy(core, acting, sql, statement))
+            return Defined(*await _create_policy(core, call, acting, sql, statement))
         case DropPolicy(name, stream_name):
             acting.demand(state, actions=(Action.ADMINISTER,))
-            ended = await core.appender.submit(EndPolicy(tenant, owner, name, stream_name))
+            ended = await core.submit(call, EndPolicy(tenant, owner, name, stream_name))
             core.policies.policy_ended()
             return Defined(*ended)
         case GrantActions():
-            return Defined(None, await _grant(core, acting, statement))
+            return Defined(None, await _grant(core, call, acting, statement))
 
 
-async def _end_view(core: Core, acting: Acting, name: str, cascade: bool) -> Defined:
+async def _end_view(core: Core, call: Call, acting: Acting, name: str, cascade: bool) -> Defined:
     state = core.follower.state
     view = find_view(state, acting.tenant, name, acting.visible(state))
     _check_drop(state, acting, view.id, name)
     proposal = EndView(acting.tenant, acting.owner, name, cascade)
-    return Defined(*await core.appender.submit(proposal))
+    return Defined(*await core.submit(call, proposal))
 
 
-async def _end_stream(core: Core, acting: Acting, name: str, cascade: bool) -> Defined:
+async def _end_stream(core: Core, call: Call, acting: Acting, name: str, cascade: bool) -> Defined:
     state = core.follower.state
     stream = find_stream(state, acting.tenant, name, acting.visible(state))
     administers = acting.administers(state)
     check_policies(state, stream, administers)
     _check_drop(state, acting, stream.id, name)
     proposal = Drop(acting.tenant, acting.owner, name, cascade, administers)
-    dropped = Defined(*await core.appender.submit(proposal))
+    dropped = Defined(*await core.submit(call, proposal))
     core.policies.policy_ended()
     return dropped
 
@@ -117,7 +141,7 @@ def _check_drop(state: State, acting: Acting, object_id: int, name: str) -> None
         )
 
 
-async def _grant(core: Core, acting: Acting, statement: GrantActions) -> Position:
+async def _grant(core: Core, call: Call, acting: Acting, statement: GrantActions) -> Position:
     """Gives actions to a role or an owner, or takes them away."""
     state, tenant, named = core.follower.state, acting.tenant, statement.name
     object_id = 0
@@ -128,17 +152,17 @@ async def _grant(core: Core, acting: Acting, statement: GrantActions) -> Positio
         (object_id,) = found.ids_of([named])
     acting.demand(state, [object_id], (Action.ADMINISTER,))
     if not statement.revoked:
-        check_name(statement.whom, statement.to, core.settings)
+        check_name(statement.whom, statement.to)
     grants = [
         Grant(tenant, statement.to, statement.whom, action, object_id)
         for action in statement.actions
     ]
     proposal = (Revoke if statement.revoked else GrantAll)(tenant, acting.owner, tuple(grants))
-    return await core.appender.submit(proposal)
+    return await core.submit(call, proposal)
 
 
 async def _create_view(
-    core: Core, acting: Acting, sql: str, statement: CreateView
+    core: Core, call: Call, acting: Acting, sql: str, statement: CreateView
 ) -> tuple[ViewState, Position]:
     """The query is bound to the streams and views of the moment; again where one ends meanwhile.
 
@@ -154,11 +178,11 @@ async def _create_view(
         acting.demand(core.follower.state, objects, (Action.READ,))
         return DefineView(tenant, owner, view, tuple(found.ids.values()), found.view_ids)
 
-    return await _bound(core, acting, bound)
+    return await _bound(core, call, acting, bound)
 
 
 async def _create_policy(
-    core: Core, acting: Acting, sql: str, statement: CreatePolicy
+    core: Core, call: Call, acting: Acting, sql: str, statement: CreatePolicy
 ) -> tuple[StreamState, Position]:
     tenant, owner = acting.tenant, acting.owner
 
@@ -171,15 +195,17 @@ async def _create_policy(
         whose = tenant, owner, statement.name, statement.stream, stream_id
         return DefinePolicy(*whose, statement.text, condition)
 
-    return await _bound(core, acting, bound)
+    return await _bound(core, call, acting, bound)
 
 
-async def _bound(core: Core, acting: Acting, bind: Callable[[TenantStreams], Proposal[T]]) -> T:
+async def _bound(
+    core: Core, call: Call, acting: Acting, bind: Callable[[TenantStreams], Proposal[T]]
+) -> T:
     """Submits a proposal that `bind` makes for the streams and views of the moment, until none of
     them has changed meanwhile."""
     for _ in range(_ATTEMPTS):
         await core.follower.catch_up()
-        proposal = await core.in_thread(bind, acting.streams(core.follower.state))
+        proposal = await core.in_thread(call, bind, acting.streams(core.follower.state))
         with contextlib.suppress(Stale):
-            return await core.appender.submit(proposal)
+            return await core.submit(call, proposal)
     raise BadRequest("what the statement names was dropped and created again, over and over")

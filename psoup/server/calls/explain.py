@@ -21,10 +21,10 @@ from psoup.answers.matching.implied import ImpliedUse
 from psoup.answers.planning.plan import LegPlan
 from psoup.answers.planning.planner import TextReplaced, find_source
 from psoup.errors import ConditionFails
+from psoup.server.call import Call
 from psoup.server.calls.explain_run import Stages, make_run
 from psoup.server.calls.invoke import readable
 from psoup.server.core import Core
-from psoup.server.permission import Acting
 from psoup.server.wire.describing import view_name
 from psoup.server.wire.values import pattern_number
 from psoup.store import StreamState
@@ -48,19 +48,19 @@ _ANOTHER = "another query"
 _READ_UNITS, _CHARACTER_UNITS = 50_000, 200
 
 
-async def explain(core: Core, request: pb.ExplainRequest) -> pb.Explanation:
+async def explain(core: Core, call: Call, request: pb.ExplainRequest) -> pb.Explanation:
     """Raises what Invoke raises. Runs one invoke, within the same limits."""
     await core.follower.catch_up()
     while True:
         with contextlib.suppress(TextReplaced):
-            return await core.follower.read(lambda: _explain(core, request))
+            return await core.follower.read(lambda: _explain(core, call, request))
 
 
-async def _explain(core: Core, request: pb.ExplainRequest) -> pb.Explanation:
+async def _explain(core: Core, call: Call, request: pb.ExplainRequest) -> pb.Explanation:
     stages = Stages()
-    acting = Acting.of(request, core.settings)
+    acting = call.acting(request)
     with stages.time("plan"):
-        texts, query = await readable(core, acting, request.handle, request.window, False)
+        texts, query = await readable(core, call, acting, request.handle, request.window, False)
         question = Question(texts.source, query, acting.principal)
         view = core.follower.view
         source = find_source(view, question, core.maker.unregistered)
@@ -76,7 +76,7 @@ async def _explain(core: Core, request: pb.ExplainRequest) -> pb.Explanation:
         refresh=refresh_text(question.query.refresh),
         views=[view_name(view.state, one) for one in source.views],
     )
-    await core.in_thread(_complete, core, message, plan, legs, stages)
+    await core.in_thread(call, _complete, core, message, plan, legs, stages)
     return message
 
 

@@ -21,14 +21,13 @@ from psoup.answers.planning.question import (
 )
 from psoup.errors import BadRequest, NotReached, TooMuchWork
 from psoup.lookup import TenantStreams
+from psoup.server.call import Call
 from psoup.server.calls.reach import Deadline, reach_own
 from psoup.server.calls.sending import CHUNK_BYTES, Outgoing, outgoing, send, weighed
 from psoup.server.core import Core
-from psoup.server.fair_queue import CALLER
 from psoup.server.follower import Follower
 from psoup.server.memory import Hold
 from psoup.server.permission import Acting
-from psoup.server.precedence import waiting
 from psoup.server.settings import Settings, check_text
 from psoup.server.turns import TURN_UNITS
 from psoup.server.wire.arrow import Message
@@ -63,50 +62,45 @@ _Computed: TypeAlias = tuple[Plan, Answer | ChosenRows, Outgoing]
 
 
 async def invoke(
-    core: Core, request: pb.InvokeRequest, seconds: float | None
+    core: Core, call: Call, request: pb.InvokeRequest
 ) -> AsyncGenerator[Message, None]:
-    """The answer of a registration. `seconds` is what is left of the call's own deadline, if it has
-    one."""
-
-    acting = Acting.of(request, core.settings)
+    """Yield the answer of a registration."""
+    acting = call.acting(request)
 
     async def find() -> Question:
         if not acting.owns(core.follower.state, request.handle):
             await core.follower.catch_up()
         texts, query = await readable(
-            core, acting, request.handle, request.window, request.unrefreshed
+            core, call, acting, request.handle, request.window, request.unrefreshed
         )
-        core.leases.contact(request.handle)
+        core.leases.contact(request.handle, call.actor)
         return Question(texts.source, query, acting.principal, **_terms(request))
 
-    async with aclosing(_stream(core, request, find, seconds)) as messages:
+    async with aclosing(_stream(core, call, request, find)) as messages:
         async for message in messages:
             yield message
 
 
-async def ask(
-    core: Core, request: pb.AskRequest, seconds: float | None
-) -> AsyncGenerator[Message, None]:
-    """The answer of a query that is not registered. Nothing is written."""
-
-    acting = Acting.of(request, core.settings)
+async def ask(core: Core, call: Call, request: pb.AskRequest) -> AsyncGenerator[Message, None]:
+    """Yield the answer of a query that is not registered. Nothing is written."""
+    acting = call.acting(request)
 
     async def find() -> Question:
         check_text(request.sql, core.settings)
         await core.follower.catch_up()
         streams = acting.streams(core.follower.state)
-        query, _ = await bind(core, streams, request.sql, request.parameters)
+        query, _ = await bind(core, call, streams, request.sql, request.parameters)
         acting.demand_named(core.follower.state, query, streams)
         source = text_source(query, streams)
         return Question(source, query, acting.principal, **_terms(request))
 
-    async with aclosing(_stream(core, request, find, seconds)) as messages:
+    async with aclosing(_stream(core, call, request, find)) as messages:
         async for message in messages:
             yield message
 
 
 async def readable(
-    core: Core, acting: Acting, handle: bytes, window: str, unrefreshed: bool
+    core: Core, call: Call, acting: Acting, handle: bytes, window: str, unrefreshed: bool
 ) -> tuple[StoredTexts, Query]:
     """A registration of the caller, whose text names nothing that the caller may not read.
 
@@ -116,7 +110,7 @@ async def readable(
     registration = acting.registration(state, handle)
     asked = RegisteredQuery(acting.tenant, handle, owner=acting.own(state))
     texts = texts_of(state, asked, window, unrefreshed)
-    query = await reading(core, texts)
+    query = await reading(core, call, texts)
     if not acting.reads(core.follower.state, registration, query):
         # Another server may just have been told to grant it.
         await core.follower.catch_up()
@@ -124,11 +118,13 @@ async def readable(
     return texts, query
 
 
-async def reading(core: Core, texts: StoredTexts) -> Query:
+async def reading(core: Core, call: Call, texts: StoredTexts) -> Query:
     """A registration's query, with the window that is brought, if any; texts that were not read
     before are read in a thread. Raises QueryError for a window that is none."""
     known = known_reading(core.maker.memo, texts)
-    return await core.in_thread(read_texts, core.maker.memo, texts) if known is None else known
+    return (
+        await core.in_thread(call, read_texts, core.maker.memo, texts) if known is None else known
+    )
 
 
 def _terms(request: Terms) -> dict[str, Any]:
@@ -150,20 +146,20 @@ def _terms(request: Terms) -> dict[str, Any]:
 
 
 async def _stream(
-    core: Core, request: Terms, find: Find, seconds: float | None
+    core: Core, call: Call, request: Terms, find: Find
 ) -> AsyncGenerator[Message, None]:
     started = time.perf_counter()
-    deadline = Deadline.after(seconds, core.settings.wait)
+    deadline = Deadline.of(call, core.settings.wait)
     if request.encoding not in _ENCODINGS:
         raise BadRequest("an encoding this server does not know", field="encoding")
     if request.least_position:
-        await reach_own(core, request.least_position, deadline)
-    hold = core.answer_room.hold(CALLER.get().account)
+        await reach_own(core, call, request.least_position, deadline)
+    hold = core.answer_room.hold(call.tenant)
     try:
-        header, messages = await _reply(core, request, find, deadline, hold)
+        header, messages = await _reply(core, call, request, find, deadline, hold)
         header.elapsed.CopyFrom(from_duration(int((time.perf_counter() - started) * 1e6)))
         yield pb.InvokeResponse(header=header)
-        async with aclosing(send(core, messages, hold)) as sent:
+        async with aclosing(send(core, call, messages, hold)) as sent:
             async for message in sent:
                 yield message
     finally:
@@ -171,23 +167,23 @@ async def _stream(
 
 
 async def _reply(
-    core: Core, request: Terms, find: Find, deadline: Deadline, hold: Hold
+    core: Core, call: Call, request: Terms, find: Find, deadline: Deadline, hold: Hold
 ) -> tuple[pb.AnswerHeader, Outgoing]:
     """Return all that is held of an answer while it is sent, which is no plan: that would keep
     blocks of rows in memory."""
 
     async def attempt() -> tuple[pb.AnswerHeader, Outgoing]:
-        plan, found, messages = await _answer(core, request, find, deadline)
+        plan, found, messages = await _answer(core, call, request, find, deadline)
         return _header(core, plan, found), messages
 
-    return await weighed(hold, attempt, lambda reply: reply[1].nbytes)
+    return await weighed(call, hold, attempt, lambda reply: reply[1].nbytes)
 
 
 # ---- binding
 
 
 async def bind(
-    core: Core, found: TenantStreams, sql: str, parameters: Mapping[str, pb.Value]
+    core: Core, call: Call, found: TenantStreams, sql: str, parameters: Mapping[str, pb.Value]
 ) -> tuple[Query, str]:
     """The query, and its parameters as they are kept. Raises QueryError, BadRequest.
 
@@ -197,7 +193,7 @@ async def bind(
         known = core.templates.known(found.tenant, sql, found.lookup)
         if known is not None:
             return known, to_json({})
-    return await core.in_thread(_bind, core.templates, core.settings, found, sql, parameters)
+    return await core.in_thread(call, _bind, core.templates, core.settings, found, sql, parameters)
 
 
 def _bind(
@@ -225,7 +221,9 @@ def written_out(query: Query) -> Query:
 # ---- waiting
 
 
-async def _answer(core: Core, request: Terms, find: Find, deadline: Deadline) -> _Computed:
+async def _answer(
+    core: Core, call: Call, request: Terms, find: Find, deadline: Deadline
+) -> _Computed:
     """Plans and computes; again each time the engine moves, for whoever waits for the engine, and
     where the query was replaced meanwhile."""
     question = await find()
@@ -234,34 +232,34 @@ async def _answer(core: Core, request: Terms, find: Find, deadline: Deadline) ->
     def attempt() -> Awaitable[_Computed]:
         nonlocal plan
         plan = core.maker.plan(core.follower.view, question)
-        return _computed(core, plan, request)
+        return _computed(core, call, plan, request)
 
     while True:
         try:
             found = await core.follower.read(attempt)
             if found[1].computed_rows:
-                _tell(core, request, plan)
+                _tell(core, call, request, plan)
             return found
         except Uncovered:
-            _tell(core, request, plan)
-            await _wait_for_engine(core.follower, plan, deadline)
+            _tell(core, call, request, plan)
+            await _wait_for_engine(core.follower, call, plan, deadline)
         except TooMuchWork:
-            _tell(core, request, plan)
+            _tell(core, call, request, plan)
             raise
         except TextReplaced:
             question = await find()
 
 
-def _tell(core: Core, request: Terms, plan: Plan) -> None:
+def _tell(core: Core, call: Call, request: Terms, plan: Plan) -> None:
     """Tells the engine where somebody looked further back than windows reach."""
     own = isinstance(request, pb.InvokeRequest) and not request.window
     if not own or request.HasField("as_of"):
-        core.interest.request(InterestRequest(*rows) for rows in looked_at(plan))
+        core.interest.request((InterestRequest(*rows) for rows in looked_at(plan)), call.actor)
 
 
-async def _wait_for_engine(follower: Follower, plan: Plan, deadline: Deadline) -> None:
+async def _wait_for_engine(follower: Follower, call: Call, plan: Plan, deadline: Deadline) -> None:
     while follower.epoch.number == plan.epoch.number:
-        waiting()
+        call.end_turn()
         if not deadline.left or not await follower.moved(deadline.left):
             rows = 0 if plan.bound else follower.behind_in(plan.streams)[0]
             behind = f"; it is {rows:,} rows behind" if rows else ""
@@ -271,19 +269,19 @@ async def _wait_for_engine(follower: Follower, plan: Plan, deadline: Deadline) -
             )
 
 
-async def _computed(core: Core, plan: Plan, request: Terms) -> _Computed:
+async def _computed(core: Core, call: Call, plan: Plan, request: Terms) -> _Computed:
     """Computes here if that is quick, else in a thread. The plan may be settled on the way."""
     waits = isinstance(request, pb.InvokeRequest) and request.wait_for_engine
     work = core.maker.work(wait_for_engine=waits, bound=plan.bound)
-    size, caller = core.settings.piece_bytes, CALLER.get()
+    size = core.settings.piece_bytes
     found = core.maker.evaluate_at_once(plan, work)
     if found is None:
-        return await core.in_thread(_compute, core.maker, plan, request, work, size)
+        return await core.in_thread(call, _compute, core.maker, plan, request, work, size)
     values = found.row_count * len(plan.query.columns)
-    core.quotas.charge_work(caller.tenant, caller.owner, TURN_UNITS + values)
+    core.quotas.charge_work(call.tenant, call.owner, TURN_UNITS + values)
     if request.encoding == pb.ENCODING_ARROW or values <= _FEW_VALUES:
         return plan, found, outgoing(plan.query, found, request.encoding, size)
-    messages = await core.in_thread(outgoing, plan.query, found, request.encoding, size)
+    messages = await core.in_thread(call, outgoing, plan.query, found, request.encoding, size)
     return plan, found, messages
 
 

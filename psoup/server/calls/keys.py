@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from psoup.access.keys import new_key
 from psoup.errors import BadRequest
+from psoup.server.call import Call
 from psoup.server.core import Core
-from psoup.server.permission import OPERATOR, Acting, demand_operator
+from psoup.server.permission import OPERATOR, demand_operator
 from psoup.server.wire.values import BadValue, from_instant, to_instant
 from psoup.store.state.access import Key
 from psoup.v1 import psoup_pb2 as pb
 from psoup.write.keys import CreateKey, RevokeKey
 
 
-async def create_key(core: Core, request: pb.CreateKeyRequest) -> pb.CreateKeyResponse:
+async def create_key(core: Core, call: Call, request: pb.CreateKeyRequest) -> pb.CreateKeyResponse:
     """Raises PermissionDenied, BadRequest."""
-    acting = Acting.of(request, core.settings)
+    acting = call.acting(request)
     await core.follower.catch_up()
     if OPERATOR in request.roles:
         demand_operator(acting, "make a key with the role operator")
@@ -26,26 +27,26 @@ async def create_key(core: Core, request: pb.CreateKeyRequest) -> pb.CreateKeyRe
         core.guard.now(),
         _expires(request),
     )
-    position = await core.appender.submit(CreateKey(key, acting.principal.owner))
+    position = await core.submit(call, CreateKey(key, acting.principal.owner))
     return pb.CreateKeyResponse(
         key=_message(key), secret=text, position=core.positions.encode(position)
     )
 
 
-async def list_keys(core: Core, request: pb.ListKeysRequest) -> pb.ListKeysResponse:
+async def list_keys(core: Core, call: Call, request: pb.ListKeysRequest) -> pb.ListKeysResponse:
     """Raises PermissionDenied."""
-    acting = Acting.of(request, core.settings)
+    acting = call.acting(request)
     await core.follower.catch_up()
     keys = [key for key in core.follower.state.access.keys.values() if key.tenant == acting.tenant]
     keys.sort(key=lambda key: (key.created, key.id))
     return pb.ListKeysResponse(keys=map(_message, keys))
 
 
-async def revoke_key(core: Core, request: pb.RevokeKeyRequest) -> pb.RevokeKeyResponse:
+async def revoke_key(core: Core, call: Call, request: pb.RevokeKeyRequest) -> pb.RevokeKeyResponse:
     """Raises PermissionDenied, NoSuchAccessKey."""
-    acting = Acting.of(request, core.settings)
+    acting = call.acting(request)
     revocation = RevokeKey(acting.tenant, acting.principal.owner, request.id)
-    key, position = await core.appender.submit(revocation)
+    key, position = await core.submit(call, revocation)
     return pb.RevokeKeyResponse(key=_message(key), position=core.positions.encode(position))
 
 

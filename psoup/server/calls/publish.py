@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
-from dataclasses import replace
 from datetime import timedelta
 
 import pyarrow as pa
@@ -17,13 +16,12 @@ from datastem.schema import StreamSchema
 from datastem.types import Kind
 from psoup.errors import BadRequest, LogFull, NoSuchStream, NotAStream, PermissionDenied
 from psoup.lookup import find_stream
+from psoup.server.call import Call
 from psoup.server.core import Core
-from psoup.server.fair_queue import CALLER
 from psoup.server.follower import Follower
-from psoup.server.memory import HOLD
 from psoup.server.permission import Acting
-from psoup.server.settings import Settings, check_name
-from psoup.server.wire.arrow import BatchMeasures, Buffer, batch_of, measure, read_table
+from psoup.server.settings import check_name
+from psoup.server.wire.arrow import BatchMeasures, Buffer, measure, read_table
 from psoup.server.wire.values import BadValue, to_instant, to_table
 from psoup.store import StreamState
 from psoup.store.log.position import PositionCodec
@@ -44,50 +42,54 @@ _LOG_FULL_RETRY = timedelta(seconds=30)
 _Item = asyncio.Future[Published] | Exception | None
 
 
-async def publish(core: Core, request: pb.PublishRequest) -> pb.PublishResponse:
+async def publish(core: Core, call: Call, request: pb.PublishRequest) -> pb.PublishResponse:
     """Raises RowError, ServerError. Durable when it returns."""
     for _ in range(_ATTEMPTS):
-        batch = await accepted(core, request, None)
+        batch = await accepted(core, call, request, None)
         try:
-            return response(core.positions, await core.appender.submit(batch))
+            return response(core.positions, await core.submit(call, batch))
         except Stale:
             await core.follower.catch_up()
     raise BadRequest("the stream was dropped and created again, over and over")
 
 
-async def accepted(core: Core, request: pb.PublishRequest, chain: Chain | None) -> PublishBatch:
+async def accepted(
+    core: Core, call: Call, request: pb.PublishRequest, chain: Chain | None
+) -> PublishBatch:
     """Refuses only by the newest state: another server may just have made the stream."""
     seen = core.follower.version
     try:
-        return await _accepted(core, request, chain)
+        return await _accepted(core, call, request, chain)
     except (NoSuchStream, NotAStream, PermissionDenied, RowError):
         await core.follower.catch_up()
         if core.follower.version == seen:
             raise
-        return await _accepted(core, request, chain)
+        return await _accepted(core, call, request, chain)
 
 
-async def _accepted(core: Core, request: pb.PublishRequest, chain: Chain | None) -> PublishBatch:
-    _check_identity(request, core.settings)
-    acting, state = Acting.of(request, core.settings), core.follower.state
+async def _accepted(
+    core: Core, call: Call, request: pb.PublishRequest, chain: Chain | None
+) -> PublishBatch:
+    _check_identity(request)
+    acting, state = call.acting(request), core.follower.state
     acting.check_owner(state)
     stream = find_stream(state, acting.tenant, request.stream, acting.visible(state))
     acting.demand(state, [stream.id])
     _check_backlog(core.follower.backlog_bytes, core.settings.log_bytes, request)
     core.quotas.check_rows(acting.tenant, acting.owner)
-    arrow = batch_of(request) if request.HasField("arrow") else None
+    arrow = call.batch_of(request) if request.HasField("arrow") else None
     given = core.follower, core.settings.batch, request, arrow, acting, stream, chain
-    size, batches = await _reserve(core, request, arrow, stream.schema)
+    size, batches = await _reserve(core, call, request, arrow, stream.schema)
     if size <= _SMALL_BYTES:
         batch = _accept(*given)
     else:
-        batch = await core.in_thread(_accept, *given)
+        batch = await core.in_thread(call, _accept, *given)
     core.quotas.charge_rows(acting.tenant, acting.owner, max(batch.rows, batches))
     return batch
 
 
 async def _reserve(
-    core: Core, request: pb.PublishRequest, arrow: Buffer | None, schema: StreamSchema
+    core: Core, call: Call, request: pb.PublishRequest, arrow: Buffer | None, schema: StreamSchema
 ) -> tuple[int, int]:
     """The size of a request in the stream's types, for which there is room from here on, and its
     record batches.
@@ -96,20 +98,20 @@ async def _reserve(
     """
     if arrow is None:
         return request.ByteSize(), 0
-    found, hold = await measured(core, arrow), HOLD.get()
+    found = await measured(core, call, arrow)
     limit = core.settings.batch.batch_bytes
     decoded = limit if found.dictionaries else found.nbytes + found.rows * _row_bytes(schema)
-    if hold is not None:
-        await hold.reserve(len(arrow) + _COPIES * min(decoded, limit))
+    if call.hold is not None:
+        await call.hold.reserve(len(arrow) + _COPIES * min(decoded, limit))
     return max(len(arrow), decoded), found.batches
 
 
-async def measured(core: Core, arrow: Buffer) -> BatchMeasures:
+async def measured(core: Core, call: Call, arrow: Buffer) -> BatchMeasures:
     """Measures an Arrow batch by what it says of itself. Raises RowError."""
     limits = core.settings.batch
     if len(arrow) <= _SMALL_BYTES:
         return measure(arrow, limits)
-    return await core.in_thread(measure, arrow, limits)
+    return await core.in_thread(call, measure, arrow, limits)
 
 
 def _row_bytes(schema: StreamSchema) -> int:
@@ -146,8 +148,8 @@ def response(positions: PositionCodec, published: Published) -> pb.PublishRespon
     )
 
 
-def _check_identity(request: pb.PublishRequest, settings: Settings) -> None:
-    check_name(request.publisher, "publisher", settings)
+def _check_identity(request: pb.PublishRequest) -> None:
+    check_name(request.publisher, "publisher")
     if bool(request.publisher) == (request.sequence >= 1) and request.sequence >= 0:
         return
     raise BadRequest(
@@ -235,11 +237,11 @@ def _stamp(follower: Follower) -> int:
 
 
 async def publish_stream(
-    core: Core, requests: AsyncIterator[pb.PublishRequest]
+    core: Core, call: Call, requests: AsyncIterator[pb.PublishRequest]
 ) -> AsyncGenerator[pb.PublishResponse, None]:
     """Raises the error of the first batch that is refused; no later one is taken."""
     queue: asyncio.Queue[_Item] = asyncio.Queue(_IN_FLIGHT)
-    reader = asyncio.create_task(_enqueue(core, requests, queue))
+    reader = asyncio.create_task(_enqueue(core, call, requests, queue))
     try:
         while (item := await queue.get()) is not None:
             if isinstance(item, Exception):
@@ -257,16 +259,16 @@ async def publish_stream(
 
 
 async def _enqueue(
-    core: Core, requests: AsyncIterator[pb.PublishRequest], queue: asyncio.Queue[_Item]
+    core: Core,
+    call: Call,
+    requests: AsyncIterator[pb.PublishRequest],
+    queue: asyncio.Queue[_Item],
 ) -> None:
     chain = Chain()
     try:
         async for request in requests:
-            acting = Acting.of(request, core.settings)
-            CALLER.set(replace(CALLER.get(), tenant=acting.tenant))
-            core.quotas.take_event(acting.tenant, acting.principal.owner)
-            batch = await accepted(core, request, chain)
-            await queue.put(core.appender.enqueue(batch))
+            batch = await accepted(core, call, request, chain)
+            await queue.put(core.enqueue(call, batch))
     except Exception as error:
         await queue.put(error)
     await queue.put(None)

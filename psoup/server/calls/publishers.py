@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from heapq import nsmallest
 
 from psoup.errors import BadRequest
+from psoup.server.call import Call
 from psoup.server.core import Core
-from psoup.server.permission import Acting
 from psoup.server.settings import check_name
 from psoup.server.wire.values import from_instant
 from psoup.store import AcceptedBatch
@@ -21,12 +21,12 @@ _LENGTH_DIGITS = 4
 
 
 async def list_publishers(
-    core: Core, request: pb.ListPublishersRequest
+    core: Core, call: Call, request: pb.ListPublishersRequest
 ) -> pb.ListPublishersResponse:
     """Return a page of publishers, by owner and name. Raise PermissionDenied, BadRequest."""
     if request.page_size < 0:
         raise BadRequest("page_size is negative", field="page_size", got=str(request.page_size))
-    acting, limit = Acting.of(request, core.settings), min(request.page_size or _PAGE, _PAGE)
+    acting, limit = call.acting(request), min(request.page_size or _PAGE, _PAGE)
     after = _place(request.page_token)
     await core.follower.catch_up()
     state = core.follower.state
@@ -35,7 +35,9 @@ async def list_publishers(
     # A list of a million keys takes milliseconds, as nothing is made for each of them; looking at
     # them is for a thread.
     keys = list(state.publishers)
-    page = await core.in_thread(_page, keys, acting.tenant, owner, request.prefix, after, limit + 1)
+    page = await core.in_thread(
+        call, _page, keys, acting.tenant, owner, request.prefix, after, limit + 1
+    )
     publishers = core.follower.state.publishers
     listed = [(key, publishers[key]) for key in page[:limit] if key in publishers]
     return pb.ListPublishersResponse(
@@ -92,10 +94,10 @@ def _message(core: Core, key: PublisherKey, last: AcceptedBatch) -> pb.Publisher
 
 
 async def forget_publishers(
-    core: Core, request: pb.ForgetPublishersRequest
+    core: Core, call: Call, request: pb.ForgetPublishersRequest
 ) -> pb.ForgetPublishersResponse:
     """Raise PermissionDenied, NoSuchPublisher, BadRequest."""
-    acting = Acting.of(request, core.settings)
+    acting = call.acting(request)
     if not 0 < len(request.names) <= _MAX_NAMES:
         raise BadRequest(
             f"{len(request.names):,} names; a call takes 1 to {_MAX_NAMES:,}",
@@ -104,10 +106,10 @@ async def forget_publishers(
             got=str(len(request.names)),
         )
     for name in request.names:
-        check_name(name, "names", core.settings)
+        check_name(name, "names")
     await core.follower.catch_up()
     acting.check_owner(core.follower.state)
     names = tuple(dict.fromkeys(request.names))
     proposal = ForgetPublishers(acting.tenant, acting.owner, names)
-    position = await core.appender.submit(proposal)
+    position = await core.submit(call, proposal)
     return pb.ForgetPublishersResponse(position=core.positions.encode(position))

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from psoup.errors import NotReached, ServerError
+from psoup.server.call import Call
 from psoup.server.core import Core
-from psoup.server.precedence import waiting
 from psoup.store import ForeignPosition, Position
 from psoup.store.log.position import MarkedPosition
 
@@ -24,28 +24,37 @@ class Deadline:
     at: float
 
     @classmethod
-    def after(cls, seconds: float | None, limit: float) -> Deadline:
+    def of(cls, call: Call, limit: float) -> Deadline:
+        """Return when a call stops to wait: after `limit` seconds, or shortly before its client
+        does."""
+        seconds = call.seconds_left
         if seconds is not None:
             limit = min(limit, seconds - min(_MOST_MARGIN, max(_LEAST_MARGIN, seconds / 10)))
         return cls(time.monotonic() + max(limit, 0.0))
+
+    @classmethod
+    def within(cls, seconds: float) -> Deadline:
+        return cls(time.monotonic() + seconds)
 
     @property
     def left(self) -> float:
         return max(0.0, self.at - time.monotonic())
 
 
-async def reach_own(core: Core, content: bytes, deadline: Deadline) -> None:
+async def reach_own(core: Core, call: Call, content: bytes, deadline: Deadline) -> None:
     """Return when the server is as far as a position that a client shows. Raises ForeignPosition
     if it is not one of this store's history, NotReached if that can't be known in time."""
     least = core.positions.decode(content)
-    await reach(core, [least], deadline)
+    await reach(core, call, [least], deadline)
     if is_foreign(core, least):
         raise ForeignPosition(
             "the store never had that position: it was restored from a back-up since; leave it out"
         )
 
 
-async def reach(core: Core, positions: Sequence[MarkedPosition], deadline: Deadline) -> None:
+async def reach(
+    core: Core, call: Call, positions: Sequence[MarkedPosition], deadline: Deadline
+) -> None:
     """Return when the server is as far as these positions, or knows that the log is not: what then
     lies beyond its end is foreign. Raises NotReached if that can't be known in time."""
     furthest = max((one.position for one in positions), default=None)
@@ -54,7 +63,7 @@ async def reach(core: Core, positions: Sequence[MarkedPosition], deadline: Deadl
     await core.follower.catch_up()
     if furthest.version <= core.follower.version:
         return
-    waiting()
+    call.end_turn()
     try:
         await asyncio.wait_for(core.log_end.prove(), deadline.left)
     except (TimeoutError, ServerError):

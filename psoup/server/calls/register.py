@@ -9,18 +9,20 @@ from google.protobuf.duration_pb2 import Duration
 from datastem.instants import SECOND
 from psoup.errors import BadRequest
 from psoup.lookup import TenantStreams
+from psoup.server.call import Call
 from psoup.server.calls.invoke import bind, written_out
 from psoup.server.calls.publish import measured
 from psoup.server.core import Core
-from psoup.server.memory import HOLD
 from psoup.server.permission import Acting
 from psoup.server.settings import Settings, check_name, check_text
-from psoup.server.wire.arrow import Buffer, batch_of, read_table
+from psoup.server.wire.arrow import Buffer, read_table
+from psoup.server.wire.describing import lease_until
 from psoup.server.wire.parameters import (
     rows_columns,
     table_columns,
     to_json_many,
 )
+from psoup.server.wire.values import columns_message, pattern_message
 from psoup.v1 import psoup_pb2 as pb
 from psoup.write.draft import Stale
 from psoup.write.registrations import (
@@ -29,6 +31,7 @@ from psoup.write.registrations import (
     RegisterAll,
     Registered,
     RegisterRows,
+    UnregisterOne,
     composition_of,
 )
 from querystem.composites import Composition
@@ -44,13 +47,53 @@ _ROW_BYTES = 1000
 _MAX_LEASE = 100 * 366 * 24 * 3600
 
 
+async def handle_register(
+    core: Core, call: Call, request: pb.RegisterRequest
+) -> pb.RegisterResponse:
+    """Raise what `register` raises."""
+    registered, query, streams = await register(core, call, request)
+    return pb.RegisterResponse(
+        handle=registered.handles[0],
+        position=core.positions.encode(registered.position),
+        created=bool(registered.created),
+        columns=columns_message(query.columns),
+        pattern=pattern_message(query, streams.schema),
+        lease_until=lease_until(core.leases, registered.handles[0]),
+        replaced=bool(registered.replaced),
+    )
+
+
+async def handle_register_many(
+    core: Core, call: Call, request: pb.RegisterManyRequest
+) -> pb.RegisterManyResponse:
+    """Raise what `register_many` raises."""
+    registered = await register_many(core, call, request)
+    return pb.RegisterManyResponse(
+        handles=registered.handles,
+        position=core.positions.encode(registered.position),
+        created_count=registered.created,
+        replaced_count=registered.replaced,
+    )
+
+
+async def unregister(
+    core: Core, call: Call, request: pb.UnregisterRequest
+) -> pb.UnregisterResponse:
+    """Raise UnknownHandle, also for a registration that the caller may not use."""
+    acting = call.acting(request)
+    await core.follower.catch_up()
+    own = acting.own(core.follower.state)
+    position = await core.submit(call, UnregisterOne(acting.tenant, request.handle, own))
+    return pb.UnregisterResponse(position=core.positions.encode(position))
+
+
 async def register(
-    core: Core, request: pb.RegisterRequest
+    core: Core, call: Call, request: pb.RegisterRequest
 ) -> tuple[Registered, Query, TenantStreams]:
     """Registers a query, durably; with it come the streams it was bound to, which may be gone by
     now. Raises QueryError, ServerError."""
-    acting, lease = await _terms(core, request)
-    check_name(request.client_key, "client_key", core.settings)
+    acting, lease = await _terms(core, call, request)
+    check_name(request.client_key, "client_key")
     if request.replace and not request.client_key:
         raise BadRequest(
             "only a query that has a client key can be replaced",
@@ -60,32 +103,34 @@ async def register(
     for _ in range(_ATTEMPTS):
         await core.follower.catch_up()
         found = acting.streams(core.follower.state)
-        query, parameters = await bind(core, found, request.sql, request.parameters)
+        query, parameters = await bind(core, call, found, request.sql, request.parameters)
         acting.demand_named(core.follower.state, query, found)
-        composition = await _composition(core, found, query)
+        composition = await _composition(core, call, found, query)
         ready = [Prepared(request.client_key, parameters, query, composition)]
         terms = acting.tenant, acting.owner, found.ids, request.sql, lease
         proposal = RegisterAll(*terms, ready, request.replace, found.view_ids)
         with contextlib.suppress(Stale):
-            return await core.appender.submit(proposal), query, found
+            return await core.submit(call, proposal), query, found
     raise _again_and_again()
 
 
-async def _composition(core: Core, found: TenantStreams, query: Query) -> Composition | None:
+async def _composition(
+    core: Core, call: Call, found: TenantStreams, query: Query
+) -> Composition | None:
     """The composite of a query; None where it has none. One stream is not worth a thread."""
     if len(query.legs) < 2:
         return None
-    return await core.in_thread(composition_of, query, found.streams_of(query))
+    return await core.in_thread(call, composition_of, query, found.streams_of(query))
 
 
-async def register_many(core: Core, request: pb.RegisterManyRequest) -> Registered:
+async def register_many(core: Core, call: Call, request: pb.RegisterManyRequest) -> Registered:
     """Raises QueryError, RowError, ServerError. All rows or none."""
     if request.WhichOneof("table") is None:
         raise BadRequest("RegisterMany needs a table of values", field="table")
-    acting, lease = await _terms(core, request)
+    acting, lease = await _terms(core, call, request)
     tenant, owner = acting.tenant, acting.owner
-    arrow = batch_of(request) if request.HasField("arrow") else None
-    await _reserve(core, arrow)
+    arrow = call.batch_of(request) if request.HasField("arrow") else None
+    await _reserve(core, call, arrow)
 
     def propose(found: TenantStreams) -> RegisterAll | RegisterRows:
         given = _Given(core.settings, request.rows, arrow)
@@ -108,23 +153,22 @@ async def register_many(core: Core, request: pb.RegisterManyRequest) -> Register
 
     for _ in range(_ATTEMPTS):
         await core.follower.catch_up()
-        proposal = await core.in_thread(propose, acting.streams(core.follower.state))
+        proposal = await core.in_thread(call, propose, acting.streams(core.follower.state))
         with contextlib.suppress(Stale):
-            registered = await core.appender.submit(proposal)
+            registered = await core.submit(call, proposal)
             more = len(registered.handles) - 1
             core.quotas.charge_events(tenant, acting.principal.owner, more)
             return registered
     raise _again_and_again()
 
 
-async def _reserve(core: Core, arrow: Buffer | None) -> None:
+async def _reserve(core: Core, call: Call, arrow: Buffer | None) -> None:
     """Finds room for the table as it will be unpacked. Raises Overloaded, RowError."""
-    hold = HOLD.get()
-    if hold is not None and arrow is not None:
-        found = await measured(core, arrow)
+    if call.hold is not None and arrow is not None:
+        found = await measured(core, call, arrow)
         limit = core.settings.batch.batch_bytes
         nbytes = limit if found.dictionaries else found.nbytes
-        await hold.reserve(len(arrow) + _COPIES * nbytes + found.rows * _ROW_BYTES)
+        await call.hold.reserve(len(arrow) + _COPIES * nbytes + found.rows * _ROW_BYTES)
 
 
 def _again_and_again() -> BadRequest:
@@ -132,11 +176,10 @@ def _again_and_again() -> BadRequest:
 
 
 async def _terms(
-    core: Core, request: pb.RegisterRequest | pb.RegisterManyRequest
+    core: Core, call: Call, request: pb.RegisterRequest | pb.RegisterManyRequest
 ) -> tuple[Acting, int]:
     """Whom a request acts for, and its lease; its text is not too long."""
-    settings = core.settings
-    acting = Acting.of(request, settings)
+    acting, settings = call.acting(request), core.settings
     check_text(request.sql, settings)
     lease = _lease(settings, request.lease if request.HasField("lease") else None)
     await core.follower.catch_up()
@@ -174,7 +217,7 @@ class _Given:
         self.client_keys = ["" if key is None else str(key) for key in keys]
         self.columns = columns
         for key in self.client_keys:
-            check_name(key, _KEY_COLUMN, settings)
+            check_name(key, _KEY_COLUMN)
 
 
 def _checked(settings: Settings, count: int) -> int:

@@ -18,9 +18,9 @@ from typing import Protocol, TypeVar
 from datastem.stem import StemView
 from psoup.answers import Answer, ChosenRows
 from psoup.errors import RowsGone
+from psoup.server.call import Call
 from psoup.server.core import Core
 from psoup.server.memory import SMALL, Hold
-from psoup.server.precedence import waiting
 from psoup.server.wire.arrow import AnswerPart, Message, pieces
 from querystem.query import Query
 
@@ -54,7 +54,7 @@ class Outgoing(Protocol):
     def done(self) -> bool:
         """Whether all messages are made."""
 
-    async def make(self, core: Core, count: int) -> list[Message]:
+    async def make(self, core: Core, call: Call, count: int) -> list[Message]:
         """Return the next messages, about so many."""
 
     def drop(self) -> None:
@@ -82,8 +82,8 @@ class ComputedMessages:
     def done(self) -> bool:
         return self._next is None
 
-    async def make(self, core: Core, count: int) -> list[Message]:
-        return await core.in_thread(self._make, count)
+    async def make(self, core: Core, call: Call, count: int) -> list[Message]:
+        return await core.in_thread(call, self._make, count)
 
     def drop(self) -> None:
         self._source, self._next = iter(()), None
@@ -116,10 +116,10 @@ class ChunkMessages:
     def done(self) -> bool:
         return self._chunk == len(self._rows.chunks)
 
-    async def make(self, core: Core, count: int) -> list[Message]:
+    async def make(self, core: Core, call: Call, count: int) -> list[Message]:
         async def attempt() -> list[Message]:
             stem = core.follower.view.find_stem(self._rows.stream_id)
-            return await core.in_thread(self._make, stem, count)
+            return await core.in_thread(call, self._make, stem, count)
 
         messages = await core.follower.read(attempt)
         self._chunk = min(self._chunk + count, len(self._rows.chunks))
@@ -153,7 +153,9 @@ def outgoing(query: Query, answer: Answer | ChosenRows, encoding: int, limit: in
     return ComputedMessages(answer, source, limit)
 
 
-async def weighed(hold: Hold, attempt: Callable[[], Awaitable[T]], weight: Callable[[T], int]) -> T:
+async def weighed(
+    call: Call, hold: Hold, attempt: Callable[[], Awaitable[T]], weight: Callable[[T], int]
+) -> T:
     """Return the outcome of `attempt`, with room for what it weighs. If there is none the outcome
     is dropped, so that a call that waits holds nothing, and made again. Raises Overloaded."""
     while True:
@@ -163,11 +165,13 @@ async def weighed(hold: Hold, attempt: Callable[[], Awaitable[T]], weight: Calla
             return outcome
         del outcome
         hold.shrink(0)
-        waiting()
+        call.end_turn()
         await hold.reserve(nbytes)
 
 
-async def send(core: Core, messages: Outgoing, hold: Hold) -> AsyncGenerator[Message, None]:
+async def send(
+    core: Core, call: Call, messages: Outgoing, hold: Hold
+) -> AsyncGenerator[Message, None]:
     """Yield the messages of an answer that `hold` has room for. Raises RowsGone if the client
     stalled while others waited for that room."""
     ready, messages.first = deque(messages.first), []
@@ -181,7 +185,7 @@ async def send(core: Core, messages: Outgoing, hold: Hold) -> AsyncGenerator[Mes
         while ready or not messages.done:
             task = None
             if not messages.done and (not ready or ahead > 1):
-                task = asyncio.ensure_future(messages.make(core, ahead))
+                task = asyncio.ensure_future(messages.make(core, call, ahead))
             started, count = time.monotonic(), len(ready)
             try:
                 while ready:

@@ -23,12 +23,11 @@ from psoup.answers.planning.question import (
     texts_of,
 )
 from psoup.errors import BadRequest
+from psoup.server.call import Call
 from psoup.server.calls.reach import Deadline, is_foreign, reach, reach_own
 from psoup.server.calls.transfer import Budget, Transfer, copy_subject
 from psoup.server.calls.withdrawn import WithdrawnTransfer, is_withdrawn
 from psoup.server.core import Core
-from psoup.server.memory import HOLD
-from psoup.server.permission import Acting
 from psoup.server.status_codes import FAMILIES, code_of, detail_of
 from psoup.server.wire.copies import CopySubject, Signed, Tokens, Unusable
 from psoup.server.wire.values import BadValue, to_micros
@@ -50,12 +49,11 @@ _Job: TypeAlias = CopyJob | WithdrawnTransfer | Exception
 
 
 async def sync(
-    core: Core, request: pb.SyncRequest, seconds: float | None
+    core: Core, call: Call, request: pb.SyncRequest
 ) -> AsyncGenerator[pb.SyncPart, None]:
-    """Brings copies up to date. `seconds` is what is left of the call's deadline, if it has one."""
-    call = SyncCall(core, request)
-    deadline = Deadline.after(seconds, core.settings.wait)
-    async with contextlib.aclosing(call.parts(deadline)) as parts:
+    """Bring copies up to date."""
+    deadline = Deadline.of(call, core.settings.wait)
+    async with contextlib.aclosing(SyncCall(core, call, request).parts(deadline)) as parts:
         async for part in parts:
             yield part
 
@@ -73,16 +71,17 @@ class SyncCall:
     """A request of a `tenant` that was checked. `transfers` are by item, as far as the call has
     come."""
 
-    def __init__(self, core: Core, request: pb.SyncRequest) -> None:
+    def __init__(self, core: Core, call: Call, request: pb.SyncRequest) -> None:
         """Raises BadRequest."""
         _check(request)
         self._core = core
+        self._call = call
         self._request = request
-        self._acting = acting = Acting.of(request, core.settings)
+        self._acting = acting = call.acting(request)
         self._away = _away(request)
         self._signed = [_signed(core.tokens, item.token, acting.binding) for item in request.items]
         self.transfers: dict[int, Transfer | WithdrawnTransfer] = {}
-        self._hold = HOLD.get()
+        self._hold = call.hold
 
     async def parts(self, deadline: Deadline) -> AsyncGenerator[pb.SyncPart, None]:
         """The parts of all items, one item after the other. Raises Overloaded, BadRequest."""
@@ -124,9 +123,9 @@ class SyncCall:
         """Return when the server is as far as all that the client shows; a token of a history that
         the store does not have is unusable then. Raises ForeignPosition, NotReached."""
         if self._request.least_position:
-            await reach_own(self._core, self._request.least_position, deadline)
+            await reach_own(self._core, self._call, self._request.least_position, deadline)
         marked = [one.marked for one in self._signed if isinstance(one, Signed)]
-        await reach(self._core, [one for one in marked if one is not None], deadline)
+        await reach(self._core, self._call, [one for one in marked if one is not None], deadline)
         self._signed = [self._checked(one) for one in self._signed]
 
     def _checked(self, signed: Signed | Unusable | None) -> Signed | Unusable | None:
@@ -150,7 +149,9 @@ class SyncCall:
                     yield part
                 return
             item = self._request.items[index]
-            transfer = Transfer(self._core, self._request.encoding, item, job, self._acting)
+            transfer = Transfer(
+                self._core, self._call, self._request.encoding, item, job, self._acting
+            )
             job = None
             self.transfers[index] = transfer
             if not budget.spent:
@@ -176,7 +177,7 @@ class SyncCall:
         """Reads the items in a thread, unless all were read before."""
         items = self._request.items
         if any(item.have.runs or item.resend.runs for item in items):
-            named = await self._core.in_thread(_count_ids, items)
+            named = await self._core.in_thread(self._call, _count_ids, items)
             if self._hold is not None:
                 await self._hold.reserve(_ID_BYTES * named)
         state = self._core.follower.state
@@ -193,7 +194,7 @@ class SyncCall:
         ]
         found = [self._known(*one) for one in zip(items, texts, strict=True)]
         if None in found:
-            return await self._core.in_thread(self._read_all, texts)
+            return await self._core.in_thread(self._call, self._read_all, texts)
         return [one for one in found if one is not None]
 
     def _known(

@@ -24,9 +24,9 @@ from psoup.answers.difference.job import by_clock, by_rows
 from psoup.answers.difference.keys import has_keys, is_combined
 from psoup.answers.planning.lookback import looked_at
 from psoup.answers.planning.question import RegisteredQuery
+from psoup.server.call import Call
 from psoup.server.calls.sending import Stalls, weighed
 from psoup.server.core import Core
-from psoup.server.fair_queue import CALLER
 from psoup.server.memory import SMALL, Hold
 from psoup.server.permission import Acting
 from psoup.server.wire.copies import CopySubject, reason_message, removed_piece, row_part
@@ -91,6 +91,7 @@ class Transfer:
     """
 
     core: Core
+    call: Call
     encoding: int
     item: pb.SyncItem
     job: CopyJob
@@ -106,8 +107,8 @@ class Transfer:
 
     async def parts(self, budget: Budget) -> AsyncGenerator[pb.SyncPart, None]:
         """Raises what Invoke raises. Ends after a resume token when the budget is spent."""
-        self.core.leases.contact(self.item.handle)
-        hold = self.core.answer_room.hold(CALLER.get().account)
+        self.core.leases.contact(self.item.handle, self.call.actor)
+        hold = self.core.answer_room.hold(self.call.tenant)
         try:
             with Stalls(hold, self._drop) as stalls:
                 async with aclosing(self._parts(budget, hold)) as parts:
@@ -126,11 +127,13 @@ class Transfer:
         async def attempt() -> tuple[Plan, _Opened]:
             return await self._compute(lambda plan: self._open(plan, budget))
 
-        plan, opened = await weighed(hold, attempt, lambda found: found[1].nbytes)
+        plan, opened = await weighed(self.call, hold, attempt, lambda found: found[1].nbytes)
         found, first, self._held = opened.found, opened.first, opened.held
         self.found, self.job = found, found.job
         if self.item.window:
-            self.core.interest.request(InterestRequest(*rows) for rows in looked_at(plan))
+            self.core.interest.request(
+                (InterestRequest(*rows) for rows in looked_at(plan)), self.call.actor
+            )
         self.quiet = found.nothing and not self.job.claim.target and self._same_now(plan)
         begin = _begin(plan, found)
         # A client may take long to read: nothing is kept that pins rows in memory.
@@ -279,7 +282,7 @@ class Transfer:
                 # Its files are gone.
                 self.job = replace(self.job, moment=None)
             first = False
-            async with self.core.turns.turn(CALLER.get()) as turn:
+            async with self.core.turns.turn(self.call) as turn:
                 plan = self.core.maker.plan(self.core.follower.view, self.job.question)
                 return plan, await turn.run(work, plan)
 

@@ -10,18 +10,17 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from psoup.answers.planning.concern import NO_CONCERN, concern_of
 from psoup.errors import BadRequest
+from psoup.server.call import Call
 from psoup.server.calls.reach import Deadline
 from psoup.server.calls.sync import SyncCall
 from psoup.server.calls.transfer import Transfer
 from psoup.server.calls.withdrawn import WithdrawnTransfer
 from psoup.server.core import Core
-from psoup.server.fair_queue import CALLER, next_ticket
-from psoup.server.permission import Acting
 from psoup.server.watches import Sleeper
 from psoup.server.wire.values import BadValue, from_instant, to_micros
 from psoup.v1 import psoup_pb2 as pb
@@ -33,12 +32,24 @@ _LEAST_CONTACT, _MOST_CONTACT = 1.0, 60.0
 MANY_ROWS = 1 << 20
 
 
-async def watch(core: Core, request: pb.WatchRequest) -> AsyncGenerator[pb.SyncPart, None]:
-    """Watches until `rounds` are done, no item is left, or the server stops. Raises as Sync
-    does."""
+async def watch(
+    core: Core, call: Call, request: pb.WatchRequest
+) -> AsyncGenerator[pb.SyncPart, None]:
+    """Watch until `rounds` are done, no item is left, or the server stops. Raise what Sync does,
+    and QuotaExceeded."""
+    acting = call.acting(request)
+    with core.quotas.watching(acting.tenant, acting.owner):
+        async with aclosing(_watch(core, call, request)) as parts:
+            async for part in parts:
+                yield part
+
+
+async def _watch(
+    core: Core, call: Call, request: pb.WatchRequest
+) -> AsyncGenerator[pb.SyncPart, None]:
     every = _seconds(request, "every", _LEAST_EVERY, _LEAST_EVERY)
     beat = _seconds(request, "beat", _LEAST_BEAT, _DEFAULT_BEAT)
-    with Watcher(core, request.sync) as watcher:
+    with Watcher(core, call, request.sync) as watcher:
         rounds, spoke, met = 0, time.monotonic(), time.monotonic()
         while watcher.items and not core.closing:
             began, said = time.monotonic(), False
@@ -80,11 +91,12 @@ class _Watched:
 class Watcher:
     """The items of one Watch, by their number in the request."""
 
-    def __init__(self, core: Core, request: pb.SyncRequest) -> None:
+    def __init__(self, core: Core, call: Call, request: pb.SyncRequest) -> None:
         """Raises BadRequest."""
-        SyncCall(core, request)
-        tenant = Acting.of(request, core.settings).tenant
+        SyncCall(core, call, request)
+        tenant = call.acting(request).tenant
         self._core = core
+        self._call = call
         self._request = request
         self._first = True
         self._news = asyncio.Event()
@@ -110,22 +122,21 @@ class Watcher:
         due = sorted(self.items if self._due and self._request.one_position else self._due)
         if not due:
             return
-        caller = replace(CALLER.get(), ticket=next_ticket())
-        CALLER.set(caller)
-        await self._core.quotas.rest(caller.tenant, caller.owner)
+        self._call.renew_ticket()
+        await self._core.quotas.rest(self._call.tenant, self._call.owner)
         # Before anything is planned: what happens from here on wakes them again.
         self._due.difference_update(due)
         for index in due:
             self._core.watches.ask(self.items[index].sleeper)
-        call = SyncCall(self._core, self._asking(due))
-        deadline = Deadline.after(None, self._core.settings.wait)
-        async with aclosing(call.parts(deadline)) as parts:
+        round_ = SyncCall(self._core, self._call, self._asking(due))
+        deadline = Deadline.within(self._core.settings.wait)
+        async with aclosing(round_.parts(deadline)) as parts:
             async for part in parts:
-                transfer = call.transfers.get(part.item)
+                transfer = round_.transfers.get(part.item)
                 if transfer is None or not transfer.quiet:
                     part.item = due[part.item]
                     yield part
-        self._go_on(due, call)
+        self._go_on(due, round_)
 
     def contact(self) -> None:
         """Who watches is there, also where there is nothing to say.
@@ -134,7 +145,7 @@ class Watcher:
         all those rows have to be looked at in one round.
         """
         for index, one in self.items.items():
-            self._core.leases.contact(one.item.handle)
+            self._core.leases.contact(one.item.handle, self._call.actor)
             if self._rows(one.item.handle) - one.rows > MANY_ROWS:
                 self._wake(index)
 
@@ -182,11 +193,11 @@ class Watcher:
         self._first = False
         return request
 
-    def _go_on(self, due: list[int], call: SyncCall) -> None:
+    def _go_on(self, due: list[int], round_: SyncCall) -> None:
         """Makes the next round go on from the tokens of this one. An item that was refused is done
         with."""
         for place, index in enumerate(due):
-            transfer = call.transfers.get(place)
+            transfer = round_.transfers.get(place)
             if transfer is None:
                 self._end(index)
                 continue

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
@@ -39,15 +38,6 @@ _ARROW, _ROWS = pb.InvokeResponse.ARROW_FIELD_NUMBER, pb.InvokeResponse.ROWS_FIE
 
 
 # ---- from outside
-
-# The Arrow batch of the present request, if it was left in the message that it came in.
-BATCH: ContextVar[memoryview | None] = ContextVar("batch", default=None)
-
-
-def batch_of(request: pb.PublishRequest | pb.RegisterManyRequest) -> Buffer:
-    """Return the Arrow batch of the present request, without a copy if it came over the wire."""
-    batch = BATCH.get()
-    return request.arrow if batch is None else batch
 
 
 @dataclass(frozen=True, slots=True)

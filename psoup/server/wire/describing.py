@@ -12,13 +12,13 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from datastem.instants import SECOND
 from psoup.access.actions import Action, is_bound, reads_all
-from psoup.access.principal import ANYONE, Principal
+from psoup.access.principal import Principal
 from psoup.answers import View
 from psoup.answers.planning.question import read_query
 from psoup.answers.replicas.pending import pending_of
 from psoup.errors import BadRequest
+from psoup.server.call import Call
 from psoup.server.core import Core
-from psoup.server.identity import PRINCIPAL
 from psoup.server.permission import Acting, name_of
 from psoup.server.settings import Settings
 from psoup.server.wire.parameters import from_json
@@ -102,7 +102,7 @@ def view_name(state: State, view_id: int) -> str:
 
 
 async def registration_messages(
-    core: Core, acting: Acting, registrations: Sequence[Registration]
+    core: Core, call: Call, acting: Acting, registrations: Sequence[Registration]
 ) -> list[pb.Registration]:
     """Their queries are read in a thread, and others have their say between two of them. Of
     streams that the caller may not read any more nothing is counted."""
@@ -112,7 +112,7 @@ async def registration_messages(
         return [read_query(memo, one.query, (_ANY,) * len(one.legs)) for one in registrations]
 
     messages = []
-    for registration, query in zip(registrations, await core.in_thread(read), strict=True):
+    for registration, query in zip(registrations, await core.in_thread(call, read), strict=True):
         message = _registration_message(core, registration, query, acting.principal)
         _hide(core.follower.state, acting, registration, query, message)
         messages.append(message)
@@ -266,7 +266,7 @@ def status_message(core: Core, acting: Acting) -> pb.StatusResponse:
         holes=[_hole(view, hole) for hole in view.losses.holes],
         composite_count=len(state.composites),
         suspended_count=sum(mark.suspended for mark in epoch.composites.values()),
-        security=_security(core),
+        security=_security(core, acting.principal),
         quarantine=[_quarantined(state, one) for one in epoch.quarantine.entries],
     )
     if epoch.number:
@@ -363,8 +363,8 @@ def _quarantined(state: State, entry: QuarantineEntry) -> pb.Quarantined:
     )
 
 
-def _security(core: Core) -> pb.SecurityStatus:
-    settings, caller = core.settings.identity, PRINCIPAL.get(ANYONE)
+def _security(core: Core, caller: Principal) -> pb.SecurityStatus:
+    settings = core.settings.identity
     known = {} if caller.anyone else {"tenant": caller.tenant, "owner": caller.owner}
     return pb.SecurityStatus(
         **known,

@@ -19,6 +19,7 @@ from querystem.language import CreateStream, parse_statement
 from tests.answers.test_composites import answers
 from tests.answers.test_without_server import running
 from tests.support.engine.pump import Pump
+from tests.support.server.callers import new_call
 from tests.support.server.process import ipc
 
 pytestmark = pytest.mark.spark
@@ -37,7 +38,9 @@ async def fill(core: Core, number: int) -> None:
     items = np.random.default_rng(number).integers(0, ROWS, 2 * ROWS)
     bids = {"item": items[:ROWS], "price": items[::-1][:ROWS]}
     for name, columns in (("bids", bids), ("asks", {"item": items[ROWS:]})):
-        await publish(core, pb.PublishRequest(stream=name, arrow=ipc(pa.table(columns))))
+        await publish(
+            core, new_call(), pb.PublishRequest(stream=name, arrow=ipc(pa.table(columns)))
+        )
 
 
 async def test_a_worker_budget_smaller_than_the_state(tmp_path: Path, spark: SparkSession) -> None:
@@ -49,7 +52,7 @@ async def test_a_worker_budget_smaller_than_the_state(tmp_path: Path, spark: Spa
             await core.appender.submit(Define("main", "main", statement.schema))
         for number in range(BATCHES // 2):
             await fill(core, number)
-        registered, *_ = await register(core, pb.RegisterRequest(sql=SQL))
+        registered, *_ = await register(core, new_call(), pb.RegisterRequest(sql=SQL))
         pump = Pump(core.store, spark, settings)
         pump.run()
         for number in range(BATCHES // 2, BATCHES):

@@ -50,6 +50,7 @@ from tests.oracle import checksums
 from tests.oracle.clocks import Known
 from tests.oracle.trees import World
 from tests.support.answers.trees import KEYED, START, STREAMS
+from tests.support.server.callers import new_call
 from tests.support.server.epochs import HandMadeEngine
 from tests.support.server.process import ipc
 
@@ -142,7 +143,7 @@ class CopyWorld:
             at = self.clock + self.chance.randint(-5, 2) * SECOND
             request = pb.PublishRequest(stream=name)
             request.heartbeat.FromMicroseconds(at)
-            self.run(publish(self.cores[0], request))
+            self.run(publish(self.cores[0], new_call(), request))
 
     def fill(self, name: str, count: int) -> None:
         """Time goes on by a second; events may be late, or early."""
@@ -164,7 +165,7 @@ class CopyWorld:
         if keyed:
             columns["_op"] = pa.array(["delete" if a is None else "row" for a, *_ in rows])
         request = pb.PublishRequest(stream=name, arrow=ipc(pa.table(columns)))
-        self.run(publish(self.cores[0], request))
+        self.run(publish(self.cores[0], new_call(), request))
         for (a, b, _), ts in zip(rows, stamps, strict=True):
             op = "delete" if keyed and a is None else "row"
             made = {"a": a, "b": b, "at": from_micros(ts), "ts": ts, "_op": op}

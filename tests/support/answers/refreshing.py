@@ -19,6 +19,7 @@ from tests.oracle.refresh import Event
 from tests.oracle.refreshed_trees import RefreshedTree, TreeHistory
 from tests.support.answers.copies import CopyWorld, Values
 from tests.support.answers.trees import ARRIVAL, EVENT, TreeMaker
+from tests.support.server.callers import new_call
 
 _PERIODS = (1, 3, 5, 12, 30)
 
@@ -55,7 +56,7 @@ class RefreshWorld(CopyWorld):
     def beat_at(self, name: str, at: int) -> None:
         request = pb.PublishRequest(stream=name)
         request.heartbeat.FromMicroseconds(at)
-        self.run(publish(self.cores[0], request))
+        self.run(publish(self.cores[0], new_call(), request))
         self._note(name, 0, at)
 
     def publish(self, name: str, rows: list[tuple[int | None, str, int]]) -> None:

@@ -16,11 +16,12 @@ from datastem.instants import SECOND, from_micros
 from psoup.server.calls.invoke import invoke
 from psoup.server.calls.sync import sync
 from psoup.server.core import Core
-from psoup.server.services import PsoupService
+from psoup.server.services import HANDLERS
 from psoup.server.settings import Settings
 from psoup.server.status_codes import FAMILIES, code_of, detail_of
 from psoup.store import Store
 from psoup.v1 import psoup_pb2 as pb
+from tests.support.server.callers import new_call
 from tests.support.server.process import received
 
 START = 1_700_000_000 * SECOND
@@ -70,9 +71,8 @@ class InsideTransport:
 
     def unary(self, method: str, request: Message, timeout: float | None) -> Any:
         self.calls.append((method, request))
-        work = getattr(PsoupService, method).__wrapped__
         try:
-            reply = self._run(work(PsoupService(self.core), _sent(request)))
+            reply = self._run(HANDLERS[method](self.core, new_call(), _sent(request)))
         except FAMILIES as error:
             raise _refusal(error, self.core.store.id) from None
         return _sent(reply)
@@ -88,14 +88,14 @@ class InsideTransport:
 
     def _answer(self, request: pb.InvokeRequest) -> Generator[pb.InvokeResponse, None, None]:
         try:
-            yield from self._run(received(invoke(self.core, request, None)))
+            yield from self._run(received(invoke(self.core, new_call(), request)))
         except FAMILIES as error:
             raise _refusal(error, self.core.store.id) from None
 
     def _parts(
         self, request: pb.SyncRequest, cut: int | None
     ) -> Generator[pb.SyncPart, None, None]:
-        parts = sync(self.core, request, None)
+        parts = sync(self.core, new_call(), request)
         count = 0
         try:
             while True:

@@ -30,6 +30,7 @@ from tests.server.test_several_sync_machine import SeveralRecharge
 from tests.server.test_sync_machine import Standing
 from tests.support.engine.joins import Named, written_join
 from tests.support.engine.killing import MortalEngine
+from tests.support.server.callers import new_call
 from tests.support.server.process import received
 from tests.support.server.several_world import Mixed, SeveralAsked
 from tests.support.server.sync_world import START
@@ -199,7 +200,7 @@ class ComposedLife(SeveralRecharge):
         core, written = self.cores[self.dice.randrange(2)], self._written_of(one)
         self.run(core.follower.catch_up())
         request.handle, request.encoding = one.handle, pb.ENCODING_ARROW
-        first, *parts = self.run(received(invoke(core, request, None)))
+        first, *parts = self.run(received(invoke(core, new_call(), request)))
         told = self.history(as_of=instant, then=then).ask(written.query).answer
         written.check(told, rows_in(parts), instant, then)
         self.tally["asked"] += 1

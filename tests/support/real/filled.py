@@ -20,6 +20,7 @@ from psoup.write.streams import Define
 from querystem.language import CreateStream, parse_statement
 from tests.oracle.comparing import Values
 from tests.support.real.streams import RealStream
+from tests.support.server.callers import new_call
 from tests.support.server.process import ipc
 
 _EARLY = to_micros(datetime(2012, 1, 1, tzinfo=UTC))
@@ -63,5 +64,7 @@ async def _fill(folder: Path, streams: Sequence[RealStream]) -> None:
         statement = parse_statement(stream.definition)
         assert isinstance(statement, CreateStream)
         await core.appender.submit(Define("main", "main", statement.schema))
-        await publish(core, pb.PublishRequest(stream=stream.name, arrow=ipc(stream.rows)))
+        await publish(
+            core, new_call(), pb.PublishRequest(stream=stream.name, arrow=ipc(stream.rows))
+        )
     await core.stop()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,9 @@ import grpc
 import pyarrow as pa
 
 from psoup.access.principal import ANYONE, ClaimValue, Principal
+from psoup.server.call import Call
 from psoup.server.core import Core
-from psoup.server.identity import PRINCIPAL, AcceptAnyone
+from psoup.server.identity import AcceptAnyone
 from psoup.server.main import Server
 from psoup.server.permission import Acting
 from psoup.server.settings import Settings
@@ -27,19 +29,40 @@ from tests.support.server.process import ipc
 _HEADER = "x-principal"
 
 
-def anyone(core: Core) -> Acting:
+def anyone() -> Acting:
     """The caller of a server that asks for no credential."""
-    return Acting.of(pb.StatusRequest(), core.settings)
+    return Acting.of(ANYONE, pb.StatusRequest())
+
+
+# Who makes the calls that `new_call` makes.
+_PRINCIPAL: ContextVar[Principal] = ContextVar("principal", default=ANYONE)
+
+
+class TestsCall(Call):
+    """A call of the principal that `acting_as` names when it is used."""
+
+    @property
+    def principal(self) -> Principal:
+        return _PRINCIPAL.get()
+
+    @principal.setter
+    def principal(self, principal: Principal) -> None:
+        pass
+
+
+def new_call(seconds: float | None = None) -> Call:
+    """Make a call of anyone, or of the principal that `acting_as` names, past the wire."""
+    return TestsCall(ANYONE, seconds=seconds)
 
 
 @contextmanager
 def acting_as(principal: Principal) -> Iterator[None]:
-    """Makes calls into a server of this process those of a principal."""
-    token = PRINCIPAL.set(principal)
+    """Make the calls of `new_call` those of a principal."""
+    token = _PRINCIPAL.set(principal)
     try:
         yield
     finally:
-        PRINCIPAL.reset(token)
+        _PRINCIPAL.reset(token)
 
 
 class TrustedHeaders(AcceptAnyone):

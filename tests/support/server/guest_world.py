@@ -21,12 +21,11 @@ from psoup.access.principal import ClaimValue, Principal
 from psoup.server.calls.define import define
 from psoup.server.calls.invoke import ask
 from psoup.server.core import Core
-from psoup.server.identity import PRINCIPAL
-from psoup.server.permission import Acting
 from psoup.v1 import psoup_pb2 as pb
-from querystem.language import bind_query, parse_statement
+from querystem.language import bind_query
 from querystem.views import ViewDefinition
 from tests.oracle.copy import Values
+from tests.support.server.callers import acting_as, new_call
 from tests.support.server.policy_world import SeveralPolicyWorld
 from tests.support.server.several_world import Mixed, SeveralAsked
 from tests.support.server.sync_world import CONDITIONS, NAMES, WINDOWS
@@ -90,11 +89,8 @@ class GuestWorld(SeveralPolicyWorld):
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         guest = Principal("main", "main", frozenset({"guest"}), getattr(self, "claims", {}))
-        before = PRINCIPAL.set(getattr(self, "acting", None) or guest)
-        try:
+        with acting_as(getattr(self, "acting", None) or guest):
             return self.loop.run_until_complete(work)
-        finally:
-            PRINCIPAL.reset(before)
 
     def publish(self, server: int, name: str, batch: list[Any]) -> None:
         self._as_boss(super().publish, server, name, batch)
@@ -118,8 +114,7 @@ class GuestWorld(SeveralPolicyWorld):
         core = self.cores[0]
 
         async def run() -> None:
-            acting = Acting.of(pb.DefineRequest(sql=sql), core.settings)
-            await define(core, acting, sql, parse_statement(sql))
+            await define(core, new_call(), pb.DefineRequest(sql=sql))
 
         self.run(run())
 
@@ -158,7 +153,7 @@ class GuestWorld(SeveralPolicyWorld):
         request = pb.AskRequest(sql=text, encoding=pb.ENCODING_ARROW)
 
         async def collect() -> list[Any]:
-            return [one async for one in ask(core, request, None)]
+            return [one async for one in ask(core, new_call(), request)]
 
         parts = [
             one if isinstance(one, bytes) else one.SerializeToString()

@@ -20,6 +20,7 @@ from psoup.v1 import psoup_pb2 as pb
 from psoup.write.draft import Chain, CommitDraft
 from psoup.write.streams import Define
 from psoup.write.timepiece import Timepiece
+from tests.support.server.callers import new_call
 from tests.support.server.process import received, rows_of
 
 START = 1_700_000_000 * SECOND
@@ -85,20 +86,20 @@ async def define(core: Core, schema: StreamSchema) -> None:
 
 async def put(core: Core, number: int) -> pb.PublishResponse:
     rows = rows_of(["a"], [pb.Value(bigint=number)])
-    return await publish(core, pb.PublishRequest(stream="s", rows=rows))
+    return await publish(core, new_call(), pb.PublishRequest(stream="s", rows=rows))
 
 
 async def put_at(core: Core, number: int, ts: int) -> pb.PublishResponse:
     at = pb.Value()
     at.timestamp.FromMicroseconds(ts)
     rows = rows_of(["a", "at"], [pb.Value(bigint=number), at])
-    return await publish(core, pb.PublishRequest(stream="timed", rows=rows))
+    return await publish(core, new_call(), pb.PublishRequest(stream="timed", rows=rows))
 
 
 async def answer(core: Core, sql: str = "SELECT a FROM s") -> list[int]:
     """The first column, as numbers."""
     await core.follower.catch_up()
-    messages = await received(ask(core, pb.AskRequest(sql=sql), None))
+    messages = await received(ask(core, new_call(), pb.AskRequest(sql=sql)))
     return [row.values[0].bigint for message in messages for row in message.rows.rows]
 
 

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from psoup.access.principal import ClaimValue, Principal
-from psoup.server.identity import PRINCIPAL
 from psoup.write.policies import DefinePolicy, EndPolicy
 from querystem.language import CreatePolicy, bind_policy, bind_query, parse_statement, policy_sql
 from tests.oracle.evaluator import evaluate_row
 from tests.oracle.windows import Row, Shown
+from tests.support.server.callers import acting_as
 from tests.support.server.several_world import SeveralWorld
 from tests.support.server.sync_world import NAMES, World
 
@@ -87,11 +87,8 @@ class PolicyWorld(World):
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         held = getattr(self, "claims", {})
         caller = Principal("main", "main", roles=frozenset({"developer"}), claims=held)
-        before = PRINCIPAL.set(caller)
-        try:
+        with acting_as(caller):
             return super().run(work)
-        finally:
-            PRINCIPAL.reset(before)
 
     # ---- the naive answer
 

@@ -24,6 +24,7 @@ from tests.oracle.refreshed_trees import TreeHistory
 from tests.oracle.several.chance import Chance, Seeded
 from tests.oracle.several.refreshes import written_refreshed
 from tests.oracle.several.texts import our_text, placed
+from tests.support.server.callers import new_call
 from tests.support.server.sync_world import NAMES, START
 from tests.support.server.sync_world import World as SyncWorld
 
@@ -79,7 +80,7 @@ class SeveralWorld(SyncWorld):
     def heartbeat(self, server: int, name: str, seconds: int) -> None:
         ts = self.clock + seconds * SECOND
         request = pb.PublishRequest(stream=name, heartbeat=Timestamp(seconds=ts // SECOND))
-        response = self.run(publish(self.cores[server], request))
+        response = self.run(publish(self.cores[server], new_call(), request))
         position = self.cores[server].positions.decode(response.position).position
         self.events.append((position, Event(name, self.clock, [], ts)))
 

@@ -40,6 +40,7 @@ from tests.oracle.copy import Values
 from tests.oracle.keyed import Keyed
 from tests.oracle.refresh import Event, History, Refreshed
 from tests.oracle.windows import Shown, everything
+from tests.support.server.callers import new_call
 from tests.support.server.epochs import HandMadeEngine
 from tests.support.server.process import ipc
 
@@ -231,7 +232,7 @@ class World(RuleBasedStateMachine):
             ops = ["delete" if a is None else "row" for a, *_ in batch]
             columns["_op"] = pa.array(ops, pa.string())
         request = pb.PublishRequest(stream=name, arrow=ipc(pa.table(columns)))
-        response = self.run(publish(self.cores[server], request))
+        response = self.run(publish(self.cores[server], new_call(), request))
         position = self.cores[server].positions.decode(response.position).position
         for (a, b, _), at in zip(batch, stamps, strict=True):
             known = {"a": a, "b": b, "at": from_micros(at), "ts": at, "row_id": len(table.rows)}

@@ -1,0 +1,87 @@
+"""One call: who makes it, until when, and what the server has set aside for it.
+
+Admission makes a `Call` before it reads a message, and every handler gets it as `(core, call,
+request)`. Nothing about a caller is ambient: work in a thread or a task gets the call, or values of
+it, as an argument.
+"""
+
+from __future__ import annotations
+
+import time
+from itertools import count
+from typing import Any
+
+from psoup.access.principal import Principal
+from psoup.server.memory import Hold
+from psoup.server.permission import Acting
+from psoup.server.precedence import Taken
+from psoup.server.wire.arrow import Buffer
+from psoup.write.draft import Actor
+
+_TICKETS = count(1)
+
+
+class Call:
+    """A call of an identified caller. For one event loop.
+
+    `deadline` is when the client stops waiting, on the monotonic clock, or None. `tenant` is the
+    one that work is charged to. `ticket` orders the calls of a tenant. `hold` and `turn` are those
+    of the message at hand, and `arrow` is its Arrow batch if that was left unparsed; the messages
+    of a call are handled one after the other.
+    """
+
+    def __init__(self, principal: Principal, peer: str = "", seconds: float | None = None) -> None:
+        """`seconds` is how long the client waits."""
+        self.principal = principal
+        self.peer = peer
+        self.deadline = None if seconds is None else time.monotonic() + seconds
+        self.tenant = principal.tenant
+        self.ticket = next(_TICKETS)
+        self.hold: Hold | None = None
+        self.turn: Taken | None = None
+        self.arrow: memoryview | None = None
+
+    @property
+    def owner(self) -> str:
+        """The owner that the caller is, whoever the message names."""
+        return self.principal.owner
+
+    @property
+    def shown_tenant(self) -> str:
+        """The tenant that the caller has shown to belong to; empty without authentication."""
+        return "" if self.principal.anyone else self.principal.tenant
+
+    @property
+    def actor(self) -> Actor | None:
+        """The caller as the log names them; None without authentication."""
+        return self.principal.actor
+
+    @property
+    def seconds_left(self) -> float | None:
+        """How long the client still waits; None if it waits for ever."""
+        return None if self.deadline is None else self.deadline - time.monotonic()
+
+    def acting(self, request: Any) -> Acting:
+        """Return the tenant and owner that a message acts for, and charge its work to that tenant.
+        Raise PermissionDenied, BadRequest."""
+        acting = Acting.of(self.principal, request)
+        self.tenant = acting.tenant
+        return acting
+
+    def renew_ticket(self) -> None:
+        """Take a place behind the other calls of the tenant."""
+        self.ticket = next(_TICKETS)
+
+    def end_turn(self) -> None:
+        """Note that the call waits for something else than work, so it does not crowd."""
+        if self.turn is not None:
+            self.turn.end()
+
+    def end_long_turn(self) -> None:
+        """Note that the call sends its answer: a client that takes long to read does not crowd."""
+        if self.turn is not None and not self.turn.young:
+            self.turn.end()
+
+    def batch_of(self, request: Any) -> Buffer:
+        """Return the Arrow batch of the message at hand, without a copy if it was left unparsed."""
+        return request.arrow if self.arrow is None else self.arrow
