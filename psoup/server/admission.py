@@ -13,11 +13,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AbstractContextManager, aclosing, contextmanager, nullcontext
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import AbstractContextManager, aclosing, nullcontext
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any
 
 import grpc
@@ -25,11 +23,12 @@ from google.protobuf.message import DecodeError
 
 from psoup.access.actions import Action
 from psoup.access.principal import ANYONE
-from psoup.errors import BadRequest, Overloaded
+from psoup.errors import BadRequest
 from psoup.server.call import Call
 from psoup.server.core import Core
-from psoup.server.memory import SMALL
 from psoup.server.permission import check_call, rule_of
+from psoup.server.sharing.gate import Gate
+from psoup.server.sharing.room import SMALL_BYTES
 from psoup.server.status_codes import Context, refuse
 from psoup.server.wire.checksums import garbled, has_checksum, is_intact, is_promised
 from psoup.server.wire.scanning import Malformed, scan, shape_of
@@ -59,62 +58,6 @@ _EOF = grpc.aio.EOF  # type: ignore[attr-defined]
 
 Handler = Any  # grpc.RpcMethodHandler: its attributes depend on the kind of call
 Find = Callable[[grpc.HandlerCallDetails], Awaitable[Handler]]
-
-
-class Gate:
-    """Counts the calls of one kind that are under way, up to `limit`. For the event loop only.
-
-    A party is a tenant, and three quarters of the calls may be of any. The last quarter is shared
-    by those that have few, so that there is a place for them whatever one of them does. A call
-    without a party counts for nobody. With `most_each` every party has that many places instead.
-    """
-
-    def __init__(
-        self, limit: int, name: str, flag: str, retry_after: int, most_each: int | None = None
-    ) -> None:
-        self._limit = limit
-        self._name = name
-        self._flag = flag
-        self._retry_after = timedelta(seconds=retry_after)
-        self._most_each = most_each
-        self._under_way = 0
-        self._of_parties: Counter[str] = Counter()
-
-    @contextmanager
-    def entered(self, party: str) -> Iterator[None]:
-        """Counts a call while it is under way. Raises Overloaded where there is no room."""
-        if self._under_way >= self._limit or (party and not self._has_place(party)):
-            raise self._refusal()
-        self._under_way += 1
-        self._of_parties[party] += 1
-        try:
-            yield
-        finally:
-            self._under_way -= 1
-            self._of_parties[party] -= 1
-            if not self._of_parties[party]:
-                del self._of_parties[party]
-
-    def _has_place(self, party: str) -> bool:
-        if self._most_each is not None:
-            return self._of_parties[party] < self._most_each
-        reserved = self._limit // 4
-        if self._under_way < self._limit - reserved:
-            return True
-        others = len(self._of_parties) - (party in self._of_parties)
-        return self._of_parties[party] < max(1, reserved // (others + 1))
-
-    def _refusal(self) -> Overloaded:
-        """Make the error. One that is raised again and again would keep every traceback."""
-        limit, name = self._limit, self._name
-        return Overloaded(
-            f"this server has {limit:,} {name} under way, and takes no more"
-            if self._under_way >= limit
-            else f"this server has as many {name} of this caller under way as it takes",
-            retry_after=self._retry_after,
-            expected=f"at most {limit} {name} at once{self._flag and f' ({self._flag})'}",
-            hint="try again after a while, or another server of the store",
-        )
 
 
 class Admission(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
@@ -262,7 +205,7 @@ class Admission(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
                 if promised and not intact:
                     raise garbled()
                 opened = await open_message(method, message)
-                if opened.parsing_bytes > SMALL:
+                if opened.parsing_bytes > SMALL_BYTES:
                     await hold.reserve(opened.parsing_bytes)
                 request = _parsed(handler, opened.envelope)
                 if has_checksum(request) and not intact:

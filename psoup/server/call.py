@@ -12,9 +12,9 @@ from itertools import count
 from typing import Any
 
 from psoup.access.principal import Principal
-from psoup.server.memory import Hold
 from psoup.server.permission import Acting
-from psoup.server.precedence import Taken
+from psoup.server.sharing.precedence import MessageTurn
+from psoup.server.sharing.room import Hold
 from psoup.server.wire.arrow import Buffer
 from psoup.write.draft import Actor
 
@@ -38,7 +38,7 @@ class Call:
         self.tenant = principal.tenant
         self.ticket = next(_TICKETS)
         self.hold: Hold | None = None
-        self.turn: Taken | None = None
+        self.turn: MessageTurn | None = None
         self.arrow: memoryview | None = None
 
     @property
@@ -79,7 +79,7 @@ class Call:
 
     def end_long_turn(self) -> None:
         """Note that the call sends its answer: a client that takes long to read does not crowd."""
-        if self.turn is not None and not self.turn.young:
+        if self.turn is not None and not self.turn.is_young:
             self.turn.end()
 
     def batch_of(self, request: Any) -> Buffer:

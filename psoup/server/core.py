@@ -13,12 +13,13 @@ from psoup.answers.joins.join_limits import JoinLimits
 from psoup.server.call import Call
 from psoup.server.follower import Follower
 from psoup.server.identity import Authenticator, Endings, authenticator
-from psoup.server.memory import Room, tidy_up
-from psoup.server.precedence import Precedence
+from psoup.server.memory import tidy_up
 from psoup.server.quotas import Quotas
 from psoup.server.security_events import SecurityEvents
 from psoup.server.settings import Settings
-from psoup.server.turns import Turns
+from psoup.server.sharing.precedence import Precedence
+from psoup.server.sharing.room import Room
+from psoup.server.sharing.turns import Turns
 from psoup.server.watches import Watches
 from psoup.server.wire.copies import Tokens, read_key
 from psoup.store import Entry, Store, WriterMarks

@@ -1,7 +1,7 @@
-"""The line of proposals that wait for a commit: tenants in turns, each tenant's in their order.
+"""The line of proposals that wait for a commit: tenants take turns, in each the first comes first.
 
-One tenant's flood delays another's proposal by a commit at most, and by the tenant's share of it.
-Those of a tenant that steps back for others wait a moment for a commit that is made anyway.
+The flood of one tenant delays the proposal of another by one commit at most, and by the tenant's
+share of it. A tenant that steps back for others waits a moment for a commit that is made anyway.
 Proposals of one call stay behind each other, whatever tenants they name.
 """
 
@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
+from psoup.tenant_queue import TenantQueue
 from psoup.write.draft import Proposal
 
 
 class InLine(Protocol):
+    """A proposal in a line, with what its sender needs to know of the outcome."""
+
     @property
     def proposal(self) -> Proposal[Any]: ...
 
@@ -39,15 +41,15 @@ class GroupLimits:
 
 
 _SHARES = 8
-# Seconds that those who step back wait for a commit with others, and between two looks.
-_PATIENCE = 0.025
-_LOOK = 0.001
+# How long tenants that step back wait for a commit with others, and how often that is checked.
+_STEP_BACK_SECONDS = 0.025
+_POLL_SECONDS = 0.001
 
 
 class ProposalLine(Generic[W]):
     """Proposals that wait. For one event loop.
 
-    `steps_back` tells of a tenant whether it has many calls here while others have a few.
+    `steps_back` returns of a tenant whether it has many calls here while others have a few.
     """
 
     def __init__(
@@ -55,75 +57,74 @@ class ProposalLine(Generic[W]):
     ) -> None:
         self._limits = limits
         self._steps_back = steps_back
-        self._since = 0.0
-        self._lines: OrderedDict[str, deque[W]] = OrderedDict()
-        self._some = asyncio.Event()
-        self._none = asyncio.Event()
-        self._none.set()
+        # Since when proposals wait that the last commit did not take.
+        self._waiting_since = 0.0
+        self._queue: TenantQueue[W] = TenantQueue()
+        self._arrived = asyncio.Event()
+        self._finished = asyncio.Event()
+        self._finished.set()
         self._unfinished = 0
 
-    def put(self, waiting: W) -> None:
-        chain = waiting.proposal.chain
-        name = str(getattr(waiting.proposal, "tenant", ""))
+    def put(self, entry: W) -> None:
+        """Add a proposal at the end of its tenant's, or of its chain's."""
+        chain = entry.proposal.chain
+        tenant = str(getattr(entry.proposal, "tenant", ""))
         if chain is not None:
-            name = chain.line = name if chain.line is None else chain.line
-        if not self._lines:
-            self._since = time.monotonic()
-        self._lines.setdefault(name, deque()).append(waiting)
+            tenant = chain.line = tenant if chain.line is None else chain.line
+        if not self._queue:
+            self._waiting_since = time.monotonic()
+        self._queue.push(tenant, entry)
         self._unfinished += 1
-        self._none.clear()
-        self._some.set()
+        self._finished.clear()
+        self._arrived.set()
 
     async def group(self) -> list[W]:
-        """The next proposals that become one commit, at least one."""
+        """Return the next proposals that become one commit, at least one."""
         loop = asyncio.get_running_loop()
-        while not self._ready():
-            self._some.clear()
-            if self._lines:
-                loop.call_later(_LOOK, self._some.set)
-            await self._some.wait()
-        self._since = time.monotonic()
+        while not self._is_ready():
+            self._arrived.clear()
+            if self._queue:
+                loop.call_later(_POLL_SECONDS, self._arrived.set)
+            await self._arrived.wait()
+        self._waiting_since = time.monotonic()
         group: list[W] = []
-        left = self._limits.nbytes
-        # Who was first this time is last the next time.
-        for name in list(self._lines):
-            if len(group) >= self._limits.proposals or (group and left <= 0):
+        room = self._limits.nbytes
+        for tenant in list(self._queue):
+            if len(group) >= self._limits.proposals or (group and room <= 0):
                 break
-            taken = self._take(name, self._limits.proposals - len(group), left, not group)
-            left -= sum(one.proposal.nbytes for one in taken)
-            group += taken
+            entries = self._take(tenant, self._limits.proposals - len(group), room, not group)
+            room -= sum(entry.proposal.nbytes for entry in entries)
+            group += entries
         return group
 
-    def _ready(self) -> bool:
-        """Tells whether a commit is to be made now: it is not where all that wait step back, until
-        somebody else's comes, with which theirs goes, or they have waited for long."""
-        if all(map(self._steps_back, self._lines)):
-            return bool(self._lines) and time.monotonic() - self._since >= _PATIENCE
+    def _is_ready(self) -> bool:
+        """Return whether to commit now. If all tenants that wait step back, their proposals wait
+        for one of another tenant, or until they have waited for long."""
+        if all(map(self._steps_back, self._queue)):
+            waited = time.monotonic() - self._waiting_since
+            return bool(self._queue) and waited >= _STEP_BACK_SECONDS
         return True
 
-    def _take(self, name: str, most: int, left: int, first: bool) -> list[W]:
-        """The next of a line, of no more bytes than are left, unless it is the first of all."""
-        line, taken, share = self._lines[name], list[W](), self._limits.share
-        alone = len(self._lines) == 1
-        most = most if alone else min(most, share.proposals)
-        left = left if alone else min(left, share.nbytes)
-        while line and len(taken) < most:
-            size = line[0].proposal.nbytes
-            if size > left and (taken or not first):
+    def _take(self, tenant: str, count: int, room: int, is_first: bool) -> list[W]:
+        """Take the next proposals of a tenant, of no more bytes than there is room for, unless it
+        is the first of the group."""
+        entries, share = list[W](), self._limits.share
+        if len(self._queue) > 1:
+            count, room = min(count, share.proposals), min(room, share.nbytes)
+        while tenant in self._queue and len(entries) < count:
+            nbytes = self._queue.head(tenant).proposal.nbytes
+            if nbytes > room and (entries or not is_first):
                 break
-            taken.append(line.popleft())
-            left -= size
-        self._lines.move_to_end(name)
-        if not line:
-            del self._lines[name]
-        return taken
+            entries.append(self._queue.pop(tenant))
+            room -= nbytes
+        return entries
 
     def done(self, count: int) -> None:
-        """Notes that the outcomes of so many proposals are known."""
+        """Note that the outcomes of so many proposals are known."""
         self._unfinished -= count
         if not self._unfinished:
-            self._none.set()
+            self._finished.set()
 
     async def join(self) -> None:
-        """Returns when the outcome of everything put here is known."""
-        await self._none.wait()
+        """Return when the outcome of everything put here is known."""
+        await self._finished.wait()

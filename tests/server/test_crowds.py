@@ -40,10 +40,10 @@ def batch(first: int) -> pb.PublishRequest:
 
 async def nothing_left(server: Server) -> None:
     for _ in range(2_000):
-        if not server.core.precedence.present and not server.core.room.used:
+        if not server.core.precedence.weight and not server.core.room.used:
             return
         await asyncio.sleep(0.005)
-    raise AssertionError((server.core.precedence.present, server.core.room.used))
+    raise AssertionError((server.core.precedence.weight, server.core.room.used))
 
 
 async def test_all_are_answered(tmp_path: Path, failures: list[str]) -> None:

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 import pytest
 
 from psoup.errors import Overloaded
-from psoup.server.admission import Gate
+from psoup.server.sharing.gate import Gate
 
 
 def entered(gate: Gate, stack: ExitStack, tenant: str) -> int:
@@ -36,7 +36,7 @@ def test_a_quarter_is_for_those_who_have_few() -> None:
 
 
 def test_places_of_each_party_and_of_all() -> None:
-    gate = Gate(10, "calls without a credential", "", 10, most_each=4)
+    gate = Gate(10, "calls without a credential", "", 10, limit_per_party=4)
     with ExitStack() as stack:
         assert entered(gate, stack, "one connection") == 4
         assert entered(gate, stack, "another") == 4

@@ -104,7 +104,7 @@ async def test_a_join_ends_at_its_deadline(
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await ask(stub, HELD, timeout=1)
         assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-        await until(lambda: all(turn._over for turn in server.core.turns._present))
+        await until(lambda: all(turn._cut for turn in server.core.turns._present))
         entered = gate.entered
         gate.open()
         await server.core.turns.ended()

@@ -19,10 +19,10 @@ from google.protobuf.duration_pb2 import Duration
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from psoup.answers.planning import question
-from psoup.server import turns
 from psoup.server.main import Server
 from psoup.server.settings import Settings
-from psoup.server.turns import Turn, Turns
+from psoup.server.sharing import turns
+from psoup.server.sharing.turns import Turn, Turns
 from psoup.v1 import psoup_pb2 as pb
 from psoup.v1.psoup_pb2_grpc import PsoupStub
 from querystem.kernel import evaluation, text
@@ -110,7 +110,7 @@ def granted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     grant = Turns._grant
 
     def noted(self: Turns, turn: Turn, slot: str) -> None:
-        tenants.append(turn.call.tenant)
+        tenants.append(turn.tenant)
         grant(self, turn, slot)
 
     monkeypatch.setattr(Turns, "_grant", noted)
@@ -120,7 +120,7 @@ def granted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.fixture
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every step of an evaluation ends a chunk."""
-    monkeypatch.setattr(turns, "CHUNK", 1)
+    monkeypatch.setattr(turns, "CHUNK_UNITS", 1)
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -180,7 +180,7 @@ async def test_nothing_is_computed_for_callers_that_have_gone(tmp_path: Path, ga
         assert codes == [grpc.StatusCode.DEADLINE_EXCEEDED] * 8
         entered = gate.entered
         assert entered <= server.settings.workers
-        await until(lambda: all(turn._over for turn in server.core.turns._present))
+        await until(lambda: all(turn._cut for turn in server.core.turns._present))
         gate.open()
         await server.core.turns.ended()
         assert gate.entered == entered, "a chunk was run for somebody who had gone"
@@ -200,7 +200,7 @@ async def test_a_server_that_stops_cuts_what_runs(tmp_path: Path, gate: Gate) ->
         await until(lambda: gate.entered == server.settings.workers - 1)
         entered = gate.entered
         stopping = asyncio.create_task(server.stop())
-        await until(lambda: server.core.turns.stopped)
+        await until(lambda: server.core.turns._stopped is not None)
         gate.open()
         assert await stopping
         assert gate.entered == entered

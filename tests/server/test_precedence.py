@@ -14,9 +14,9 @@ import pytest
 
 from psoup.access.principal import ANYONE, Principal
 from psoup.server.call import Call
-from psoup.server.fair_queue import CHUNK
-from psoup.server.precedence import Precedence, Taken
-from psoup.server.turns import Turns
+from psoup.server.sharing.precedence import MessageTurn, Precedence
+from psoup.server.sharing.shares import CHUNK_UNITS
+from psoup.server.sharing.turns import Turns
 from querystem.pace import spending
 
 
@@ -26,8 +26,8 @@ class Bench:
     def __init__(self) -> None:
         self.now = 100.0
         self.precedence = Precedence(lambda: self.now)
-        self.taken: list[Taken] = []
-        self.waiting: set[asyncio.Task[Taken]] = set()
+        self.taken: list[MessageTurn] = []
+        self.waiting: set[asyncio.Task[MessageTurn]] = set()
 
     async def come(self, tenant: str, count: int = 1, nbytes: int = 0) -> None:
         for _ in range(count):
@@ -52,7 +52,7 @@ class Bench:
             self.taken.remove(taken)
             taken.end()
 
-    def _note(self, task: asyncio.Task[Taken]) -> None:
+    def _note(self, task: asyncio.Task[MessageTurn]) -> None:
         self.waiting.discard(task)
         if not task.cancelled():
             self.taken.append(task.result())
@@ -183,14 +183,14 @@ async def test_a_call_says_when_it_waits_and_when_it_sends(bench: Bench) -> None
         (taken,) = bench.taken
         call.turn = taken
         call.end_long_turn()
-        assert bench.precedence.present == 1, "a young one still works"
+        assert bench.precedence.weight == 1, "a young one still works"
         await bench.after(later)
         # Who is young is looked at again with the next message.
         await bench.come("another")
         await bench.after(0.0)
         bench.end("another")
         note()
-        assert bench.precedence.present == 0
+        assert bench.precedence.weight == 0
         bench.taken.clear()
 
 
@@ -218,7 +218,7 @@ async def test_everybody_is_taken_up_and_nothing_is_left(seed: int) -> None:
         bench.now += 0.1
         await asyncio.sleep(0)
     assert not bench.waiting and not bench.taken
-    assert bench.precedence.present == 0
+    assert bench.precedence.weight == 0
 
 
 # ---- chunks
@@ -231,7 +231,7 @@ async def test_long_work_of_many_steps_back_and_goes_on(bench: Bench) -> None:
     def work() -> None:
         steps.append("begun")
         assert go.wait(20)
-        spending()(CHUNK // 1000)
+        spending()(CHUNK_UNITS // 1000)
         steps.append("on")
 
     try:

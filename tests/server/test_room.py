@@ -9,7 +9,7 @@ import pytest
 
 from datastem.memory import Memory
 from psoup.errors import Overloaded
-from psoup.server.memory import Hold, Room
+from psoup.server.sharing.room import Hold, Room
 
 KB = 1 << 10
 LIMIT = 1000 * KB

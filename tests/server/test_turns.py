@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from psoup.access.principal import Principal
 from psoup.errors import OutOfTime, Stopping
 from psoup.server.call import Call
-from psoup.server.fair_queue import CHUNK, Share
-from psoup.server.turns import Cut, Turns
+from psoup.server.sharing.shares import CHUNK_UNITS, Share
+from psoup.server.sharing.turns import Cut, Turns
 from querystem.pace import spending
 
 
@@ -41,7 +41,7 @@ class Held:
     def __call__(self) -> str:
         for number, gate in enumerate(self.gates):
             if number:
-                spending()(CHUNK)
+                spending()(CHUNK_UNITS)
             self.order.append(self.name)
             if not self.free:
                 assert gate.wait(20)
@@ -226,7 +226,7 @@ def test_slots_are_never_lost_nor_exceeded(
             time.sleep(0)
             with lock:
                 inside[0] -= 1
-            spending()(CHUNK)
+            spending()(CHUNK_UNITS)
 
     async def run() -> None:
         with turns(slots) as shared:
@@ -240,7 +240,7 @@ def test_slots_are_never_lost_nor_exceeded(
             ends = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 20)
             assert all(end is None or isinstance(end, asyncio.CancelledError) for end in ends)
             await until(lambda: shared.running == 0)
-            assert (shared._free, shared._room) == (max(1, slots - 1), 1)
+            assert (shared._free_slots, shared._free_first_slots) == (max(1, slots - 1), 1)
             _check(shared._root)
 
     asyncio.run(run())
@@ -259,9 +259,9 @@ def test_who_was_away_is_not_owed_what_others_had() -> None:
     for _ in range(10):
         root.choose(busy)
         busy.running -= 1
-        busy.served += CHUNK
+        busy.units += CHUNK_UNITS
     late = root.enter("late")
-    assert busy.served - late.served == CHUNK
+    assert busy.units - late.units == CHUNK_UNITS
 
 
 def test_a_cut_is_not_an_answer() -> None:

@@ -76,6 +76,16 @@ def test_one_tenant_s_flood_delays_another_by_a_share() -> None:
     assert [one.tenant for one in first] == ["flood"] * 10 + ["quiet"]
 
 
+def test_a_proposal_larger_than_a_share_is_first_in_the_next_commit() -> None:
+    line: ProposalLine[Any] = ProposalLine(GroupLimits(80, 800))
+    for number in range(1000):
+        line.put(Waiting(Small("flood", number)))
+    line.put(Waiting(Small("quiet", 1000, nbytes=500)))
+    first, second, *_ = asyncio.run(drained(line, 1001))
+    assert {proposal.tenant for proposal in first} == {"flood"}
+    assert second[0].tenant == "quiet"
+
+
 async def test_who_steps_back_goes_with_others_or_after_a_while() -> None:
     waited: list[str] = []
 

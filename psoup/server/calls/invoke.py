@@ -26,10 +26,10 @@ from psoup.server.calls.reach import Deadline, reach_own
 from psoup.server.calls.sending import CHUNK_BYTES, Outgoing, outgoing, send, weighed
 from psoup.server.core import Core
 from psoup.server.follower import Follower
-from psoup.server.memory import Hold
 from psoup.server.permission import Acting
 from psoup.server.settings import Settings, check_text
-from psoup.server.turns import TURN_UNITS
+from psoup.server.sharing.room import Hold
+from psoup.server.sharing.turns import TURN_UNITS
 from psoup.server.wire.arrow import Message
 from psoup.server.wire.parameters import to_json, to_scalars
 from psoup.server.wire.values import (

@@ -20,7 +20,7 @@ from psoup.answers import Answer, ChosenRows
 from psoup.errors import RowsGone
 from psoup.server.call import Call
 from psoup.server.core import Core
-from psoup.server.memory import SMALL, Hold
+from psoup.server.sharing.room import SMALL_BYTES, Hold
 from psoup.server.wire.arrow import AnswerPart, Message, pieces
 from querystem.query import Query
 
@@ -76,7 +76,7 @@ class ComputedMessages:
 
     @property
     def nbytes(self) -> int:
-        return self._nbytes if self._nbytes > SMALL else 0
+        return self._nbytes if self._nbytes > SMALL_BYTES else 0
 
     @property
     def done(self) -> bool:
@@ -244,7 +244,7 @@ class Stalls:
         self._timer = asyncio.get_running_loop().call_later(seconds, self._look)
 
     def _look(self) -> None:
-        if not self._hold.wanted:
+        if not self._hold.contended:
             self._wait(_LOOK_SECONDS)
             return
         self._dropped = True

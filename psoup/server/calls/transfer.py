@@ -27,8 +27,8 @@ from psoup.answers.planning.question import RegisteredQuery
 from psoup.server.call import Call
 from psoup.server.calls.sending import Stalls, weighed
 from psoup.server.core import Core
-from psoup.server.memory import SMALL, Hold
 from psoup.server.permission import Acting
+from psoup.server.sharing.room import SMALL_BYTES, Hold
 from psoup.server.wire.copies import CopySubject, reason_message, removed_piece, row_part
 from psoup.server.wire.values import columns_message, from_instant, pattern_message
 from psoup.store import Position
@@ -76,7 +76,7 @@ class _Opened:
         rows = 0 if self.held is None else self.held.nbytes
         piece = 0 if self.first is None else self.first[0].ByteSize()
         nbytes = ids + rows + piece
-        return nbytes if nbytes > SMALL else 0
+        return nbytes if nbytes > SMALL_BYTES else 0
 
 
 @dataclass
