@@ -16,7 +16,7 @@ import pytest
 from benchmarks.memory import resident
 from psoup.answers import Question
 from psoup.server.calls import sending
-from psoup.server.calls.invoke import readable
+from psoup.server.calls.binding import readable
 from psoup.server.core import Core
 from psoup.server.main import Server
 from psoup.server.settings import Settings

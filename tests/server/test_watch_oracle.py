@@ -8,9 +8,9 @@ from random import Random
 import pytest
 from google.protobuf.duration_pb2 import Duration
 
-from psoup.server.calls.reach import Deadline
 from psoup.server.calls.register import register
 from psoup.server.calls.sync import SyncCall
+from psoup.server.calls.waiting import Deadline
 from psoup.server.calls.watch import Watcher
 from psoup.v1 import psoup_pb2 as pb
 from psoup.write.registrations import UnregisterOne

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from psoup.lookup import find_stream
 from psoup.server.call import Call
 from psoup.server.calls.administer import quotas_on
-from psoup.server.calls.invoke import readable
+from psoup.server.calls.binding import readable
 from psoup.server.core import Core
 from psoup.server.permission import demand_operator
 from psoup.server.wire.describing import (

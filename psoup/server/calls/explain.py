@@ -22,8 +22,8 @@ from psoup.answers.planning.plan import LegPlan
 from psoup.answers.planning.planner import TextReplaced, find_source
 from psoup.errors import ConditionFails
 from psoup.server.call import Call
+from psoup.server.calls.binding import readable
 from psoup.server.calls.explain_run import Stages, make_run
-from psoup.server.calls.invoke import readable
 from psoup.server.core import Core
 from psoup.server.wire.describing import view_name
 from psoup.server.wire.values import pattern_number

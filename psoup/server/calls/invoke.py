@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Any, TypeAlias
 
@@ -11,27 +11,17 @@ from psoup.answers import Answer, AnswerMaker, ChosenRows, Plan, Question
 from psoup.answers.matching.matcher import Uncovered, Work
 from psoup.answers.planning.lookback import looked_at
 from psoup.answers.planning.planner import TextReplaced
-from psoup.answers.planning.question import (
-    RegisteredQuery,
-    StoredTexts,
-    known_reading,
-    read_texts,
-    text_source,
-    texts_of,
-)
-from psoup.errors import BadRequest, NotReached, TooMuchWork
-from psoup.lookup import TenantStreams
+from psoup.answers.planning.question import text_source
+from psoup.errors import BadRequest, TooMuchWork
 from psoup.server.call import Call
-from psoup.server.calls.reach import Deadline, reach_own
+from psoup.server.calls.binding import bind, readable
 from psoup.server.calls.sending import CHUNK_BYTES, Outgoing, outgoing, send, weighed
+from psoup.server.calls.waiting import Deadline, reach_own, wait_for_engine
 from psoup.server.core import Core
-from psoup.server.follower import Follower
-from psoup.server.permission import Acting
-from psoup.server.settings import Settings, check_text
+from psoup.server.settings import check_text
 from psoup.server.sharing.room import Hold
 from psoup.server.sharing.turns import TURN_UNITS
 from psoup.server.wire.arrow import Message
-from psoup.server.wire.parameters import to_json, to_scalars
 from psoup.server.wire.values import (
     BadValue,
     columns_message,
@@ -41,10 +31,6 @@ from psoup.server.wire.values import (
 )
 from psoup.v1 import psoup_pb2 as pb
 from psoup.write.interest import InterestRequest
-from querystem.language import TemplateCache, bind_query
-from querystem.pace import spending
-from querystem.query import Query
-from querystem.query_json import query_form
 from results.region import Region, time_region
 from results.window import TimeWindow
 
@@ -53,8 +39,6 @@ Terms: TypeAlias = pb.InvokeRequest | pb.AskRequest
 _ENCODINGS = frozenset(pb.Encoding.values())
 # Typed values are made one by one: so many of them on the event loop.
 _FEW_VALUES = 1000
-# Longer texts are not even compared on the event loop.
-_SHORT_TEXT = 2048
 
 
 Find = Callable[[], Awaitable[Question]]
@@ -97,34 +81,6 @@ async def ask(core: Core, call: Call, request: pb.AskRequest) -> AsyncGenerator[
     async with aclosing(_stream(core, call, request, find)) as messages:
         async for message in messages:
             yield message
-
-
-async def readable(
-    core: Core, call: Call, acting: Acting, handle: bytes, window: str, unrefreshed: bool
-) -> tuple[StoredTexts, Query]:
-    """A registration of the caller, whose text names nothing that the caller may not read.
-
-    Raises UnknownHandle, RegistrationExpired, PermissionDenied, QueryError.
-    """
-    state = core.follower.state
-    registration = acting.registration(state, handle)
-    asked = RegisteredQuery(acting.tenant, handle, owner=acting.own(state))
-    texts = texts_of(state, asked, window, unrefreshed)
-    query = await reading(core, call, texts)
-    if not acting.reads(core.follower.state, registration, query):
-        # Another server may just have been told to grant it.
-        await core.follower.catch_up()
-        acting.demand_read(core.follower.state, registration, query)
-    return texts, query
-
-
-async def reading(core: Core, call: Call, texts: StoredTexts) -> Query:
-    """A registration's query, with the window that is brought, if any; texts that were not read
-    before are read in a thread. Raises QueryError for a window that is none."""
-    known = known_reading(core.maker.memo, texts)
-    return (
-        await core.in_thread(call, read_texts, core.maker.memo, texts) if known is None else known
-    )
 
 
 def _terms(request: Terms) -> dict[str, Any]:
@@ -179,46 +135,7 @@ async def _reply(
     return await weighed(call, hold, attempt, lambda reply: reply[1].nbytes)
 
 
-# ---- binding
-
-
-async def bind(
-    core: Core, call: Call, found: TenantStreams, sql: str, parameters: Mapping[str, pb.Value]
-) -> tuple[Query, str]:
-    """The query, and its parameters as they are kept. Raises QueryError, BadRequest.
-
-    A short text that needs no parsing is not worth a thread.
-    """
-    if not parameters and len(sql) <= _SHORT_TEXT:
-        known = core.templates.known(found.tenant, sql, found.lookup)
-        if known is not None:
-            return known, to_json({})
-    return await core.in_thread(call, _bind, core.templates, core.settings, found, sql, parameters)
-
-
-def _bind(
-    templates: TemplateCache,
-    settings: Settings,
-    found: TenantStreams,
-    sql: str,
-    parameters: Mapping[str, pb.Value],
-) -> tuple[Query, str]:
-    limit, values = settings.query_bytes, to_scalars(parameters, settings.batch)
-    if values:
-        query = bind_query(sql, found.lookup, values, max_text=limit, names=found.names)
-    else:
-        query = templates.bind(found.tenant, sql, found.lookup, max_text=limit, names=found.names)
-    return written_out(query), to_json(values)
-
-
-def written_out(query: Query) -> Query:
-    """The query, with its stored texts written already, so that nobody writes them on the event
-    loop."""
-    spending()(sum(map(len, query.predicate_keys)) + len(query_form(query)))
-    return query
-
-
-# ---- waiting
+# ---- computing
 
 
 async def _answer(
@@ -242,7 +159,7 @@ async def _answer(
             return found
         except Uncovered:
             _tell(core, call, request, plan)
-            await _wait_for_engine(core.follower, call, plan, deadline)
+            await wait_for_engine(core, call, plan, deadline)
         except TooMuchWork:
             _tell(core, call, request, plan)
             raise
@@ -255,18 +172,6 @@ def _tell(core: Core, call: Call, request: Terms, plan: Plan) -> None:
     own = isinstance(request, pb.InvokeRequest) and not request.window
     if not own or request.HasField("as_of"):
         core.interest.request((InterestRequest(*rows) for rows in looked_at(plan)), call.actor)
-
-
-async def _wait_for_engine(follower: Follower, call: Call, plan: Plan, deadline: Deadline) -> None:
-    while follower.epoch.number == plan.epoch.number:
-        call.end_turn()
-        if not deadline.left or not await follower.moved(deadline.left):
-            rows = 0 if plan.bound else follower.behind_in(plan.streams)[0]
-            behind = f"; it is {rows:,} rows behind" if rows else ""
-            raise NotReached(
-                f"the engine has not matched this query over all its rows{behind}",
-                hint="ask without wait_for_engine, or with a longer deadline",
-            )
 
 
 async def _computed(core: Core, call: Call, plan: Plan, request: Terms) -> _Computed:

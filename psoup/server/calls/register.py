@@ -10,7 +10,7 @@ from datastem.instants import SECOND
 from psoup.errors import BadRequest
 from psoup.lookup import TenantStreams
 from psoup.server.call import Call
-from psoup.server.calls.invoke import bind, written_out
+from psoup.server.calls.binding import bind, written_out
 from psoup.server.calls.publish import measured
 from psoup.server.core import Core
 from psoup.server.permission import Acting

@@ -24,8 +24,8 @@ from psoup.answers.planning.question import (
 )
 from psoup.errors import BadRequest
 from psoup.server.call import Call
-from psoup.server.calls.reach import Deadline, is_foreign, reach, reach_own
 from psoup.server.calls.transfer import Budget, Transfer, copy_subject
+from psoup.server.calls.waiting import Deadline, is_foreign, reach, reach_own
 from psoup.server.calls.withdrawn import WithdrawnTransfer, is_withdrawn
 from psoup.server.core import Core
 from psoup.server.status_codes import FAMILIES, code_of, detail_of

@@ -16,9 +16,9 @@ from functools import partial
 from psoup.answers.planning.concern import NO_CONCERN, concern_of
 from psoup.errors import BadRequest
 from psoup.server.call import Call
-from psoup.server.calls.reach import Deadline
 from psoup.server.calls.sync import SyncCall
 from psoup.server.calls.transfer import Transfer
+from psoup.server.calls.waiting import Deadline
 from psoup.server.calls.withdrawn import WithdrawnTransfer
 from psoup.server.core import Core
 from psoup.server.watches import Sleeper

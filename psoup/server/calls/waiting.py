@@ -1,4 +1,4 @@
-"""Positions that clients show: waited for, and held against the log's history."""
+"""What calls wait for: positions that clients show, and the engine."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from psoup.answers import Plan
 from psoup.errors import NotReached, ServerError
 from psoup.server.call import Call
 from psoup.server.core import Core
@@ -84,3 +85,20 @@ def is_foreign(core: Core, marked: MarkedPosition) -> bool:
 
 def _text(position: Position) -> str:
     return f"position {position.version}.{position.ordinal}"
+
+
+# ---- the engine
+
+
+async def wait_for_engine(core: Core, call: Call, plan: Plan, deadline: Deadline) -> None:
+    """Return when the engine has made an epoch after that of a plan. Raise NotReached."""
+    follower = core.follower
+    while follower.epoch.number == plan.epoch.number:
+        call.end_turn()
+        if not deadline.left or not await follower.moved(deadline.left):
+            rows = 0 if plan.bound else follower.behind_in(plan.streams)[0]
+            behind = f"; it is {rows:,} rows behind" if rows else ""
+            raise NotReached(
+                f"the engine has not matched this query over all its rows{behind}",
+                hint="ask without wait_for_engine, or with a longer deadline",
+            )

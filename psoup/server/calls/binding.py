@@ -1,0 +1,96 @@
+"""Queries of calls: bound from the text that a call brings, or read from a registration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from psoup.answers.planning.question import (
+    RegisteredQuery,
+    StoredTexts,
+    known_reading,
+    read_texts,
+    texts_of,
+)
+from psoup.lookup import TenantStreams
+from psoup.server.call import Call
+from psoup.server.core import Core
+from psoup.server.permission import Acting
+from psoup.server.settings import Settings
+from psoup.server.wire.parameters import to_json, to_scalars
+from psoup.v1 import psoup_pb2 as pb
+from querystem.language import TemplateCache, bind_query
+from querystem.pace import spending
+from querystem.query import Query
+from querystem.query_json import query_form
+
+# Longer texts are not even compared on the event loop.
+_SHORT_TEXT_CHARACTERS = 2048
+
+# ---- texts that a call brings
+
+
+async def bind(
+    core: Core, call: Call, found: TenantStreams, sql: str, parameters: Mapping[str, pb.Value]
+) -> tuple[Query, str]:
+    """The query, and its parameters as they are kept. Raises QueryError, BadRequest.
+
+    A short text that needs no parsing is not worth a thread.
+    """
+    if not parameters and len(sql) <= _SHORT_TEXT_CHARACTERS:
+        known = core.templates.known(found.tenant, sql, found.lookup)
+        if known is not None:
+            return known, to_json({})
+    return await core.in_thread(call, _bind, core.templates, core.settings, found, sql, parameters)
+
+
+def _bind(
+    templates: TemplateCache,
+    settings: Settings,
+    found: TenantStreams,
+    sql: str,
+    parameters: Mapping[str, pb.Value],
+) -> tuple[Query, str]:
+    limit, values = settings.query_bytes, to_scalars(parameters, settings.batch)
+    if values:
+        query = bind_query(sql, found.lookup, values, max_text=limit, names=found.names)
+    else:
+        query = templates.bind(found.tenant, sql, found.lookup, max_text=limit, names=found.names)
+    return written_out(query), to_json(values)
+
+
+def written_out(query: Query) -> Query:
+    """The query, with its stored texts written already, so that nobody writes them on the event
+    loop."""
+    spending()(sum(map(len, query.predicate_keys)) + len(query_form(query)))
+    return query
+
+
+# ---- texts of registrations
+
+
+async def readable(
+    core: Core, call: Call, acting: Acting, handle: bytes, window: str, unrefreshed: bool
+) -> tuple[StoredTexts, Query]:
+    """A registration of the caller, whose text names nothing that the caller may not read.
+
+    Raises UnknownHandle, RegistrationExpired, PermissionDenied, QueryError.
+    """
+    state = core.follower.state
+    registration = acting.registration(state, handle)
+    asked = RegisteredQuery(acting.tenant, handle, owner=acting.own(state))
+    texts = texts_of(state, asked, window, unrefreshed)
+    query = await reading(core, call, texts)
+    if not acting.reads(core.follower.state, registration, query):
+        # Another server may just have been told to grant it.
+        await core.follower.catch_up()
+        acting.demand_read(core.follower.state, registration, query)
+    return texts, query
+
+
+async def reading(core: Core, call: Call, texts: StoredTexts) -> Query:
+    """A registration's query, with the window that is brought, if any; texts that were not read
+    before are read in a thread. Raises QueryError for a window that is none."""
+    known = known_reading(core.maker.memo, texts)
+    return (
+        await core.in_thread(call, read_texts, core.maker.memo, texts) if known is None else known
+    )
