@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 T = TypeVar("T")
 
 
-class Place(Generic[T]):
+class QueuePlace(Generic[T]):
     """The place of an entry in a queue."""
 
     __slots__ = ("_queue", "entry", "tenant", "waits")
@@ -40,7 +40,7 @@ class _Line(Generic[T]):
     __slots__ = ("heap", "size")
 
     def __init__(self) -> None:
-        self.heap: list[tuple[Any, int, Place[T]]] = []
+        self.heap: list[tuple[Any, int, QueuePlace[T]]] = []
         self.size = 0
 
 
@@ -67,12 +67,12 @@ class TenantQueue(Generic[T]):
     def __contains__(self, tenant: str) -> bool:
         return tenant in self._lines
 
-    def push(self, tenant: str, entry: T) -> Place[T]:
+    def push(self, tenant: str, entry: T) -> QueuePlace[T]:
         """Add an entry; return its place, by which it can leave."""
         line = self._lines.get(tenant)
         if line is None:
             line = self._lines[tenant] = _Line()
-        place = Place(self, tenant, entry)
+        place = QueuePlace(self, tenant, entry)
         heapq.heappush(line.heap, (self._rank(entry), next(self._arrivals), place))
         line.size += 1
         return place
@@ -101,7 +101,7 @@ class TenantQueue(Generic[T]):
         """End the turn of a tenant that waits, with nothing taken."""
         self._lines.move_to_end(tenant)
 
-    def _remove(self, place: Place[T]) -> None:
+    def _remove(self, place: QueuePlace[T]) -> None:
         place.waits = False
         line = self._lines[place.tenant]
         line.size -= 1

@@ -20,7 +20,7 @@ from psoup.write.draft import HEADER_BYTES, Actor, Chain, CommitDraft
 
 
 @dataclass(frozen=True, slots=True)
-class InterestRequest:
+class Lookback:
     """Rows of a predicate that an answer needed: those with a ts of `since` or later, or all rows
     if `since` is None."""
 
@@ -38,7 +38,7 @@ class InterestRequest:
 class RequestInterest:
     """Proposal of a request. It appends nothing if an equal or longer request is recent."""
 
-    request: InterestRequest
+    request: Lookback
     nbytes: int = HEADER_BYTES
     chain: Chain | None = None
 
@@ -78,7 +78,7 @@ class InterestKeeper:
         self._interests.refresh(state)
         return self._interests
 
-    def uncovered(self, requests: Iterable[InterestRequest]) -> list[InterestRequest]:
+    def uncovered(self, requests: Iterable[Lookback]) -> list[Lookback]:
         """Return the requests for registered predicates that no window covers, rounded so that
         similar ones coincide."""
         state, interests = self._tail.state, self.interests
@@ -89,10 +89,10 @@ class InterestKeeper:
                 continue
             if request.first_ts < interests.begin(state, stream_id, predicate_id, predicate_id + 1):
                 since = interests.widened(state, stream_id, request.since)
-                uncovered.append(InterestRequest(stream_id, predicate_id, since))
+                uncovered.append(Lookback(stream_id, predicate_id, since))
         return uncovered
 
-    def request(self, requests: Iterable[InterestRequest], actor: Actor | None = None) -> None:
+    def request(self, requests: Iterable[Lookback], actor: Actor | None = None) -> None:
         """Append, for `actor`, the requests that no window covers and that were not made
         recently."""
         if self._appender.stopping:

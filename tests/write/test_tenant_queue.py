@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from psoup.tenant_queue import Place, TenantQueue
+from psoup.tenant_queue import QueuePlace, TenantQueue
 
 tenants = st.sampled_from("abcd")
 
@@ -20,7 +20,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.ranks: dict[int, int] = {}
         self.queue: TenantQueue[int] = TenantQueue(self.ranks.__getitem__)
         self.turns: list[str] = []
-        self.places: dict[int, Place[int]] = {}
+        self.places: dict[int, QueuePlace[int]] = {}
 
     def waiting(self, tenant: str) -> list[int]:
         entries = [entry for entry, place in self.places.items() if place.tenant == tenant]

@@ -30,7 +30,7 @@ from psoup.server.wire.values import (
     to_instant,
 )
 from psoup.v1 import psoup_pb2 as pb
-from psoup.write.interest import InterestRequest
+from psoup.write.interest import Lookback
 from results.region import Region, time_region
 from results.window import TimeWindow
 
@@ -171,7 +171,7 @@ def _tell(core: Core, call: Call, request: Terms, plan: Plan) -> None:
     """Tells the engine where somebody looked further back than windows reach."""
     own = isinstance(request, pb.InvokeRequest) and not request.window
     if not own or request.HasField("as_of"):
-        core.interest.request((InterestRequest(*rows) for rows in looked_at(plan)), call.actor)
+        core.interest.request((Lookback(*rows) for rows in looked_at(plan)), call.actor)
 
 
 async def _computed(core: Core, call: Call, plan: Plan, request: Terms) -> _Computed:

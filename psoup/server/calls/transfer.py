@@ -33,7 +33,7 @@ from psoup.server.wire.copies import CopySubject, reason_message, removed_piece,
 from psoup.server.wire.values import columns_message, from_instant, pattern_message
 from psoup.store import Position
 from psoup.v1 import psoup_pb2 as pb
-from psoup.write.interest import InterestRequest
+from psoup.write.interest import Lookback
 
 T = TypeVar("T")
 
@@ -132,7 +132,7 @@ class Transfer:
         self.found, self.job = found, found.job
         if self.item.window:
             self.core.interest.request(
-                (InterestRequest(*rows) for rows in looked_at(plan)), self.call.actor
+                (Lookback(*rows) for rows in looked_at(plan)), self.call.actor
             )
         self.quiet = found.nothing and not self.job.claim.target and self._same_now(plan)
         begin = _begin(plan, found)

@@ -22,7 +22,7 @@ from psoup.errors import OutOfTime, ServerError, Stopping
 from psoup.server.call import Call
 from psoup.server.sharing.precedence import Precedence
 from psoup.server.sharing.shares import CHUNK_UNITS, Rank, Share
-from psoup.tenant_queue import Place, TenantQueue
+from psoup.tenant_queue import QueuePlace, TenantQueue
 from querystem.pace import paced
 
 T = TypeVar("T")
@@ -246,7 +246,7 @@ class Turn:
 
     tenant_share: Share
     share: Share
-    place: Place[Turn]
+    place: QueuePlace[Turn]
 
     def __init__(self, turns: Turns, call: Call) -> None:
         """Raise Stopping."""
