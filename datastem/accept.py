@@ -207,7 +207,7 @@ def _read_operations(sent: pa.Table, schema: StreamSchema) -> Int8s:
         row, got = int(bad[0]), str(texts[int(bad[0])].as_py())[:80]
         raise RowError(
             "BAD_OPERATION",
-            f"row {row}: {got!r} is no operation",
+            f"row {row}: {got!r} is not an operation",
             row=row,
             field=OP,
             expected="row or delete",

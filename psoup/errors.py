@@ -1,23 +1,23 @@
-"""The errors that the store answers its clients with, by whichever way they ask.
+"""The errors that clients of a store get, through a server or without one.
 
-A server gives each a status code (`psoup.server.status_codes`); reading and writing raise them
-without knowing of a wire.
+A server maps each to a status code (`psoup.server.status_codes`); the packages below it know no
+wire.
 
 ServerError
 ├── BadRequest          a field of the request is wrong
 ├── Garbled             the request is not what was sent; nothing was done
-├── Unauthenticated     the call does not show who calls, or what it shows is worth nothing
+├── Unauthenticated     the call has no credential, or an invalid one
 ├── PermissionDenied    the caller may not do that
 │   └── AdministrationDenied    … which would be to administer; the audit has it
-├── QuotaExceeded       the tenant or owner has or does as much as it may
+├── QuotaExceeded       the tenant or owner has reached a limit
 ├── UnknownHandle
-├── RegistrationExpired nobody asked for it for as long as its lease
+├── RegistrationExpired its lease ran out without contact
 ├── NoSuchStream
 ├── NoSuchPublisher     the owner has no publisher of that name, or it was forgotten
 ├── NoSuchAccessKey           the tenant has no such key, or it was revoked
 ├── StreamExists
 ├── StreamDropped       the registration's stream is gone, or a view it goes through
-├── NotAStream          the name is a view's, and only a stream will do
+├── NotAStream          the name is a view's, and a stream is required
 ├── NamedByViews        views name what is to be dropped
 ├── PolicyExists
 ├── NoSuchPolicy
@@ -28,8 +28,8 @@ ServerError
 ├── Overloaded          too much at once: try again after a while
 ├── LogFull             the engine is so far behind that no rows are taken
 ├── TooMuchWork         more rows to compute than the server may
-├── NotReached          waited as long as allowed
-├── OutOfTime           the call's own deadline passed while it was computed
+├── NotReached          a wait timed out
+├── OutOfTime           the call's deadline passed while it was computed
 ├── ConditionFails      a condition of the query can't be evaluated, and is in quarantine
 ├── RowsLost            the answer needs rows that were accepted and are lost
 ├── RowsGone            the answer was read so slowly that rows of it were deleted
@@ -46,7 +46,7 @@ from typing import Any
 
 
 class ServerError(Exception):
-    """An error with a stable name, `reason`, and what a program may want to know of it.
+    """An error with a stable name, `reason`, and details for programs.
 
     The keywords are fields of the wire's ErrorDetail, such as `field`, `got`, `hint` or
     `retry_after`.

@@ -1,4 +1,4 @@
-"""Texts as terminals and logs show them, without what moves the cursor or forges a line."""
+"""Texts made safe for terminals and logs: no character moves the cursor or forges a line."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import logging
 import re
 import sys
 
-# Control characters, the marks that turn the direction of a text, separators of lines, and halves
-# of surrogate pairs, which can't be written at all.
+# Control characters, marks that change the direction of a text, line separators, and halves of
+# surrogate pairs, which have no UTF-8.
 _SPECIAL = re.compile(
     r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
@@ -43,7 +43,7 @@ class EscapingFormatter(logging.Formatter):
 
 
 def log_to_stderr() -> None:
-    """Have this process log to standard error, a line for each record."""
+    """Send this process's log to standard error, a line for each record."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(EscapingFormatter("%(asctime)s %(levelname)s %(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])

@@ -1,4 +1,4 @@
-"""A child that does not outlive its parent, however that ends: the two ends of a pipe."""
+"""A pipe that ends a child process with its parent, however the parent ends."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import signal
 import threading
 
 OPTION = "--end-with-stdin"
-HELP = "end when standard input does, as it does with the process that holds its other end"
+HELP = "end when standard input ends, as it does when the parent process ends"
 
 _STDIN = 0
 
 
 def end_with_stdin() -> None:
-    """From now on the end of standard input is a SIGTERM to this process; what it holds is lost."""
+    """Send this process a SIGTERM when standard input ends, from now on; its content is
+    discarded."""
     threading.Thread(target=_wait, name="lifeline", daemon=True).start()
 
 

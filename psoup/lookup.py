@@ -1,4 +1,4 @@
-"""Streams and registrations as a caller names them: found in a state, or refused with a reason."""
+"""Streams, views and registrations looked up by the names and handles that callers use."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from querystem.composites import ComposedStream
 from querystem.query import Query
 from querystem.views import ViewDefinition
 
-# Tells by its id whether a caller may know that there is a stream or a view.
+# Returns True if a caller may know that the stream or view with this id exists.
 Visible = Callable[[int], bool]
 
 
 def all_visible(object_id: int) -> bool:
-    """Tells that a caller may know of everything."""
+    """Return True: the caller may know of everything."""
     return True
 
 
 def find_stream(
     state: State, tenant: str, name: str, visible: Visible = all_visible
 ) -> StreamState:
-    """Return the live stream of a name, whatever its case. Raise NoSuchStream, also if it is not
+    """Return the live stream with a name, in any case. Raise NoSuchStream, also if it is not
     `visible`; NotAStream for the name of a view."""
     stream, view = state.find_stream(tenant, name.lower()), state.find_view(tenant, name.lower())
     if view is not None and visible(view.id):
         raise NotAStream(
-            f"{view.definition.name} is a view, and has no rows of its own",
+            f"{view.definition.name} is a view, not a stream",
             got=view.definition.name,
-            hint="name a stream: the view shows what is published to those it is over",
+            hint="name one of the streams that the view reads",
         )
     if stream is None or not visible(stream.id):
         raise NoSuchStream(
@@ -43,7 +43,7 @@ def find_stream(
 
 
 def find_view(state: State, tenant: str, name: str, visible: Visible = all_visible) -> ViewState:
-    """Return the live view of a name, whatever its case. Raise NoSuchStream, also if it is not
+    """Return the live view with a name, in any case. Raise NoSuchStream, also if it is not
     `visible`."""
     view, stream = state.find_view(tenant, name.lower()), state.find_stream(tenant, name.lower())
     if view is None or not visible(view.id):
@@ -56,20 +56,20 @@ def find_view(state: State, tenant: str, name: str, visible: Visible = all_visib
 def find_registration(
     state: State, tenant: str, handle: bytes, owner: str | None = None
 ) -> Registration:
-    """Return the registration of a handle; None stands for all owners. Raise RegistrationExpired,
-    and UnknownHandle also for the handle of another tenant's or owner's registration."""
+    """Return the registration of a handle. Raise RegistrationExpired, or UnknownHandle, also for a
+    registration of another tenant or owner. An `owner` of None allows all owners."""
     registration = state.registrations.get(handle)
     expired = state.leases.expired.get(handle)
     if expired is not None and _is_of(expired, tenant, owner):
         raise RegistrationExpired(
-            f"nobody asked for this query for as long as its lease, so it ended on "
+            f"the query's lease ran out without contact, so it ended on "
             f"{format_instant(expired.stamp)}",
             got=handle[:32].hex(),
             hint="register it again, and begin with a whole answer",
         )
     if registration is None or not _is_of(registration, tenant, owner):
         raise UnknownHandle(
-            "that handle is unknown: never given, unregistered, or somebody else's",
+            "unknown handle: never issued, unregistered, or another owner's",
             got=handle[:32].hex(),
             hint="register the query again",
         )
@@ -81,9 +81,10 @@ def _is_of(registration: Registration | Expired, tenant: str, owner: str | None)
 
 
 class TenantStreams:
-    """The streams and views of a tenant by name; remembers those a text was bound to.
+    """The streams and views of a tenant by name; it records those that a text was bound to.
 
-    A text can name what is `visible`. What the views it names are over is found in any case.
+    A text can name what is `visible`. Names inside the views that it names are looked up in any
+    case.
     """
 
     def __init__(self, state: State, tenant: str, visible: Visible = all_visible) -> None:
@@ -95,7 +96,7 @@ class TenantStreams:
 
     @property
     def bound(self) -> StreamState:
-        """The stream after FROM, which is looked up first."""
+        """The stream after FROM, which binding looks up first."""
         return next(iter(self._streams.values()))
 
     @property
@@ -104,7 +105,7 @@ class TenantStreams:
 
     @property
     def view_ids(self) -> tuple[int, ...]:
-        """The views that the text was bound through, in the order they were met."""
+        """The views that the text was bound through, in the order of their look-ups."""
         return tuple(view.id for view in self._views.values())
 
     def stream(self, name: str) -> StreamState:
@@ -114,7 +115,7 @@ class TenantStreams:
         return self._streams[name].schema
 
     def streams_of(self, query: Query) -> list[ComposedStream]:
-        """Return the streams of the legs of a query that was bound to these."""
+        """Return the streams of the legs of a query that was bound with this object."""
         streams = [self._streams[leg.stream] for leg in query.legs]
         return [ComposedStream(stream.id, stream.schema) for stream in streams]
 
@@ -123,7 +124,7 @@ class TenantStreams:
         return NameLookup(self)
 
     def ids_of(self, names: Iterable[str]) -> list[int]:
-        """Return the ids of streams and views of these names, which a text was bound to."""
+        """Return the ids of the streams and views with these names, which a text was bound to."""
         ids = {name: view.id for name, view in self._views.items()} | self.ids
         return [ids[name] for name in names]
 
@@ -144,7 +145,7 @@ class TenantStreams:
         return self.find(name, self._visible)
 
     def names(self) -> list[str]:
-        """Return the names that a text can have."""
+        """Return the names that a text may use."""
         entries = [*list(self._state.stream_names.items()), *list(self._state.view_names.items())]
         visible = [(name, id_) for (tenant, name), id_ in entries if tenant == self.tenant]
         return [name for name, id_ in visible if self._visible(id_)]
@@ -152,7 +153,7 @@ class TenantStreams:
 
 @dataclass(frozen=True, slots=True)
 class NameLookup:
-    """Finds what the names of a text stand for, and those in the views that it names."""
+    """The look-up of names in a text, and of names inside the views that it names."""
 
     streams: TenantStreams
 

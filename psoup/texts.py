@@ -1,4 +1,4 @@
-"""Texts that come from outside, checked before anything is made of them.
+"""Checks of texts from outside, made before they are used.
 
 JSON can carry a lone surrogate (`"\\ud800"`), which no file, column or message can hold: it has no
 UTF-8. And a control character in a name reaches terminals and logs. So names are checked here
@@ -16,7 +16,7 @@ _NOT_IN_NAMES = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
 def is_encodable(text: str) -> bool:
-    """Tell whether a text has a UTF-8 form, so that it can be stored and sent."""
+    """Return True if a text has a UTF-8 form, so that it can be stored and sent."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -25,12 +25,12 @@ def is_encodable(text: str) -> bool:
 
 
 def is_printable_name(name: str) -> bool:
-    """Tell whether a text has only characters that a name may have."""
+    """Return True if a text has only characters that a name may have."""
     return _NOT_IN_NAMES.search(name) is None
 
 
 def is_name(value: object, max_bytes: int = NAME_BYTES) -> bool:
-    """Tell whether a value is a name: a text of 1 to `max_bytes` bytes of such characters."""
+    """Return True if a value is a name: a text of 1 to `max_bytes` bytes of such characters."""
     if not isinstance(value, str) or not value or not is_printable_name(value):
         return False
     return len(value.encode()) <= max_bytes

@@ -1,6 +1,6 @@
 """The umask of a process that writes a store's files, or copies of its rows.
 
-By default nobody else on the machine may read them. The umask holds for the whole process, so
+By default no other user of the machine may read them. The umask holds for the whole process, so
 files of deltalake, SQLite and Spark have it too.
 """
 
@@ -12,10 +12,10 @@ from pathlib import Path
 
 OPTION = "--umask"
 HELP = (
-    "octal: rights that others do not get to new files. By default a store keeps those it was made "
-    "with, and a new one is private (077). 007 with a setgid folder lets its group in"
+    "octal: rights that other users do not get to new files. By default a store keeps the umask it "
+    "was made with, and a new one is private (077). 007 with a setgid folder lets its group in"
 )
-# Child processes and Spark's executors take the umask from here.
+# Child processes and Spark's executors read the umask from this environment variable.
 VARIABLE = "PSOUP_UMASK"
 
 _PRIVATE = 0o077
@@ -36,9 +36,9 @@ def parse_umask(text: str) -> int:
 
 
 def set_umask(umask: int | None = None, store: Path | None = None) -> None:
-    """Set the umask of this process: the given one, else that of the environment, else the one
-    that the store was made with, else a private one. Raise ArgumentTypeError if the environment
-    has something else than a umask."""
+    """Set the umask of this process: `umask`, else that of the environment, else the one that the
+    store was made with, else a private one. Raise ArgumentTypeError if the environment's is
+    malformed."""
     if umask is None and (text := os.environ.get(VARIABLE)):
         umask = parse_umask(text)
     os.umask(_store_umask(store) if umask is None else umask)

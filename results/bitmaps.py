@@ -45,7 +45,7 @@ def decode(content: bytes) -> UInt16s:
     """Return the ascending members of a set; raise ValueError for bytes that `encode` did not
     make."""
     if not content:
-        raise ValueError("no bytes are no bitmap")
+        raise ValueError("a bitmap has at least one byte")
     bitmap = pyroaring.BitMap.deserialize(content)
     if not bitmap:
         return np.empty(0, np.uint16)

@@ -1,1 +1,1 @@
-"""Who calls, and what that caller may do: no wire, no server."""
+"""Callers and their permissions: no wire, no server."""

@@ -30,8 +30,8 @@ BUILT_IN: Mapping[str, frozenset[Action]] = {
 
 
 def may(state: State, caller: Principal, action: Action, object_id: int = 0) -> bool:
-    """Return whether a caller may do something with a stream or view of the caller's own tenant, or
-    with all of them (0)."""
+    """Return True if a caller may do something with a stream or view of its own tenant, or with all
+    of them (0)."""
     if caller.anyone or any(action in BUILT_IN.get(role, ()) for role in caller.roles):
         return True
     grants = state.access.grants
@@ -47,17 +47,17 @@ def may(state: State, caller: Principal, action: Action, object_id: int = 0) -> 
 
 
 def administers(state: State, caller: Principal) -> bool:
-    """Return whether no row policy binds a caller."""
+    """Return True if a caller may administer its tenant; row policies do not bind it."""
     return may(state, caller, Action.ADMINISTER)
 
 
 def is_bound(state: State, stream_id: int, caller: Principal) -> bool:
-    """Return whether row policies of a stream bind a caller."""
+    """Return True if row policies of a stream bind a caller."""
     return stream_id in state.access.by_stream and not administers(state, caller)
 
 
 def unreadable(state: State, stream_ids: Iterable[int], caller: Principal) -> frozenset[int]:
-    """Return the streams, of some, that a caller may not read itself, but for what a view shows."""
+    """Return those of the streams that a caller may read only through a view."""
     if may(state, caller, Action.READ):
         return frozenset()
     return frozenset(
@@ -66,6 +66,6 @@ def unreadable(state: State, stream_ids: Iterable[int], caller: Principal) -> fr
 
 
 def reads_all(state: State, stream_id: int, caller: Principal) -> bool:
-    """Return whether a caller may read every row of a stream, and so know how many there are."""
+    """Return True if a caller may read every row of a stream, and so know their number."""
     readable = may(state, caller, Action.READ, stream_id)
     return readable and not is_bound(state, stream_id, caller)

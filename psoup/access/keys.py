@@ -1,7 +1,8 @@
-"""Static keys: how one is made, what is kept of it, and whether a text that is shown is one.
+"""Access keys: how one is made, what the store keeps of it, and how a text is verified.
 
-A key's text is `psk_ID_SECRET`. The secret has 256 random bits, so nobody can try them all, and one
-SHA-256 of the text is as good at rest as a slow digest, which is for passwords that people choose.
+The text of an access key is `psk_ID_SECRET`. The secret has 256 random bits, so it can't be
+guessed. One SHA-256 of the text is therefore enough at rest; slow digests are for passwords that
+people choose.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ PREFIX = "psk_"
 _TEXT = re.compile(r"psk_([0-9a-f]{16})_[A-Za-z0-9_-]{43}")
 _CLAIMS_BYTES = 4096
 _MAX_ROLES = 64
-# A digest that no text has, to be compared with where a key is not known: that takes as long.
+# A digest that no text has. It is compared for unknown access keys, so that they take as long.
 _UNMATCHED_DIGEST = "0" * 64
 
 
@@ -35,10 +36,11 @@ def new_key(
     created: int,
     expires: int | None = None,
 ) -> tuple[Key, str]:
-    """Make a key and its text, which nobody can tell from the key. Raise BadRequest."""
+    """Return a new access key and its text, which can't be derived from the key. Raise BadRequest
+    for bad names, roles, claims or a past expiry."""
     _check(tenant, owner, roles)
     if expires is not None and expires <= created:
-        raise BadRequest("a key can't have expired before it is made", field="expires")
+        raise BadRequest("the access key would expire before it is created", field="expires")
     written = json.dumps(read_claims(claims), separators=(",", ":"))
     id_ = secrets.token_hex(8)
     text = f"{PREFIX}{id_}_{secrets.token_urlsafe(32)}"
@@ -63,30 +65,31 @@ def digest(text: str) -> str:
 
 
 def id_of(text: str) -> str | None:
-    """Return the id that a key's text names; None for what can't be a key."""
+    """Return the id in the text of an access key; None if the text can't be one."""
     match = _TEXT.fullmatch(text)
     return match[1] if match else None
 
 
 def is_text_of(key: Key | None, text: str) -> bool:
-    """Return whether a text is that of the key, in a time that does not depend on how near it
-    is."""
+    """Return True if a text is that of the access key, in constant time."""
     expected = _UNMATCHED_DIGEST if key is None else key.digest
     return hmac.compare_digest(digest(text), expected) and key is not None
 
 
 def read_claims(text: str) -> dict[str, ClaimValue]:
-    """Read a JSON object of plain values; an empty text has none. A value that can't be encoded
-    is None. Raise BadRequest."""
+    """Return the claims in a JSON object of plain values; an empty text has none. A value that
+    can't be encoded becomes None. Raise BadRequest for anything else."""
     if len(text) > _CLAIMS_BYTES or len(text.encode(errors="surrogatepass")) > _CLAIMS_BYTES:
         raise BadRequest(f"claims may take {_CLAIMS_BYTES:,} bytes at most", field="claims")
     try:
         claims = json.loads(text or "{}")
     except (ValueError, RecursionError):
-        raise BadRequest("claims are no JSON", field="claims", expected="an object") from None
+        raise BadRequest(
+            "claims are not valid JSON", field="claims", expected="an object"
+        ) from None
     if not isinstance(claims, dict) or any(not is_claim(value) for value in claims.values()):
         raise BadRequest(
-            "claims are a JSON object of texts, numbers, booleans and nulls",
+            "claims must be a JSON object of texts, numbers, booleans and nulls",
             field="claims",
             hint='as {"region": "north", "level": 3}',
         )
@@ -94,7 +97,7 @@ def read_claims(text: str) -> dict[str, ClaimValue]:
 
 
 def is_claim(value: object) -> bool:
-    """Return whether a value is plain: what policies can compare a column with."""
+    """Return True if a value is plain: policies can compare a column with it."""
     match value:
         case float():
             return math.isfinite(value)
@@ -104,8 +107,8 @@ def is_claim(value: object) -> bool:
 
 
 def plain_claims(claims: Mapping[str, object], without: Sequence[str]) -> dict[str, ClaimValue]:
-    """Choose the claims with plain values, but for some names. A value that can't be encoded is
-    None."""
+    """Return the claims with plain values, except those named in `without`. A value that can't be
+    encoded becomes None."""
     return {
         name: _stored(value)  # type: ignore[arg-type]
         for name, value in claims.items()

@@ -1,5 +1,8 @@
-"""The streams and views that a query names itself, not through a view: those a caller must be
-allowed to read. Whoever may read a view need not be allowed to read what the view is over."""
+"""The streams and views that a query names directly, not through a view: a caller needs permission
+to read these.
+
+A caller who may read a view needs no permission for the streams behind it.
+"""
 
 from __future__ import annotations
 
@@ -20,16 +23,16 @@ class NamedObjects:
 
 
 def named_objects(query: Query) -> NamedObjects:
-    """Return the names that a query has outside the views it goes through: in FROM, in sub-queries,
-    and after REFRESH ON."""
+    """Return the names in a query outside of views: in FROM, in sub-queries, and after REFRESH
+    ON."""
     names = list(_named(query))
     streams = frozenset(name for kind, name in names if kind == "stream")
     return NamedObjects(streams, frozenset(name for kind, name in names if kind == "view"))
 
 
 def objects_of(state: State, registration: Registration, query: Query) -> set[int]:
-    """Return the ids of the streams and views that a registration's text names itself; `query` is
-    its query, as it was bound."""
+    """Return the ids of the streams and views that a registration's text names directly; `query` is
+    its bound query."""
     named = named_objects(query)
     legs = zip(query.legs, registration.legs, strict=True)
     triggers = zip(query.triggers, registration.triggers, strict=True)
@@ -71,8 +74,8 @@ def _named(part: Source | Item) -> Iterator[tuple[str, str]]:
 
 
 def _is_around(query: Query) -> bool:
-    """Return whether a query may be one that stands around a view's for a REFRESH of its own. That
-    of a view which shows all of a query inside it looks alike, and is taken for one."""
+    """Return True if a query may be the wrapper that binding puts around a view for a REFRESH of
+    its own. A view that shows all of an inner query looks the same, and also counts."""
     source = query.source
     return (
         isinstance(source, From) and len(source.items) == 1 and isinstance(source.items[0], Query)

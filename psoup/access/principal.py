@@ -1,4 +1,4 @@
-"""The caller of a call, as far as permission goes."""
+"""The caller of a call, as permissions see it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ ClaimValue: TypeAlias = str | int | float | bool | None
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """A caller who has shown who they are, or if no authentication is asked for, anyone.
+    """An authenticated caller, or any caller if the server requires no authentication.
 
-    `credential` names what was shown, such as `key 4f…`, for logs and for the ends of watches; it
-    is no secret. From the instant `expires` on it is worth nothing. `anyone` may name every tenant
-    and owner and do everything: a server on the loopback without authentication has only such
-    callers.
+    `credential` names the credential, such as `key 4f…`, for logs and for the ends of watches; it
+    is not secret. It is invalid from the instant `expires` on. A caller with `anyone` may name
+    every tenant and owner and do everything: a server on the loopback without authentication has
+    only such callers.
     """
 
     tenant: str
@@ -34,8 +34,8 @@ class Principal:
         return None if self.anyone else (self.tenant, self.owner)
 
     def claim(self, name: str) -> ClaimValue:
-        """Return the value of a claim, None if there is none. `sub` and `tenant` are the owner and
-        the tenant, unless the credential says something else."""
+        """Return the value of a claim, None for an unknown one. `sub` and `tenant` are the owner
+        and the tenant, unless the credential has claims of these names."""
         if name in self.claims:
             return self.claims[name]
         return {"sub": self.owner, "tenant": self.tenant}.get(name)

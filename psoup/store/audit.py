@@ -1,7 +1,7 @@
-"""The audit: what was administered, by whom, as the events of the log tell it.
+"""The audit: administrative actions and who did them, read from the events of the log.
 
-The engine writes a row of the table `audit` for each record; what it has not consumed yet a server
-tells from the log. No record holds a secret, or the digest of one.
+The engine writes a row of the table `audit` for each record. Records of events that it has not
+consumed yet are read from the log. No record holds a secret, or the digest of one.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ _ADMINISTRATIVE = (
     Accept,
     Release,
 )
-# The column by which files of the table have bounds.
+# The column whose bounds are in the table's statistics.
 AUDIT_BOUNDS = ("position",)
 
 
 @dataclass(frozen=True, slots=True)
 class AuditRecord:
-    """An action, and who did it. `position` is packed. `owner` is the one who acted, with the
-    tenant before a slash if that is not the `tenant` that it is about."""
+    """An action, and who did it. `position` is packed. `owner` is the one who acted, as
+    `tenant/owner` if that is not an owner of `tenant`, which the action is about."""
 
     position: int
     stamp: int
@@ -66,7 +66,7 @@ def records_of(state: State, entry: Entry) -> list[AuditRecord]:
     if not isinstance(entry.event, _ADMINISTRATIVE):
         return []
     who = entry.actor or entry.owner
-    # A stamp is never before its server's clock; that of a key made in the folder may be.
+    # A stamp is never before its server's clock; that of an access key made in the folder may be.
     at = entry.position.packed, max(entry.stamp, entry.clock or 0)
     return [
         AuditRecord(*at, tenant, who, action, on, detail, entry.server)
@@ -95,7 +95,7 @@ def audit_of_rows(table: pa.Table) -> list[AuditRecord]:
 
 
 def _record_fields(state: State, entry: Entry) -> Iterator[tuple[str, str, str, str]]:
-    """For each record the tenant it is about, the action, its object, and a detail."""
+    """Yield the tenant, the action, its object and a detail of each record."""
     tenant = entry.tenant
     match entry.event:
         case StreamCreated(stream_id, schema):
@@ -134,8 +134,8 @@ def _record_fields(state: State, entry: Entry) -> Iterator[tuple[str, str, str, 
 def _changed(
     state: State, tenant: str, value: AccessValue, ended: bool
 ) -> Iterator[tuple[str, str, str, str]]:
-    """Yield the record of a value that came or ended. Policies that were filled in are no action of
-    anybody."""
+    """Yield the record of a value that was added or ended. Filled policies have none: nobody
+    administers them."""
     match value:
         case Key():
             roles = ", ".join(value.roles)

@@ -1,4 +1,4 @@
-"""An epoch says this of a composite: how far its combinations are found, and for whom."""
+"""The progress of a composite at an epoch: which combinations are stored, for which predicates."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ class CompositeMark:
     its rows by join key in `joins_version` of its joins.
 
     The combinations are those of rows in a box, `[since, highs[0])` of leg 0 and `[0, highs[k])` of
-    every other leg k; without `since` there is no box yet, and none are kept. `admitted[k]` are the
-    ids, ascending, of the local predicates of leg k whose rows are in. A `suspended` composite is
-    not kept up. `order` is JSON: what the engine has measured for the order of the legs.
+    every other leg k; without `since` there is no box yet, and no combinations are stored.
+    `admitted[k]` are the ids, ascending, of the local predicates of leg k whose rows are in. A
+    `suspended` composite is not updated. `order` is JSON: what the engine has measured for the
+    order of the legs.
     """
 
     high: int
@@ -29,7 +30,7 @@ class CompositeMark:
 
     @classmethod
     def without_box(cls, legs: int, high: int = 0) -> CompositeMark:
-        """Return the mark of a composite of which nothing is kept; its next combination has id
+        """Return the mark of a composite without stored combinations; its next combination has id
         `high`."""
         return cls(high, 0, 0, None, (0,) * legs, ((),) * legs)
 

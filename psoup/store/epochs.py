@@ -34,7 +34,7 @@ class StreamMark:
 class Epoch:
     """Everything of the log up to and including `log_version` is in the named table versions.
 
-    `incarnation` is the one the store goes on as since it was repaired, empty if it never was.
+    `incarnation` is the store's since its last repair, empty if it was never repaired.
     """
 
     number: int
@@ -60,7 +60,7 @@ class Epoch:
         return {**self.streams, **self.composites}
 
     def stem(self, id_: int) -> StreamMark | CompositeMark | None:
-        """Return the mark of one stem; None if the epoch names none."""
+        """Return the mark of one stem; None if the epoch does not name it."""
         return self.streams.get(id_) or self.composites.get(id_)
 
 

@@ -1,7 +1,7 @@
 """The errors of the store on disk.
 
 StoreError
-├── Conflict           somebody else committed that version first
+├── Conflict           another writer committed that version first
 ├── NotAStore          the folder holds something else, or nothing
 ├── UnsupportedFormat  made by a newer version
 ├── CorruptStore       a file is missing or is not what was written; `file` names it
@@ -23,7 +23,7 @@ class StoreError(Exception):
 
 class Conflict(StoreError):
     def __init__(self, table: str, version: int) -> None:
-        super().__init__(f"version {version} of {table} was committed by someone else")
+        super().__init__(f"version {version} of {table} was committed by another writer")
         self.table = table
         self.version = version
 
@@ -37,7 +37,7 @@ class UnsupportedFormat(StoreError):
 
 
 class CorruptStore(StoreError):
-    """`file` is the path of the damaged file in the store, if it is one file's damage."""
+    """Damage. `file` is the path of the damaged file in the store, empty if it is not one file."""
 
     def __init__(self, message: str, file: str = "") -> None:
         super().__init__(message)
@@ -60,12 +60,12 @@ class ForeignPosition(StoreError):
 
 
 class FileGone(OSError):
-    """No commit was made. Whoever writes the file again can go on."""
+    """A file is gone before its commit was made. The writer may write it again and retry."""
 
 
 class Unconfirmed(OSError):
     """A commit whose version is behind two checkpoints by now.
 
     It counts if it was linked before the version was free again, and is never read otherwise. The
-    writer can't tell which: it opens the store again and retries what has an identity.
+    writer can't know which: it opens the store again and retries what has an identity.
     """

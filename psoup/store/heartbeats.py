@@ -1,7 +1,7 @@
 """Heartbeats: events that took a stream's NOW further without a row of their own.
 
-Rows say for themselves how far their stream had come before them. Heartbeats leave no row, so
-whoever must know which event first took a stream to an instant looks here too.
+Rows record how far their stream had come before them. Heartbeats leave no row, so a search for the
+event that first took a stream to an instant reads them too.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class _Beats:
     before: array[int] = field(default_factory=lambda: array("q"))
 
     def after(self, count: int) -> _Beats:
-        """Return the heartbeats without the first ones."""
+        """Return the heartbeats without the first `count`."""
         columns = self.reached, self.positions, self.stamps, self.before
         return _Beats(*(column[count:] for column in columns))
 

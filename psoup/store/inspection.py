@@ -1,4 +1,4 @@
-"""A look at every file a store names, for the operator."""
+"""The inspection of every file that a store names, for the operator."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from psoup.store.store import Store
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """A problem for people. `rows` are lost with the file, if it held rows and nothing else."""
+    """A problem, described for people. `rows` are lost with the file, if it held only rows."""
 
     problem: str
     rows: Lost | None = None
 
 
 def damage(store: Store) -> Iterator[Damage]:
-    """Find what can't be read, of everything the log and the newest epoch name. Raise CorruptStore
-    if that can't even be found out."""
+    """Yield everything that can't be read of what the log and the newest epoch name. Raise
+    CorruptStore if these can't be read themselves."""
     _, epoch = store.epochs.latest()
     for folder in _folders(store, epoch):
         yield from _damaged_commits(folder)
@@ -46,7 +46,7 @@ def damage(store: Store) -> Iterator[Damage]:
 
 
 def losses(store: Store) -> Losses:
-    """Return the holes the newest epoch names, and all that was accepted up to the end of the
+    """Return the holes that the newest epoch names, and all losses accepted up to the end of the
     log."""
     _, epoch = store.epochs.latest()
     result = epoch.losses
@@ -62,7 +62,7 @@ def accept(store: Store, rows: Iterable[Lost]) -> Position:
 
 
 def quarantine(store: Store) -> Quarantine:
-    """Return what the newest epoch names as set aside, without what was released since."""
+    """Return the quarantine of the newest epoch, without the entries that were released since."""
     _, epoch = store.epochs.latest()
     entries = epoch.quarantine
     for entry in _after(store, epoch):
@@ -72,7 +72,7 @@ def quarantine(store: Store) -> Quarantine:
 
 
 def release(store: Store, names: Iterable[str]) -> Position:
-    """Append to the log that the engine tries again what it has set aside under these names."""
+    """Append to the log that the engine retries the quarantine entries with these names."""
     return _append(store, Release(tuple(names)))
 
 

@@ -28,7 +28,7 @@ LOG = pa.schema(
         ("payload", pa.binary()),
         ("server", pa.string()),
         ("clock", INSTANT),
-        # From format 5 on, where it is another than the owner.
+        # Who acted, if it is not the owner.
         ("actor", pa.string()),
     ]
 )
@@ -46,8 +46,8 @@ CATALOG = pa.schema(
     ]
 )
 
-# The legs of a registration after its first: a list without any, or NULL, where it has one leg. So
-# are its triggers after the first.
+# The legs of a registration after its first: an empty list or NULL if it has one leg. Triggers
+# after the first have the same type.
 MORE_LEGS = pa.list_(pa.struct([("stream_id", pa.int64()), ("predicate_id", pa.int64())]))
 
 REGISTRATIONS = pa.schema(
@@ -122,12 +122,12 @@ LEASES = pa.schema(
         ("expired", INSTANT),
         ("position", pa.int64()),
         ("ended", pa.bool_()),
-        # Of an expired registration; NULL up to format 4.
+        # The owner of an expired registration.
         ("owner", pa.string()),
     ]
 )
 
-# Keys, grants, policies, filled policies and quotas: `body` is the value as JSON.
+# Access keys, grants, policies, filled policies and quotas: `body` is the value as JSON.
 ACCESS = pa.schema(
     [
         ("kind", pa.string()),
@@ -212,7 +212,7 @@ REACHED_BOUNDS = ("stream_id", "reached", "position", "stamp")
 
 
 def combinations_schema(legs: int) -> pa.Schema:
-    """Return the columns of `stems/<id>` of a composite with so many legs."""
+    """Return the columns of `stems/<id>` of a composite with `legs` legs."""
     parts = [(combination_part(number), pa.int64()) for number in range(legs)]
     return pa.schema(
         [

@@ -1,15 +1,15 @@
-"""Who is at work on a store: servers, its one engine, or a repair.
+"""The processes at work on a store: servers, its one engine, or a repair.
 
-Servers hold a shared lock on `servers.lock`, which the operating system frees when they are gone; a
-repair that rewrites the store takes it for itself, beside the engine's. Before it changes what
-others would read it leaves a note, `repair.json`, and takes it away when it is done: if it was
-killed, nobody opens the store until the repair has been run again to its end.
+Servers hold a shared lock on `servers.lock`, which the operating system frees when they end. A
+repair that rewrites the store takes that lock exclusively, and the engine's. Before it changes
+files it writes a note, `repair.json`, and removes it at its end. If it was killed, the store can't
+be opened until the repair has been run again to its end.
 
-Servers of several machines also see that others are there: see `MachinePresence`.
+Servers also detect servers of other machines: see `MachinePresence`.
 
-The engine's pulse is in the file it locks, `engine.lock`: which engine runs, and every few seconds
-that it does. Servers look for a change, not for an instant in the file: that holds over a network
-file system and between machines whose clocks differ.
+The engine writes its pulse into the file it locks, `engine.lock`, every few seconds. Servers look
+for a change of the pulse, not for an instant in it. That works over a network file system and
+between machines whose clocks differ.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ ENGINE_LOCK = "engine.lock"
 MACHINES_LOCK = "machines.lock"
 NOTE_NAME = "repair.json"
 
-# How often the engine writes its pulse, in seconds, and how long that may be still before the
-# engine counts as gone. A busy machine may hold up the one or the other for a while.
+# How often the engine writes its pulse, and how long the pulse may stand still before the engine
+# counts as gone. A busy machine may delay the writer or the reader.
 PULSE_SECONDS = 2.0
 ENGINE_TIMEOUT_SECONDS = 10.0
 
@@ -61,7 +61,7 @@ def read_note(root: Path) -> ClockRepair | None:
 
 
 def leave_note(root: Path, repair: ClockRepair) -> None:
-    """Write the note of a repair durably. It may be there already."""
+    """Write the note of a repair durably. An existing note stays as it is."""
     with contextlib.suppress(FileExistsError):
         put_if_absent(root / NOTE_NAME, json.dumps(asdict(repair)).encode())
 
@@ -81,15 +81,15 @@ def refuse_unfinished(root: Path) -> None:
 
 
 class Occupancy:
-    """A server's share of a store, or the whole of it. One object holds at most one of them."""
+    """A server's shared lock of a store, or a repair's exclusive one. An object holds at most
+    one."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
         self._descriptor: int | None = None
 
     def enter(self) -> None:
-        """Take a server's share of the store. Raise Repairing if the store is being repaired, or
-        has to be."""
+        """Take the shared lock. Raise Repairing if the store is being repaired, or has to be."""
         if not self._lock(fcntl.LOCK_SH):
             raise Repairing(f"{self._root} is being repaired; start the server again after that")
         try:
@@ -99,7 +99,7 @@ class Occupancy:
             raise
 
     def take(self) -> bool:
-        """Take the whole store for a repair; False if a server runs on it."""
+        """Take the exclusive lock for a repair; return False if a server runs on the store."""
         return self._lock(fcntl.LOCK_EX)
 
     def leave(self) -> None:
@@ -137,7 +137,7 @@ class MachinePresence:
         self._descriptor: int | None = None
 
     def enter(self) -> None:
-        """Take the lock. Without such locks no other machine is ever seen."""
+        """Take the lock. On a system without such locks no other machine is ever detected."""
         if not hasattr(fcntl, "F_OFD_SETLK"):
             return
         self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
@@ -191,10 +191,8 @@ class Pulse:
 
     @classmethod
     def read(cls, root: Path) -> Pulse | None:
-        """Read the pulse; None if no engine has run, the last one ended in order, or the file is
+        """Return the pulse; None if no engine has run, the last one ended in order, or the file is
         being written.
-
-        An engine of an older version writes only its process id, and has no pulse.
         """
         try:
             form = json.loads((root / ENGINE_LOCK).read_bytes())
@@ -204,7 +202,7 @@ class Pulse:
 
 
 class PulseWatch:
-    """A server's knowledge of the engine, by looks every second or so."""
+    """A server's view of the engine, which `look` updates every second or so."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -212,7 +210,7 @@ class PulseWatch:
         self._changed_at: float | None = None
 
     def look(self) -> None:
-        """Look at the pulse. The first look has nothing to compare with, and goes by the age of the
+        """Read the pulse. The first call has nothing to compare it with, and uses the age of the
         file."""
         pulse, now = Pulse.read(self._root), time.monotonic()
         if pulse is None:

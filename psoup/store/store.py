@@ -23,8 +23,8 @@ from psoup.store.tables import REPEATED, load_state, read_newest
 
 
 class Store:
-    """An opened store. With `sync` False it gives up durability against power loss; a killed
-    process still loses nothing."""
+    """An open store. With `sync` False a power cut may lose commits; a killed process loses
+    nothing."""
 
     def __init__(self, root: Path, *, sync: bool = True) -> None:
         self.root = root
@@ -47,11 +47,11 @@ class Store:
     def open(
         cls, root: Path | str, *, create: bool = False, sync: bool = True, repairing: bool = False
     ) -> Store:
-        """Open a store, or makes one in a missing or empty folder where `create` says so.
+        """Open a store, or with `create` make one in a missing or empty folder.
 
         Several processes may do this at once; they get the same store. Raise NotAStore for a folder
         that holds anything else, UnsupportedFormat for a store of another format, and Repairing for
-        one with an unfinished repair, unless this is to be its end.
+        one with an unfinished repair, unless `repairing` is True.
         """
         root = Path(root).absolute()
         if not repairing:
@@ -76,7 +76,7 @@ class Store:
         return DeltaFolder(self.root / name)
 
     def stem(self, stream_id: int) -> DeltaFolder:
-        """Return the table of a stream's rows, or of a composite's combinations. The engine makes
+        """Return the table of a stream's rows, or of a composite's combinations. The engine creates
         it with the stream's first epoch."""
         return self.table(f"stems/{stream_id}")
 
@@ -91,7 +91,7 @@ class Store:
         return stem
 
     def create_composite(self, composite_id: int, legs: int) -> None:
-        """Make the two tables of a composite with so many legs."""
+        """Create the two tables of a composite with `legs` legs."""
         self.stem(composite_id).create(combinations_table(composite_id, legs), sync=self.sync)
         self.joins(composite_id).create(joins_table(composite_id), sync=self.sync)
 
@@ -116,14 +116,14 @@ class Store:
             return read_newest(self.table(name), snapshot, TABLES[name], repeated)
 
         state = load_state(epoch, read)
-        # What was read is in columns now; Arrow would keep its memory for later.
+        # The rows are copied into columns; without this call Arrow would keep its memory.
         pa.default_memory_pool().release_unused()
         return state
 
 
 def _check_new(root: Path) -> None:
-    """Raise CorruptStore if the log was lost: it is the first table that is made, so no other can
-    be there without it."""
+    """Raise CorruptStore if the log was lost: it is the first table that is created, so no other
+    table can exist without it."""
     existing = [name for name in TABLES if name != "log" and DeltaFolder(root / name).exists]
     if existing and not DeltaFolder(root / "log").exists:
         raise CorruptStore(

@@ -1,6 +1,8 @@
-"""The tables in which the newest row of a key counts: catalog, registrations, predicates,
-composites, publishers, leases, access and writers. Each step appends the rows that changed;
-compaction keeps the newest ones."""
+"""The tables in which the newest row of each primary key counts: catalog, registrations,
+predicates, composites, publishers, leases, access and writers.
+
+Each step appends the rows that changed; compaction keeps the newest ones.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,7 @@ REPEATED: Mapping[str, tuple[str, ...]] = {
 }
 
 
-# A column that tells which of two rows of one position is the newer.
+# Of two rows with one position, the one with the greater value in this column is the newer.
 _TIE_BREAKERS = frozenset({"composite_predicate_id"})
 
 
@@ -153,7 +155,7 @@ def read_files(
 
 
 def load_state(epoch: Epoch, read: Callable[[str], pa.Table]) -> State:
-    """Return the state at an epoch; `read` gives the live rows of each of these tables."""
+    """Return the state at an epoch; `read` returns the live rows of a table by its name."""
     state = State(epoch.position, epoch.clock, epoch.next_predicate_id)
     for row in read("catalog").to_pylist():
         _load_definition(state, row, epoch)
@@ -320,7 +322,7 @@ def _predicate_rows(state: State, ids: Iterable[int], at: int) -> pa.Table:
 
 
 def _changes(live: pa.Table, ended: pa.Array, at: int, schema: pa.Schema) -> pa.Table:
-    """Return the rows that are there now, and for each key that ended a row of the key alone."""
+    """Return the live rows, and for each ended key a row with nothing but the key."""
     live_rows = live.append_column("ended", pa.array(np.zeros(live.num_rows, np.bool_)))
     ended_rows = pa.table(
         {
@@ -334,7 +336,7 @@ def _changes(live: pa.Table, ended: pa.Array, at: int, schema: pa.Schema) -> pa.
 
 
 def _composite_row(state: State, composite_id: int, at: int) -> dict[str, Any]:
-    """Return the row of a composite: it is written when it comes and when it has ended."""
+    """Return the row of a composite, which is written when it begins and when it ends."""
     composite = state.composites.get(composite_id)
     if composite is None:
         return {"composite_id": composite_id, "position": at, "ended": True}

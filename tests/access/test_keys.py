@@ -68,7 +68,7 @@ def test_names_have_bounds() -> None:
     ]:
         with pytest.raises(BadRequest):
             new_key(tenant, owner, roles, "", 1)
-    with pytest.raises(BadRequest, match="expired before"):
+    with pytest.raises(BadRequest, match="would expire before"):
         new_key("acme", "bob", [], "", 5, 5)
 
 

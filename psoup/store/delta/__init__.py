@@ -1,8 +1,8 @@
 """A Delta table whose commits are compare-and-set, and stay when the power fails.
 
-`DeltaFolder` is the table. `commits` are its commit files and what they say, `checkpoints` stand
-for the older ones, `files` are its Parquet files, written and named, and `reading` reads them and
-holds them against their `checksums`. `durable` is the only code that writes to the disk.
+`DeltaFolder` is the table. `commits` reads and writes its commit files; `checkpoints` replace older
+commits. `files` writes Parquet files and `reading` reads them, verified by `checksums`. `durable`
+is the only code that writes to the disk.
 """
 
 from psoup.store.delta.commits import Commit, Snapshot

@@ -1,11 +1,11 @@
-"""Delta's checkpoints of a table: each stands for the commits up to its version.
+"""Delta's checkpoints of a table: each replaces the commits up to its version.
 
-`deltalake` writes them; they are synced here before anything behind them goes. The newest two are
-kept with all commits from the older one on, so that if the newest can't be read the older one and
-the commits after it say the same.
+`deltalake` writes them; this module syncs them before it removes any commit. The newest two are
+kept with all commits from the older one on. If the newest can't be read, the older one and the
+commits after it hold the same.
 
-A checksum of each is kept in a small file beside it, made when the checkpoint was found to say what
-the commits say. Without it a checkpoint is not believed.
+Each has a small file with its checksum beside it, written after the checkpoint was compared with
+the commits. A checkpoint without that file is not trusted.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from psoup.store.errors import CorruptStore
 
 log = logging.getLogger("psoup.store")
 
-# How long Delta's own log keeps a commit behind a checkpoint, and a checkpoint the names of files
-# that were removed. A busy log has 25 of each a second: with an hour of them a checkpoint took
-# 0.5 s, most of it to list the folder, and the checkpoints of a busy store 200 MB.
+# How long commits behind a checkpoint are kept, and the names of removed files in checkpoints. A
+# busy log has 25 of each a second: with an hour of them a checkpoint took 0.5 s, most of it to list
+# the folder, and the checkpoints of a busy store took 200 MB.
 LOG_RETENTION_MINUTES = 10
 
 
@@ -47,8 +47,8 @@ class Checkpoints:
         self._pointer = commits.log / "_last_checkpoint"
 
     def newest(self) -> int:
-        """Return the version of the newest checkpoint, as Delta's pointer says; 0 if there is
-        none."""
+        """Return the version of the newest checkpoint, from Delta's pointer to it; 0 without a
+        checkpoint."""
         try:
             content = self._pointer.read_bytes()
         except FileNotFoundError:
@@ -115,7 +115,7 @@ class Checkpoints:
         except ValueError as error:
             raise OSError(f"{self._commits.check_path(version).name} is damaged") from error
         if recorded != _check_of(content):
-            raise OSError("its bytes are not those that were written")
+            raise OSError("its checksum is wrong")
 
     def _damaged(self, version: int, error: Exception) -> CorruptStore:
         path = self._commits.checkpoint_path(version)
@@ -127,10 +127,10 @@ class Checkpoints:
     # ---- writing, which only the engine does
 
     def write(self, snapshot: Snapshot) -> None:
-        """Return when the checkpoint of a snapshot and the pointer to it are on the disk."""
+        """Write the checkpoint of a snapshot and the pointer to it, durably."""
         version = snapshot.version
-        # A listing taken while commits are made may show one and miss those before it, which
-        # `deltalake` takes for a gap; up to a version seen before, a listing is whole.
+        # A listing that runs beside a writer may show a commit and miss earlier ones, which
+        # `deltalake` takes for a gap. Up to a version that was read before, a listing is complete.
         deltalake.DeltaTable(self._root, version=version).create_checkpoint()
         sync_file(self._commits.checkpoint_path(version))
         sync_file(self._pointer)
@@ -138,20 +138,21 @@ class Checkpoints:
         self._vouch(snapshot)
 
     def _vouch(self, snapshot: Snapshot) -> None:
-        """Make the checksum of a checkpoint that says what the snapshot says.
+        """Write the checksum of a checkpoint that holds what the snapshot holds, or raise
+        CorruptStore.
 
-        `deltalake` looks at no hash: of a damaged commit it makes a checkpoint without a flaw.
+        `deltalake` checks no hashes: from a damaged commit it would make a flawless checkpoint.
         """
         version = snapshot.version
         path, check = self._commits.checkpoint_path(version), self._commits.check_path(version)
         content = path.read_bytes()
         if self._files(version, _rows(content, "add")) != snapshot.files:
             remove([path])
-            raise self._damaged(version, ValueError("it does not say what the commits say"))
+            raise self._damaged(version, ValueError("it differs from the commits"))
         replace_file(check, json.dumps(_check_of(content)).encode())
 
     def begin(self, version: int, content: bytes) -> None:
-        """Put a checkpoint of a table without files at `version`, durably, with the pointer to
+        """Write a checkpoint of a table without files at `version`, durably, with the pointer to
         it."""
         path = self._commits.checkpoint_path(version)
         write_durably(path, lambda target: _write(target, content))
@@ -172,7 +173,7 @@ class Checkpoints:
         if not version:
             return
         self.read(listing.base)
-        # Ascending: while a commit is there, those after it are, and none of their numbers is free.
+        # Ascending, so that no number is free while an earlier commit exists.
         obsolete = [
             self._commits.path(number) for number in sorted(listing.commits) if number < version
         ]
@@ -185,8 +186,8 @@ class Checkpoints:
         remove(obsolete)
 
     def mend(self) -> None:
-        """Take away checkpoints that can't be read, so that Delta's readers don't fail over them,
-        and points to the newest one left. Commits are left alone."""
+        """Remove checkpoints that can't be read, so that Delta's readers don't fail on them, and
+        point to the newest readable one. Commits are not touched."""
         readable = None
         for version in reversed(self._commits.listing().checkpoints):
             try:

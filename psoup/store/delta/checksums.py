@@ -1,9 +1,9 @@
 """Checksums of what the store writes: a data file's in the commit that names it, a commit's in
 itself, a Delta checkpoint's in a small file beside the table.
 
-A data file has two: a CRC of its footer, so that a damaged one is never parsed, and one of all its
-bytes, for who reads all of them. Pages have Parquet's own. A commit's hash stands in its
-`commitInfo`, which every Delta reader passes over.
+A data file has two: a CRC of its footer, so that a damaged footer is never parsed, and a CRC of all
+its bytes, for readers of the whole file. Pages have Parquet's own. A commit's hash is in its
+`commitInfo`, which Delta readers ignore.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from typing import Any
 FILE_TAG = "psoup.crc32"
 FOOTER_TAG = "psoup.footer.crc32"
 
-# What a Parquet file ends with: the length of its metadata, and a magic word.
+# The end of a Parquet file: the length of its metadata, and a magic word.
 _ENDING = struct.Struct("<I4s")
 _MAGIC = b"PAR1"
 
-# A hash has a place of fixed width, filled with zeros while it is computed.
+# The hash has a fixed width; its place holds zeros while it is computed.
 _ZEROS = b"0" * 16
 _SEAL = re.compile(rb'"psoupHash":"([0-9a-f]{16})"')
 
@@ -52,7 +52,7 @@ def read_checks(tags: Mapping[str, str]) -> Checks:
 
 
 def footer_size(ending: bytes | memoryview) -> int | None:
-    """Return the bytes of the footer, given the last eight of the file; None for what is no
+    """Return the size of the footer, given the last eight bytes of the file; None if it is not
     Parquet."""
     if len(ending) < _ENDING.size:
         return None
@@ -61,7 +61,7 @@ def footer_size(ending: bytes | memoryview) -> int | None:
 
 
 def footer_of(content: memoryview) -> memoryview | None:
-    """Return the footer at the end of these bytes; None if they are too few, or no Parquet."""
+    """Return the footer at the end of these bytes; None if they are too few, or not Parquet."""
     size = footer_size(content)
     return None if size is None or size > len(content) else content[-size:]
 
@@ -72,12 +72,12 @@ def unsealed() -> dict[str, str]:
 
 
 def sealed(content: bytes) -> bytes:
-    """Return a commit with its hash, in the place that `unsealed` left for it."""
+    """Return a commit with its hash, in the place that `unsealed` reserved."""
     return _SEAL.sub(b'"psoupHash":"' + _hash(content) + b'"', content, count=1)
 
 
 def seal_holds(content: bytes) -> bool:
-    """Return True if a commit is to the byte what its hash says."""
+    """Return True if the hash in a commit is that of its bytes."""
     seal = _SEAL.search(content)
     if seal is None:
         return False

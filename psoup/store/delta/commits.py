@@ -1,11 +1,11 @@
 """The commits of a Delta table: files `<version>.json` that follow each other without a hole.
 
-A commit is synced before it is linked to its name, and is made only if the one before it is there.
-So no power cut and no kill leaves a hole, an empty commit or half of one: whoever meets one of
-these meets damage, and goes no further. Versions up to the newest checkpoint may be missing: the
-checkpoint stands for them.
+A commit is synced before it is linked to its name, and is made only if the previous one exists. So
+no power cut and no kill leaves a hole, an empty commit or half of one. Each of these is damage, and
+reading stops there. Versions up to the newest checkpoint may be missing: the checkpoint replaces
+them.
 
-A commit bears a hash of itself. One without is damage too.
+A commit holds a hash of itself. A commit without a hash is damage too.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ _CHECKPOINT = ".checkpoint.parquet"
 _CHECKPOINT_CHECK = ".checkpoint.psoup"
 _DIGITS = 20
 
-# How far ahead of the end a look for commits beyond a hole goes. A listing sees all of them, but
-# takes 10 ms for ten minutes of a busy log; these looks take some 10 microseconds each.
+# Versions after the end that are checked for commits beyond a hole. A listing shows all of them,
+# but takes 10 ms for ten minutes of a busy log; each check takes some 10 microseconds.
 _LOOK_AHEAD = (1, 2, 4, 8)
 
 
@@ -71,7 +71,7 @@ class Listing:
 
     @property
     def newest(self) -> int:
-        """The newest version; -1 if there is neither a commit nor a checkpoint."""
+        """The newest version; -1 without a commit and a checkpoint."""
         return max(self.base, max(self.commits, default=-1))
 
     @property
@@ -115,7 +115,8 @@ class Commits:
         return os.path.exists(self._name(version))
 
     def listing(self) -> Listing:
-        """List the folder. A commit made meanwhile may show while an earlier one does not."""
+        """Return the versions in the folder. If a writer commits at the same time, a commit may be
+        listed and an earlier one missing."""
         try:
             names = os.listdir(self.log)
         except FileNotFoundError:
@@ -127,16 +128,15 @@ class Commits:
     # ---- the end
 
     def ends_at(self, version: int) -> bool:
-        """Return True if a quick look sees nothing after `version`, which is there."""
+        """Return True if a quick check finds nothing after `version`, which must exist."""
         return not any(self.has(version + step) for step in _LOOK_AHEAD)
 
     def end(self, at_least: int = 0) -> int:
-        """Return the newest version, proved by a listing; `at_least` is one that is known to be
-        there.
+        """Return the newest version, proved by a listing; `at_least` is a version that must exist.
 
-        Raise CorruptStore if a version is missing that no checkpoint stands for.
+        Raise CorruptStore if a version is missing that no checkpoint replaces.
         """
-        # A version may go behind a newer checkpoint while it is looked for: it has two chances.
+        # A new checkpoint may replace a version during the search: a second listing decides.
         first = self.listing()
         if self._hole(first, at_least) is None:
             return first.newest
@@ -154,8 +154,8 @@ class Commits:
         return None
 
     def absence_of(self, version: int, newest: int) -> StoreError:
-        """Return the error for a commit that was not found: damage, or nothing of the kind if a
-        checkpoint stands for it."""
+        """Return the error for a commit that does not exist: LogTrimmed if a checkpoint replaces
+        it, CorruptStore otherwise."""
         if version <= self.listing().base:
             return LogTrimmed(f"version {version} of the table {self.table} is behind a checkpoint")
         return self.missing(version, newest)
@@ -184,14 +184,15 @@ class Commits:
         return Commit(version, added, tuple(map(unquote, removed)))
 
     def actions(self, version: int) -> list[Mapping[str, Any]] | None:
-        """Return the lines of a commit. Raise CorruptStore if it is not what was written."""
+        """Return the actions of a commit; None if it does not exist. Raise CorruptStore if it is
+        damaged."""
         try:
             with open(self._name(version), "rb") as file:
                 content = file.read()
         except FileNotFoundError:
             return None
         if not seal_holds(content):
-            raise self._damaged(version, "its bytes are not what its hash says")
+            raise self._damaged(version, "its hash is wrong")
         try:
             actions = [json.loads(line) for line in content.splitlines() if line]
         except ValueError as error:
@@ -209,7 +210,7 @@ class Commits:
         )
 
     def _file(self, version: int) -> str:
-        """Return the name of a commit file, as messages give it."""
+        """Return the name of a commit file for messages."""
         return f"{self.table}/_delta_log/{self.path(version).name}"
 
     def put(

@@ -1,6 +1,6 @@
-"""Writing so that it stays: every byte is on the disk before anyone can see it.
+"""Durable writes: every byte is on the disk before a reader can see it.
 
-The one place that touches the disk for writing, so the one place where tests inject faults.
+No other module writes to the disk, so tests inject faults only here.
 """
 
 from __future__ import annotations
@@ -17,21 +17,20 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-# A disk takes many syncs at once for little more than one: a hundred files took 400 ms one after
-# the other and 90 in eight threads.
+# Many syncs at once cost little more than one: a hundred files took 400 ms one after the other and
+# 90 ms in eight threads.
 MAX_WRITER_THREADS = 8
 
-# Seconds for which a file that no commit names is left alone, whatever the engine's `--grace`: its
-# commit may be about to be linked. A commit names no file that was begun half as long ago.
+# A file that no commit names is not removed before this age, whatever the engine's `--grace`: its
+# commit may be about to be linked. A commit never names a file older than half of this.
 MIN_GRACE_SECONDS = 60.0
 
-# Goes on while the machine sleeps.
+# This clock goes on while the machine sleeps.
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def seconds() -> float:
-    """Return an instant of a clock that never steps and does not stand still while the machine
-    sleeps."""
+    """Return the time of a clock that never steps, and goes on while the machine sleeps."""
     return time.clock_gettime(_CLOCK)
 
 
@@ -49,16 +48,16 @@ def sync_folder(path: Path) -> None:
 
 
 def make_folder(folder: Path, levels: int, *, sync: bool = True) -> None:
-    """Make `folder` and those above it, durably where `sync` says so.
+    """Make `folder` and its parents; durably if `sync` is True.
 
-    A folder's name is durable when the folder above it is synced. That is done for as many
-    `levels` also where folders are there already: whoever made them may have been killed before.
+    A folder's name is durable once its parent is synced. So `levels` parents are synced even if
+    they exist: the process that made them may have been killed before it synced them.
     """
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     unsynced = folder.parents[: max(levels, len(missing))] if sync else ()
     for parent in reversed(unsynced):
-        # Somebody who may enter a folder but not list it can't sync it, and did not make it.
+        # A process that may enter a folder but not list it can't sync it, and did not make it.
         with contextlib.suppress(PermissionError):
             sync_folder(parent)
 
@@ -79,7 +78,8 @@ def put_if_absent(
     """
     draft = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
     try:
-        # Open until the link is judged: the number of a closed and removed file may be used again.
+        # Open until the link is checked: the inode number of a closed and removed file may be
+        # reused.
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
         try:
             with os.fdopen(os.dup(descriptor), "wb") as handle:
@@ -114,7 +114,7 @@ def _link(draft: Path, target: Path, identity: os.stat_result) -> None:
 
 
 def replace_file(target: Path, content: bytes) -> None:
-    """Put all of `content` in the place of what `target` was, durably."""
+    """Replace `target` by a file with this content, durably."""
     draft = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
     try:
         draft.write_bytes(content)
@@ -137,8 +137,8 @@ def remove_folder(folder: Path) -> None:
 
 
 def together(calls: Iterable[Callable[[], T]]) -> list[T]:
-    """Run the writes in threads, so that their syncs are waited for at once. All of them have ended
-    when it returns or raises the first failure."""
+    """Run the writes in threads, so that their syncs overlap. Return their results, or raise the
+    first failure; either way all of them have ended."""
     waiting = list(calls)
     if len(waiting) < 2:
         return [call() for call in waiting]
@@ -150,9 +150,9 @@ def together(calls: Iterable[Callable[[], T]]) -> list[T]:
 def write_durably(
     path: Path, write: Callable[[Path], None], *, top: Path | None = None, sync: bool = True
 ) -> None:
-    """Run `write(path)` and syncs the file and its folder, and those up to `top`, made if missing.
+    """Run `write(path)`, then sync the file and its folders up to `top`, which are made if missing.
 
-    Where writing fails nothing is left behind.
+    If writing fails no file remains.
     """
     _settle_folder(path.parent, top or path.parent, sync)
     try:
@@ -165,14 +165,14 @@ def write_durably(
         raise
 
 
-# Folders that this process has found to be durable. A store never removes one.
+# Folders that this process knows to be durable. A store never removes one.
 _settled: set[Path] = set()
 
 
 def _settle_folder(folder: Path, top: Path, sync: bool) -> None:
-    """Make the folder under `top`, which is durable itself, durable too.
+    """Make the folder under `top`, which is durable already, and sync it.
 
-    Another process may have made it and been killed before it was synced, so each looks after it
+    Another process may have made it and been killed before the sync, so every process syncs it
     once.
     """
     if not folder.exists() or (sync and folder not in _settled):

@@ -26,8 +26,8 @@ _INSTANTS = frozenset({"_ts", "_until", "_stamp"})
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A Parquet file of a table. `path` is relative to the table's folder. `low` and `high` bound
-    the columns that were asked for when it was written; instants are microseconds."""
+    """A Parquet file of a table. `path` is relative to the table's folder. `low` and `high` are the
+    bounds of the columns named when it was written; instants are microseconds."""
 
     path: str
     size: int
@@ -50,8 +50,8 @@ def write_data_file(
 ) -> DataFile:
     """Write one synced file under the table's folder; a commit makes it visible.
 
-    `bounds` names int64 or timestamp columns whose least and greatest value are recorded, if none
-    of their values is NULL. A row group ends before each row of `cuts`, which ascend, and after
+    `bounds` names int64 or timestamp columns whose least and greatest value are recorded, unless a
+    value is NULL. A row group ends before each row of `cuts`, which ascend, and after
     `row_group_rows`. Partition columns are not written: their values are in the path and in the
     commit.
     """
@@ -66,8 +66,8 @@ def write_data_file(
 
 
 def _parquet(content: pa.Table, row_group_rows: int, cuts: Sequence[int]) -> pa.Buffer:
-    """Make the file in memory: checksums are of what was to be written, not of what a disk gave
-    back."""
+    """Return the encoded file. It is made in memory, so that checksums are of what was to be
+    written, not of what a disk returned."""
     options = {"compression": "snappy", "write_page_checksum": True, **_encodings(content.schema)}
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(sink, content.schema, **options) as writer:
@@ -82,9 +82,10 @@ def _put(target: Path, content: pa.Buffer) -> None:
 
 
 def _encodings(schema: pa.Schema) -> dict[str, Any]:
-    """Return differences for integers and instants, a dictionary for texts, the rest as it is.
+    """Return the encodings of columns: differences for integers and instants, dictionaries for
+    texts.
 
-    Ids and instants ascend, so their differences are next to nothing
+    Ids and instants ascend, so their differences take almost no space
     (docs/explanation/decisions/files.md).
     """
     texts = [field.name for field in schema if pa.types.is_string(field.type)]
@@ -93,7 +94,7 @@ def _encodings(schema: pa.Schema) -> dict[str, Any]:
         for field in schema
         if pa.types.is_int64(field.type) or pa.types.is_timestamp(field.type)
     ]
-    # Of a payload the least and the greatest are the payload itself, in memory twice more.
+    # Statistics of a payload column would hold two whole payloads in memory.
     bounded = [field.name for field in schema if not pa.types.is_binary(field.type)]
     return {
         "use_dictionary": texts or False,
@@ -116,7 +117,7 @@ def add_action(file: DataFile, moment: int, data_change: bool) -> dict[str, Any]
         "numRecords": file.rows,
         "minValues": _stats(file.low),
         "maxValues": _stats(file.high),
-        # Spark passes over files by their bounds only where it is told that none is NULL.
+        # Spark skips files by their bounds only if the statistics say that no value is NULL.
         "nullCount": dict.fromkeys(file.low, 0),
     }
     return {
@@ -146,7 +147,7 @@ def remove_action(file: DataFile, moment: int, data_change: bool) -> dict[str, A
 
 
 def data_file(add: Mapping[str, Any]) -> DataFile:
-    """Read an add action back."""
+    """Return the data file that an add action names."""
     stats = json.loads(add["stats"] or "{}")
     return DataFile(
         path=unquote(add["path"]),

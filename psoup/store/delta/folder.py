@@ -1,8 +1,9 @@
 """A Delta table whose commits are compare-and-set.
 
-`commit` succeeds only at exactly the version named, and what it adds is synced before it can be
-seen. `deltalake` writes Delta's own checkpoints; its commits are not used, because they can't be
-synced before they show and take longer (measured in docs/explanation/decisions/durability.md).
+`commit` succeeds only at exactly the version named, and what it adds is synced before readers can
+see it. `deltalake` writes Delta's own checkpoints; its commits are not used, because they can't be
+synced before they are visible, and take longer (measured in
+docs/explanation/decisions/durability.md).
 
 Readers and one writer may use a table from any number of processes. Nothing here is cached, so a
 `DeltaFolder` may be shared between threads.
@@ -53,7 +54,7 @@ class DeltaFolder:
 
     @property
     def exists(self) -> bool:
-        """True where anything of the table is there, be it damaged."""
+        """True if any commit or checkpoint of the table exists, even a damaged one."""
         return self._commits.has(0) or self._commits.listing().newest >= 0
 
     def create(
@@ -63,7 +64,8 @@ class DeltaFolder:
         description: str = "",
         sync: bool = True,
     ) -> None:
-        """Make the table, durably; of two that try at once, one does and both return."""
+        """Create the table durably, unless it exists. If two processes call it at once, one creates
+        it and both return."""
         if self.exists:
             return
         make_folder(self.log, levels=3, sync=sync)
@@ -105,11 +107,10 @@ class DeltaFolder:
         return None
 
     def restart(self, definition: TableDefinition, after: int, *, sync: bool = True) -> Snapshot:
-        """Begin the table again, without files, over a log that can't be read. Only the table's one
-        writer may call it.
+        """Empty the table, although its log can't be read. Only the table's one writer may call it.
 
-        A checkpoint stands for all that was. Its version is past `after` and every version in the
-        folder, so that none means two things.
+        A checkpoint replaces all earlier versions. Its version is greater than `after` and every
+        version in the folder, so that no version gets a second meaning.
         """
         version = max(self._commits.listing().newest, after) + 1
         make_folder(self.log, levels=3, sync=sync)
@@ -138,10 +139,12 @@ class DeltaFolder:
     ) -> None:
         """Make `version`, or raises Conflict. The files added must be synced already.
 
-        `data_change` False says that the same rows stand in other files than before. Raise
-        CorruptStore if the version before is missing, or later ones are there; FileGone if a file
-        added is gone, or may be: `since` is when the first was begun, if others clean up here;
-        Unconfirmed if the commit took so long that its number may have been used before.
+        `data_change` False means that the same rows are in other files now. `since` is when the
+        first added file was begun, if another process removes unnamed files from this table.
+
+        Raise CorruptStore if the version before is missing or a later one exists; FileGone if an
+        added file is gone or may be removed soon; Unconfirmed if the commit took so long that its
+        number may have been used before.
         """
         added = list(added)
         moment = _milliseconds()
@@ -166,9 +169,9 @@ class DeltaFolder:
             raise FileGone(f"the files of this commit were begun {age:.0f} seconds ago")
 
     def read_commit(self, version: int) -> Commit | None:
-        """Read a commit; None for a version that is not made yet, or behind a checkpoint.
+        """Return a commit; None for a version that does not exist yet, or is behind a checkpoint.
 
-        Raise CorruptStore if the commit is not what was written.
+        Raise CorruptStore if the commit is damaged.
         """
         return self._commits.read(version)
 
@@ -180,8 +183,8 @@ class DeltaFolder:
         return self._checkpoints.is_below_floor(version)
 
     def floor(self) -> int:
-        """Return the version below which two checkpoints stand for all commits; 0 if there are
-        none. It lists the whole folder."""
+        """Return the version below which two checkpoints replace all commits; 0 without
+        checkpoints. It lists the whole folder."""
         return self._commits.listing().floor
 
     def versions(self) -> list[int]:
@@ -189,10 +192,10 @@ class DeltaFolder:
         return sorted(self._commits.listing().commits)
 
     def latest_version(self, at_least: int = 0) -> int:
-        """Return the newest version, given one that was seen before.
+        """Return the newest version, given one that was read before.
 
-        With nothing newer this costs a few looks. Otherwise, and if nothing was seen, the folder is
-        listed and the end is proved: CorruptStore if a version before it is missing.
+        If nothing is newer this costs a few checks of files. Otherwise, and if `at_least` is 0, the
+        folder is listed. Raise CorruptStore if a version before the newest is missing.
         """
         if (
             at_least > 0
@@ -203,14 +206,14 @@ class DeltaFolder:
         return self._commits.end(at_least)
 
     def prove_end(self, at_least: int = 0) -> int:
-        """Return the newest version, proved by a listing, with all that were made since `seen`."""
+        """Return the newest version, proved by a listing that includes `at_least`."""
         return self._commits.end(at_least)
 
     def snapshot(self, version: int | None = None) -> Snapshot:
         """Return the files at `version`, by default the newest.
 
         Raise LogTrimmed if Delta's own log no longer reaches back to that version, CorruptStore if
-        a commit is missing that no checkpoint stands for.
+        a commit is missing that no checkpoint replaces.
         """
         goal = self.latest_version() if version is None else version
         return self._extend(self._checkpoints.base(goal) or Snapshot(-1), goal)
@@ -246,7 +249,7 @@ class DeltaFolder:
         self._checkpoints.drop_below(below)
 
     def mend(self) -> None:
-        """Take away checkpoints that can't be read. Only the table's one writer may call it."""
+        """Remove checkpoints that can't be read. Only the table's one writer may call it."""
         self._checkpoints.mend()
 
     def path_of(self, file: DataFile) -> Path:

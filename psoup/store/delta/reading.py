@@ -1,7 +1,6 @@
-"""Data files as they are read: checked first, and named if they are damaged.
+"""The reader of data files: it verifies checksums, and names the file in errors.
 
-Everything the server, the engine and its workers read of a data file comes through here. A file
-from before checksums is read as it is.
+The server, the engine and its workers read every data file through it.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from psoup.store.errors import CorruptStore
 
 T = TypeVar("T")
 
-# Most footers are smaller: they come with one read.
+# Most footers are smaller than this, so that one read suffices.
 _TAIL_BYTES = 1 << 16
 _EVERYTHING = (SINCE_EVER, FOR_EVER)
 
@@ -35,7 +34,7 @@ def table_name(root: Path) -> str:
 
 
 def reader(root: Path, file: DataFile) -> DataReader:
-    """Make the reader of a file of the table in folder `root`."""
+    """Return the reader of a file of the table in folder `root`."""
     return DataReader(root / file.path, file, f"{table_name(root)}/{file.path}")
 
 
@@ -48,10 +47,11 @@ class DataFileGone(FileNotFoundError):
 
 
 class DataReader:
-    """Reads one data file. Raises DataFileGone if it is not there, CorruptStore if it is damaged.
+    """The reader of one data file. It raises DataFileGone if the file does not exist, CorruptStore
+    if it is damaged.
 
-    `metadata` and everything after it look at the footer's checksum first, and at that of each page
-    that is read; `whole` looks at that of the file.
+    `whole` and `check` verify the checksum of the file. The other methods verify that of the footer
+    first, and that of each page they read.
     """
 
     def __init__(self, path: Path, file: DataFile, name: str) -> None:
@@ -82,13 +82,13 @@ class DataReader:
         return self._try(lambda: pq.read_metadata(pa.BufferReader(footer)))
 
     def check(self) -> None:
-        """Read the file for nothing but its checksum."""
+        """Raise CorruptStore unless the file's checksum is right."""
         self._content()
 
     def _content(self) -> bytes:
         content = self._try(self._path.read_bytes)
         if zlib.crc32(content) != self._file.checks.file:
-            raise self._damaged("its bytes are not those that were written")
+            raise self._damaged("its checksum is wrong")
         return content
 
     def _opened(self) -> pq.ParquetFile:
@@ -106,7 +106,7 @@ class DataReader:
                 tail = _last(file, size, footer_bytes)
         footer = footer_of(memoryview(tail))
         if footer is None or zlib.crc32(footer) != self._file.checks.footer:
-            raise self._damaged("its footer is not the one that was written")
+            raise self._damaged("the checksum of its footer is wrong")
         return bytes(footer)
 
     def _try(self, read: Callable[[], T]) -> T:

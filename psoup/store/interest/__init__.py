@@ -1,7 +1,7 @@
 """Interest: how far back the windows of registrations reach, by stream and predicate.
 
-PSoup's WindowsTable. Servers and engine derive it from the state: the engine matches first if some
-window can reach, and a server asks it to go further if somebody brings a longer window.
+It is PSoup's WindowsTable. Servers and engine derive it from the state: the engine matches first
+the rows that a window can reach, and a server requests more if a caller brings a longer window.
 """
 
 from psoup.store.interest.interests import Interests

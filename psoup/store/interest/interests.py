@@ -1,8 +1,8 @@
-"""The interest in each stream: how far back some window of each predicate reaches.
+"""The interest in each stream: how far back the windows of each predicate reach.
 
-A predicate has the widest window of its registrations, and of what servers have asked for. It
-reaches everything if a registration is not bounded by time, and if somebody else than registrations
-has it: then it is not known how far back it is needed.
+A predicate has the widest window of its registrations and of servers' requests. It reaches all rows
+if a registration is not bounded by time, or if it has users other than registrations, whose reach
+is unknown.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ _COLUMNS = ("behind", "since", "clocks")
 
 @dataclass(frozen=True, slots=True)
 class Widest:
-    """The widest windows of some predicates, by clock, and the first instant another begins at."""
+    """The widest windows of some predicates: pairs (clock, microseconds behind its NOW), and the
+    earliest instant at which a fixed window begins."""
 
     behind: tuple[tuple[int, int], ...]
     since: int
@@ -48,7 +49,7 @@ class StreamInterest:
         return self.reaches.predicates
 
     def put(self, more: Reaches) -> None:
-        """Say how far predicates reach, which ascend; those that were here are changed."""
+        """Set the reaches of predicates, which ascend; those of known predicates are replaced."""
         before = _among(self.ids, more.predicates)
         unchanged = self.reaches.take(np.flatnonzero(~before))
         self._count(self.reaches.take(np.flatnonzero(before)), -1)
@@ -107,15 +108,15 @@ class Interests:
         self._clocks = Clocks()
         self._registered = RegisteredReaches(self._clocks)
         self._streams: dict[int, StreamInterest] = {}
-        # The stream of every predicate that is known here, ascending by id.
+        # All known predicates, ascending by id, and the stream of each.
         self._ids, self._owners = np.empty(0, np.int64), np.empty(0, np.int64)
         self._loaded = False
 
     # ---- keeping up
 
     def refresh(self, state: State) -> None:
-        """Keep up with a state: what changed since the last call is read anew. Nobody else may do
-        so for this state."""
+        """Read what changed in the state since the last call. Only one object may do so for a
+        state."""
         changed = state.columns[1].changed()
         if changed is None or not self._loaded:
             self.load(state)
@@ -132,8 +133,7 @@ class Interests:
         self._put(state, every, registrations.rows())
 
     def update(self, state: State, ids: Int64s) -> None:
-        """Read the registrations of some predicates anew; `ids` ascend, and those that ended are
-        among them."""
+        """Read the registrations of some predicates again; `ids` ascend and include ended ones."""
         registrations, _ = state.columns
         self._put(state, ids, registrations.with_predicates(ids))
 
@@ -171,8 +171,8 @@ class Interests:
         self._ids, self._owners = self._ids[~removed], self._owners[~removed]
 
     def _folded(self, registered: Reaches, ids: Int64s, owners: Int64s, users: Int64s) -> Reaches:
-        """Return the widest reach of each predicate of `ids`; everything if its users are more than
-        the registrations that were found."""
+        """Return the widest reach of each predicate of `ids`; everything if it has more users than
+        registrations in `registered`."""
         registered = registered.take(np.argsort(registered.predicates, kind="stable"))
         folded = Reaches.everything(ids)
         first = np.searchsorted(registered.predicates, ids)
@@ -181,7 +181,9 @@ class Interests:
         if not is_bounded.any():
             return folded
         bounded, begins = np.flatnonzero(is_bounded), first[is_bounded]
-        # Reduced up to the next begin; what lies between belongs to predicates that are not known.
+        # `registered` is sorted by predicate. Predicate n has the places [begins[n], ends[n]);
+        # `cuts` holds both alternately, and `_reduced` drops the gaps, which belong to unbounded
+        # predicates.
         ends = begins + counts[is_bounded]
         cuts = np.column_stack([begins, ends]).ravel()
         folded.behind[bounded] = _reduced(np.maximum, registered.behind, cuts, NO_BEHIND)
@@ -201,7 +203,7 @@ class Interests:
 
     def begin(self, state: State, stream_id: int, lo: int, hi: int) -> int:
         """Return the least ts that a window of the predicates `[lo, hi)` of a stream can hold at
-        NOW or later; SINCE_EVER where rows of any age count."""
+        NOW or later; SINCE_EVER if rows of any age count."""
         widest = self.of_stream(stream_id).widest(lo, hi)
         requested = self._requested(state, stream_id).items()
         begins = [widest.since, *(since for id_, since in requested if lo <= id_ < hi)]
@@ -213,8 +215,7 @@ class Interests:
         return min(begins)
 
     def begins(self, state: State, stream_id: int, lo: int, hi: int) -> tuple[Int64s, Int64s]:
-        """Return the ids of the predicates `[lo, hi)` of a stream, and what `begin` gives for
-        each."""
+        """Return the ids of the predicates `[lo, hi)` of a stream, and `begin` of each."""
         interest = self.of_stream(stream_id)
         first, last = np.searchsorted(interest.ids, [lo, hi])
         reaches = interest.reaches.take(np.arange(first, last))
@@ -231,7 +232,7 @@ class Interests:
         return reaches.predicates, begins
 
     def can_reach(self, state: State, stream_id: int, low: int, high: int) -> bool:
-        """Return whether a window of any predicate of a stream can hold rows with a ts in `[low,
+        """Return True if a window of any predicate of a stream can hold rows with a ts in `[low,
         high]` at NOW or later."""
         if any(since <= high for since in self._requested(state, stream_id).values()):
             return True
@@ -239,15 +240,16 @@ class Interests:
         return windows.can_reach(low, high, lambda clock: self._now(state, stream_id, clock))
 
     def widened(self, state: State, stream_id: int, since: int | None) -> int | None:
-        """Return an instant that lies a little further before a stream's NOW, as windows are
-        widened; None stays None."""
+        """Return an instant at or before `since`, rounded as windows are; None if `since` is None
+        or the stream has no NOW."""
         now = self._now(state, stream_id, OWN_CLOCK)
         if since is None or now is None:
             return None
         return now - widened(now - since)
 
     def _requested(self, state: State, stream_id: int) -> dict[int, int]:
-        """Since when servers want rows of live predicates of a stream."""
+        """Return the first ts that servers have requested for live predicates of a stream, by
+        predicate."""
         stream = state.streams.get(stream_id)
         requests = {} if stream is None else stream.interest_requests
         return {
@@ -257,8 +259,8 @@ class Interests:
         }
 
     def _now(self, state: State, stream_id: int, clock: int) -> int | None:
-        """Return the NOW of a clock, for windows over a stream, less the jumps that nobody has
-        confirmed; None if there is none yet."""
+        """Return the NOW of a clock, for windows over a stream, minus the unconfirmed jumps; None
+        if it has none yet."""
         if clock == FIXED:
             return 0
         streams = [state.streams[id_] for id_ in self._clocks.streams(clock, stream_id)]
@@ -270,13 +272,13 @@ class Interests:
 
 def _reduced(function: np.ufunc, values: Int64s, cuts: Int64s, beyond: int) -> Int64s:
     """Reduce `values[cuts[0]:cuts[1]]`, `values[cuts[2]:cuts[3]]`, and so on."""
-    # A cut may be the end of the values, where reduceat wants one more.
+    # The last cut may be the length of `values`, which reduceat refuses: append one value.
     reduced: Int64s = function.reduceat(np.append(values, beyond), cuts)[::2]
     return reduced
 
 
 def _among(ids: Int64s, among: Int64s) -> Mask:
-    """Mark the ids that are among others; both ascend, and one of them may be much longer."""
+    """Return a mask of the ids that are in `among`; both ascend, and one may be much longer."""
     marks = np.zeros(len(ids), np.bool_)
     if len(among) < len(ids):
         places = np.searchsorted(ids, among)

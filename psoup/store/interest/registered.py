@@ -1,4 +1,4 @@
-"""From registrations to reaches: how far back each predicate is looked at, by many at once."""
+"""The reaches of registrations: how far back each of their predicates is read."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _COLUMNS = (
     "composite_predicate_id",
 )
 _MAX_CACHED_FORMS = 4096
-# No window of that kind.
+# Values for predicates without a window that moves with NOW, and without a fixed one.
 NO_BEHIND, NO_SINCE = SINCE_EVER, FOR_EVER
 # The number of a stream's own clock among the clocks.
 OWN_CLOCK = 0
@@ -37,8 +37,8 @@ OWN_CLOCK = 0
 
 @dataclass(frozen=True, slots=True)
 class Reaches:
-    """For each predicate, which may repeat: how far `behind` the NOW of its `clocks` a window
-    reaches, and `since` which instant another does."""
+    """The windows of predicates, which may repeat: how far `behind` the NOW of its `clocks` a
+    moving window reaches, and the instant `since` which a fixed one does."""
 
     predicates: Int64s
     behind: Int64s
@@ -47,7 +47,7 @@ class Reaches:
 
     @classmethod
     def everything(cls, predicates: Int64s) -> Reaches:
-        """Return the reaches of predicates that are looked at over all rows."""
+        """Return the reaches of predicates that are read over all rows."""
         size = len(predicates)
         whole, none = np.full(size, EVERYTHING), np.full(size, NO_SINCE)
         return cls(predicates, whole, none, np.zeros(size, np.int64))
@@ -65,7 +65,7 @@ class Reaches:
 
 
 class Clocks:
-    """The clocks of windows: a stream's own, or how far all of some streams have come."""
+    """The clocks of windows: a stream's own, or the slowest of several streams."""
 
     def __init__(self) -> None:
         self._streams: list[frozenset[int]] = [frozenset()]
@@ -78,11 +78,11 @@ class Clocks:
         return self._numbers[streams]
 
     def streams(self, number: int, stream_id: int) -> frozenset[int]:
-        """Return the streams of a clock, for a window over the stream `own`."""
+        """Return the streams of a clock, for a window over the stream `stream_id`."""
         return self._streams[number] if number else frozenset({stream_id})
 
     def slowest(self, numbers: Iterable[int], stream_id: int) -> int:
-        """Return the clock that is no further than any of these."""
+        """Return the clock that is never ahead of any of these."""
         several = set(numbers)
         if len(several) == 1:
             return several.pop()
@@ -92,7 +92,7 @@ class Clocks:
 
 
 class RegisteredReaches:
-    """Reads the reaches of registrations. Texts that were read are remembered."""
+    """A reader of the reaches of registrations. It caches the query forms that it has parsed."""
 
     def __init__(self, clocks: Clocks) -> None:
         self._clocks = clocks
@@ -119,8 +119,11 @@ class RegisteredReaches:
     def _by_shape(
         self, state: State, forms: Sequence[str], shapes: Int64s, predicates: Int64s
     ) -> Reaches:
-        """Return the reaches of registrations with equally many legs. A shape is the number of a
-        form, whether the engine finds the join ahead, and the legs' streams; few of them differ."""
+        """Return the reaches of registrations with the same number of legs.
+
+        A row of `shapes` has the number of a form, 1 if a composite holds the join, and the legs'
+        streams. Few rows are distinct.
+        """
         different, indexes = _distinct(shapes)
         read = [
             self._legs(state, forms[code], bool(composed), streams)
@@ -132,7 +135,7 @@ class RegisteredReaches:
     def _legs(
         self, state: State, form: str, composed: bool, streams: Sequence[int]
     ) -> list[tuple[int, int, int]]:
-        """Return how far behind, since when and by which clock each leg of a query reaches."""
+        """Return (behind, since, clock) of each leg of a query."""
         schemas = [state.streams[stream].schema for stream in streams]
         query = None if composed else self._shape(form)
         if query is None or len(query.legs) != len(streams):
@@ -156,7 +159,7 @@ class RegisteredReaches:
         return self._clocks.number(frozenset(slow_streams)) if len(slow_streams) > 1 else OWN_CLOCK
 
     def _shape(self, form: str) -> Query | None:
-        """Return the query of a form; None if it can't be read: whoever invokes it is told."""
+        """Return the query of a form; None if it can't be parsed, which an invoke reports."""
         if len(self._shapes) >= _MAX_CACHED_FORMS:
             self._shapes.clear()
         if form not in self._shapes:
@@ -176,7 +179,7 @@ def _reach(begin: Bound | None) -> tuple[int, int]:
 
 
 def _everything(table: pa.Table) -> Iterator[Reaches]:
-    """Yield the reaches of predicates over triggers and combinations, where every row counts."""
+    """Yield the reaches of predicates of triggers and composites, for which every row counts."""
     triggers = table.column("trigger_id").to_numpy()
     composites = table.column("composite_predicate_id").to_numpy()
     more = _lists(table, "more_triggers").flatten().field("predicate_id").to_numpy()
@@ -197,7 +200,8 @@ def _lists(table: pa.Table, name: str) -> pa.Array:
 
 
 def _matrix(table: pa.Table, name: str, legs: pa.Array, places: Int64s, more: int) -> Int64s:
-    """Return a row for each registration, a column for each of its legs."""
+    """Return a matrix of a column's values: a row for each registration, a column for each of its
+    legs."""
     first = table.column(name).to_numpy()[places]
     later_legs = legs.field(name).to_numpy(zero_copy_only=False).reshape(len(places), more)
     return np.column_stack([first, later_legs]).astype(np.int64)

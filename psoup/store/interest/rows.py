@@ -1,4 +1,4 @@
-"""From an instant to a row id: where in a stream rows begin that a window may hold."""
+"""Row ids by time: the first row of a stream that a window may hold."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from datastem.arrays import Int64s
 
 @dataclass(frozen=True, slots=True)
 class RowFloors:
-    """Runs of a stream's rows by their first id, and the greatest ts up to and with each.
+    """Runs of a stream's rows by their first id, and for each the greatest ts of it and all earlier
+    runs.
 
-    Late rows may have an old ts and a high id, or lie among rows of later ts: the greatest ts of
-    all runs so far tells that no row before is as late.
+    The running maximum makes `latest` ascend although rows may come late, so that it can be
+    searched.
     """
 
     firsts: Int64s
@@ -24,7 +25,8 @@ class RowFloors:
 
     @classmethod
     def of(cls, runs: Iterable[tuple[int, int]], high: int) -> RowFloors:
-        """Take the first id and the greatest ts of each run of rows; `high` is the next row id."""
+        """Return the floors of runs, given as (first id, greatest ts); `high` is the next row
+        id."""
         pairs = np.array(sorted(runs), np.int64).reshape(-1, 2)
         return cls(pairs[:, 0], np.maximum.accumulate(pairs[:, 1]), high)
 
@@ -39,6 +41,6 @@ class RowFloors:
         return int(self.firsts[place]) if place < len(self.firsts) else self.high
 
     def latest_below(self, row: int) -> int | None:
-        """Return a ts that no row with a lower id is past; None if there is no such row."""
+        """Return the greatest ts of the runs that begin below `row`; None if there are none."""
         place = int(np.searchsorted(self.firsts, row))
         return int(self.latest[place - 1]) if place else None

@@ -1,8 +1,8 @@
 """The windows of a stream as intervals of ts, in a tree: which of them can reach rows of some ts?
 
-There is an interval for each different window, however many predicates have it: it begins if the
-window does, counted from the NOW of the window's clock, and has no end, since rows that came later
-enter a window that has a gap. Windows are widened to a sixteenth, so that there are few of them.
+There is one interval for each different window, however many predicates have it. It begins where
+the window does, relative to the NOW of the window's clock. It has no end, because later rows enter
+a window that ends before NOW. Windows are widened by up to a sixteenth, so that few are different.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from intervaltree import IntervalTree
 
 from datastem.instants import FOR_EVER, HOUR, SINCE_EVER
 
-# Numbers that a window is widened to have so many significant bits.
+# The number of significant bits of widened windows.
 _SIGNIFICANT_BITS = 5
 # The clock of windows that begin at an instant: its NOW is 0.
 FIXED = -1
-# How far behind NOW a window reaches that reaches everything.
+# The reach of a window without a begin.
 EVERYTHING = FOR_EVER
 
 NowOf = Callable[[int], int | None]
@@ -46,21 +46,21 @@ class WindowTree:
         return len(self._counts)
 
     def add(self, clock: int, behind: int, count: int) -> None:
-        """Count windows that reach so far behind the NOW of a clock."""
+        """Add `count` windows that reach `behind` microseconds behind the NOW of a clock."""
         if (clock, behind) not in self._counts:
             self._trees.setdefault(clock, IntervalTree()).addi(*_interval(behind))
         self._counts[clock, behind] += count
 
     def remove(self, clock: int, behind: int, count: int) -> None:
-        """Take back what `add` counted."""
+        """Remove windows that `add` counted."""
         self._counts[clock, behind] -= count
         if not self._counts[clock, behind]:
             del self._counts[clock, behind]
             self._trees[clock].removei(*_interval(behind))
 
     def can_reach(self, low: int, high: int, now_of: NowOf) -> bool:
-        """Return whether some window can hold rows with a ts in `[low, high]`, at the NOW of its
-        clock or later. A clock that has no NOW yet may reach anything."""
+        """Return True if a window can hold rows with a ts in `[low, high]`, at the NOW of its clock
+        or later. A clock that has no NOW yet may reach anything."""
         return any(
             bool(tree) and ((now := now_of(clock)) is None or _stabbed(tree, low - now, high - now))
             for clock, tree in self._trees.items()

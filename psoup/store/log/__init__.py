@@ -1,2 +1,2 @@
-"""The log: `log` appends and reads commits, `events` are what they hold, `event_table` how that is
-written, `position` their places; `decoding` makes rows of them again."""
+"""The log: `log` appends and reads commits, `events` are their contents, `event_table` the rows
+they are stored as, `position` their places; `decoding` decodes the rows of batches."""

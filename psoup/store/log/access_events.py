@@ -1,5 +1,4 @@
-"""The events of the log about who may do what: a value of `psoup.store.state.access` came, or
-ended."""
+"""The events about permissions: a value of `psoup.store.state.access` was set, or ended."""
 
 from __future__ import annotations
 
@@ -12,8 +11,8 @@ from psoup.store.state.access import KINDS, AccessValue, kind_of
 
 @dataclass(frozen=True, slots=True)
 class AccessPut:
-    """Keys, grants, policies, filled policies or quotas came, or took the place of those of their
-    ids."""
+    """Access keys, grants, policies, filled policies or quotas were set; each replaces the one with
+    its id."""
 
     values: tuple[AccessValue, ...]
 
@@ -42,7 +41,7 @@ def read_access(kind: str, body: Mapping[str, Any]) -> AccessEvent:
 
 
 def read_value(kind: str, body: Mapping[str, Any]) -> AccessValue:
-    """Return the value whose fields are in a body; lists in it are tuples of the value."""
+    """Return the value whose fields are in a body; lists become tuples."""
     type_ = KINDS[kind]
     arguments = {
         field.name: _frozen(body[field.name]) for field in fields(type_) if field.name in body

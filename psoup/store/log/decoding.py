@@ -1,4 +1,4 @@
-"""Rows out of the log: decoded, and held against the digest that was accepted with them."""
+"""The rows of batches in the log: decoded, and verified by the batch's digest."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ DecodedRows: TypeAlias = dict[int, SplitRows | Hole]
 
 
 def decode_rows(entries: Sequence[Entry], state: State, file: str = "") -> DecodedRows:
-    """Decode the rows of a commit that was read from `file`, and splits them by block.
+    """Decode the rows of a commit that was read from `file`, and split them by block.
 
-    `state` is the one before the commit. It is only looked at, so it may move on meanwhile.
+    `state` is the state before the commit. Only the schemas of its streams are read, so another
+    thread may advance it.
     """
     created: dict[int, StreamSchema] = {}
     rows: DecodedRows = {}
@@ -43,8 +44,8 @@ def decode_rows(entries: Sequence[Entry], state: State, file: str = "") -> Decod
 
 
 def rows_of(entry: Entry, event: Data, schema: StreamSchema, file: str) -> pa.RecordBatch | Hole:
-    """Return the stem rows of an event, or a hole if they can't be had: the payload is gone, does
-    not decode, or holds other values than its digest says. `file` is if the event was read."""
+    """Return the stem rows of an event, or a hole if the payload is gone, does not decode, or does
+    not have its digest. `file` held the event."""
     try:
         if event.payload is None:
             raise DecodeError(f"payload of stream {schema.name} is lost")

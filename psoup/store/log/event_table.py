@@ -1,4 +1,4 @@
-"""Events as rows of the log table: how a commit is written, and how one of any format is read."""
+"""Events as rows of the log table: how a commit is written and read."""
 
 from __future__ import annotations
 
@@ -58,8 +58,7 @@ def to_table(entries: Sequence[Entry]) -> pa.Table:
 
 
 def from_table(version: int, table: pa.Table) -> list[Entry]:
-    """Read the entries of one commit. Raise UnsupportedFormat for what this program is too old
-    for."""
+    """Return the entries of one commit. Raise UnsupportedFormat for an unknown kind of event."""
     instants = ("stamp", "min_ts", "max_ts", "before", "clock")
     for name in [name for name in instants if name in table.column_names]:
         index = table.column_names.index(name)

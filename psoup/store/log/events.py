@@ -1,7 +1,7 @@
-"""The events of the log: a closed union, each with the ids it was given.
+"""The events of the log: a closed union.
 
-Whoever appends has read everything before (the commit is compare-and-set), so ids are assigned
-once, when an event is written; every reader finds the same ones.
+A writer has read everything before its commit (the commit is compare-and-set). So ids are assigned
+once, when an event is written, and every reader gets the same ones.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class ViewCreated:
 
 @dataclass(frozen=True, slots=True)
 class ViewEnded:
-    """A view was dropped, or ended with what it was over."""
+    """A view was dropped, itself or with a stream or view that it read."""
 
     view_id: int
 
@@ -60,7 +60,8 @@ class Trigger:
 
 @dataclass(frozen=True, slots=True)
 class LegPredicate:
-    """The predicate of a leg, over the leg's stream. `key` is its normal form as JSON."""
+    """The predicate of a leg, over the leg's stream. `key` is its predicate key: the normal form as
+    JSON."""
 
     stream_id: int
     predicate_id: int
@@ -71,9 +72,8 @@ class LegPredicate:
 class Composite:
     """A join that registrations can share, and the predicate of one over its combinations.
 
-    `legs` are the ids of its streams and `factors` the equalities between them as JSON, both in an
-    order that is equal for equal composites. Parts whose ts are more than `span` apart are left
-    out; None leaves out nothing.
+    `legs` are the ids of its streams and `factors` the equalities between them as JSON, both in a
+    canonical order. Rows whose ts are more than `span` apart are not combined; None means no limit.
     """
 
     composite_id: int
@@ -90,8 +90,8 @@ class Register:
     it and of its parts. `query` is the bound form without the predicates of its legs, as JSON, and
     so are `parameters`.
 
-    `composite` is the join that the engine is to find ahead of time, if it can be found so. `views`
-    are the ids of the views that the text was bound through.
+    `composite` is the join that the engine maintains for it, if the query has one that it can
+    maintain. `views` are the ids of the views that the text was bound through.
     """
 
     handle: bytes
@@ -122,7 +122,8 @@ MANY = pa.schema(
 class RegisterMany:
     """Registrations of one text that differ in the values of its parameters, at one position.
 
-    `rows` has the columns of MANY; handles ascend, so that those of one position have an order.
+    `rows` has the columns of MANY; handles ascend, so that registrations of one position have an
+    order.
     """
 
     stream_id: int
@@ -135,8 +136,8 @@ class RegisterMany:
 
 @dataclass(frozen=True, slots=True)
 class Replace:
-    """A registration was given another query, at once: its handle, client key and lease stay, and
-    its lease begins anew. The fields are those of a Register."""
+    """A registration got another query. Its handle and client key stay, and its lease is renewed.
+    The fields are those of a Register."""
 
     handle: bytes
     legs: tuple[LegPredicate, ...]
@@ -157,22 +158,22 @@ class Unregister:
 
 @dataclass(frozen=True, slots=True)
 class Renew:
-    """A registration was asked for: its lease begins anew."""
+    """A registration was used: its lease begins again."""
 
     handle: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Expire:
-    """A registration ended that nobody had asked for. It is appended only if that is so."""
+    """A registration ended because its lease ran out. It is appended only if that is still so."""
 
     handle: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Interest:
-    """Somebody wants the rows of a predicate from the ts `since` on, or all if that is None, which
-    is further back than the windows of its registrations reach."""
+    """A caller needs the matches of a predicate from the ts `since` on (None: all), further back
+    than the windows of its registrations reach."""
 
     stream_id: int
     predicate_id: int
@@ -181,16 +182,16 @@ class Interest:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Nothing happened, and a server was up to say so."""
+    """A sign that a server was running at the stamp, which leases count."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClockStatement:
-    """A server whose clock would move the stamps far forward asks the others for theirs.
+    """A server states its clock, and with `asks` requests the clocks of the others.
 
-    `server` and `clock` are its own. They are not those of the entry, which has the last stamp and
-    vouches for nothing. One that may not append because its clock is ahead answers by the same,
-    with `asks` False.
+    A server does so before it would move the stamps far forward. One that may not append because
+    its clock is ahead answers with the same event, with `asks` False. The entry itself has the last
+    stamp and no clock.
     """
 
     server: str
@@ -200,11 +201,12 @@ class ClockStatement:
 
 @dataclass(frozen=True, slots=True)
 class Jump:
-    """The stamp of this commit is far past the last one, and its server can't say that so much time
-    has passed. Stands first in its commit.
+    """The stamp of this commit is far past the last one, and its server can't account for the time.
+    It is the first event of its commit.
 
-    `before` is the last stamp, `to` this one, `server` whose clock it is. Durations: a server whose
-    clock is within `agree` of a later stamp confirms the jump, and so do `settle` of later stamps.
+    `before` is the last stamp, `to` this one, `server` the server with that clock. Durations: a
+    server whose clock is within `agree` of a later stamp confirms the jump, and so do `settle` of
+    later stamps.
     """
 
     before: int
@@ -230,7 +232,7 @@ class Accept:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """An operator lets the engine try again what it has set aside, by the names of the entries."""
+    """An operator releases quarantine entries by name: the engine retries them."""
 
     names: tuple[str, ...]
 
@@ -238,7 +240,7 @@ class Release:
 @dataclass(frozen=True, slots=True)
 class WriterStarted:
     """A process appends for the first time: its first commit ends with this. `mark` is a random
-    int64 that tells the histories of a store and of its restored back-up apart."""
+    int64 that distinguishes the histories of a store and of its restored back-up."""
 
     mark: int
 
@@ -254,7 +256,7 @@ class PublishersForgotten:
 @dataclass(frozen=True, slots=True)
 class Denied:
     """A caller who tried to administer was refused, `count` times in about a minute. `credential`
-    names what was shown, and is no secret."""
+    names the credential and is not secret."""
 
     credential: str
     reason: str
@@ -263,7 +265,7 @@ class Denied:
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """A batch of rows, or a heartbeat where `rows` is 0 and `max_ts` an instant.
+    """A batch of rows, or a heartbeat if `rows` is 0 and `max_ts` an instant.
 
     `publisher` is empty and `sequence` 0 for a batch without identity. `before` is the greatest ts
     the stream had reached before it. `payload` is None if the log was read without payloads.
@@ -309,12 +311,11 @@ Event = (
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An event in its place.
+    """An event at its position.
 
     `stamp` is the clock of its server, or the stamp before if that is greater. `server` names the
-    machine it was made on and `clock` is what that one's own clock said. `actor` is who did it if
-    that is another than the owner: an owner of the tenant, or one of another tenant, after that and
-    a slash.
+    machine that wrote it and `clock` is that machine's own clock. `actor` is who acted, if that is
+    not the owner: an owner of the tenant, or `tenant/owner` of another one.
     """
 
     position: Position

@@ -32,7 +32,7 @@ log = logging.getLogger("psoup.store")
 
 _MAX_ATTEMPTS = 3
 
-# While this process appends, the log is listed so often, and for at most this share of the time.
+# While this process appends, it lists the log this often, and for at most this share of the time.
 PROOF_SECONDS = 1.0
 _MAX_PROOF_SHARE = 0.01
 
@@ -54,19 +54,19 @@ class Log:
 
     def append(self, version: int, entries: Sequence[Entry]) -> tuple[Sequence[Entry], int]:
         """Commit the entries as `version`, durably. Their positions must be (version, 0), (version,
-        1), …. Return them, with this process's mark behind its first ones, and the bytes of the
-        file that holds them.
+        1), …. Return the entries that were written, which end with this process's mark in its first
+        commit, and the size of their file.
 
         Raise Conflict if that version exists already, and CorruptStore if the log has a hole;
-        nothing is written then. After an OSError the entries may be there or not: whoever goes on
-        reads the log again, and retries what has an identity.
+        nothing is written then. After an OSError the commit may exist or not: the caller reads the
+        log again, and retries what has an identity.
         """
         if durable.seconds() >= self._proof_due:
             self.prove_end(version - 1)
         if self._damage is not None:
             raise self._damage
         if entries and not self._is_marked:
-            # Behind the others, whose positions their makers have assigned.
+            # The last entry, because the callers have assigned the positions of the others.
             place = Position(version, len(entries))
             mark = replace(
                 entries[-1], position=place, tenant="", owner="", actor="", event=self._writer
@@ -75,8 +75,8 @@ class Log:
         return entries, self._commit(version, entries)
 
     def trim(self, version: int, files: Collection[DataFile], epoch: Epoch) -> None:
-        """Take files, which the epoch has consumed, out of the log by making `version`. It bears
-        this process's mark if that is not in the log yet. Raise Conflict if the version exists."""
+        """Remove files, which the epoch has consumed, from the log by committing `version`, with
+        this process's mark if the log lacks it. Raise Conflict if the version exists."""
         entries = []
         if not self._is_marked:
             stamp = self.last_stamp(epoch, version)
@@ -90,10 +90,10 @@ class Log:
         removed: Collection[DataFile] = (),
         operation: str = "APPEND",
     ) -> int:
-        """Make `version`; return the bytes of the file with the entries. A process whose commit
-        fails marks the next one too: two equal marks do no harm."""
+        """Commit `version`; return the size of the file with the entries. A process whose commit
+        fails repeats its mark in the next one, which does no harm."""
         for _ in range(_MAX_ATTEMPTS - 1):
-            # The machine slept, or the disk was slow: what was written has to be written again.
+            # The machine slept, or the disk was slow: the file has to be written again.
             with suppress(FileGone):
                 return self._try_commit(version, entries, removed, operation)
         return self._try_commit(version, entries, removed, operation)
@@ -116,7 +116,7 @@ class Log:
         return sum(file.size for file in written)
 
     def _holds(self, version: int, file: DataFile) -> bool:
-        """Return True if a failed commit is there all the same: its folder could not be synced."""
+        """Return True if a failed commit exists, because only the sync of its folder failed."""
         commit = self.folder.read_commit(version)
         return commit is not None and file in commit.added
 
@@ -124,10 +124,10 @@ class Log:
         return self.folder.latest_version(at_least)
 
     def prove_end(self, at_least: int) -> None:
-        """List the log, unless its folder is as it was at the last proof. If a version is missing,
-        it raises CorruptStore, and so does `append` until a later proof finds it whole.
+        """List the log, unless its folder has not changed since the last proof. Raise CorruptStore
+        if a version is missing; `append` then raises it too, until a later proof succeeds.
 
-        `seen` is a version that is known to have been there, as by an epoch that consumed it.
+        `at_least` is a version that must exist, for example because an epoch has consumed it.
         """
         changed = os.stat(self.folder.log).st_mtime_ns
         if changed == self._proved:
@@ -143,10 +143,10 @@ class Log:
         self._proof_due = now + max(PROOF_SECONDS, (now - begun) / _MAX_PROOF_SHARE)
 
     def settle(self, version: int) -> None:
-        """Return when no power cut can take back the commits up to `version`.
+        """Make the commits up to `version` durable against a power cut.
 
-        A commit can be seen when it is linked, before the server that made it has synced the
-        folder. Whoever builds on it, or shows it, makes sure of that first.
+        A commit is visible once it is linked, before the server that made it has synced the folder.
+        A reader calls this before it builds on a commit or shows it.
         """
         if self._sync and version > self._settled:
             newest = self.folder.latest_version(version)
@@ -154,8 +154,8 @@ class Log:
             self._settled = newest
 
     def last_stamp(self, epoch: Epoch, version: int) -> int:
-        """Return the stamp of the last event before `version`, of which the epoch has consumed
-        some."""
+        """Return the stamp of the last event before `version`; the epoch has consumed some of the
+        log."""
         for number in reversed(range(epoch.log_version + 1, version)):
             # Stamps never go back, so those of the newest events are the greatest.
             if entries := self.read(number, payloads=False):
@@ -173,8 +173,11 @@ class Log:
         return commit.added[0] if commit.added else None
 
     def read(self, version: int, *, payloads: bool = True) -> list[Entry]:
-        """Return the events of one commit. Raise LogTrimmed if they are no longer in the log, and
-        CorruptStore, also if their file is missing; rows that are lost have no payload."""
+        """Return the events of one commit. Lost rows have no payload.
+
+        Raise LogTrimmed if the events are no longer in the log, CorruptStore if their file is
+        damaged or missing.
+        """
         self.settle(version)
         file = self.file(version)
         root = self.folder.root
@@ -182,11 +185,11 @@ class Log:
 
 
 def read_events(root: Path, file: DataFile, version: int, *, payloads: bool = True) -> list[Entry]:
-    """Read the events in one file of the log in folder `root`; without the rows of data where
+    """Return the events in one file of the log in folder `root`; without the rows of batches if
     `payloads` is False.
 
-    If nothing but rows is damaged their events come without a payload. Raise CorruptStore if
-    anything else is: what comes after can't be understood without it.
+    If only rows are damaged, their events come without a payload. Raise CorruptStore for any other
+    damage: later events depend on the lost ones.
     """
     source = reader(root, file)
     try:

@@ -1,4 +1,4 @@
-"""A position names a prefix of the log: everything up to and including one event."""
+"""Positions: each names a prefix of the log, everything up to and including one event."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Position(NamedTuple):
 
     @property
     def packed(self) -> int:
-        """The position as tables keep it: one int64, in the order of positions."""
+        """The position as tables store it: one int64, in the order of positions."""
         return self.version << ORDINAL_BITS | self.ordinal
 
     @classmethod
@@ -32,21 +32,22 @@ class Position(NamedTuple):
         return cls(packed >> ORDINAL_BITS, packed & (MAX_EVENTS_PER_COMMIT - 1))
 
 
-# Before the first event: the commit that makes the log is version 0 and holds none.
+# The position before the first event: version 0 creates the log and holds no event.
 START = Position(0, 0)
 
 
 class MarkedPosition(NamedTuple):
-    """A position as a client shows it: with the newest writer mark at or before it, by which the
-    store tells its own from those of a history that a restore has undone."""
+    """A position as a client sends it: with the newest writer mark at or before it. The mark shows
+    whether a restore has undone the position."""
 
     position: Position
     mark: int
 
 
 class PositionCodec:
-    """Writes and reads positions as opaque bytes. `identity` names the store and its incarnation;
-    `writers` gives the marks at the end of the log, which must reach every position written."""
+    """The codec between positions and opaque bytes. `identity` names the store and its
+    incarnation; `writers` returns the marks up to the end of the log, which must include every
+    encoded position."""
 
     def __init__(
         self, identity: bytes, writers: Callable[[], WriterMarks] = lambda: NO_WRITERS
@@ -59,11 +60,11 @@ class PositionCodec:
         return _WIRE.pack(self._identity, position.packed, mark)
 
     def decode(self, content: bytes) -> MarkedPosition:
-        """Read a position; whether the log holds it is for the caller to check. Raise
+        """Return the position in `content`; the caller checks whether the log holds it. Raise
         ForeignPosition for bytes that this store did not make."""
         if len(content) != _WIRE.size:
-            raise ForeignPosition("that is no position: pass on the bytes of an earlier answer")
+            raise ForeignPosition("malformed position: pass the bytes of an earlier answer")
         identity, packed, mark = _WIRE.unpack(content)
         if identity != self._identity or packed < 0:
-            raise ForeignPosition("that position belongs to another store; leave it out")
+            raise ForeignPosition("the position belongs to another store; leave it out")
         return MarkedPosition(Position.unpack(packed), mark)

@@ -1,6 +1,6 @@
-"""Who may do what, as the log tells it: keys, grants, row policies and quotas.
+"""Permissions in the state: access keys, grants, row policies and quotas.
 
-Each is a value with an id of its own kind; the table `access` has a row for each.
+Each is a value with an id that is unique for its kind; the table `access` has a row for each.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from psoup.store.state.drafts import Overlay
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A static key: whoever shows its secret acts as `owner` of `tenant`, with `roles` and
+    """An access key: a caller that sends its secret acts as `owner` of `tenant`, with `roles` and
     `claims`, a JSON object.
 
-    The store has only the `digest` of the secret, in hexadecimal. `expires` is an instant, None
-    for a key that ends only when it is revoked.
+    The store has only the `digest` of the secret, in hexadecimal. `expires` is an instant, None for
+    a key that ends only when it is revoked.
     """
 
     id: str
@@ -33,8 +33,8 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """An action that callers of a tenant may do: those with the role `name`, or the owner `name`
-    where `to` is "owner". `object_id` is a stream's or a view's; 0 stands for all."""
+    """An action that callers of a tenant may do: those with the role `name`, or the owner `name` if
+    `to` is "owner". `object_id` is a stream's or a view's; 0 stands for all."""
 
     tenant: str
     to: str
@@ -48,15 +48,16 @@ class Grant:
 
 
 def grant_id(object_id: int, action: str, to: str, tenant: str, name: str) -> str:
-    """Return the id of a grant. Tenants and names may have blanks, so the length of one is told."""
+    """Return the id of a grant. Tenants and names may have blanks, so the length of the tenant is
+    part of it."""
     return f"{object_id} {action} {to} {len(tenant)} {tenant} {name}"
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """A condition that rows of a stream must meet to be shown. `text` is what stands after USING,
-    `form` its bound form as JSON, with parameters in the place of the caller's claims, and `claims`
-    are the names of these."""
+    """A condition that rows of a stream must meet to be shown. `text` is the condition after USING,
+    `form` its bound form as JSON, with a parameter for each claim of the caller, and `claims` are
+    the names of these."""
 
     policy_id: int
     tenant: str
@@ -75,7 +76,7 @@ class Policy:
 @dataclass(frozen=True, slots=True)
 class FilledPolicy:
     """A policy with the values of claims filled in, which is a predicate matched like any other.
-    `key` is its normal form as JSON, `used` the stamp of its last known use."""
+    `key` is its predicate key, `used` the stamp of its last recorded use."""
 
     policy_id: int
     stream_id: int
@@ -121,10 +122,10 @@ def kind_of(value: AccessValue) -> str:
 
 @dataclass(slots=True)
 class AccessState:
-    """The keys, grants, policies, filled policies and quotas of a state, by id.
+    """The access keys, grants, policies, filled policies and quotas of a state, by id.
 
     `by_stream` has the ids of the policies of a stream, `by_predicate` the filled policies that
-    have a predicate; both follow from the others.
+    have a predicate; both are derived from the other fields.
     """
 
     keys: MutableMapping[str, Key] = field(default_factory=dict)
@@ -136,7 +137,7 @@ class AccessState:
     by_predicate: MutableMapping[int, tuple[str, ...]] = field(default_factory=dict)
 
     def draft(self) -> AccessState:
-        """Make an access that starts as this one and whose changes stay its own."""
+        """Return an overlay over this one: its changes do not reach this one."""
         return AccessState(
             Overlay(self.keys),
             Overlay(self.grants),
@@ -148,7 +149,7 @@ class AccessState:
         )
 
     def put(self, value: AccessValue) -> None:
-        """Add a value, or replaces the one of its id."""
+        """Add a value, or replace the one with its id."""
         match value:
             case Key():
                 self.keys[value.id] = value
@@ -164,7 +165,7 @@ class AccessState:
                 self.quotas[value.id] = value
 
     def end(self, kind: str, id_: str) -> None:
-        """Remove the value of a kind and id, which must be there."""
+        """Remove the value of a kind and id, which must exist."""
         values = self._values(kind)
         value = values[id_]
         del values[id_]

@@ -1,9 +1,9 @@
-"""A mapping whose values are rows of columns; a value is made when it is asked for.
+"""A mapping whose values are rows of columns; an object is made when a value is read.
 
-It behaves as a dict does, but for the order: a value that replaces another goes to the end. Rows
-that were removed are marked, and squeezed out when they are as many as those that are left.
+It behaves like a dict, except for the order: a value that replaces another goes to the end. Removed
+rows are marked, and compacted away when they outnumber the live ones.
 
-Thread safety: none; whoever changes it must be the only one who reads it meanwhile.
+Thread safety: none; no other thread may read while one changes it.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 _COMPACT_FROM_ROWS = 1024
-# So many values that were asked for are kept: whoever asks once often asks again.
+# Values that were read are cached, because they are often read again.
 _MAX_CACHED_VALUES = 4096
 
 
 class ColumnMapping(MutableMapping[K, V]):
-    """A mapping over columns; a subclass says which columns, which of them is the key, and what
-    else is indexed."""
+    """A mapping over columns. A subclass defines the columns, which one is the key, and the
+    indexes."""
 
     def __init__(self, columns: Mapping[str, GrowingColumn]) -> None:
         self._columns = dict(columns)
@@ -42,7 +42,7 @@ class ColumnMapping(MutableMapping[K, V]):
 
     @abstractmethod
     def _row_of(self, key: K) -> int:
-        """Return the row of a key; -1 for a key that is not here."""
+        """Return the row of a key; -1 for an unknown key."""
 
     @abstractmethod
     def _key_at(self, row: int) -> K: ...
@@ -64,7 +64,7 @@ class ColumnMapping(MutableMapping[K, V]):
 
     @abstractmethod
     def _clear_indexes(self) -> list[HashIndex]:
-        """Make all indexes anew, empty."""
+        """Replace all indexes by empty ones, and return these."""
 
     # ---- a mapping
 
@@ -119,8 +119,8 @@ class ColumnMapping(MutableMapping[K, V]):
         return np.flatnonzero(self._alive.values)
 
     def extend(self, table: pa.Table) -> None:
-        """Add the rows of a table that has at least the columns here. Their keys must be new and
-        different."""
+        """Add the rows of a table that has at least these columns. Their keys must be new and
+        distinct."""
         begin = len(self._alive)
         for name, column in self._columns.items():
             column.extend(table.column(name))
@@ -133,7 +133,7 @@ class ColumnMapping(MutableMapping[K, V]):
         chosen = self._columns if names is None else names
         return pa.table({name: self._columns[name].take(rows) for name in chosen})
 
-    # ---- rows that went
+    # ---- removed rows
 
     def _remove(self, row: int) -> None:
         self._cache.pop(self._key_at(row), None)

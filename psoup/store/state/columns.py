@@ -1,9 +1,9 @@
-"""Columns that grow: numbers, texts, texts that repeat, handles. No Python object for a value.
+"""Columns that grow: numbers, texts, texts that repeat, handles. A value is not a Python object.
 
-Each takes values one by one (`append`) or an Arrow array at once (`extend`), gives one back
-(`column[row]`) or many as an Arrow array (`take`), and `keep` leaves only the given rows, which
-ascend, and renumbers them. Arrays that `values` gives out are views of the moment: they show
-nothing that is appended later.
+Each takes values one by one (`append`) or as an Arrow array (`extend`), and returns one
+(`column[row]`) or many as an Arrow array (`take`). `keep` drops all but the given rows, which
+ascend, and renumbers them. Arrays that `values` returns are snapshots: later appends do not show in
+them.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class GrowingColumn(Protocol):
 
 
 class NumberColumn:
-    """Integers of one numpy type: the first `len` of `room`. What lies beyond is not touched, so
-    that it takes no memory."""
+    """Integers of one numpy type: the first `len` of `room`. The rest is never written, so the
+    operating system gives it no memory."""
 
     def __init__(self, dtype: Any = np.int64) -> None:
         self.room = np.empty(_MIN_CAPACITY, dtype)
@@ -101,7 +101,7 @@ class TextColumn:
         return self._bytes.nbytes + self._ends.nbytes
 
     def slice(self, begin: int, end: int) -> pa.Array:
-        """Return the texts of neighbouring rows, as a view of the moment."""
+        """Return the texts of the rows `[begin, end)`, as a snapshot."""
         buffers = [pa.py_buffer(self._ends.values), pa.py_buffer(self._bytes.values)]
         return pa.Array.from_buffers(pa.large_string(), end - begin, [None, *buffers], 0, begin)
 
@@ -157,7 +157,7 @@ class InternedColumn:
         return (self._texts[code] for code in range(len(self._texts)))
 
     def code_of(self, value: str) -> int:
-        """Return the number of a text; -1 for a text that is not here."""
+        """Return the number of a text; -1 for an unknown text."""
         rows = (row for row in self._index.candidates(hash_of(value)) if self._texts[row] == value)
         return next(rows, -1)
 
@@ -193,8 +193,7 @@ class InternedColumn:
         return code
 
     def _intern(self, distinct: pa.Array) -> Any:
-        """Return the numbers of texts that differ from each other; new ones get the next
-        numbers."""
+        """Return the numbers of distinct texts; new ones get the next numbers."""
         codes = np.empty(len(distinct), np.int32)
         for begin in range(0, len(distinct), _CHUNK_ROWS):
             part = distinct.slice(begin, _CHUNK_ROWS)
@@ -243,7 +242,8 @@ class HandleColumn:
 
 
 def handle_halves(values: Any) -> Any:
-    """Turn handles, an Arrow array of binary, into pairs of numbers."""
+    """Return handles, an Arrow array of binary, as an array of shape (n, 2): the two halves of each
+    as numbers."""
     parts = [_layout(chunk, np.int32)[1].view(">u8") for chunk in chunks_of(values)]
     return np.concatenate([np.empty(0, ">u8"), *parts]).astype(np.uint64).reshape(-1, 2)
 
@@ -264,8 +264,8 @@ def text_hashes(texts: pa.Array) -> UInt32s:
 
 
 def same_texts(texts: TextColumn, expected: pa.Array) -> Any:
-    """Make the comparison that `HashIndex.find` asks for: are the texts in these rows the wanted
-    ones?"""
+    """Return the comparison that `HashIndex.find` needs: which rows of `texts` hold the expected
+    texts?"""
 
     def same(places: Int64s, rows: Int64s) -> Mask:
         wide = expected.take(pa.array(places)).cast(pa.large_string())

@@ -1,4 +1,4 @@
-"""The composites of a state: the joins that registrations share, by id and by what they are."""
+"""The composites of a state: the joins that registrations share, by id and by their definition."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Identity: TypeAlias = tuple[tuple[int, ...], str, int | None]
 
 @dataclass(frozen=True, slots=True)
 class CompositeState:
-    """A composite, found ahead of time for all registrations that share it.
+    """A composite, maintained for all registrations that share it.
 
     It ends with the last of them, or when one of its streams is dropped. No stream has its id.
     `legs`, `factors` and `span` are those of `psoup.store.log.events.Composite`.
@@ -43,17 +43,18 @@ class Composites(MutableMapping[int, CompositeState]):
         self._ids: MutableMapping[Identity, int] = {}
 
     def draft(self) -> Composites:
-        """Make composites that start as these and whose changes stay their own."""
+        """Return an overlay over these: its changes do not reach these."""
         draft = Composites()
         draft._states, draft._ids = Overlay(self._states), Overlay(self._ids)
         return draft
 
     def find(self, legs: tuple[int, ...], factors: str, span: int | None) -> int | None:
-        """Return the id of the composite that is exactly this; None if there is none."""
+        """Return the id of the composite with this definition; None if there is no such
+        composite."""
         return self._ids.get((legs, factors, span))
 
     def share(self, composite: Composite, tenant: str, position: Position) -> bool:
-        """Count one more registration of a composite; True if it is new."""
+        """Count one more registration of a composite; return True if it is new."""
         existing = self.get(composite.composite_id)
         if existing is not None:
             self[existing.id] = replace(existing, registrations=existing.registrations + 1)
@@ -65,8 +66,8 @@ class Composites(MutableMapping[int, CompositeState]):
         return True
 
     def release(self, composite_id: int) -> bool:
-        """Count one registration less; True if it was the last. A composite that has ended with one
-        of its streams is passed over."""
+        """Count one registration less; return True if it was the last. Do nothing if the composite
+        has ended with one of its streams."""
         existing = self.get(composite_id)
         if existing is None:
             return False

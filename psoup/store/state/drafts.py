@@ -1,7 +1,7 @@
-"""Registrations and predicates of a draft: what it changes lies over what there was.
+"""Registrations and predicates of a draft: an overlay of changes over the base.
 
-Making one costs nothing; the columns of its own are made when something is put into them. Many
-rows at once are put into them when somebody looks: often nobody does before the commit is made.
+Making one costs nothing: its own columns are created on the first change. Bulk changes are applied
+on the first read, which often does not happen before the commit is made.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ V = TypeVar("V")
 
 
 class Overlay(MutableMapping[K, V]):
-    """Reads through to `base`, which is never changed; dropping the overlay undoes everything."""
+    """An overlay that reads through to `base`, which never changes; dropping it undoes
+    everything."""
 
     def __init__(self, base: MutableMapping[K, V]) -> None:
         self._base = base
@@ -151,6 +152,6 @@ class DraftPredicates(Overlay[int, Predicate]):
         self._changed.count_one(id_, more)
 
 
-# What a state holds: its own, or a draft's.
+# The types in a state, and in a draft of one.
 AnyRegistrations: TypeAlias = Registrations | DraftRegistrations
 AnyPredicates: TypeAlias = Predicates | DraftPredicates

@@ -1,8 +1,7 @@
 """Row numbers by the hash of their key, eight bytes a slot: a dictionary without objects.
 
-A slot holds 32 bits of hash above the row number plus one, so 0 is empty. Slots are probed one
-after the other. Different keys may have one hash: whoever looks something up says which of the
-candidates it is.
+A slot holds the hash in its upper 32 bits and the row number plus one in the lower ones, so 0 is
+empty. Probing is linear. Different keys may have equal hashes: the caller compares the candidates.
 """
 
 from __future__ import annotations
@@ -53,9 +52,9 @@ class HashIndex:
             at = (at + 1) & mask
 
     def find(self, hashes: UInt32s, same: Callable[[Int64s, Int64s], Mask]) -> Int64s:
-        """Return the row of each key, -1 if there is none.
+        """Return the row of each key, -1 for an unknown key.
 
-        `same(places, rows)` tells which of the rows are those of the keys at these places.
+        `same(places, rows)` returns a mask: true where row n has the key at place n.
         """
         key_rows = np.full(len(hashes), -1, np.int64)
         mask = len(self._slots) - 1
@@ -84,7 +83,7 @@ class HashIndex:
         self._filled += 1
 
     def insert_all(self, hashes: UInt32s, rows: Int64s) -> None:
-        """Add rows, which must differ and not be here yet."""
+        """Add rows, which must be distinct and new."""
         self._reserve(len(rows))
         self._place(hashes.astype(np.uint64) << 32 | (rows + 1).astype(np.uint64))
 
@@ -111,8 +110,8 @@ class HashIndex:
         self._place(entries)
 
     def _place(self, entries: Any) -> None:
-        """Put entries into free slots in rounds: all try their next slot at once, and of those that
-        want the same slot one has it."""
+        """Put entries into free slots, in rounds: all try their next slot at once, and one of those
+        that share a slot gets it."""
         slots, mask = self._slots, len(self._slots) - 1
         self._filled += len(entries)
         at = (entries >> 32).astype(np.int64) & mask

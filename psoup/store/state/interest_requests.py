@@ -1,7 +1,7 @@
-"""Interest that servers have asked for: rows further back than the windows of registrations reach.
+"""Interest that servers have requested, further back than the windows of registrations reach.
 
-Somebody brought a longer window, or asked about an instant long ago. The engine then matches the
-predicate as far back, and keeps what it matched for a day.
+A caller used a longer window, or asked for an instant long ago. The engine then matches the
+predicate that far back, and keeps the matches for a day.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from dataclasses import dataclass
 
 from datastem.instants import DAY, HOUR, SINCE_EVER
 
-# So long interest that was asked for holds, and so long nobody asks for it again.
+# How long requested interest lasts, and how soon it may be requested again.
 INTEREST_TTL, INTEREST_RENEWAL = DAY, HOUR
-# So many predicates of a stream at most; those asked for longest ago are forgotten first.
+# A stream has requests for at most this many predicates; the oldest requests are dropped first.
 MAX_REQUESTS = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class InterestRequest:
-    """Somebody wants the rows of a predicate from a ts on; `stamp` is that of the last event that
-    said so."""
+    """A request for the matches of a predicate from the ts `since` on; `stamp` is that of its last
+    event."""
 
     since: int
     stamp: int
@@ -33,7 +33,8 @@ InterestRequests = Mapping[int, InterestRequest]
 
 
 def is_new_request(requests: InterestRequests, predicate_id: int, since: int, stamp: int) -> bool:
-    """Return whether it is worth an event that a predicate is wanted from `since` on."""
+    """Return True if a request is worth an event: it reaches further back, or its renewal is
+    due."""
     previous = requests.get(predicate_id)
     return previous is None or since < previous.since or stamp - previous.stamp >= INTEREST_RENEWAL
 
@@ -41,8 +42,8 @@ def is_new_request(requests: InterestRequests, predicate_id: int, since: int, st
 def with_request(
     requests: InterestRequests, predicate_id: int, since: int | None, stamp: int
 ) -> InterestRequests:
-    """Return the interest after one more event; None asks for all rows. What is over is left
-    out."""
+    """Return the requests after one more event, without expired ones. A `since` of None requests
+    all rows."""
     live = {id_: request for id_, request in requests.items() if request.is_live(stamp)}
     before = live.pop(predicate_id, None)
     first = SINCE_EVER if since is None else since

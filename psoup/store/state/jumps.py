@@ -1,11 +1,11 @@
-"""Jumps of the stamps: how much of the log's time nobody vouches for yet.
+"""Clock jumps: the part of the log's time that is not confirmed yet.
 
-A stamp far past the last one may be true, after an outage, or one machine's wrong clock. The
-server that writes it says so by a `Jump`, and the jump stays *unconfirmed* until an operator,
-another server's clock or enough later stamps speak for it. Meanwhile answers follow the stamps, but
-nothing is deleted that only an unconfirmed jump has made old.
+A stamp far past the last one may be true, after an outage, or come from one machine's wrong clock.
+The server that writes it also writes a `Jump`. The jump stays *unconfirmed* until an operator,
+another server's clock or enough later stamps confirm it. Until then answers use the stamps, but
+rows that are old only because of the jump are not deleted.
 
-Everything here is a fold of the log: what decides about a jump stands in its event, so that readers
+This is a fold of the log: a jump's event holds everything that decides about it, so that readers
 with different settings agree.
 """
 
@@ -17,11 +17,11 @@ from dataclasses import dataclass, replace
 from datastem.instants import HOUR
 from psoup.store.log.events import Jump
 
-# A stamp so much past the last one is a jump, where nothing accounts for it.
+# A stamp further past the last one than this is a jump, if no elapsed time accounts for it.
 MIN_JUMP = HOUR
-# So many unconfirmed jumps are told apart; beyond it the two oldest count as one.
+# If there are more unconfirmed jumps than this, the two oldest are merged.
 MAX_UNCONFIRMED_JUMPS = 256
-# So many confirmed ones are remembered, for people who ask.
+# The last confirmed jumps are kept, for the operator's information.
 MAX_CONFIRMED_JUMPS = 16
 
 BY_OPERATOR = "operator"
@@ -30,10 +30,10 @@ BY_TIME = "time"
 
 @dataclass(frozen=True, slots=True)
 class JumpRecord:
-    """A jump and what became of it.
+    """A jump and its confirmation.
 
-    `total` is the length of all jumps up to and including this one. `confirmed` says by whom: the
-    operator, time, or the name of a server; it is empty while nobody has.
+    `total` is the length of all jumps up to and including this one. `confirmed` is what confirmed
+    it: `operator`, `time` or the name of a server; empty while it is unconfirmed.
     """
 
     number: int
@@ -61,7 +61,7 @@ class Jumps:
 
     @property
     def unconfirmed(self) -> int:
-        """The part of the time up to the last stamp that stands on unconfirmed jumps alone."""
+        """The length of all unconfirmed jumps together."""
         return sum(record.length for record in self.records if not record.confirmed)
 
     def add(self, jump: Jump) -> Jumps:
@@ -70,15 +70,15 @@ class Jumps:
         return Jumps(_bounded([*self.records, record]), record.number, total)
 
     def confirm(self, number: int) -> Jumps:
-        """Confirm a jump in the operator's name. A jump that is confirmed already, or forgotten,
-        stays as it is."""
+        """Return the jumps with one confirmed by the operator. Unknown and confirmed jumps do not
+        change."""
         return self._with({number: BY_OPERATOR})
 
     def hear(self, stamp: int, server: str, clock: int | None) -> Jumps:
-        """Take what a commit says of jumps: its stamp, and the clock of the server that made it, if
-        known.
+        """Return the jumps after a commit: its stamp, and the clock of its server if known, may
+        confirm some.
 
-        A server speaks for what others jumped before it jumped itself: two wrong clocks in a row
+        A server confirms only jumps that came after its own last one: two wrong clocks in a row
         don't confirm each other.
         """
         if all(record.confirmed for record in self.records):
@@ -95,7 +95,7 @@ class Jumps:
         return self._with(confirmations) if confirmations else self
 
     def until(self, clock: int) -> Jumps:
-        """Drop the jumps to an instant past `clock`, which were taken back."""
+        """Return the jumps without those to an instant past `clock`, which a repair has undone."""
         remaining = tuple(record for record in self.records if record.jump.to <= clock)
         dropped = sum(record.length for record in self.records if record.jump.to > clock)
         return Jumps(remaining, self.count, self.total - dropped)

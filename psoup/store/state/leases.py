@@ -15,19 +15,19 @@ from datastem.arrays import Int64s
 from datastem.instants import MINUTE
 from psoup.store.state.drafts import Overlay
 
-# So much of the time between two stamps counts at most.
+# At most this much of the time between two stamps counts.
 MAX_COUNTED_GAP = 10 * MINUTE
-# So many registrations that expired are remembered as such.
+# This many expired registrations are remembered.
 MAX_EXPIRED = 100_000
 
-# When it ended, and how much time had been lost by then in all.
+# When the outage ended, and the time lost in all outages up to then.
 Outage = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """A registration that ended because nobody asked for it. `owner` is None if that was not noted
-    yet, up to format 4: then it is told to those who see every owner's."""
+    """A registration that ended because its lease was not renewed. If `owner` is None, only callers
+    who see all owners' registrations learn of it."""
 
     tenant: str
     owner: str | None
@@ -35,7 +35,7 @@ class Expired:
 
 
 def outages_until(outages: Iterable[Outage], clock: int) -> tuple[Outage, ...]:
-    """Return the outages before an instant; of one that lasts beyond it, the part before."""
+    """Return the outages before an instant; one that lasts beyond it is cut there."""
     shortened: list[Outage] = []
     before = lost = 0
     for end, total in outages:
@@ -58,7 +58,7 @@ class Leases:
         return Leases(Overlay(self.expired), self.outages)
 
     def pass_time(self, clock: int, stamp: int, jump: bool = False) -> None:
-        """Go from one stamp of the log to the next. None of the time of a jump counts, true or
+        """Advance from one stamp of the log to the next. The time of a jump never counts, true or
         not."""
         counted = 0 if jump else MAX_COUNTED_GAP
         if clock and stamp - clock > counted:
@@ -73,7 +73,7 @@ class Leases:
         return int(self.awake_all(np.array([since]), clock, until)[0])
 
     def awake_all(self, since: Int64s, clock: int, until: int) -> Int64s:
-        """Return the time that counts since each of many instants, as `awake` gives it for one."""
+        """Return the time that counts since each of many instants, as `awake` does for one."""
         ends = np.array([end for end, _ in self.outages], np.int64)
         lost = np.array([0, *(total for _, total in self.outages)], np.int64)
         asleep = lost[-1] - lost[np.searchsorted(ends, since, "right")]
@@ -82,7 +82,7 @@ class Leases:
         return awake
 
     def expire(self, handle: bytes, tenant_and_owner: tuple[str, str], stamp: int) -> list[bytes]:
-        """Note that a registration expired; return handles that are forgotten to make room."""
+        """Record that a registration expired; return the handles that are dropped to make room."""
         self.expired[handle] = Expired(*tenant_and_owner, stamp)
         if not isinstance(self.expired, dict) or len(self.expired) <= MAX_EXPIRED:
             return []

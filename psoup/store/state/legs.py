@@ -1,7 +1,7 @@
 """The legs of registrations: which streams a query reads, and the predicate over each.
 
-Nearly all registrations read one stream. That one is two numbers among the registration's own; the
-column here holds the legs after the first and takes nothing for a registration without any.
+Nearly all registrations read one stream: their first leg is two numbers in the registration's
+columns. `LegsColumn` holds the legs after the first, and takes no memory for other registrations.
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ class LegsColumn:
         self._size = len(rows)
 
     def _places(self, rows: Int64s) -> tuple[Int64s, Int64s]:
-        """Return the places of the legs of some rows, one row after the other, and how many each
-        has."""
+        """Return the places of the legs of some rows, row by row, and the number of legs of each
+        row."""
         begins = np.searchsorted(self._rows.values, rows)
         counts = np.searchsorted(self._rows.values, rows, "right") - begins
         # Within a row the places are consecutive: its first, plus how far the leg is from there.

@@ -1,7 +1,7 @@
-"""Rows that were accepted and are lost: holes, and what the operator has said about them.
+"""Rows that were published and are lost: holes, and the losses that the operator has accepted.
 
-The file of a hole is damaged or gone. The engine names the hole in its epochs and goes on; an
-answer that would need the rows fails, until the rows are back or the operator accepts the loss.
+The file of a hole is damaged or gone. The engine names the hole in its epochs and goes on. An
+answer that needs the rows fails until the file is restored or the operator accepts the loss.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from datastem.instants import from_micros
 
 @dataclass(frozen=True, slots=True)
 class Hole:
-    """Lost rows of a stream: ids in `[row_lo, row_hi)`, ts in `[ts_lo, ts_hi]`, None where those
-    are not known. `file` held them."""
+    """Lost rows of a stream: ids in `[row_lo, row_hi)`, ts in `[ts_lo, ts_hi]`, None if unknown.
+    `file` held them."""
 
     stream_id: int
     row_lo: int
@@ -58,14 +58,14 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Losses:
-    """The holes, and the rows whose loss the operator has `accepted`, be they of a hole or not."""
+    """The holes, and the rows whose loss the operator has `accepted`, in a hole or not."""
 
     holes: tuple[Hole, ...] = ()
     accepted: tuple[Lost, ...] = ()
 
     @property
     def open(self) -> tuple[Hole, ...]:
-        """The holes whose loss nobody has accepted."""
+        """The holes whose loss is not accepted."""
         return tuple(hole for hole in self.holes if not self.is_accepted(hole))
 
     def is_accepted(self, hole: Hole) -> bool:
@@ -79,8 +79,8 @@ class Losses:
         return replace(self, accepted=(*self.accepted, *new))
 
     def only(self, stays: Callable[[Hole], bool]) -> Losses:
-        """Keep the holes for which `stays` is true, and of what was accepted that which covers one
-        of them."""
+        """Return the holes for which `stays` is true, and the accepted rows that contain one of
+        them."""
         holes = tuple(filter(stays, self.holes))
         accepted = tuple(
             rows for rows in self.accepted if any(rows.contains(hole.rows) for hole in holes)

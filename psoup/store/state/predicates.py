@@ -1,4 +1,4 @@
-"""The predicates of a state, by id and by what they say."""
+"""The predicates of a state, by id and by predicate key."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from psoup.store.state.hash_index import HashIndex, hash_of
 
 _HASH_MULTIPLIER = 2654435761
 _CHUNK_ROWS = 1 << 16
-# So many rows are looked at for the newest predicates.
+# `latest` reads at most this many of the newest rows.
 _NEWEST_SCAN_ROWS = 1 << 14
-# So many changed ones are remembered one by one.
+# If more ids than this are noted, `changed` reports that all may have changed.
 _MAX_NOTED_IDS = 1 << 17
 
 
@@ -40,9 +40,10 @@ class Predicate:
 
 
 class Predicates(ColumnMapping[int, Predicate]):
-    """The predicates of a state by id; no two of one stream have the same key.
+    """The predicates of a state by id; no two of one stream have the same predicate key.
 
-    It remembers which ones' users have changed, for one reader: `changed` tells them once.
+    It notes the predicates whose registrations changed, for one reader: `changed` returns each note
+    once.
     """
 
     def __init__(self) -> None:
@@ -61,14 +62,16 @@ class Predicates(ColumnMapping[int, Predicate]):
         )
 
     def find(self, stream_id: int, key: str) -> int | None:
-        """Return the id of the predicate of a stream with that key; None if there is none."""
+        """Return the id of a stream's predicate with this predicate key; None if there is no such
+        predicate."""
         for row in self._by_key.candidates(_key_hash(stream_id, key)):
             if self._streams[row] == stream_id and self._keys[row] == key:
                 return self._ids[row]
         return None
 
     def find_all(self, stream_id: int, keys: pa.Array) -> Int64s:
-        """Return the ids of the predicates with these keys, -1 if there is none."""
+        """Return the ids of a stream's predicates with these predicate keys, -1 for an unknown
+        key."""
         if not len(self):
             return np.full(len(keys), -1, np.int64)
         same_key = same_texts(self._keys, keys)
@@ -82,32 +85,32 @@ class Predicates(ColumnMapping[int, Predicate]):
         return np.where(rows < 0, -1, self._ids.values[rows])
 
     def rows_of(self, ids: Int64s) -> Int64s:
-        """Return the rows of predicates by id, -1 if there is none."""
+        """Return the rows of predicates by id, -1 for an unknown id."""
         return self._by_id.find(
             _id_hashes(ids), lambda places, rows: self._ids.values[rows] == ids[places]
         )
 
     def note(self, ids: Int64s) -> None:
-        """Note that other registrations have these predicates than before, or the registrations
-        have changed."""
+        """Note that the registrations of these predicates have changed."""
         if self._changes <= _MAX_NOTED_IDS:
             self._changed.append(ids)
             self._changes += len(ids)
 
     def changed(self) -> Int64s | None:
-        """Return the ids, ascending, that were noted since the last call; None if too many were."""
+        """Return the ids, ascending, noted since the last call; None if they were too many to
+        note."""
         noted, many = self._changed, self._changes > _MAX_NOTED_IDS
         self._changed, self._changes = [], 0
         return None if many else np.unique(np.concatenate([np.empty(0, np.int64), *noted]))
 
     def having(self, ids: Int64s) -> pa.Table:
-        """Return the predicates of these ids, as a table; ids that are not here are left out."""
+        """Return the predicates with these ids as a table; unknown ids are left out."""
         rows = self.rows_of(ids)
         return self.take(rows[rows >= 0])
 
     def count(self, ids: Int64s, more: Any) -> None:
-        """Add `more` to the registrations of each of these predicates, which differ and are all
-        here."""
+        """Add `more` to the registrations of each of these predicates, which must be distinct and
+        known."""
         self._counts.values[self.rows_of(ids)] += more
         self._cache.clear()
         self.note(ids)
@@ -132,8 +135,10 @@ class Predicates(ColumnMapping[int, Predicate]):
         return np.sort(self._ids.values[of_stream])
 
     def latest(self, stream_id: int, most: int) -> pa.Table:
-        """Return some of a stream's newest predicates as a table, the newest first. It looks at few
-        rows, so that it finds none where many of other streams came after."""
+        """Return at most `most` of a stream's newest predicates as a table, the newest first.
+
+        It reads few rows, so it misses predicates that many newer ones of other streams follow.
+        """
         begin = max(0, len(self._ids) - _NEWEST_SCAN_ROWS)
         of_stream = self._alive.values[begin:] & (self._streams.values[begin:] == stream_id)
         return self.take(np.flatnonzero(of_stream)[::-1][:most] + begin)

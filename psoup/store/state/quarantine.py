@@ -1,8 +1,9 @@
-"""What the engine has set aside because it fails: predicates, and composites.
+"""The quarantine: predicates and composites that the engine has set aside because they fail.
 
-A predicate in quarantine is in no index and covers no row, so servers compute it by themselves; a
-row policy whose predicate is here shows nothing. A composite in quarantine is not found ahead. The
-epoch names each with the reason. It ends when an operator releases it, or with its last user.
+A predicate in quarantine is in no index and covers no row, so servers compute it themselves. A row
+policy whose predicate is in quarantine shows no rows. A composite in quarantine is not maintained.
+The epoch names each entry with its reason. An entry ends when an operator releases it, or with its
+last registration.
 """
 
 from __future__ import annotations
@@ -13,15 +14,15 @@ from functools import cached_property
 
 PREDICATE, COMPOSITE = "predicate", "composite"
 REASON_CHARACTERS = 300
-# Errors of the machine rather than of what it works on: the same work may succeed next time.
+# Errors of the machine rather than of the work: the same work may succeed next time.
 MACHINE_ERRORS = (MemoryError, OSError)
 
 
 @dataclass(frozen=True, slots=True)
 class QuarantineEntry:
-    """A predicate of a stream or of a composite, or a composite itself, that fails. `since` is the
-    stamp of the log at which it was set aside, and `position` the last one, packed, that the work
-    which failed had consumed: only a release after it counts."""
+    """A failing predicate of a stream or composite, or a failing composite. `since` is the stamp of
+    the log at which it was set aside. `position` is the last position, packed, that the failed work
+    had consumed: only a release after it counts."""
 
     kind: str
     id: int
@@ -38,7 +39,7 @@ class QuarantineEntry:
 
 @dataclass(frozen=True)
 class Quarantine:
-    """All that is set aside, in the order it was."""
+    """All quarantine entries, oldest first."""
 
     entries: tuple[QuarantineEntry, ...] = ()
 
@@ -58,13 +59,16 @@ class Quarantine:
         )
 
     def add(self, entries: Iterable[QuarantineEntry]) -> Quarantine:
-        """Add entries; one takes the place of another of its name."""
+        """Return the quarantine with further entries; each replaces the one with its name."""
         added = {entry.name: entry for entry in entries}
         return Quarantine((*self.release(added).entries, *added.values()))
 
     def release(self, names: Collection[str], position: int | None = None) -> Quarantine:
-        """Take entries out by name, at a position of the log. Those that failed with what came up
-        to it stay: their work is taken again from an earlier epoch, and meets the release again."""
+        """Return the quarantine without the named entries, released at a position of the log.
+
+        An entry stays if its failed work had consumed that position: the work is repeated from an
+        earlier epoch, and meets the release again.
+        """
         return self.only(
             lambda entry: (
                 entry.name not in names or (position is not None and position <= entry.position)
@@ -80,7 +84,6 @@ EMPTY_QUARANTINE = Quarantine()
 
 
 def reason_of(error: BaseException) -> str:
-    """Describe an error in one line of printable ASCII, so that it can be stored and shown
-    anywhere: an error may quote what a caller sent."""
+    """Return an error as one line of printable ASCII, since it may quote what a caller sent."""
     text = " ".join(f"{type(error).__name__}: {error}".split())
     return text.encode("unicode_escape").decode()[:REASON_CHARACTERS]

@@ -35,13 +35,12 @@ _NO_TRIGGER = RegisteredLeg(0, 0)
 @dataclass(frozen=True, slots=True)
 class Registration:
     """A registered query. `query` is the bound form without the predicates of its legs, which are
-    in the order of the text; their keys say what they are.
+    in the order of the text.
 
-    `position` is that of the event that gave it its text: it was registered, or another query
-    replaced the one before; `stamp` stays that of registering. `triggers` are the predicates whose
-    rows refresh it or parts of it, in the order of the query. `contact` is the stamp of the last
-    renewal of its lease; 0 if there was none. `views` are the ids of the views that its text was
-    bound through.
+    `position` is that of the event that set the text: Register or Replace. `stamp` is that of
+    Register. `triggers` are the predicates whose rows refresh it or parts of it, in the order of
+    the query. `contact` is the stamp of the last renewal of its lease; 0 if there was none. `views`
+    are the ids of the views that its text was bound through.
     """
 
     handle: bytes
@@ -91,8 +90,8 @@ class Registration:
 
 
 class KeyedRegistration(NamedTuple):
-    """What is looked at of a registration that has a client key, when the key is given again.
-    `position` is packed."""
+    """The fields of a registration that are compared when its client key is used again. `position`
+    is packed."""
 
     handle: bytes
     stream_id: int
@@ -103,7 +102,7 @@ class KeyedRegistration(NamedTuple):
 
 class Registrations(ColumnMapping[bytes, Registration]):
     """The registrations of a state by handle, in the order of (position, handle), which `page`
-    relies on.
+    needs.
 
     Texts, owners and query forms that repeat are stored once.
     """
@@ -145,8 +144,8 @@ class Registrations(ColumnMapping[bytes, Registration]):
         )
 
     def find(self, tenant: str, owner: str, client_key: str) -> bytes | None:
-        """Return the handle of the owner's registration with a client key; None if there is
-        none."""
+        """Return the handle of the owner's registration with a client key; None if the key is
+        unknown."""
         for row in self._by_key.candidates(_key_hash(tenant, owner, client_key)):
             if self._key_parts(row) == (tenant, owner, client_key):
                 return self._handles[row]
@@ -155,7 +154,7 @@ class Registrations(ColumnMapping[bytes, Registration]):
     def find_all(
         self, tenant: str, owner: str, client_keys: pa.Array
     ) -> dict[int, KeyedRegistration]:
-        """Return the registrations with these client keys, by the place of the key."""
+        """Return the registrations with these client keys, by the place of the client key."""
         if not len(self._by_key):
             return {}
         codes = self._tenants.code_of(tenant), self._owners.code_of(owner)
@@ -186,7 +185,7 @@ class Registrations(ColumnMapping[bytes, Registration]):
         )
 
     def rows_of(self, handles: pa.Array) -> Int64s:
-        """Return the rows of registrations by handle, -1 if there is none."""
+        """Return the rows of registrations by handle, -1 for an unknown handle."""
         halves = handle_halves(handles)
 
         def same(places: Int64s, rows: Int64s) -> Mask:
@@ -201,21 +200,21 @@ class Registrations(ColumnMapping[bytes, Registration]):
         self._cache.pop(handle, None)
 
     def renew_all(self, handles: pa.Array, stamps: Int64s) -> None:
-        """Renew the leases of registrations; handles that are not here are passed over."""
+        """Renew the leases of registrations; unknown handles are skipped."""
         rows = self.rows_of(handles)
         self._contacts.values[rows[rows >= 0]] = stamps[rows >= 0]
         self._cache.clear()
 
     def leases(self) -> tuple[pa.Array, Int64s, Int64s]:
-        """Return the handles of all registrations, since when each lease counts, and how long it
-        is."""
+        """Return three arrays over all registrations: the handles, when each lease began, and its
+        length."""
         rows = self.rows()
         since = np.maximum(self._contacts.values[rows], self._stamps.values[rows])
         return self._handles.take(rows), since, self._leases.values[rows]
 
     def by_stream(self) -> dict[int, int]:
-        """Return how many registrations read each stream; one that reads it in several legs is
-        one."""
+        """Return the number of registrations per stream; one that reads a stream in several legs
+        counts once."""
         alive, first = self._alive.values, self._streams.values
         rows, streams = self._more_legs.streams
         more = alive[rows] & (first[rows] != streams)
@@ -224,7 +223,7 @@ class Registrations(ColumnMapping[bytes, Registration]):
         return dict(zip(ids.tolist(), counts.tolist(), strict=True))
 
     def by_owner(self) -> dict[tuple[str, str], int]:
-        """Return how many registrations each owner of a tenant has."""
+        """Return the number of registrations per (tenant, owner)."""
         rows = self.rows()
         if not len(rows):
             return {}
@@ -236,9 +235,12 @@ class Registrations(ColumnMapping[bytes, Registration]):
     def over(
         self, ids: Collection[int], tenant: str, owner: str | None, limit: int
     ) -> tuple[int, list[Registration]]:
-        """Count the registrations of a tenant, and unless it is None of an owner, that read or are
-        refreshed by streams, or go through views; return the first of them, at most `limit`. It
-        looks at all registrations."""
+        """Return the number of registrations that read or are refreshed by these streams, or go
+        through these views, and the first `limit` of them.
+
+        Only those of the tenant count, and of the owner unless it is None. It scans all
+        registrations.
+        """
         object_ids = np.array(list(ids), np.int64)
         mask: Mask = np.isin(self._streams.values, object_ids)
         mask |= np.isin(self._trigger_streams.values, object_ids) | self._views.naming(ids)
@@ -290,7 +292,7 @@ class Registrations(ColumnMapping[bytes, Registration]):
         return matches[alive]
 
     def by_composite(self) -> dict[int, int]:
-        """Return how many registrations have each composite."""
+        """Return the number of registrations per composite."""
         rows, composites = self._composites.nonzero
         ids, counts = np.unique(composites[self._alive.values[rows]], return_counts=True)
         return dict(zip(ids.tolist(), counts.tolist(), strict=True))
@@ -299,9 +301,9 @@ class Registrations(ColumnMapping[bytes, Registration]):
         self, tenant: str, owner: str, after: tuple[int, bytes], limit: int
     ) -> list[Registration]:
         """Return the next registrations after (packed position, handle), at most `limit`; an empty
-        owner is everyone.
+        owner means all owners.
 
-        It costs what is looked at: the page, and registrations of others in between.
+        The cost grows with the rows scanned: the page, and other owners' registrations in between.
         """
         codes = self._tenants.code_of(tenant), self._owners.code_of(owner) if owner else None
         matches: list[int] = []
@@ -316,8 +318,8 @@ class Registrations(ColumnMapping[bytes, Registration]):
         return [self._value_at(row) for row in matches[:limit]]
 
     def has_predicate(self, tenant: str, owner: str, predicate_id: int) -> bool:
-        """Return whether a registration of an owner has a predicate as that of its first leg. It
-        looks at all registrations."""
+        """Return True if a registration of an owner has this predicate in its first leg. It scans
+        all registrations."""
         column = self._columns["predicate_id"]
         assert isinstance(column, NumberColumn)
         rows = np.flatnonzero(self._alive.values & (column.values == predicate_id))
@@ -430,7 +432,7 @@ def _key_hash(tenant: str, owner: str, client_key: str) -> int:
 
 
 def _handle_hash(handle: bytes) -> int:
-    """Return the hash of a handle: handles are random already."""
+    """Return the hash of a handle. Handles are random, so that combining their halves suffices."""
     return (int.from_bytes(handle[:8]) ^ int.from_bytes(handle[8:])) & 0xFFFFFFFF
 
 

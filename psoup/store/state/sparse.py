@@ -1,4 +1,4 @@
-"""A column of numbers of which nearly all are 0; only the others take memory."""
+"""A column of numbers of which nearly all are 0; only the nonzero ones take memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from psoup.store.state.columns import NumberColumn
 
 
 class SparseColumn:
-    """Numbers: `_rows` names the rows that have another than 0, ascending."""
+    """Numbers: `_rows` are the rows with a nonzero number, ascending, and `_values` their
+    numbers."""
 
     def __init__(self) -> None:
         self._rows, self._values = NumberColumn(), NumberColumn()
@@ -25,7 +26,7 @@ class SparseColumn:
 
     @property
     def nonzero(self) -> tuple[Int64s, Int64s]:
-        """The rows that have another number than 0, and those numbers."""
+        """The rows with a nonzero number, and these numbers."""
         return self._rows.values, self._values.values
 
     def __len__(self) -> int:

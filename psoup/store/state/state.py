@@ -1,10 +1,10 @@
-"""The fold of the log: which streams, registrations and publishers there are at a position.
+"""The state: the streams, registrations, publishers and so on at a position, as a fold of the log.
 
-Servers keep one at the tail and validate against it; the engine keeps one at its epoch and writes
-what changed. Both apply the same entries in the same order, so both hold the same state.
+Servers keep one at the end of the log and validate against it; the engine keeps one at its epoch
+and writes what changed. Both apply the same entries in the same order, so both get the same state.
 
 Values are immutable and replaced, so a `draft` can share them. Registrations and predicates, of
-which there may be millions, are columns that make a value when it is asked for.
+which there may be millions, are columns that make a value when it is read.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ from psoup.store.state.writers import WriterMarks
 
 @dataclass(slots=True)
 class Touched:
-    """The keys that applied entries changed: what the engine has to write."""
+    """The ids of what applied entries changed, which the engine has to write."""
 
     streams: set[int] = field(default_factory=set)
     views: set[int] = field(default_factory=set)
@@ -117,7 +117,7 @@ class State:
     writers: WriterMarks = field(default_factory=WriterMarks)
 
     def draft(self) -> State:
-        """Make a state that starts as this one and whose changes stay its own."""
+        """Return an overlay over this state: its changes do not reach this state."""
         registrations, predicates = self.columns
         return State(
             self.position,
@@ -142,34 +142,35 @@ class State:
 
     @property
     def columns(self) -> tuple[Registrations, Predicates]:
-        """The registrations and predicates of a state that is no draft, which can do more."""
+        """The registrations and predicates of a state that is not a draft, with all their
+        methods."""
         assert isinstance(self.registrations, Registrations), "this is a draft"
         assert isinstance(self.predicates, Predicates)
         return self.registrations, self.predicates
 
     def find_stream(self, tenant: str, name: str) -> StreamState | None:
-        """Return the live stream of a name; None if there is none."""
+        """Return the live stream with a name; None if there is no such stream."""
         stream_id = self.stream_names.get((tenant, name))
         return None if stream_id is None else self.streams[stream_id]
 
     def find_view(self, tenant: str, name: str) -> ViewState | None:
-        """Return the live view of a name; None if there is none."""
+        """Return the live view with a name; None if there is no such view."""
         view_id = self.view_names.get((tenant, name))
         return None if view_id is None else self.views[view_id]
 
     def has_id(self, id_: int) -> bool:
-        """Return whether a stream, view, composite or policy has an id, or had it and is still
-        known."""
+        """Return True if a stream, view, composite or policy has this id, even a dropped one that
+        is still stored."""
         numbered = self.streams, self.views, self.composites
         return any(id_ in objects for objects in numbered) or str(id_) in self.access.policies
 
     def owned_by(self, kind: str, tenant: str, owner: str = "") -> int:
-        """Return how many objects of a kind an owner of a tenant has, or without an owner the
+        """Return the number of objects of a kind that an owner has, or without an owner the whole
         tenant."""
         return self.owned.get((kind, tenant, owner), 0)
 
     def count_owned(self, kind: str, tenant: str, owner: str, more: int) -> None:
-        """Count objects that an owner got, or lost if `more` is negative."""
+        """Add `more`, which may be negative, to the number of an owner's objects of a kind."""
         for key in {(kind, tenant, owner), (kind, tenant, "")}:
             self.owned[key] = self.owned.get(key, 0) + more
             if not self.owned[key]:
@@ -193,11 +194,11 @@ class State:
                 kind = "keys" if isinstance(value, Key) else "policies"
                 self.count_owned(kind, value.tenant, value.owner, more)
             case Grant():
-                # A grant is of the tenant: whoever made it is not kept.
+                # A grant counts for the tenant: it does not record its author.
                 self.count_owned("grants", value.tenant, "", more)
 
     def apply(self, entry: Entry, touched: Touched | None = None) -> None:
-        """Apply an entry, and notes in `touched` what it changed. Entries must come in log order,
+        """Apply an entry, and record in `touched` what it changed. Entries must come in log order,
         each once."""
         many, touched = touched, touched or Touched()
         self.leases.pass_time(self.clock, entry.stamp, isinstance(entry.event, Jump))
@@ -271,11 +272,11 @@ class State:
 
     @property
     def vouched(self) -> int:
-        """The last stamp without the jumps that nobody has confirmed: what may be acted upon."""
+        """The last stamp minus the unconfirmed jumps: the time that deletions may rely on."""
         return self.clock - self.jumps.unconfirmed
 
     def awake_since_contact(self, registration: Registration, now: int) -> int:
-        """Return the part of its lease that a registration has used up, as far as the log tells."""
+        """Return the part of its lease that a registration has used up, according to the log."""
         return self.leases.awake(registration.since, self.clock, now)
 
     def _create(self, entry: Entry, stream_id: int, schema: StreamSchema, touched: Touched) -> None:
@@ -336,8 +337,8 @@ class State:
         touched.predicates.update(registration.predicates)
 
     def _replace(self, entry: Entry, event: Replace, touched: Touched) -> None:
-        """Give a registration another query. What both queries have stays: a predicate that ended
-        would never come back."""
+        """Give a registration another query. Predicates of both queries must not end in between: an
+        ended predicate never returns."""
         before = self.registrations[event.handle]
         after = replace(
             before,
@@ -366,7 +367,7 @@ class State:
     def _share_all(
         self, entry: Entry, event: Register | Replace, registration: Registration, touched: Touched
     ) -> None:
-        """Count the predicates and the composite that an event has given to a registration."""
+        """Count one more registration of the predicates and the composite of `registration`."""
         predicates: dict[int, LegPredicate | Trigger] = {
             leg.predicate_id: leg for leg in event.legs
         }
@@ -416,7 +417,7 @@ class State:
             self.next_predicate_id = max(self.next_predicate_id, predicate.id + 1)
 
     def _register_many(self, entry: Entry, event: RegisterMany, touched: Touched | None) -> None:
-        """Do at once what registering the rows one after the other would do."""
+        """Register all rows at once, with the effect of registering them one by one."""
         rows, count = event.rows, event.rows.num_rows
         same: dict[str, str | int] = {
             "tenant": entry.tenant,
@@ -468,7 +469,7 @@ class State:
         touched.predicates.update(registration.predicates)
 
     def _release_all(self, registration: Registration, touched: Touched) -> None:
-        """Count the predicates and the composite of a registration, which has them no longer."""
+        """Count one registration less of the predicates and the composite of `registration`."""
         for predicate_id in registration.predicates:
             self._release(self.predicates[predicate_id])
         composite = registration.composite

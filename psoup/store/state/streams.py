@@ -1,4 +1,4 @@
-"""The streams of a state, and what each publisher has sent last."""
+"""The streams of a state, and the last batch of each publisher."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from psoup.store.state.interest_requests import InterestRequests
 class StreamState:
     """A stream: `high` is its next row id, `reached` the greatest ts of its rows and heartbeats.
 
-    A dropped stream keeps its place, so that registrations over it can say what became of them.
-    `interest_requests` is the interest in its rows that servers have asked for, by predicate.
+    A dropped stream stays in the state, so that registrations over it can say why they fail.
+    `interest_requests` is the interest in its rows that servers have requested, by predicate.
     """
 
     id: int
@@ -31,8 +31,8 @@ class StreamState:
     interest_requests: InterestRequests = field(default_factory=dict)
 
 
-# A tenant, an owner of it, and the name of one of the owner's publishers. Names of different
-# owners are different publishers, so that nobody can use up or probe the sequences of another.
+# A tenant, an owner of it, and the name of one of the owner's publishers. Equal names of different
+# owners are different publishers, so that no owner can use up or probe the sequences of another.
 PublisherKey: TypeAlias = tuple[str, str, str]
 
 
@@ -49,6 +49,6 @@ class AcceptedBatch:
 
     @classmethod
     def of(cls, event: Data, entry: Entry) -> AcceptedBatch:
-        """Return the batch of a Data event, which stands in the log as `entry`."""
+        """Return the batch of a Data event, which is the event of `entry`."""
         batch = event.sequence, event.digest, event.first_row_id, event.rows
         return cls(*batch, entry.position, entry.stamp)

@@ -1,7 +1,7 @@
 """The views of a state, and the views that registrations went through.
 
-A view has an id that no stream has, and a name among theirs. One that has ended keeps its
-place, so that registrations over it can say what became of them.
+Views and streams share one space of ids and one of names. A dropped view stays in the state, so
+that registrations over it can say why they fail.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class ViewState:
 
 
 def views_over(views: Mapping[int, ViewState], id_: int) -> list[ViewState]:
-    """Return the live views that name a stream or a view, themselves or through others; each stands
-    after those over it."""
+    """Return the live views that read a stream or a view, directly or through other views; each
+    comes after the views that read it."""
     visited: dict[int, ViewState] = {}
     live = [view for view in views.values() if not view.dropped]
 
@@ -50,8 +50,8 @@ def views_over(views: Mapping[int, ViewState], id_: int) -> list[ViewState]:
 
 
 class ViewIdsColumn:
-    """The ids of the views that each registration went through: mostly none, and often the same.
-    They are kept as texts, each once."""
+    """The ids of the views that each registration was bound through. Most have none, and many have
+    the same, so the ids are stored as texts, each once."""
 
     def __init__(self) -> None:
         self._texts = InternedColumn()
@@ -74,7 +74,7 @@ class ViewIdsColumn:
             self._texts.extend(pc.fill_null(plain, ""))
 
     def naming(self, ids: Collection[int]) -> Mask:
-        """Mark the rows that name one of the ids."""
+        """Return a mask of the rows that name one of the ids."""
         codes = [
             code
             for code, text in enumerate(self._texts.texts)
@@ -91,5 +91,5 @@ class ViewIdsColumn:
 
 
 def ids_text(ids: Sequence[int]) -> str:
-    """Return ids as the text that the table of registrations has."""
+    """Return ids as text for the table `registrations`."""
     return ",".join(map(str, ids))

@@ -16,8 +16,8 @@ NO_MARK = 0
 
 
 class WriterMarks:
-    """The marks by the versions of the log that brought them, ascending. It never changes: `add`
-    makes another one."""
+    """The marks by the versions of the log that brought them, ascending. Immutable: `add` returns a
+    new object."""
 
     __slots__ = ("_marks", "_versions")
 
@@ -26,7 +26,7 @@ class WriterMarks:
         self._marks = array("q", marks)
 
     def add(self, version: int, mark: int) -> WriterMarks:
-        """Return these marks and that of a later version."""
+        """Return these marks and the mark of a later version."""
         return WriterMarks([*self._versions, version], [*self._marks, mark])
 
     def at(self, version: int) -> int:
