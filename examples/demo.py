@@ -1,9 +1,9 @@
 """PSoup in two minutes: register, go away, come back, and the answer is there.
 
-Starts a store in a temporary folder, lets three clients register and leave, publishes rows in the
-background, lets the clients come back and ask, checks every answer against a plain loop over the
-rows, lets one more keep a copy that goes on offline, and removes everything. Exit status 1 means an
-answer was wrong.
+Starts a store in a temporary folder and lets three clients register and leave. Publishes rows in
+the background, answers a client before Spark is up, waits for Spark, and lets all clients come back.
+Every answer is compared with a plain loop over the rows. A fourth client keeps a copy that works
+offline. Everything is removed at the end. Exit status 1 means that an answer was wrong.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ ROWS = 40_000
 FIRST = 10_000
 BATCH = 500
 PAUSE = 0.1
-PATIENCE = 60.0
-SHOWN = 4
-KEEP = """To keep a store running:
+ENGINE_TIMEOUT_SECONDS = 300.0
+SHOWN_ROWS = 4
+NEXT = """What to do next:
 
-  scripts/psoup serve my-store   a server and an engine over the folder my-store
+  scripts/psoup serve my-store   keep a store running: a server and an engine over one folder
+  docs/tutorial.md               the same in your own hands, with a phone that goes offline
   scripts/psoup --help           publish, register, invoke, copy from a shell
-  examples/demo.py               the same from Python"""
+  examples/demo.py               this demo, in Python"""
 
 console = Console(highlight=False)
 
@@ -83,7 +84,7 @@ class Sensors:
 
 
 def publish(address: str, name: str, rows: Sequence[Reading]) -> None:
-    """All of them, in the background, while the foreground shows how the store is doing."""
+    """Publish all rows in the background, and show the state of the engine."""
     columns = BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}")
     with (
         Client(address) as client,
@@ -98,10 +99,11 @@ def publish(address: str, name: str, rows: Sequence[Reading]) -> None:
 
 
 def engine(client: Client) -> str:
+    """Return the state of the engine in a few words."""
     status = client.status()
     if not status.epoch:
-        return "the engine is starting"
-    return f"epoch {status.epoch}, {status.behind_rows:,} rows behind"
+        return "Spark is starting"
+    return f"Spark has made epoch {status.epoch}, {status.behind_rows:,} rows behind"
 
 
 def register(address: str, question: Question) -> bytes:
@@ -112,22 +114,34 @@ def register(address: str, question: Question) -> bytes:
     return handle
 
 
-def catch_up(address: str) -> None:
-    """Lets the engine match everything. Answers are right without, only computed on the spot."""
-    deadline = time.monotonic() + PATIENCE
-    with Client(address) as client, console.status("the engine is catching up"):
-        while time.monotonic() < deadline:
+def wait_for_engine(address: str) -> None:
+    """Wait until the engine has matched every row with every query, and show its progress.
+
+    Answers would be right without it: the server computes what the engine has not matched.
+    """
+    began = time.monotonic()
+    columns = BarColumn(), TextColumn("{task.description}")
+    with (
+        Client(address) as client,
+        Progress(TextColumn("  matching  "), *columns, console=console) as bar,
+    ):
+        task = bar.add_task("", total=ROWS)
+        while (waited := time.monotonic() - began) < ENGINE_TIMEOUT_SECONDS:
             status = client.status()
             if status.epoch and not status.behind_rows and not status.backfill_rows:
+                done = f"Spark has made epoch {status.epoch}; all rows are matched"
+                bar.update(task, completed=ROWS, description=done)
                 return
+            matched = ROWS - min(ROWS, status.behind_rows) if status.epoch else 0
+            bar.update(task, completed=matched, description=f"{engine(client)} ({waited:.0f} s)")
             time.sleep(0.25)
-    console.print("  the engine has not caught up yet; the server computes what is missing")
+    console.print("  the engine is not done yet; the server computes what is missing")
 
 
 def ask(
     address: str, question: Question, handle: bytes, window: Window, rows: Sequence[Reading]
 ) -> bool:
-    """Comes back, invokes, shows the answer; whether it equals the naive one over `rows`."""
+    """Come back, invoke and show the answer; return whether it equals the naive one over `rows`."""
     with Client(address, owner=question.client) as client:
         client.status()
         began = time.perf_counter()
@@ -147,16 +161,22 @@ def got(answer: Answer) -> list[Reading]:
 def show(title: str, answer: Answer, took: float) -> None:
     table = Table(*Reading._fields, title=title, title_justify="left", min_width=60)
     rows = got(answer)
-    for row in rows[-SHOWN:]:
+    for row in rows[-SHOWN_ROWS:]:
         table.add_row(str(row.lane), str(row.station), f"{row.speed:.2f}", f"{row.at:%H:%M:%S.%f}")
-    if len(rows) > SHOWN:
-        table.caption = f"the last {SHOWN} rows"
+    if len(rows) > SHOWN_ROWS:
+        table.caption = f"the last {SHOWN_ROWS} rows"
     console.print(table)
     console.print(
-        f"  {answer.row_count:,} rows in {took * 1000:.1f} ms · epoch {answer.epoch} · "
-        f"age {answer.behind.total_seconds():.1f} s · "
+        f"  {answer.row_count:,} rows in {took * 1000:.1f} ms · {source(answer)} · "
         f"{answer.computed_rows:,} rows computed on the spot"
     )
+
+
+def source(answer: Answer) -> str:
+    """Return where the matches of the answer come from."""
+    if not answer.epoch:
+        return "without Spark"
+    return f"matched by Spark up to epoch {answer.epoch}"
 
 
 def story(address: str, folder: Path) -> bool:
@@ -166,25 +186,27 @@ def story(address: str, folder: Path) -> bool:
     console.print("[bold]1[/] A stream of traffic readings, and two clients before its first row")
     handles = {question: register(address, question) for question in (PHONE, CAR)}
 
-    console.print("\n[bold]2[/] Rows come in; nobody is connected but the sensors")
+    console.print("\n[bold]2[/] Rows come in; only the sensors are connected")
     publish(address, "sensors-1", rows[:FIRST])
 
-    console.print("\n[bold]3[/] A third client comes late, and has its answer at once")
+    console.print(
+        "\n[bold]3[/] A third client registers late, and has its answer at once"
+    )
     handles[LAPTOP] = register(address, LAPTOP)
     right = [ask(address, LAPTOP, handles[LAPTOP], LAPTOP.other, rows[:FIRST])]
 
-    console.print("[bold]4[/] More rows")
+    console.print("[bold]4[/] More rows, and Spark matches all of them with all queries")
     publish(address, "sensors-2", rows[FIRST:])
-    catch_up(address)
+    wait_for_engine(address)
 
-    console.print("\n[bold]5[/] All three come back, and ask with their own window and another")
+    console.print("\n[bold]5[/] All three come back, and ask with their own window and another one")
     for question, handle in handles.items():
         for window in (question.window, question.other):
             right.append(ask(address, question, handle, window, rows))
     console.print(f"{sum(right)} of {len(right)} answers equal the naive evaluation.\n")
 
     console.print(
-        "[bold]6[/] A fourth keeps a copy: it goes on offline, and comes back for the change"
+        "[bold]6[/] A fourth client keeps a copy, goes offline, and comes back for the changes"
     )
     return recharge(address, folder, console) and all(right)
 
@@ -193,16 +215,14 @@ def main() -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with tempfile.TemporaryDirectory(prefix="psoup-demo-") as folder:
-            console.print(
-                "Starting a store in a temporary folder; its engine takes a little longer\n"
-            )
+            console.print("Starting a store in a temporary folder; Spark takes 10 to 20 s longer\n")
             with running_store(Path(folder)) as address:
                 right = story(address, Path(folder))
                 console.print("Stopping the store and removing its folder")
     except KeyboardInterrupt:
         console.print("\nInterrupted; the store is stopped and its folder removed")
         return 130
-    console.print(KEEP)
+    console.print(NEXT)
     return 0 if right else 1
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,6 +29,13 @@ def test_the_session_runs_as_written(terminal: Terminal) -> None:
     commands = replay(PAGE, terminal)
     names = {command.split()[1] for command in commands}
     assert {"trades.csv", "stream", "register", "publish", "invoke"} <= names
+
+
+def test_the_picture_shows_the_session() -> None:
+    path = ROOT / "scripts" / "session_picture.py"
+    names = runpy.run_path(str(path))
+    drawn = names["PICTURE"].read_text(encoding="utf-8")
+    assert drawn == names["picture"](PAGE), "run python scripts/session_picture.py"
 
 
 def test_the_licence_is_named_where_people_and_programs_look() -> None:

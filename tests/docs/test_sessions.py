@@ -34,7 +34,7 @@ def test_the_session_runs_as_written(
     assert len([command for command in ran if command.startswith("psoup ")]) >= least
 
 
-@pytest.mark.parametrize("page", ["docs/how-to/feed.md", "docs/how-to/keep-a-copy.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/how-to/feed.md", "docs/how-to/keep-a-copy.md"])
 def test_the_python_runs_after_the_session(
     page: str, address: str, tenant: str, tmp_path: Path, monkeypatch: Any
 ) -> None:
