@@ -1,7 +1,7 @@
 """PSoup in two minutes: register, go away, come back, and the answer is there.
 
 Starts a store in a temporary folder and lets three clients register and leave. Publishes rows in
-the background, answers a client before Spark is up, waits for Spark, and lets all clients come back.
+the background, answers a client before Spark is up, waits for Spark, and lets all clients return.
 Every answer is compared with a plain loop over the rows. A fourth client keeps a copy that works
 offline. Everything is removed at the end. Exit status 1 means that an answer was wrong.
 """
@@ -189,9 +189,7 @@ def story(address: str, folder: Path) -> bool:
     console.print("\n[bold]2[/] Rows come in; only the sensors are connected")
     publish(address, "sensors-1", rows[:FIRST])
 
-    console.print(
-        "\n[bold]3[/] A third client registers late, and has its answer at once"
-    )
+    console.print("\n[bold]3[/] A third client registers late, and has its answer at once")
     handles[LAPTOP] = register(address, LAPTOP)
     right = [ask(address, LAPTOP, handles[LAPTOP], LAPTOP.other, rows[:FIRST])]
 
