@@ -1,4 +1,4 @@
-"""Answers share a memo, and ids for predicates that nobody registered."""
+"""What answers share: a memo, and ids for predicates that are not registered."""
 
 from __future__ import annotations
 
@@ -6,30 +6,29 @@ from collections.abc import Hashable
 
 from datastem.caches import LruCache
 
-_UNREGISTERED = 10_000
+_MAX_UNREGISTERED = 10_000
 
-# Whatever takes long to find out and is asked for again: folds, answers, texts that were read.
+# A cache of what takes long to compute and is needed again: folds, answers, parsed texts.
 Memo = LruCache[Hashable, object]
 
 
 class UnregisteredIds:
-    """Ids for predicates that are asked about without being registered, so that asking is cheap
-    the next time.
+    """Ids for predicates of queries that are not registered.
 
-    What is computed for a predicate is kept by its id. Registered predicates have positive ids, for
-    ever; these get negative ones, which only this process knows and which are never used again. The
-    predicate that was asked about longest ago is forgotten first.
+    Matches are cached by predicate id, so that the same query is cheap the next time. Registered
+    predicates have positive ids, which never change. These get negative ids, which are local to
+    this process and never used again. The least recently used predicate is forgotten first.
     """
 
-    def __init__(self, capacity: int = _UNREGISTERED) -> None:
+    def __init__(self, capacity: int = _MAX_UNREGISTERED) -> None:
         self._ids: LruCache[tuple[int, str], int] = LruCache(capacity)
         self._last = 0
 
     def id_of(self, stream_id: int, key: str) -> int:
-        """The id of a predicate of a stream, which `key` is the normal form of."""
-        known = self._ids.get((stream_id, key))
-        if known is None:
+        """Return the id of a predicate of a stream. `key` is its predicate key, the normal form."""
+        id_ = self._ids.get((stream_id, key))
+        if id_ is None:
             self._last -= 1
-            known = self._last
-            self._ids.put((stream_id, key), known)
-        return known
+            id_ = self._last
+            self._ids.put((stream_id, key), id_)
+        return id_

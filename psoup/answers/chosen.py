@@ -1,8 +1,8 @@
-"""Large answers kept as row ids, whose rows are taken chunk by chunk as the client reads them.
+"""Large answers kept as row ids, whose rows are read chunk by chunk as the client reads them.
 
-A row never changes, so its id stands for it: a chunk is read from the files of whatever epoch is
-the newest. Rows that have left that epoch meanwhile are read from the files of the epoch that the
-answer began with. The engine keeps those for its grace; after that the answer ends with RowsGone.
+A row never changes, so its id stands for it. A chunk is read from the files of the newest epoch.
+Rows that have left that epoch are read from the files of the epoch that the answer began with. The
+engine keeps those for its grace period; after that the answer ends with RowsGone.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from results.row_order import time_order
 
 # Python objects around the ids of one run.
 _RUN_OVERHEAD_BYTES = 200
-# How many blocks are read for all chunks of an answer at most, for each block and chunk it has.
+# The blocks that may be read for all chunks of an answer, for each block and chunk that it has.
 # More are needed only if rows came in an order that has little to do with their ts.
-_MOST_READS = 4
-# Rows of which the size of an output row is measured.
+_MAX_READS = 4
+# The number of rows on which the size of an output row is measured.
 _SAMPLE_ROWS = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class IdRun:
-    """Ascending ids of one block: their low bits are a range, or in a roaring bitmap, of which
-    those at the places from `start` up to `stop` count."""
+    """Ascending ids of one block. Their low bits are those at the places `[start, stop)` of a range
+    or of a roaring bitmap."""
 
     block: int
     lows: range | bytes
@@ -74,7 +74,7 @@ class IdRun:
         return IdRun(self.block, self.lows, self.start + start, self.start + stop)
 
 
-# The ids of rows that follow each other in an answer; which comes first, their ts tell.
+# The ids of rows that follow each other in an answer, in the order of (ts, row id).
 Chunk: TypeAlias = tuple[IdRun, ...]
 
 
@@ -132,7 +132,7 @@ class ChosenRows:
 
 def _rows(stem: StemView, chunk: Chunk) -> Picked | None:
     """Return the rows of a chunk; None if the stem lacks one."""
-    picked = [found for run in chunk for found in _rows_of(stem, run)]
+    picked = [piece for run in chunk for piece in _rows_of(stem, run)]
     complete = sum(len(places) for _, places in picked) == sum(map(len, chunk))
     return picked if complete else None
 
@@ -152,8 +152,11 @@ def choose_in_chunks(
     query: Query, rows: LegRows, chunk_bytes: int
 ) -> tuple[Picked | None, Sequence[Chunk]]:
     """Return the rows of a leg that a plain query has: picked, if they fit into one chunk;
-    otherwise None, and chunks of about so many bytes. There are no chunks if the rows came in an
-    order so different from that of their ts that each chunk would need most of the blocks."""
+    otherwise None, and chunks of about `chunk_bytes`.
+
+    There are no chunks if the rows came in an order so different from that of their ts that each
+    chunk would need most of the blocks.
+    """
     parts, picked, size = rows.parts(), [], 0.0
     for part in parts:
         places = rows.places(part)
@@ -211,25 +214,25 @@ def _sorted(stem: StemView, runs: Sequence[IdRun], step: int) -> list[Chunk]:
     moments = [
         (part.ts[places], part.ids[places]) for run in runs for part, places in _rows_of(stem, run)
     ]
-    ts, ids = (np.concatenate(each) for each in zip(*moments, strict=True))
+    ts, ids = (np.concatenate(pieces) for pieces in zip(*moments, strict=True))
     order = time_order(ts, ids)
     if order is None:
         return _cut(runs, step)
     ordered = ids[order]
     chunks, reads = [], 0
-    most = _MOST_READS * (len({run.block for run in runs}) + -(-len(ids) // step))
+    max_reads = _MAX_READS * (len({run.block for run in runs}) + -(-len(ids) // step))
     for start in range(0, len(ids), step):
-        some = np.sort(ordered[start : start + step])
-        by_block = np.split(some, np.flatnonzero(np.diff(some >> BLOCK_BITS)) + 1)
+        chunk_ids = np.sort(ordered[start : start + step])
+        by_block = np.split(chunk_ids, np.flatnonzero(np.diff(chunk_ids >> BLOCK_BITS)) + 1)
         reads += len(by_block)
-        if reads > most:
+        if reads > max_reads:
             return []
         chunks.append(tuple(map(IdRun.of, by_block)))
     return chunks
 
 
 def _output_bytes(query: Query, rows: LegRows, part: Part, places: Int64s) -> float:
-    """Return the bytes of an output row, measured on some rows of a part."""
+    """Return the bytes of an output row, measured on a sample of a part's rows."""
     step = -(-len(places) // _SAMPLE_ROWS)
     (sample,) = outputs_of(query, rows.leg.schema, [(part, places[::step])])
     return float(max(sample.nbytes / sample.num_rows, 8 * len(query.outputs)))

@@ -1,7 +1,7 @@
 """From a plan to an answer: the rows of its legs, their combinations or groups, the outputs.
 
-There is one way from chosen rows to an answer: answers at once and in threads, Explain and copies
-all take it.
+There is one way from chosen rows to an answer. Answers on the event loop and in threads, Explain
+and copies all take it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from psoup.answers.chosen import ChosenRows, choose_in_chunks
 from psoup.answers.joins.join_limits import JoinLimits
 from psoup.answers.joins.stored_join import StoredJoin
 from psoup.answers.matching.matcher import Uncovered
-from psoup.answers.matching.shown_rows import MatchSource
+from psoup.answers.matching.permitted_rows import MatchSource
 from psoup.answers.planning.plan import CompositePlan, LegPlan, Plan
 from psoup.answers.rows.folds import Fold
 from psoup.answers.rows.leg_rows import (
@@ -40,14 +40,14 @@ from querystem.join import JoinRoom
 from querystem.query import From, Leg, Query
 from results.window import CountWindow
 
-# An answer at once is of a query of at most that weight: it takes well under a millisecond as a
-# rule, and a few at the worst.
+# The greatest weight of a query that is answered on the event loop: as a rule it takes well under a
+# millisecond, and a few at the worst.
 _QUICK_WEIGHT = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer's rows: `batches`, one or more, have the query's outputs, in order."""
+    """The rows of an answer: `batches`, one or more, have the query's outputs, in order."""
 
     batches: Sequence[pa.RecordBatch]
     position: Position
@@ -64,35 +64,35 @@ class Answer:
 
 
 def evaluate(plan: Plan, matchers: LegMatchers, memo: Memo, limits: JoinLimits) -> Answer:
-    """The answer of a plan that is settled.
+    """Return the answer of a plan that is settled.
 
-    Raises FileNotFoundError where the engine has removed a file the plan names, TooMuchWork.
+    Raises FileNotFoundError if the engine has removed a file that the plan names, TooMuchWork.
     """
     legs = legs_of(plan, matchers, memo)
     if isinstance(plan.query.source, Leg):
         batches = Selection(plan.query, legs[0], memo).answer()
     else:
-        found = combined(plan, legs, matchers, limits, memo=memo)
-        shaped = arrange if found.grouped else _whole_answer
-        batches = [shaped(plan.query, found.rows)]
-        return Answer(batches, plan.known, matchers.work.rows, found.pairs)
-    return Answer(batches, plan.known, matchers.work.rows)
+        combinations = combined(plan, legs, matchers, limits, memo=memo)
+        shape = arrange if combinations.grouped else _whole_answer
+        batches = [shape(plan.query, combinations.rows)]
+        return Answer(batches, plan.answered, matchers.work.rows, combinations.pairs)
+    return Answer(batches, plan.answered, matchers.work.rows)
 
 
 def evaluate_in_chunks(
     plan: Plan, matchers: LegMatchers, memo: Memo, limits: JoinLimits, chunk_bytes: int
 ) -> Answer | ChosenRows:
-    """Return the answer of `evaluate`, or the ids of its rows if those are many and can be taken in
-    chunks of about so many bytes."""
+    """Return the answer of `evaluate`, or the ids of its rows if those are many and can be read in
+    chunks of about `chunk_bytes`."""
     if not isinstance(plan.query.source, Leg) or not plan.query.plain:
         return evaluate(plan, matchers, memo, limits)
     (rows,) = legs_of(plan, matchers, memo)
     picked, chunks = choose_in_chunks(plan.query, rows, chunk_bytes)
     if chunks:
         leg = plan.leg.released()
-        return ChosenRows(plan.query, leg, chunks, plan.known, matchers.work.rows)
+        return ChosenRows(plan.query, leg, chunks, plan.answered, matchers.work.rows)
     batches = Selection(plan.query, rows, memo).answer(picked)
-    return Answer(batches, plan.known, matchers.work.rows)
+    return Answer(batches, plan.answered, matchers.work.rows)
 
 
 def _whole_answer(query: Query, rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -100,28 +100,32 @@ def _whole_answer(query: Query, rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def evaluate_at_once(plan: Plan, matchers: LegMatchers, memo: Memo) -> Answer | None:
-    """The answer of `evaluate`, or None where to make it would take longer than to wait for a
-    thread: where files are read, a predicate is evaluated, many rows are taken or any joined."""
+    """Return the answer of `evaluate`; None if making it takes longer than waiting for a thread.
+
+    That is so if files are read, a predicate is evaluated, many rows are read or any are joined.
+    """
     if plan.now is None or not _is_plain(plan):
         return None
     (rows,) = legs_of(plan, matchers, memo)
-    picked = rows.picked_at_hand()
+    picked = rows.picked_at_once()
     if picked is None:
         return None
     batches = Selection(plan.query, rows, memo).answer(picked)
-    return Answer(batches, plan.known, matchers.work.rows)
+    return Answer(batches, plan.answered, matchers.work.rows)
 
 
 def _is_plain(plan: Plan) -> bool:
-    """Tells whether window and instant alone tell the rows, and the query does little with them."""
+    """Return True if window and instant alone decide which rows there are, and the query does
+    little with them."""
     if plan.unsettled or not isinstance(plan.query.source, Leg):
         return False
-    elsewhere = plan.leg.keyed or plan.leg.limits or isinstance(plan.leg.window, CountWindow)
-    return not elsewhere and plan.query.weight <= _QUICK_WEIGHT
+    leg = plan.leg
+    needs_rows = leg.keyed or leg.limits or isinstance(leg.window, CountWindow)
+    return not needs_rows and plan.query.weight <= _QUICK_WEIGHT
 
 
 def legs_of(plan: Plan, matchers: LegMatchers, memo: Memo) -> list[LegRows]:
-    """The rows of each leg of a plan."""
+    """Return the rows of each leg of a plan."""
     return [leg_rows(leg, matchers.of(leg), memo) for leg in plan.legs]
 
 
@@ -141,7 +145,8 @@ class Selection:
     memo: Memo
 
     def answer(self, picked: Picked | None = None) -> Sequence[pa.RecordBatch]:
-        """The query's outputs, in order; from the rows `picked`, where they are found already."""
+        """Return the query's outputs, in order; from the rows `picked`, if they are found
+        already."""
         query = self.query
         if query.grouping is not None:
             return [arrange(query, self.matched(picked))]
@@ -149,8 +154,8 @@ class Selection:
         return outputs_of(query, self.rows.leg.schema, picked)
 
     def matched(self, picked: Picked | None = None) -> pa.RecordBatch:
-        """The matching rows in any order, or their groups, as `arrange` and `identified` take
-        them."""
+        """Return the matching rows in any order, or their groups, as `arrange` and `identified`
+        take them."""
         grouping = self.query.grouping
         if grouping is not None and picked is None:
             return finish(grouping, self._folded(grouping))
@@ -164,12 +169,12 @@ class Selection:
             return partial(grouping, rows.gather([(part, rows.places(part, among))], reads))
 
         if rows.choice.ids is not None:
-            found = [of(part) for part in rows.parts()]
+            partials = [of(part) for part in rows.parts()]
         else:
             subject = (rows.leg.subject, self.query.grouping_key)
             region = rows.choice.region
-            found = Fold(self.memo, subject, rows.leg.stem, region, of, merge).values()
-        return merge(found or [partial(grouping, rows.gather([], reads))])
+            partials = Fold(self.memo, subject, rows.leg.stem, region, of, merge).values()
+        return merge(partials or [partial(grouping, rows.gather([], reads))])
 
 
 # ---- several legs
@@ -177,10 +182,10 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class Combined:
-    """The combinations of a plan's legs, and how they were found: the rows of each leg, None where
-    they were not counted; how they were joined; and how many combinations were `stored`.
+    """The combinations of a plan's legs, and how they were found: the number of rows of each leg,
+    None if they were not counted; how they were joined; and how many combinations were `stored`.
 
-    Where they are `grouped`, the rows are the groups of the query.
+    If they are `grouped`, the rows are the groups of the query.
     """
 
     rows: pa.RecordBatch
@@ -191,7 +196,7 @@ class Combined:
 
     @property
     def pairs(self) -> int:
-        """How many pairs of rows were looked at."""
+        """The number of pairs of rows that were compared."""
         return sum(step.candidates for run in self.runs for step in run.steps)
 
 
@@ -203,11 +208,11 @@ def combined(
     parts: bool = False,
     memo: Memo | None = None,
 ) -> Combined:
-    """The rows of a query's source, as `arrange` takes them, from the rows of its legs.
+    """Return the rows of a query's source, as `arrange` takes them, from the rows of its legs.
 
     With `parts` they have the row ids of the legs. With `memo` they may be grouped already, from
-    summaries that it keeps. Raises TooMuchWork past the limits; Uncovered
-    where somebody waits for the engine, which has combinations yet to find.
+    cached summaries. Raises TooMuchWork past the limits; Uncovered if the caller waits for the
+    engine, which has combinations yet to find.
     """
     composing = plan.composing
     if plan.composite is not None:
@@ -226,13 +231,13 @@ def combined(
 def joined(
     plan: Plan, inputs: Sequence[LegInput], limits: JoinLimits, parts: bool = False
 ) -> Combined:
-    """The combinations of what `leg_inputs` gives. Raises TooMuchWork."""
-    counts = [len(one) if isinstance(one, PickedRows) else None for one in inputs]
+    """Return the combinations of what `leg_inputs` gives. Raises TooMuchWork."""
+    counts = [len(rows) if isinstance(rows, PickedRows) else None for rows in inputs]
     with limits.joining() as room:
-        room.take(sum(one.nbytes for one in inputs if isinstance(one, PickedRows)))
+        room.take(sum(rows.nbytes for rows in inputs if isinstance(rows, PickedRows)))
         combining = _combining(plan, limits, room)
-        found = combining.source_rows(plan.query, inputs, parts)
-    return Combined(found, tuple(counts), combining.runs)
+        combinations = combining.source_rows(plan.query, inputs, parts)
+    return Combined(combinations, tuple(counts), combining.runs)
 
 
 def _with_stored(
@@ -244,7 +249,7 @@ def _with_stored(
     parts: bool,
     memo: Memo | None,
 ) -> Combined:
-    """The combinations of a plan whose FROM the engine has joined, for the most part."""
+    """Return the combinations of a plan whose FROM the engine has joined, for the most part."""
     source = plan.query.source
     assert isinstance(source, From), "only a FROM is joined ahead"
     count = len(source.items)
@@ -256,38 +261,38 @@ def _with_stored(
             raise Uncovered
         groups = None if memo is None else stored.folded(plan.query, memo)
         if groups is None:
-            others = leg_inputs(plan, legs)[count:] if len(legs) > count else []
-            found = combining.source_rows(plan.query, others, parts, stored.combinations)
+            remaining = leg_inputs(plan, legs)[count:] if len(legs) > count else []
+            rows = combining.source_rows(plan.query, remaining, parts, stored.combinations)
         else:
-            found = groups
+            rows = groups
     counts = (None,) * len(legs)
-    return Combined(found, counts, combining.runs, stored.taken, groups is not None)
+    return Combined(rows, counts, combining.runs, stored.stored_count, groups is not None)
 
 
 def _combining(plan: Plan, limits: JoinLimits, room: JoinRoom) -> Combining:
-    now, *nows = [SINCE_EVER if one is None else one for one in (plan.now, *plan.nows)]
+    now, *nows = [SINCE_EVER if now is None else now for now in (plan.now, *plan.nows)]
     return Combining(now, limits.pairs, [], room, iter(nows), plan.mask)
 
 
 def leg_inputs(plan: Plan, legs: Sequence[LegRows]) -> list[LegInput]:
-    """The rows of each leg with the columns that the query reads of them; legs that have the same
-    rows and are read alike have one input."""
-    made = dict[tuple[Hashable, ...], LegInput]()
+    """Return the rows of each leg with the columns that the query reads of them. Legs that have the
+    same rows and are read alike share one input."""
+    inputs_by_key = dict[tuple[Hashable, ...], LegInput]()
     inputs = []
     for rows, names in zip(legs, leg_reads(plan.query), strict=True):
         leg = rows.leg
-        # Whoever asks sees the same rows of a stream in all legs.
+        # The policy need not be in the key: one caller has one policy for a stream.
         key = leg.leg, leg.stream_id, leg.now, leg.oldest, leg.limits, names
-        if key not in made:
-            made[key] = _input(plan, rows, names)
-        inputs.append(made[key])
+        if key not in inputs_by_key:
+            inputs_by_key[key] = _input(plan, rows, names)
+        inputs.append(inputs_by_key[key])
     return inputs
 
 
 def _input(plan: Plan, rows: LegRows, reads: frozenset[str]) -> LegInput:
-    """The rows of a leg, or where they are looked up, all versions of its stream's rows."""
+    """Return the rows of a leg; with AS OF, all versions of its stream's rows."""
     as_of = rows.leg.leg.as_of
     if as_of is None:
         return PickedRows(rows, rows.picked(), reads)
-    other = next((leg.stem for leg in plan.legs if leg.leg.stream == as_of.stream), None)
-    return StoredVersions(rows.leg, rows.matcher, other)
+    referrers = next((leg.stem for leg in plan.legs if leg.leg.stream == as_of.stream), None)
+    return StoredVersions(rows.leg, rows.matcher, referrers)

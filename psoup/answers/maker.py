@@ -1,4 +1,4 @@
-"""The maker of answers: the caches that answers share, and the way from a question to an answer."""
+"""The maker of answers: the caches that they share, and the way from a question to an answer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from psoup.answers.joins.stored_join import CombinationMatcher
 from psoup.answers.matching.implied import ImpliedFinder
 from psoup.answers.matching.match_files import MatchFileCache
 from psoup.answers.matching.matcher import Matcher, Work
-from psoup.answers.matching.shown_rows import MatchSource, ShownMatches, ShownRows
+from psoup.answers.matching.permitted_rows import MatchSource, PermittedMatches, PermittedRows
 from psoup.answers.planning.plan import CompositePlan, LegPlan, Neighbours, Plan, Triggers
 from psoup.answers.planning.planner import make_plan
 from psoup.answers.planning.policies import RowPolicy
@@ -27,19 +27,19 @@ from psoup.store import Store
 from querystem.expressions import Expression
 from results.match_cache import MatchCache
 
-# What an entry of the memo takes beside its value.
-_MEMO_BYTES = 400
+# Bytes that an entry of the memo takes beside its value.
+_MEMO_ENTRY_BYTES = 400
 
 
 class AnswerMaker:
-    """Makes answers over one store. Thread-safe but for `plan`, which is for the thread that
+    """Makes answers over one store. Thread-safe, except `plan`, which is for the thread that
     changes the replica.
 
-    `memory` is the budget that the caches have a quarter of; `compute_rows` bounds the rows one
-    answer may match by itself, `joins` what it may take to join its legs. `mask` is a secret key of
-    MASK_BYTES, for numbers made from values that a caller may not see. If
-    `policy_used` is set, it is called for each policy with claims filled in that a plan uses: with
-    the ids of policy and predicate, the predicate's key, and the reader.
+    The caches take a quarter of `memory`, a number of bytes. `compute_rows` limits the rows that
+    one answer may match itself, `joins` what it may take to join its legs. `mask` is a secret of
+    MASK_BYTES, for numbers made from values that a caller may not see. If `policy_used` is set, it
+    is called for each policy with claims filled in that a plan uses, with the ids of policy and
+    predicate, the predicate key, and the reader.
     """
 
     def __init__(
@@ -52,10 +52,10 @@ class AnswerMaker:
     ) -> None:
         self.compute_rows = compute_rows
         self.join_limits = joins or JoinLimits()
-        self.known = MatchCache(memory // 16)
+        self.matches = MatchCache(memory // 16)
         root, is_newest = store.table("matches").root, store.epochs.is_newest
-        self.stored = MatchFileCache(root, memory // 8, is_newest)
-        self.memo: Memo = Memo(memory // 16, _MEMO_BYTES)
+        self.match_files = MatchFileCache(root, memory // 8, is_newest)
+        self.memo: Memo = Memo(memory // 16, _MEMO_ENTRY_BYTES)
         self.unregistered = UnregisteredIds()
         self.implied = ImpliedFinder()
         self._mask = mask
@@ -64,43 +64,45 @@ class AnswerMaker:
 
     @property
     def used(self) -> int:
-        """The bytes the caches hold."""
-        return self.known.used + self.memo.used + self.stored.used
+        """The bytes that the caches hold."""
+        return self.matches.used + self.memo.used + self.match_files.used
 
     def answer(self, view: View, question: Question) -> Answer:
-        """The answer to a question. Raises what planning raises, FileNotFoundError, TooMuchWork."""
+        """Return the answer to a question. Raises what `plan` raises, FileNotFoundError,
+        TooMuchWork."""
         plan = self.plan(view, question)
         work = self.work(bound=plan.bound)
         return self.evaluate(self.settle(plan, work), work)
 
     def plan(self, view: View, question: Question) -> Plan:
-        """Raises what `make_plan` raises."""
+        """Return the plan of a question. Raises what `make_plan` raises."""
         plan = make_plan(view, question, self.unregistered, self.memo)
         if plan.permission and self.policy_used is not None:
-            for one in plan.conditions:
-                self.policy_used(one.policy_id, one.predicate_id, one.key, question.reader)
+            for condition in plan.conditions:
+                ids = condition.policy_id, condition.predicate_id
+                self.policy_used(*ids, condition.key, question.reader)
         if plan.unread:
             plan = replace(plan, mask=self._mask)
         return self.implied.prepared(plan, view.state)
 
     def work(self, *, wait_for_engine: bool = False, bound: bool = False) -> Work:
-        """The bound on what one answer may compute, for somebody whom policies bind or not."""
+        """Return the budget of one answer. `bound` says that policies bind the caller."""
         return Work(None if wait_for_engine else self.compute_rows, bound=bound)
 
     def settle(self, plan: Plan, work: Work) -> Plan:
-        """The plan as of its last refresh points, where rows or events tell which they are. It
-        reads files."""
+        """Return the plan as of its last refresh points. It reads files if rows or events decide
+        which these are."""
         if not plan.unsettled:
             return plan
         finder = CrossingFinder(self._heartbeats, plan.epoch.reached, self.memo)
         return settled(plan, _StoredPoints(finder, self.matchers(plan, work)))
 
     def matchers(self, plan: Plan, work: Work) -> PlanMatchers:
-        """The matchers that tell which rows match the predicates of a plan's legs."""
+        """Return the matchers of a plan's legs."""
         return PlanMatchers(self, plan.epoch, work)
 
     def evaluate(self, plan: Plan, work: Work) -> Answer:
-        """The answer of a settled plan. Raises FileNotFoundError, TooMuchWork, Uncovered."""
+        """Return the answer of a settled plan. Raises FileNotFoundError, TooMuchWork, Uncovered."""
         return evaluate(plan, self.matchers(plan, work), self.memo, self.join_limits)
 
     def evaluate_in_chunks(self, plan: Plan, work: Work, chunk_bytes: int) -> Answer | ChosenRows:
@@ -110,7 +112,7 @@ class AnswerMaker:
         return evaluate_in_chunks(plan, matchers, self.memo, self.join_limits, chunk_bytes)
 
     def evaluate_at_once(self, plan: Plan, work: Work) -> Answer | None:
-        """The answer of a plan where making it takes less than a millisecond or so; else None."""
+        """Return the answer of a plan; None if making it takes more than a millisecond or so."""
         return evaluate_at_once(plan, self.matchers(plan, work), self.memo)
 
 
@@ -124,19 +126,22 @@ class PlanMatchers:
 
     def of(self, leg: LegPlan) -> MatchSource:
         subject = leg.predicate_id, leg.stream_id, leg.leg.where
-        return self._shown(self._matcher(*subject, leg.neighbours), leg.policy)
+        return self._permitted(self._matcher(*subject, leg.neighbours), leg.policy)
 
     def of_triggers(self, triggers: Triggers) -> MatchSource:
         subject = triggers.predicate_id, triggers.stream_id, triggers.where
-        return self._shown(self._matcher(*subject), triggers.policy)
+        return self._permitted(self._matcher(*subject), triggers.policy)
 
-    def _shown(self, matcher: Matcher, policy: RowPolicy) -> MatchSource:
-        """The matches among the rows that a policy shows."""
+    def _permitted(self, matcher: Matcher, policy: RowPolicy) -> MatchSource:
+        """Return the matches among the rows that a policy permits."""
         if policy is None:
             return matcher
-        conditions = [one for one in policy if not one.is_constant]
-        shown = [self._matcher(one.predicate_id, one.stream_id, one.where) for one in conditions]
-        return ShownMatches(matcher, ShownRows(shown))
+        matchers = [
+            self._matcher(condition.predicate_id, condition.stream_id, condition.where)
+            for condition in policy
+            if not condition.is_constant
+        ]
+        return PermittedMatches(matcher, PermittedRows(matchers))
 
     def _matcher(
         self,
@@ -145,13 +150,13 @@ class PlanMatchers:
         where: Expression,
         neighbours: Neighbours | None = None,
     ) -> Matcher:
-        caches = self.epoch, self.maker.known, self.maker.stored
+        caches = self.epoch, self.maker.matches, self.maker.match_files
         return Matcher(predicate_id, stream_id, where, *caches, self.work, neighbours=neighbours)
 
     def of_combinations(self, plan: Plan, composite: CompositePlan) -> CombinationMatcher:
         subject = composite.predicate_id, composite.composite_id, composite.where
         legs = [plan.legs[place] for place in composite.places]
-        caches = self.epoch, self.maker.known, self.maker.stored
+        caches = self.epoch, self.maker.matches, self.maker.match_files
         return CombinationMatcher(*subject, *caches, self.work, legs=legs)
 
 

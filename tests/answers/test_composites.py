@@ -16,7 +16,7 @@ from datastem.instants import MINUTE
 from datastem.memory import Memory
 from psoup.access.principal import ANYONE, ClaimValue, Principal
 from psoup.answers import AnswerMaker, Question, Replica, View
-from psoup.answers.joins.composite_choice import told_of
+from psoup.answers.joins.composite_choice import describe_composite
 from psoup.answers.matching.matcher import Uncovered
 from psoup.answers.planning.plan import Plan
 from psoup.answers.planning.question import RegisteredQuery, read_texts, texts_of
@@ -245,8 +245,8 @@ async def test_how_many_queries_share_a_join_is_not_for_everybody(tmp_path: Path
         view = View.at(replica, NOW)
         plan = maker.plan(view, Question(source, query, ANYONE))
         assert plan.composite is not None
-        assert " of 2 queries: " in told_of(plan, view, others=True)
-        assert "quer" not in told_of(plan, view, others=False)
+        assert " of 2 queries: " in describe_composite(plan, view, count_queries=True)
+        assert "quer" not in describe_composite(plan, view, count_queries=False)
 
 
 def _flip_file(store: Store, composite_id: int) -> None:

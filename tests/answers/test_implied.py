@@ -36,9 +36,9 @@ SQL = "CREATE STREAM room (temp DOUBLE, name TEXT, n BIGINT)"
 def however_light(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Has files be read for any predicate, but where a test is about that; and has time enough be
     there, however busy the machine is."""
-    monkeypatch.setattr(implied, "_SECONDS", 60.0)
+    monkeypatch.setattr(implied, "_SEARCH_SECONDS", 60.0)
     if "seen" not in request.fixturenames:
-        monkeypatch.setattr(matcher, "_HEAVY", 0)
+        monkeypatch.setattr(matcher, "_MIN_READ_WEIGHT", 0)
 
 
 @pytest.fixture
@@ -219,7 +219,7 @@ async def test_little_may_be_computed_at_a_time(
     tmp_path: Path, temps: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(matcher, "_STEP_WEIGHT", 1)
-    monkeypatch.setattr(matcher, "_LEAST_STEP", 7)
+    monkeypatch.setattr(matcher, "_MIN_STEP_ROWS", 7)
     rooms = await Rooms.open(tmp_path)
     await rooms.register("temp > 80")
     await rooms.publish(temps)

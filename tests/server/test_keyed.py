@@ -159,7 +159,7 @@ async def answer_of(parts: AsyncIterator[pb.InvokeResponse | bytes]) -> list[tup
 async def test_oracle_current_rows(
     tmp_path: Path, options: str, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server_keyed, "_SLACK", 0)
+    monkeypatch.setattr(server_keyed, "_PRUNE_SLACK_ROWS", 0)
     world = World(tmp_path / "store", options, seed)
     handles: dict[str, bytes] = {}
     for life in range(3):

@@ -351,7 +351,11 @@ async def test_errors_tell_no_number_of_hidden_rows(tmp_path: Path) -> None:
 async def test_another_query_is_not_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from psoup.answers.matching import matcher
 
-    for name, value in (("WORTH_LOOKING", 1), ("_WORTH_TAKING", 1), ("_HEAVY", 0)):
+    for name, value in (
+        ("MIN_LOOKUP_ROWS", 1),
+        ("_CANDIDATE_SPARSITY", 1),
+        ("_MIN_READ_WEIGHT", 0),
+    ):
         monkeypatch.setattr(matcher, name, value)
     async with tenant_server(tmp_path / "store") as server:
         boss, eu = await _events(server)

@@ -1,8 +1,8 @@
-"""Two marks of an answer, what a client has and what it is to have: what changed in between.
+"""What changed between two marks of an answer: the one a client has and the one it is to have.
 
-A `Mark` says what a copy of an answer is. A `CopyJob` goes from one mark to another, and a `Copier`
-tells the difference: of answers that consist of rows (`row_copy`), of combinations of rows
-(`combination_copy`), or of results that only computing tells (`result_copy`).
+A `Mark` says what a copy of an answer is. A `CopyJob` goes from one mark to another. A `Copier`
+computes the difference: of rows (`row_copy`), of combinations of rows (`combination_copy`), or of
+results that must be computed (`result_copy`).
 """
 
 from psoup.answers.difference.combination_copy import CombinationCopier
@@ -44,7 +44,7 @@ __all__ = [
 
 
 def copier_of(maker: AnswerMaker, plan: Plan, job: CopyJob) -> Copier:
-    """The copier for answers of the kind that a plan makes."""
+    """Return the copier for answers of the kind that a plan makes."""
     if not by_rows(plan):
         return ResultCopier(maker, plan, job)
     if isinstance(plan.query.source, Leg):

@@ -1,12 +1,12 @@
 """Copies of combinations: of joins and UNION ALL whose rows come and go by themselves.
 
-A combination is visible while all its parts are, so joins of time windows slide by themselves; one
-that a part leaves early is removed. What came and went is found from what each leg gained and lost
-(`combinations`). Number and digest of the copy are in its mark, and follow from what came, went and
-expired: nothing that stayed is joined again.
+A combination is visible while all its parts are, so joins of time windows slide by themselves. If a
+part leaves early, the combination is removed. What was added and removed follows from the rows that
+each leg gained and lost (`combinations`). Count and digest of the copy are in its mark, and follow
+from what was added, removed and expired: unchanged rows are not joined again.
 
-A transfer goes by the parts, the row ids of the legs in the order of FROM. A piece joins some rows
-of the first leg, so that any server can go on from the parts of the last combination that was sent.
+A transfer is ordered by the parts, the row ids of the legs in the order of FROM. A piece joins some
+rows of the first leg, so that any server can continue after the last combination that was sent.
 """
 
 from __future__ import annotations
@@ -44,15 +44,16 @@ from querystem.ordering import sort_keys
 from results.checksum import Digest
 from results.id_sets import all_ids, has_repeats, member
 
-# An id that is told needs about so many bytes.
+# Bytes that a removed id takes in a message, about.
 _ID_BYTES = 11
-# So many combinations that came are held until they are sent; of more, pieces are joined anew.
-_FEW = 1 << 14
+# Up to this many added combinations are buffered until they are sent; more are joined again, piece
+# by piece.
+_BUFFERED_COMBINATIONS = 1 << 14
 
 
 @dataclass(frozen=True)
 class CombinationChange:
-    """The change of combinations between two marks, over a plan that is no earlier than both."""
+    """The change of combinations between two marks, over a plan that is not earlier than them."""
 
     maker: AnswerMaker
     plan: Plan
@@ -73,8 +74,8 @@ class CombinationChange:
                 None if before is None else before[number],
                 targets[number],
                 reads[number],
-                timed=not apart[number],
-                lasting=apart[number] or not clock,
+                follows_now=not apart[number],
+                unretained_removed=apart[number] or not clock,
             )
             for number, leg in enumerate(self.plan.legs)
         )
@@ -84,205 +85,208 @@ class CombinationChange:
         limits, salt = self.maker.join_limits, self.target.salt
         return Combiner(self.plan.query, self.legs, limits, salt)
 
-    def come(self, after: tuple[int, ...] = ()) -> Iterator[CombinedRows]:
-        """The combinations that the copy lacks, by ascending parts, from given ones on."""
-        few = None if after and "_few" not in self.__dict__ else self._few
-        if few is None:
-            return self.combiner.walk(self._coming, after)
-        return (later for one in few if len(later := one.after(after)))
+    def added(self, after: tuple[int, ...] = ()) -> Iterator[CombinedRows]:
+        """Yield the combinations that the copy lacks, by ascending parts; only those after the
+        parts `after`."""
+        # A transfer that continues must not fill the buffer: it would join again what was sent.
+        buffer = None if after and "_buffer" not in self.__dict__ else self._buffer
+        if buffer is None:
+            return self.combiner.walk(self._additions, after)
+        return (remaining for batch in buffer if len(remaining := batch.after(after)))
 
     def every(self, after: tuple[int, ...] = ()) -> Iterator[CombinedRows]:
-        """All combinations of the target, by ascending parts, from given ones on."""
-        nothing = [replace(leg, copy=None) for leg in self.legs]
-        changes = [LegChange(leg.wanted, leg.held, leg.wanted) for leg in nothing]
+        """Yield all combinations of the target, by ascending parts; only those after the parts
+        `after`."""
+        legs = [replace(leg, copy=None) for leg in self.legs]
+        changes = [LegChange(leg.target_rows, leg.unexpired, leg.target_rows) for leg in legs]
         return self.combiner.walk(changes, after)
 
     @once
-    def gone(self) -> Int64s:
-        """The ids of the combinations that the copy has and the target lacks, ascending, but for
+    def removed(self) -> Int64s:
+        """The ascending ids of the combinations that the copy has and the target lacks, without
         those that have expired."""
-        return np.sort(ids_of(self._going()))
+        return np.sort(ids_of(self._removals()))
 
     @property
     def ended(self) -> Int64s:
-        """The ids of those that are gone because a key was updated or deleted."""
+        """The removed ids whose stream key was updated or deleted."""
         rows = [leg.ended for leg in self.legs]
         if not any(map(len, rows)):
             return NO_IDS
-        some = (one.keep(self.combiner.with_any(one.parts, rows)) for one in self._going())
-        return np.sort(ids_of(some))
+        with_any = self.combiner.with_any
+        ended = (batch.keep(with_any(batch.parts, rows)) for batch in self._removals())
+        return np.sort(ids_of(ended))
 
-    def _going(self) -> Iterator[CombinedRows]:
-        changes = [LegChange(leg.gone, leg.kept, leg.held) for leg in self.legs]
+    def _removals(self) -> Iterator[CombinedRows]:
+        changes = [LegChange(leg.removed, leg.unchanged, leg.unexpired) for leg in self.legs]
         return self.combiner.walk(changes)
 
     @property
     def expired(self) -> Total:
-        """The combinations of the copy that have expired since."""
-        changes = [LegChange(leg.expired, leg.held, leg.had) for leg in self.legs]
+        """The total of the copy's combinations that have expired since."""
+        changes = [LegChange(leg.expired, leg.unexpired, leg.copied) for leg in self.legs]
         return Total.of(ids_of(self.combiner.walk(changes)))
 
     @property
-    def _coming(self) -> list[LegChange]:
-        return [LegChange(leg.come, leg.kept, leg.wanted) for leg in self.legs]
+    def _additions(self) -> list[LegChange]:
+        return [LegChange(leg.added, leg.unchanged, leg.target_rows) for leg in self.legs]
 
     @once
-    def _few(self) -> list[CombinedRows] | None:
-        """The combinations that came, where they are few. A transfer that goes on does not ask: it
-        would join again what was sent."""
-        found, count = [], 0
-        for one in self.combiner.walk(self._coming):
-            found.append(one)
-            count += len(one)
-            if count > _FEW:
+    def _buffer(self) -> list[CombinedRows] | None:
+        """The added combinations; None if they are too many to buffer."""
+        batches, count = [], 0
+        for batch in self.combiner.walk(self._additions):
+            batches.append(batch)
+            count += len(batch)
+            if count > _BUFFERED_COMBINATIONS:
                 return None
-        return found
+        return batches
 
 
-def ids_of(some: Iterator[CombinedRows]) -> Int64s:
-    """The ids of combinations, in their order."""
-    return np.concatenate([NO_IDS, *(one.ids for one in some)])
+def ids_of(batches: Iterator[CombinedRows]) -> Int64s:
+    """Return the ids of combinations, in their order."""
+    return np.concatenate([NO_IDS, *(batch.ids for batch in batches)])
 
 
 @dataclass(frozen=True)
 class CombinationCopier(RowwiseCopier):
-    """Tells the difference of a job from the combinations of a plan's rows."""
+    """Computes the difference of a job from the combinations of a plan's rows.
 
-    known: CombinationChange | None = field(default=None, repr=False)
+    `cached` is the change that an earlier copier of the same plan has computed.
+    """
+
+    cached: CombinationChange | None = field(default=None, repr=False)
 
     @once
     def _change(self) -> CombinationChange:
-        copy, target = self.job.claim.copy, self.job.target
-        known = self.known
-        if known is not None and (known.copy, _unmarked(known.target)) == (
-            copy,
-            _unmarked(target),
-        ):
-            return known
+        copy, target, cached = self.job.claim.copy, self.job.target, self.cached
+        moment = copy, _unmarked(target)
+        if cached is not None and (cached.copy, _unmarked(cached.target)) == moment:
+            return cached
         return CombinationChange(self.maker, self.plan, copy, target)
 
     # ---- the difference
 
-    def _instead(self) -> CopyJob | None:
-        if self.job.fixed and self._is_lost:
+    def _replacement(self) -> CopyJob | None:
+        if self.job.fixed and self._is_target_lost:
             return self.job.restarted(fresh_target(self.plan, self.job.claim.copy, None))
-        if any(leg.forgotten for leg in self._change.legs):
+        if any(leg.is_copy_forgotten for leg in self._change.legs):
             return self._without_copy(WholeReason.RETENTION)
-        return self._salted() if not self.job.continued and self._collide else None
+        return self._salted() if not self.job.continued and self._has_collision else None
 
     @property
-    def _collide(self) -> bool:
-        """Tells whether two combinations that are looked at anyway have one id."""
-        ids = self._come_ids if self.job.repair.have is None else self._every_id
+    def _has_collision(self) -> bool:
+        """Whether two combinations, of those that are computed anyway, have one id."""
+        ids = self._added_ids if self.job.repair.have is None else self._every_id
         return has_repeats(ids)
 
     def _salted(self) -> CopyJob:
-        """The job of a client that has nothing, with other ids."""
+        """Return the job of a client that has nothing, with another salt for the ids."""
         target = replace(self.job.target, salt=(self.job.target.salt + 1) % 256)
         reason = self.job.reason if self.job.claim.copy is None else WholeReason.SMALLER
         return replace(self._without_copy(reason), target=target)
 
-    def _told(self, total: Total) -> CopyJob:
-        """The job whose target has all that the next difference needs to know of it."""
-        target, legs = self.job.target, self._change.legs
-        found = tuple(
-            replace(known, low=leg.low) for known, leg in zip(target.legs, legs, strict=True)
+    def _marked(self, total: Total) -> CopyJob:
+        target, sets = self.job.target, self._change.legs
+        legs = tuple(
+            replace(mark, low=leg.low) for mark, leg in zip(target.legs, sets, strict=True)
         )
-        marked = replace(target, legs=found, rows=total.rows, digest=total.digest.content)
+        marked = replace(target, legs=legs, rows=total.rows, digest=total.digest.content)
         return replace(self.job, target=marked)
 
     def _ended(self) -> Int64s:
         return self._change.ended
 
-    def _telling_bytes(self, removed: Int64s) -> int:
+    def _removal_bytes(self, removed: Int64s) -> int:
         return _ID_BYTES * len(removed)
 
     @property
-    def _is_lost(self) -> bool:
-        return any(leg.lost for leg in self._change.legs)
+    def _is_target_lost(self) -> bool:
+        return any(leg.is_target_lost for leg in self._change.legs)
 
     def _total(self) -> Total:
-        """The total of the copy, with what came and without what went."""
+        """Return the total of the copy, with what was added and without what was removed."""
         target, copy, change = self.job.target, self.job.claim.copy, self._change
         if self.job.continued:
             return _marked_total(target)
         if copy is None:
-            return Total.of(self._come_ids)
-        if not all(leg.countable for leg in change.legs):
+            return Total.of(self._added_ids)
+        if not all(leg.is_countable for leg in change.legs):
             return Total.of(self._every_id)
-        left = _marked_total(copy).minus(change.expired).minus(Total.of(change.gone))
-        return left.plus(Total.of(self._come_ids))
+        unchanged = _marked_total(copy).minus(change.expired).minus(Total.of(change.removed))
+        return unchanged.plus(Total.of(self._added_ids))
 
     @once
-    def _come_ids(self) -> Int64s:
-        return ids_of(self._change.come())
+    def _added_ids(self) -> Int64s:
+        return ids_of(self._change.added())
 
     @once
     def _every_id(self) -> Int64s:
         return ids_of(self._change.every())
 
     def _removed(self) -> Int64s:
-        gone, have = self._change.gone, self.job.repair.have
+        removed, have = self._change.removed, self.job.repair.have
         if have is None:
-            return gone
-        return all_ids(gone, have[~member(have, np.sort(self._every_id))])
+            return removed
+        return all_ids(removed, have[~member(have, np.sort(self._every_id))])
 
     @property
     def _good_until(self) -> int | None:
-        """Rows that are gone with the clock alone, though NOW does not go by it, and rows that were
-        not sent ahead, change the answer."""
+        """The next instant at which the clock alone changes the answer: a row leaves although NOW
+        does not follow the clock, or a row enters that was not sent ahead."""
         target, memo = self.job.target, self.maker.memo
-        shown = [leg.matcher.shown for leg in self._change.legs]
+        permitted = [leg.matcher.permitted for leg in self._change.legs]
         if not by_clock(self.plan):
-            regions = [leg.wanted.rows.choices[0].region for leg in self._change.legs]
-            return next_change(self.plan, regions, target, memo, shown)
+            regions = [leg.target_rows.rows.choices[0].region for leg in self._change.legs]
+            return next_change(self.plan, regions, target, memo, permitted)
         if withholds(self.plan):
-            return next_entry(self.plan, target, memo, shown)
+            return next_entry(self.plan, target, memo, permitted)
         return None if target.horizon is None else target.horizon + 1
 
     # ---- the rows
 
     def renewed(self, plan: Plan, job: CopyJob) -> CombinationCopier:
-        known = self._change if plan is self.plan else None
-        return CombinationCopier(self.maker, plan, job, known)
+        cached = self._change if plan is self.plan else None
+        return CombinationCopier(self.maker, plan, job, cached)
 
     def piece(self, cursor: Cursor, limit: int) -> CopyChunk | None:
-        return None if self._is_lost else super().piece(cursor, limit)
+        return None if self._is_target_lost else super().piece(cursor, limit)
 
     def _sendable(self, cursor: Cursor) -> Iterator[Sendable]:
-        for found in self._lacking(max(cursor.parts, self.job.claim.cursor.parts)):
-            yield len(found), partial(self._chunk, found)
+        for batch in self._lacking(max(cursor.parts, self.job.claim.cursor.parts)):
+            yield len(batch), partial(self._chunk, batch)
 
-    def _chunk(self, found: CombinedRows, count: int) -> CopyChunk:
-        """The first of some combinations."""
+    def _chunk(self, batch: CombinedRows, count: int) -> CopyChunk:
+        """Return the first `count` combinations of a batch."""
         query = self.plan.query
-        some = found if count == len(found) else found.take(np.arange(count))
-        keys = sort_keys(query, some.rows, moments=True)
-        instants = some.visible_from, some.visible_until
-        return CopyChunk(some.ids, *instants, keys, project(query, some.rows), some.parts)
+        first = batch if count == len(batch) else batch.take(np.arange(count))
+        keys = sort_keys(query, first.rows, moments=True)
+        instants = first.visible_from, first.visible_until
+        return CopyChunk(first.ids, *instants, keys, project(query, first.rows), first.parts)
 
     def _count_lacking(self) -> int:
-        if not self.job.repair.asked and not self.job.claim.cursor.parts:
-            return len(self._come_ids)
-        return sum(len(one) for one in self._lacking(self.job.claim.cursor.parts))
+        if not self.job.repair.requested and not self.job.claim.cursor.parts:
+            return len(self._added_ids)
+        return sum(len(batch) for batch in self._lacking(self.job.claim.cursor.parts))
 
     def _lacking(self, after: tuple[int, ...]) -> Iterator[CombinedRows]:
-        """The combinations, after one with the given parts, that the client does not have."""
+        """Yield the combinations, after the one with these parts, that the client lacks."""
         repair, change = self.job.repair, self._change
         # A copy that is replaced has nothing to repair, whatever the client has of it.
-        if not repair.asked or self.job.claim.copy is None:
-            yield from change.come(after)
+        if not repair.requested or self.job.claim.copy is None:
+            yield from change.added(after)
             return
-        come = np.sort(self._come_ids)
-        for one in change.every(after):
-            had = ~member(one.ids, repair.resend)
-            had &= ~member(one.ids, come) if repair.have is None else member(one.ids, repair.have)
-            if not had.all():
-                yield one.keep(~had)
+        added = np.sort(self._added_ids)
+        for batch in change.every(after):
+            ids = batch.ids
+            intact = ~member(ids, repair.resend)
+            intact &= ~member(ids, added) if repair.have is None else member(ids, repair.have)
+            if not intact.all():
+                yield batch.keep(~intact)
 
 
 def _unmarked(target: Mark) -> Mark:
-    """The mark without what only the difference tells of it."""
+    """Return the mark without what only the difference computes."""
     legs = tuple(replace(leg, low=0) for leg in target.legs)
     return replace(target, legs=legs, digest=NO_DIGEST, rows=0)
 

@@ -1,9 +1,9 @@
-"""CombinedRows of rows, as a copy has them: found by joining what has changed with the rest.
+"""Combinations of rows, as a copy has them: found by joining what has changed with what has not.
 
-What came between two marks is, for each leg, what that leg gained, joined with what the legs before
-it kept and all that the legs after it have now. So every combination with a new row is found, and
-found once; nothing is joined where no leg gained a row. What is gone or has expired is found in the
-same way from what legs lost.
+For each leg, the rows added to it are joined with the unchanged rows of the legs before it and all
+present rows of the legs after it. So every combination with a new row is found exactly once, and
+nothing is joined if no leg has new rows. Removed and expired combinations are found in the same way
+from the rows that legs lost.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pyarrow as pa
 from datastem.arrays import Int64s, Mask
 from datastem.instants import FOR_EVER, SINCE_EVER
 from psoup.answers.difference.copier import once
-from psoup.answers.difference.leg_sets import LegSets, TakenRows
+from psoup.answers.difference.leg_sets import LazyRows, LegSets
 from psoup.answers.joins.join_limits import JoinLimits
 from querystem.combine import Combining
 from querystem.combine.parts import PartPlace, part_places
@@ -28,17 +28,18 @@ from results.checksum import key_ids
 from results.id_sets import all_ids, member
 from results.row_order import number_order
 
-# So many rows of the first leg are joined at first, and then twice as many each time; more where
-# rows of others changed and their pairs with these are no more than so many.
-_FIRST_STEP, _FEW_PAIRS = 1024, 1 << 20
+# The rows of the first leg that the first step joins; each further step joins twice as many.
+_FIRST_STEP_ROWS = 1024
+# If only rows of other legs changed, the first step may join as many pairs as this.
+_FIRST_STEP_PAIRS = 1 << 20
 
 
 @dataclass(frozen=True)
 class CombinedRows:
-    """Some combinations, with the instants of NOW from and until which each is visible.
+    """Combinations of rows, and the instants of NOW from and until which each is visible.
 
-    `parts` are the row ids of their legs, `rows` what a query makes its outputs of. The ids are
-    hashes of the parts, and of the salt unless that is 0.
+    `parts` are the row ids of their legs, an array for each column of parts. `rows` is what a query
+    computes its outputs from. The ids are hashes of the parts, and of the salt unless that is 0.
     """
 
     parts: tuple[Int64s, ...]
@@ -53,7 +54,7 @@ class CombinedRows:
     @once
     def ids(self) -> Int64s:
         numbers = [*self.parts, np.full(len(self), self.salt)] if self.salt else self.parts
-        return key_ids([pa.array(one) for one in numbers], len(self))
+        return key_ids([pa.array(column) for column in numbers], len(self))
 
     def take(self, places: Int64s) -> CombinedRows:
         return CombinedRows(
@@ -68,13 +69,14 @@ class CombinedRows:
         return self if mask.all() else self.take(np.flatnonzero(mask))
 
     def in_order(self) -> CombinedRows:
-        """The combinations by ascending parts."""
+        """Return the combinations by ascending parts."""
         return self if len(self) < 2 else self.take(number_order(self.parts))
 
     def after(self, parts: tuple[int, ...]) -> CombinedRows:
-        """The combinations that come after one with these parts."""
+        """Return the combinations whose parts are greater than these, compared in order."""
         if not parts:
             return self
+        # Masks of the combinations: which are greater by the columns so far, and which are equal.
         later, equal = np.zeros(len(self), np.bool_), np.ones(len(self), np.bool_)
         for column, part in zip(self.parts, parts, strict=True):
             later |= equal & (column > part)
@@ -82,32 +84,34 @@ class CombinedRows:
         return self.keep(later)
 
     @classmethod
-    def joined(cls, some: Sequence[CombinedRows]) -> CombinedRows:
-        if len(some) == 1:
-            return some[0]
+    def joined(cls, batches: Sequence[CombinedRows]) -> CombinedRows:
+        """Return the combinations of at least one batch, one batch after the other."""
+        if len(batches) == 1:
+            return batches[0]
+        parts = zip(*(batch.parts for batch in batches), strict=True)
         return cls(
-            tuple(np.concatenate(part) for part in zip(*(one.parts for one in some), strict=True)),
-            np.concatenate([one.visible_from for one in some]),
-            np.concatenate([one.visible_until for one in some]),
-            pa.concat_batches([one.rows for one in some]),
-            some[0].salt,
+            tuple(np.concatenate(column) for column in parts),
+            np.concatenate([batch.visible_from for batch in batches]),
+            np.concatenate([batch.visible_until for batch in batches]),
+            pa.concat_batches([batch.rows for batch in batches]),
+            batches[0].salt,
         )
 
 
 @dataclass(frozen=True)
 class LegChange:
-    """The rows of a leg that changed, those that did not, and all on the other side of the
-    change."""
+    """The rows of a leg that changed, those that did not, and all rows of the side that has the
+    changed ones."""
 
-    changed: TakenRows
-    unchanged: TakenRows
-    every: TakenRows
+    changed: LazyRows
+    unchanged: LazyRows
+    every: LazyRows
 
 
 class Combiner:
-    """Makes combinations of rows of a query's legs. `joins` counts how often it has joined.
+    """Makes combinations of rows of a query's legs. `joins` counts the joins it has made.
 
-    The limits bound the pairs of rows that it looks at in its life. `salt` goes into the ids.
+    The limits bound the pairs of rows that it compares in its life. `salt` goes into the ids.
     """
 
     def __init__(
@@ -125,8 +129,8 @@ class Combiner:
     def walk(
         self, changes: Sequence[LegChange], after: tuple[int, ...] = ()
     ) -> Iterator[CombinedRows]:
-        """The combinations in which a leg's row changed, by ascending parts, some at a time; from
-        those on that come after the one with the given parts.
+        """Yield batches of combinations that have a changed row of any leg, by ascending parts;
+        only those that come after the parts `after`.
 
         Raises TooMuchWork.
         """
@@ -136,57 +140,57 @@ class Combiner:
                 if branches >= after[: len(branches)]:
                     same = branches == after[: len(branches)] and len(after) > len(branches)
                     first = after[len(branches)] if same else 0
-                    for found in self._led(changes, number, first):
-                        later = found.after(after)
-                        if len(later):
-                            yield later
+                    for batch in self._led(changes, number, first):
+                        remaining = batch.after(after)
+                        if len(remaining):
+                            yield remaining
 
     def with_any(self, parts: Sequence[Int64s], rows: Sequence[Int64s]) -> Mask:
-        """A mask of combinations, given by their parts: true for those that have one of some rows,
-        which are the ids of each leg's."""
-        found = np.zeros(len(parts[0]), np.bool_)
+        """Return a mask of combinations, given by their parts: true for those that have one of
+        some rows. `rows` has the ids of these for each leg."""
+        mask = np.zeros(len(parts[0]), np.bool_)
         for place, ids in zip(self._places, rows, strict=True):
-            chosen = _of_branches(place, parts, len(found))
-            found[chosen] |= member(parts[place.column][chosen], ids)
-        return found
+            chosen = _of_branches(place, parts, len(mask))
+            mask[chosen] |= member(parts[place.column][chosen], ids)
+        return mask
 
     def _led(self, changes: Sequence[LegChange], lead: int, first: int) -> Iterator[CombinedRows]:
-        """The combinations of one leading leg's rows with ids from `first` on."""
+        """Yield the combinations of one leading leg's rows with ids from `first` on."""
         turns = [
             number
             for number, change in enumerate(changes)
-            if not self._places[lead].excludes(self._places[number]) and not change.changed.none
+            if not self._places[lead].excludes(self._places[number]) and not change.changed.is_empty
         ]
         if not turns:
             return
         ids = _ids(changes[lead].changed.batch)
         if turns != [lead]:
             ids = all_ids(ids, _ids(changes[lead].unchanged.batch))
-        place, step = int(np.searchsorted(ids, first)), _FIRST_STEP
+        place, step = int(np.searchsorted(ids, first)), _FIRST_STEP_ROWS
         if lead not in turns:
             changed = max(changes[number].changed.batch.num_rows for number in turns)
-            step = max(step, _FEW_PAIRS // changed)
+            step = max(step, _FIRST_STEP_PAIRS // changed)
         while place < len(ids):
             last = min(place + step, len(ids)) - 1
             span = int(ids[place]), int(ids[last]) + 1
-            found = [self._turn(changes, number, lead, span) for number in turns]
-            some = [one for one in found if one is not None and len(one)]
-            if some:
-                yield CombinedRows.joined(some).in_order()
+            results = [self._turn(changes, number, lead, span) for number in turns]
+            batches = [batch for batch in results if batch is not None and len(batch)]
+            if batches:
+                yield CombinedRows.joined(batches).in_order()
             place, step = last + 1, 2 * step
 
     def _turn(
         self, changes: Sequence[LegChange], number: int, lead: int, span: tuple[int, int]
     ) -> CombinedRows | None:
-        """The combinations with a changed row of one leg and no changed row of an earlier one,
-        whose leading row has an id in the span; None where a leg has no rows."""
+        """Return the combinations with a changed row of the leg `number` and no changed row of an
+        earlier one, whose leading row has an id in the span; None if a leg has no rows."""
         batches = []
-        for other, change in enumerate(changes):
-            place = self._places[other]
+        for leg, change in enumerate(changes):
+            place = self._places[leg]
             excluded = place.excludes(self._places[lead]) or place.excludes(self._places[number])
-            taken = change.changed if other == number else change.every
-            batch = (change.unchanged if other < number else taken).batch
-            if other == lead:
+            rows = change.changed if leg == number else change.every
+            batch = (change.unchanged if leg < number else rows).batch
+            if leg == lead:
                 low, high = np.searchsorted(_ids(batch), span)
                 batch = batch.slice(low, high - low)
             if excluded:
@@ -213,26 +217,27 @@ class Combiner:
     def _intervals(
         self, batches: Sequence[pa.RecordBatch], parts: Sequence[Int64s], count: int
     ) -> tuple[Int64s, Int64s]:
-        """The intervals that those of the parts have in common."""
+        """Return, for each combination, the interval that those of its parts have in common."""
         begin, until = np.full(count, SINCE_EVER), np.full(count, FOR_EVER)
         for leg, place, batch in zip(self._legs, self._places, batches, strict=True):
             ts = batch.column("ts").view(pa.int64()).to_numpy()
-            interval = leg.interval(ts)
             chosen = _of_branches(place, parts, count)
-            if interval is None or not len(chosen):
+            if not leg.follows_now or not len(chosen):
                 continue
+            starts, ends = leg.interval(ts)
+            # The place of each combination's row in the batch, which is by ascending id.
             at = np.searchsorted(_ids(batch), parts[place.column][chosen])
-            begin[chosen] = np.maximum(begin[chosen], interval[0][at])
-            until[chosen] = np.minimum(until[chosen], interval[1][at])
+            begin[chosen] = np.maximum(begin[chosen], starts[at])
+            until[chosen] = np.minimum(until[chosen], ends[at])
         return begin, until
 
 
 def _of_branches(place: PartPlace, parts: Sequence[Int64s], count: int) -> Int64s:
-    """The combinations that have a row of the leg with this place."""
-    there = np.ones(count, np.bool_)
+    """Return the numbers of the combinations that have a row of the leg with this place."""
+    mask = np.ones(count, np.bool_)
     for part, branch in place.branches:
-        there &= parts[part] == branch
-    return np.flatnonzero(there)
+        mask &= parts[part] == branch
+    return np.flatnonzero(mask)
 
 
 def _ids(batch: pa.RecordBatch) -> Int64s:

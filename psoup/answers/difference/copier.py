@@ -1,4 +1,4 @@
-"""Copiers tell the difference that a job makes, and give the rows to send in chunks."""
+"""Copiers: the difference that a job makes, and the rows to send, in chunks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from psoup.answers.planning.plan import Plan
 from results.checksum import row_checksums
 
 T = TypeVar("T")
-# Of a row its id, interval and checksum; of a typed value what stands before it.
+# Bytes in a message: a row's id, interval and checksum; and what precedes a typed value.
 _ROW_BYTES = 32
 _VALUE_BYTES = 4
 
@@ -25,9 +25,9 @@ _VALUE_BYTES = 4
 class once(Generic[T]):  # noqa: N801
     """A `functools.cached_property` without a lock.
 
-    Up to Python 3.11 that one locks the property of all instances while it is computed; work that
-    waits for its turn would hold up whoever needs the property of another instance. For instances
-    that one thread uses at a time.
+    Up to Python 3.11 that locks the property of all instances while it is computed. Work that
+    waits for its turn would then block threads that need the property of another instance. Use it
+    for instances that one thread uses at a time.
     """
 
     def __init__(self, compute: Callable[[Any], T]) -> None:
@@ -50,9 +50,11 @@ class once(Generic[T]):  # noqa: N801
 
 @dataclass(frozen=True)
 class CopyChunk:
-    """A chunk holds some rows of a copy: by ascending id, or combinations by their `parts`, the row
-    ids of their legs. An instant is SINCE_EVER or FOR_EVER where there is none. `keys` are digests
-    of the rows' keys, where a client is told of them."""
+    """Rows of a copy by ascending id, or combinations by their `parts`, the row ids of their legs.
+
+    A row without a begin is visible from SINCE_EVER, one without an end until FOR_EVER. `keys` are
+    digests of the rows' stream keys, if the client wants them.
+    """
 
     ids: Int64s
     visible_from: Int64s
@@ -82,7 +84,7 @@ class CopyChunk:
 
     @once
     def sizes(self) -> Int64s:
-        """The bytes that each row takes in a message, roughly, in whichever encoding is larger."""
+        """The bytes that each row takes in a message, about, in the larger of the encodings."""
         width = _ROW_BYTES + sum(_width(column.type) for column in self.rows.columns)
         sizes = np.full(len(self.ids), width, np.int64)
         texts = [column for column in self.rows.columns if _is_text(column.type)]
@@ -107,7 +109,7 @@ class CopyChunk:
         )
 
     def after(self, cursor: Cursor) -> CopyChunk:
-        """Return the rows from a cursor on, of a chunk that is by ascending id."""
+        """Return the rows from a cursor on; the chunk must be by ascending id."""
         start = int(np.searchsorted(self.ids, cursor.next_id))
         return self.slice(start, len(self.ids) - start)
 
@@ -125,27 +127,27 @@ class CopyChunk:
 
     @classmethod
     def joined(cls, chunks: Sequence[CopyChunk]) -> CopyChunk:
-        """The rows of several chunks, one after the other."""
+        """Return the rows of at least one chunk, one chunk after the other."""
         if len(chunks) == 1:
             return chunks[0]
-        keys = [one.keys for one in chunks if one.keys is not None]
+        keys = [chunk.keys for chunk in chunks if chunk.keys is not None]
+        parts = zip(*(chunk.parts for chunk in chunks), strict=True)
         return cls(
-            np.concatenate([one.ids for one in chunks]),
-            np.concatenate([one.visible_from for one in chunks]),
-            np.concatenate([one.visible_until for one in chunks]),
-            pa.concat_arrays([one.sort_keys for one in chunks]),
-            pa.concat_batches([one.rows for one in chunks]),
-            tuple(
-                np.concatenate(part) for part in zip(*(one.parts for one in chunks), strict=True)
-            ),
+            np.concatenate([chunk.ids for chunk in chunks]),
+            np.concatenate([chunk.visible_from for chunk in chunks]),
+            np.concatenate([chunk.visible_until for chunk in chunks]),
+            pa.concat_arrays([chunk.sort_keys for chunk in chunks]),
+            pa.concat_batches([chunk.rows for chunk in chunks]),
+            tuple(np.concatenate(column) for column in parts),
             np.concatenate(keys) if keys else None,
         )
 
     def cut(self, limit: int) -> CopyChunk:
-        """The first rows, of about `limit` bytes, at least one."""
-        some = self.slice(0, max(1, limit // _ROW_BYTES))
-        fitting = int(np.searchsorted(np.cumsum(some.sizes), limit, side="right"))
-        return some.slice(0, max(1, fitting))
+        """Return the first rows, of about `limit` bytes, at least one."""
+        # No row takes less than _ROW_BYTES, so further rows need not be measured.
+        candidates = self.slice(0, max(1, limit // _ROW_BYTES))
+        fitting = int(np.searchsorted(np.cumsum(candidates.sizes), limit, side="right"))
+        return candidates.slice(0, max(1, fitting))
 
 
 def _is_text(type_: pa.DataType) -> bool:
@@ -160,9 +162,9 @@ def _width(type_: pa.DataType) -> int:
 class Difference:
     """The way from the claim of a job to its target, which has `row_count` rows.
 
-    The ids `removed` are yet to be told, and `lacking` rows yet to be sent. The job may be another
-    than the one asked for, where that could not be done. `ended` are ids of rows that are gone
-    because their key was updated or deleted, where the client wants to know.
+    The ids `removed` and `lacking` rows are yet to be sent. The job differs from the requested one
+    if that could not be done. `ended` are removed ids whose stream key was updated or deleted, if
+    the client wants to know.
     """
 
     job: CopyJob
@@ -181,8 +183,8 @@ class Difference:
 
 
 class Copier(Protocol):
-    """Tells a difference, in any thread. Raises FileNotFoundError where a file of its plan is
-    gone."""
+    """Computes a difference, in any thread. Raises FileNotFoundError if the engine has removed a
+    file of its plan."""
 
     @property
     def job(self) -> CopyJob: ...
@@ -190,13 +192,13 @@ class Copier(Protocol):
     def difference(self) -> Difference: ...
 
     def renewed(self, plan: Plan, job: CopyJob) -> Copier:
-        """A copier for the job of the difference and a plan of now: between two pieces nothing is
-        held that can be found again."""
+        """Return a copier for the job of the difference and a newer plan, so that nothing that can
+        be found again is held in memory between two pieces."""
 
-    def held(self) -> CopyChunk | None:
-        """Return the rows that must be held until they are sent, because nothing less than
-        computing the answer again would find them; None if a copier of a later plan finds them."""
+    def buffered(self) -> CopyChunk | None:
+        """Return the rows that must be buffered until they are sent, because only computing the
+        answer again would find them; None if a copier of a later plan finds them."""
 
     def piece(self, cursor: Cursor, limit: int) -> CopyChunk | None:
-        """The lacking rows from the cursor on: at least one, of about `limit` bytes, in the order
-        of a transfer. None where all that were left have passed the retention since."""
+        """Return lacking rows from the cursor on, at least one, of about `limit` bytes, in the
+        order of a transfer; None if all remaining ones have passed the retention since."""

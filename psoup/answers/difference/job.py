@@ -1,6 +1,6 @@
-"""A job: an answer that a client has, the one it is to have, and the way between them.
+"""A job: the answer that a client has, the one it is to have, and the way between them.
 
-A mark says in a few numbers what a copy of an answer is; a claim, what of it a client has.
+A mark says in a few numbers what a copy of an answer is. A claim says what of it a client has.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ NO_DIGEST = bytes(DIGEST_BYTES)
 
 
 class WholeReason(Enum):
-    """Why a whole answer is sent although the client may have had something; NONE where it is not.
+    """The reason why a whole answer is sent although the client may have a copy; NONE if it is not
+    sent whole.
 
     The names are those of the wire's SyncReason.
     """
@@ -52,10 +53,10 @@ class WholeReason(Enum):
 class LegMark:
     """A leg of an answer: the rows of its stream with ids below `high` are known.
 
-    `current` is the stream's own NOW, which its retention counts from; None where it had none yet,
-    and in an answer over one stream, whose NOW it is. No row of the leg has an id below `low`.
-    `now` is the refresh point of a leg that has points of its own, or stands in a query inside that
-    has; None of any other and before the first point.
+    `current` is the stream's own NOW, which its retention counts from. It is None before there is
+    one, and in an answer over one stream, where it is the answer's NOW. No row of the leg has an id
+    below `low`. `now` is the refresh point of a leg with REFRESH of its own or of a query around it
+    inside the whole; None for other legs and before the first point.
     """
 
     high: int
@@ -66,14 +67,14 @@ class LegMark:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """An answer and the rows ahead of it: the rows known to its `legs` that are visible at some NOW
-    in `[now, horizon]`.
+    """An answer and the rows sent ahead of it: the rows known to its `legs` that are visible at
+    some NOW in `[now, horizon]`.
 
-    `now` is None where there was no NOW yet. A `horizon` of None has all rows that will ever be
-    visible. `digest` is zero where the answer consists of rows of one stream, which say themselves
-    what they are. Of combinations it is the digest of their ids, and `rows` is their number; `salt`
-    goes into their ids, so that there are others where two combinations had one id. `nows` are
-    those of queries inside the query that have refresh points.
+    `now` is None before there is a NOW. With a `horizon` of None, all rows that will ever be
+    visible are sent ahead. `digest` is zero if the answer consists of rows of one stream, whose ids
+    follow from the mark. For combinations, `digest` is that of their ids and `rows` their number;
+    `salt` goes into their ids, and changes if two combinations had one id. `nows` are those of
+    queries with refresh points inside the query.
     """
 
     position: Position
@@ -94,7 +95,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Cursor:
-    """How far a transfer has come: all rows with ids below `next_id` were sent, or all combinations
+    """The progress of a transfer: all rows with ids below `next_id` were sent, or all combinations
     up to and including the one with these `parts`.
 
     Removals come before rows: while they are sent, `next_id` is −n, and the removed ids below n
@@ -114,8 +115,7 @@ BEGINNING = Cursor()
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A claim is what the client has: the copy, if any, and what of `target` comes before the
-    cursor."""
+    """What the client has: the copy, if any, and what of `target` comes before the cursor."""
 
     copy: Mark | None = None
     target: Mark | None = None
@@ -132,14 +132,14 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """A client's word about damage: the rows to send again, and if it can tell, all it has
-    whole."""
+    """A client's report of damage: the ids of rows to send again, and of all rows that it has
+    undamaged, None if it does not say."""
 
     resend: Int64s
     have: Int64s | None
 
     @property
-    def asked(self) -> bool:
+    def requested(self) -> bool:
         return self.have is not None or bool(len(self.resend))
 
 
@@ -147,9 +147,9 @@ class Repair:
 class CopyJob:
     """The way from a client's claim to a target.
 
-    `reason` says why the claim is less than the client's token said, where it is. A target that is
-    `fixed` was chosen by an earlier call. Where REFRESH is yet to decide what the answer is of, the
-    target will be the answer of the plan `moment`.
+    `reason` says why the claim is less than the client's token said, if it is. A target that is
+    `fixed` was chosen by an earlier call. As long as the refresh point of the answer is not known,
+    the target will be the answer of the plan `moment`.
     """
 
     question: Question
@@ -162,11 +162,11 @@ class CopyJob:
 
     @property
     def continued(self) -> bool:
-        """Tells whether some of the target has been sent."""
+        """Whether part of the target has been sent."""
         return self.claim.target is not None and self.claim.cursor.begun
 
     def unsent(self, removed: Int64s) -> Int64s:
-        """The ids to remove that were not sent yet."""
+        """Return the removed ids, of some that ascend, that were not sent yet."""
         if not self.continued:
             return removed
         cursor = self.claim.cursor
@@ -175,28 +175,28 @@ class CopyJob:
         return removed[np.searchsorted(removed, -cursor.next_id) :]
 
     def restarted(self, target: Mark) -> CopyJob:
-        """The job from the copy towards another target."""
+        """Return the job from the copy to another target."""
         claim, reason = Claim(self.claim.copy), WholeReason.TARGET_GONE
         return replace(self, claim=claim, target=target, fixed=False, reason=reason, moment=None)
 
     def later(self, now: int | None, cursor: Cursor) -> CopyJob:
-        """The job with a later NOW, when all rows before the cursor were sent."""
+        """Return the job with a later NOW, when all rows before the cursor were sent."""
         target = self.target
         horizon = None if target.horizon is None else _latest(target.horizon, now)
         moved = replace(target, now=_latest(target.now, now), horizon=horizon)
         return replace(self, claim=Claim(self.claim.copy, target, cursor), target=moved)
 
     def without_copy(self, reason: WholeReason) -> CopyJob:
-        """The job for a client that has nothing."""
+        """Return the job for a client that has no copy."""
         return replace(self, claim=replace(self.claim, copy=None), reason=reason)
 
 
 def by_rows(plan: Plan) -> bool:
-    """Tells whether a copy of the answer is a copy of rows, or of combinations of rows, that come
+    """Return True if a copy of the answer is a copy of rows, or of combinations of rows, that come
     and go by themselves.
 
-    Not where the answer stays as of a refresh point; nor where SLIDE decides which rows of a key
-    are current, since then rows end by time alone.
+    It is not if the answer stays as of a refresh point; nor if SLIDE decides which rows of a stream
+    key are current, since then rows end by time alone.
     """
     slid = any(
         leg.keyed is not None
@@ -210,18 +210,18 @@ def by_rows(plan: Plan) -> bool:
 
 
 def by_clock(plan: Plan) -> bool:
-    """Tells whether NOW goes on by itself."""
+    """Return True if NOW follows the clock."""
     return is_by_clock(plan.query.moving, [leg.schema for leg in plan.legs])
 
 
 def legs_apart(plan: Plan) -> tuple[bool, ...]:
-    """Tells of each leg whether it is taken at its stream's own NOW, not at the query's."""
+    """Return for each leg whether it is taken at its stream's own NOW, not at the query's."""
     clock = by_clock(plan)
     return tuple(is_apart(leg.schema, clock) for leg in plan.legs)
 
 
 def enters_by_time(window: Window) -> bool:
-    """Tells whether rows that are there already may enter later."""
+    """Return True if rows that are stored already may enter the window later."""
     if not isinstance(window, TimeWindow):
         return False
     gap = window.end is not None and window.end.relative and window.end.offset < 1
@@ -229,17 +229,18 @@ def enters_by_time(window: Window) -> bool:
 
 
 def withholds(plan: Plan) -> bool:
-    """Tells whether a view keeps rows back until an instant, from a caller who may not read the
+    """Return True if a view keeps rows back until an instant, from a caller who may not read the
     view's stream.
 
-    Over the clock those are the rows that enter a window of the view later. Over event time NOW
+    With arrival time those are the rows that enter a window of the view later. With event time NOW
     waits for the slowest stream, so any window of a view keeps rows of the others back.
     """
     if not plan.unread:
         return False
     clock = by_clock(plan)
     return any(
-        leg.stream_id in plan.unread and any(not clock or enters_by_time(one) for one in windows)
+        leg.stream_id in plan.unread
+        and any(not clock or enters_by_time(window) for window in windows)
         for leg, windows in zip(plan.legs, plan.query.view_windows, strict=True)
     )
 
@@ -252,21 +253,25 @@ def make_job(
     repair: Repair,
     away: int | None,
 ) -> CopyJob:
-    """The job of a plan that was just made. `away` is None where the client did not say."""
+    """Return the job of a plan that was just made.
+
+    The client will be offline for `away` microseconds; None if it does not say.
+    """
     fixed = claim.target is not None
     moment = plan if plan.query.stays and not fixed else None
     return CopyJob(question, claim, reason, aim(plan, claim, away), fixed, repair, moment)
 
 
 def fresh_target(plan: Plan, copy: Mark | None, away: int | None) -> Mark:
-    """The answer of the plan; NOW never runs back behind the copy's, unless a late row refreshes.
+    """Return the mark of the plan's answer. Its NOW is never before the copy's, unless a late row
+    refreshes.
 
-    A plan with REFRESH must be settled, and not on the event loop. The horizon of results is the
-    NOW their retention counts from, which a refresh point may lie before.
+    A plan with REFRESH must be settled, which must not happen on the event loop. The horizon of
+    results is the NOW that their retention counts from; a refresh point may be earlier.
     """
     if plan.query.stays:
-        by_rows_of = bool(triggers_of(plan.query.refresh))
-        if copy is not None and not by_rows_of and (plan.now or 0) < _now(copy):
+        has_triggers = bool(triggers_of(plan.query.refresh))
+        if copy is not None and not has_triggers and (plan.now or 0) < _now(copy):
             return replace(copy, position=plan.position)
         horizon = _latest(*(leg.current for leg in plan.legs))
         return Mark(plan.position, _leg_marks(plan, None), plan.now, horizon, nows=plan.nows)
@@ -278,21 +283,22 @@ def fresh_target(plan: Plan, copy: Mark | None, away: int | None) -> Mark:
 
 def _leg_marks(plan: Plan, copy: Mark | None) -> tuple[LegMark, ...]:
     inside = plan.query.stays_inside
-    own = [leg.now if inside(number) else None for number, leg in enumerate(plan.legs)]
+    points = [leg.now if inside(number) else None for number, leg in enumerate(plan.legs)]
     if isinstance(plan.query.source, Leg):
-        return (LegMark(plan.leg.known()[0], now=own[0]),)
+        return (LegMark(plan.leg.limit()[0], now=points[0]),)
     before = [None] * len(plan.legs) if copy is None else [leg.current for leg in copy.legs]
     return tuple(
-        LegMark(leg.known()[0], _latest(leg.current, current), now=now)
-        for leg, current, now in zip(plan.legs, before, own, strict=True)
+        LegMark(leg.limit()[0], _latest(leg.current, current), now=point)
+        for leg, current, point in zip(plan.legs, before, points, strict=True)
     )
 
 
 def aim(plan: Plan, claim: Claim, away: int | None) -> Mark:
-    """A target that was begun keeps its position. Rows go on to the NOW of now; results and
-    combinations, whose number and digest are told, can't.
+    """Return the target of a transfer.
 
-    What an answer with REFRESH is of is found out later: only its position is known here.
+    A target that was begun keeps its position. A target of rows moves on to the present NOW; one of
+    results or combinations can't, since its count and digest were sent. Of an answer with REFRESH
+    only the position is known here: its refresh point is found later.
     """
     begun = claim.target
     if begun is None and plan.query.stays:
@@ -310,12 +316,15 @@ def _now(copy: Mark | None) -> int:
 
 
 def _latest(*instants: int | None) -> int | None:
-    return max((one for one in instants if one is not None), default=None)
+    return max((instant for instant in instants if instant is not None), default=None)
 
 
 def _horizon(plan: Plan, now: int | None, before: Mark | None, away: int | None) -> int | None:
-    """Return the instant up to which rows are sent ahead; None for all of them. It is never nearer
-    than before, since what was sent ahead is there. What a view withholds is not sent ahead."""
+    """Return the instant up to which rows are sent ahead; None for all of them.
+
+    It is never earlier than before, since the client has what was sent ahead. Rows that a view
+    withholds are not sent ahead.
+    """
     if withholds(plan):
         return now
     bounded = by_clock(plan) and any(enters_by_time(leg.window) for leg in plan.legs)

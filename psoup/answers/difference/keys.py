@@ -1,8 +1,8 @@
-"""Keys of rows, for clients that keep what changes: which row is the update of which.
+"""Stream keys of rows, for clients that keep a log of changes: which row updates which.
 
-Rows of a keyed stream travel with a digest of their KEY, so that a client can tell an update from a
-row that left and another that came. Of rows that are gone it is told which of them ended, because
-their key was updated or deleted; the others were pushed out by their window.
+Rows of a keyed stream are sent with a digest of their KEY. So a client can distinguish an update
+from a row that left and another that was added. The server also says which removed rows ended,
+because their stream key was updated or deleted; the others were pushed out by their window.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ NO_IDS: Int64s = np.empty(0, np.int64)
 
 
 def is_combined(plan: Plan) -> bool:
-    """Tells whether the rows of an answer are combinations of rows, named by all of them."""
+    """Return True if the rows of an answer are combinations of rows, identified by all of them."""
     query = plan.query
     return query.grouping is None and not query.distinct and not isinstance(query.source, Leg)
 
 
 def has_keys(plan: Plan) -> bool:
-    """Tells whether each row of an answer is a row of one keyed stream, so that it has a key. The
-    stream is that of the first leg; queries inside expressions add no rows."""
+    """Return True if each row of an answer is a row of one keyed stream, so that it has a stream
+    key. The stream is that of the first leg; queries inside expressions add no rows."""
     query = plan.query
     outer: Source | Item = query.source
     if isinstance(outer, From) and len(outer.items) == 1:
@@ -39,9 +39,12 @@ def has_keys(plan: Plan) -> bool:
 
 
 def key_digests(plan: Plan, row_ids: Int64s) -> Int64s:
-    """The digest of the key of each row of a plan's keyed stream, masked if a view may hide the
-    key; in the order of the row ids."""
+    """Return the digest of the stream key of each row, in the order of the row ids.
+
+    The rows are of the plan's keyed stream. Digests are masked if a view may hide the stream key.
+    """
     leg, digests = plan.legs[0], np.empty(len(row_ids), np.int64)
+    # `parts_of` needs ascending ids; `order` brings the digests back into the order of `row_ids`.
     order = np.argsort(row_ids, kind="stable")
     ids, start = row_ids[order], 0
     for part in parts_of(leg.stem, ids, leg.stem.high):
@@ -51,8 +54,10 @@ def key_digests(plan: Plan, row_ids: Int64s) -> Int64s:
     return masked(digests, plan.mask)
 
 
-def ended_rows(leg: LegPlan, gone: Int64s, high: int, now: int | None, cut: int | None) -> Int64s:
-    """The ids among those given that are not current at `now`, as known from ids below `high`."""
-    if leg.keyed is None or now is None or not len(gone):
+def ended_rows(
+    leg: LegPlan, removed: Int64s, high: int, now: int | None, cut: int | None
+) -> Int64s:
+    """Return the removed ids that are not current at `now`, as known from ids below `high`."""
+    if leg.keyed is None or now is None or not len(removed):
         return NO_IDS
-    return gone[~member(gone, leg.keyed.current(high, now, cut).ids)]
+    return removed[~member(removed, leg.keyed.current(high, now, cut).ids)]

@@ -1,8 +1,8 @@
-"""Copies of groups, DISTINCT rows and the first so many: answers that only computing them tells.
+"""Copies of groups, DISTINCT rows and LIMIT: answers that must be computed to know their rows.
 
-The answer the client has is computed again, and compared row by row with the one it is to have. A
-digest in the token proves that it came out as it was; where it does not, because rows are gone, the
-whole answer is sent.
+The answer that the client has is computed again, and compared row by row with the target. A digest
+in the token proves that the result is the same as before. If it is not, because rows have left the
+store, the whole answer is sent.
 """
 
 from __future__ import annotations
@@ -38,16 +38,21 @@ from querystem.query import Leg
 from results.checksum import Digest
 from results.id_sets import member
 
+# Bytes in a message, about: the names and types of columns, and a removed id.
 _COLUMNS_BYTES = 200
 _ID_BYTES = 10
-_KEPT_BYTES = 2 << 20
+# Larger answers are not cached.
+_CACHED_BYTES = 2 << 20
 
 
 @dataclass(frozen=True)
 class _Answer:
-    """A computed answer. It is `numbered` where two keys had one number, so that the ids of its
-    rows are places and say nothing. `row_ids` are those of the rows of a keyed stream that the rows
-    of the answer are, in their order; None if they are not, or nobody asks."""
+    """A computed answer.
+
+    It is `numbered` if two rows had one id, so that its ids are places and don't identify rows. If
+    the rows of the answer are rows of a keyed stream, `row_ids` are the ids of those, in order;
+    None otherwise, or if the client does not want stream keys.
+    """
 
     chunk: CopyChunk
     numbered: bool
@@ -64,9 +69,9 @@ class _Answer:
 
 @dataclass(frozen=True)
 class ResultCopier:
-    """Tells the difference of a job by computing both answers from a plan.
+    """Computes the difference of a job by computing both answers from a plan.
 
-    It keeps the rows to send until they are sent.
+    It buffers the rows to send until they are sent.
     """
 
     maker: AnswerMaker
@@ -80,8 +85,8 @@ class ResultCopier:
         job, answer = self._aim
         removed, whole, reason = np.empty(0, np.int64), self._base is None, job.reason
         if whole and job.claim.copy is not None:
-            gone = self._copy is None
-            reason = WholeReason.RETENTION if gone else WholeReason.SMALLER
+            is_lost = self._copy is None
+            reason = WholeReason.RETENTION if is_lost else WholeReason.SMALLER
         elif not whole:
             removed = job.unsent(self._removed)
         return Difference(
@@ -97,25 +102,26 @@ class ResultCopier:
         )
 
     def _ended(self, mark: Mark, removed: Int64s) -> Int64s:
-        """Rows that are gone because their key was updated or deleted, where that is asked."""
+        """Return the removed ids whose stream key was updated or deleted, if the client wants to
+        know."""
         copy = self._copy
         if copy is None or copy.row_ids is None:
             return NO_IDS
-        leg, known, now = self.plan.legs[0], mark.legs[0], self._now_of(0, mark)
-        current = mark.horizon if isinstance(self.plan.query.source, Leg) else known.current
+        leg, leg_mark, now = self.plan.legs[0], mark.legs[0], self._now_of(0, mark)
+        current = mark.horizon if isinstance(self.plan.query.source, Leg) else leg_mark.current
         oldest = None if now is None else oldest_retained(leg.schema, max(now, current or now))
-        # Ids of the answer and of the stream's rows, of those that are gone and were in the copy.
-        gone = np.flatnonzero(member(copy.chunk.ids, removed))
-        ids, row_ids = copy.chunk.ids[gone], copy.row_ids[gone]
+        # For removed rows of the copy: `ids` are those of the answer, `row_ids` of the stream.
+        places = np.flatnonzero(member(copy.chunk.ids, removed))
+        ids, row_ids = copy.chunk.ids[places], copy.row_ids[places]
         cut = None if oldest is None else oldest - 1
-        ended = np.sort(ended_rows(leg, row_ids, known.high, now, cut))
+        ended = np.sort(ended_rows(leg, row_ids, leg_mark.high, now, cut))
         return ids[member(row_ids, ended)]
 
     @property
-    def _keyed(self) -> bool:
+    def _sends_keys(self) -> bool:
         return self.job.question.changes and has_keys(self.plan)
 
-    def held(self) -> CopyChunk:
+    def buffered(self) -> CopyChunk:
         return self._lacking
 
     def piece(self, cursor: Cursor, limit: int) -> CopyChunk:
@@ -125,23 +131,23 @@ class ResultCopier:
 
     @once
     def _aim(self) -> tuple[CopyJob, _Answer]:
-        """The job and the answer of its target; of now where the target's can't be computed any
-        more."""
+        """The job and the answer of its target. If that can't be computed any more, the job gets
+        a new target."""
         job = replace(self.job, target=self.target, moment=None)
         answer = self._answer(job.target)
         if job.continued and answer.digest != job.target.digest:
             job = job.restarted(self._settled(self.plan))
             answer = self._answer(job.target)
-        if job.continued and job.claim.copy is not None and not self._told(job, answer):
+        if job.continued and job.claim.copy is not None and not self._recomputed(job, answer):
             job = replace(job, claim=Claim(), reason=WholeReason.RETENTION)
         return replace(job, target=replace(job.target, digest=answer.digest)), answer
 
     @once
     def _copy(self) -> _Answer | None:
-        return self._told(*self._aim)
+        return self._recomputed(*self._aim)
 
-    def _told(self, job: CopyJob, answer: _Answer) -> _Answer | None:
-        """The answer the client has, if it can be computed."""
+    def _recomputed(self, job: CopyJob, answer: _Answer) -> _Answer | None:
+        """Return the answer that the client has; None if it can't be computed again."""
         copy = job.claim.copy
         if copy is None or answer.numbered:
             return None
@@ -152,7 +158,7 @@ class ResultCopier:
 
     @once
     def _base(self) -> CopyChunk | None:
-        """The answer that the change is told against; None where the whole answer is sent."""
+        """The answer that the difference is relative to; None if the whole answer is sent."""
         if self._copy is None:
             return None
         job, answer = self._aim
@@ -170,17 +176,18 @@ class ResultCopier:
     def _lacking(self) -> CopyChunk:
         job, answer = self._aim
         rows, repair = answer.chunk, job.repair
-        if self._base is rows and not repair.asked and not job.continued:
+        if self._base is rows and not repair.requested and not job.continued:
             return rows.slice(0, 0)
-        had = np.zeros(len(rows.ids), np.bool_)
+        # A mask of the target's rows: true for those that the client has, undamaged.
+        present = np.zeros(len(rows.ids), np.bool_)
         if self._base is not None:
-            had = _same(rows, self._base)
+            present = _same(rows, self._base)
             if repair.have is not None:
-                had &= member(rows.ids, repair.have)
-            had &= ~member(rows.ids, repair.resend)
+                present &= member(rows.ids, repair.have)
+            present &= ~member(rows.ids, repair.resend)
         if job.continued:
-            had |= rows.ids < job.claim.cursor.next_id
-        return rows.take(np.flatnonzero(~had))
+            present |= rows.ids < job.claim.cursor.next_id
+        return rows.take(np.flatnonzero(~present))
 
     @property
     def _removed(self) -> Int64s:
@@ -196,7 +203,7 @@ class ResultCopier:
 
     @property
     def target(self) -> Mark:
-        """The mark of the answer; where REFRESH decides which that is, it is found out here."""
+        """The mark of the answer, as of its refresh point if the query has REFRESH."""
         if self.job.fixed or not self.plan.query.stays:
             return self.job.target
         return self._settled(self.job.moment or self.plan)
@@ -205,48 +212,51 @@ class ResultCopier:
         return fresh_target(self.maker.settle(plan, self._work), self.job.claim.copy, None)
 
     def _answer(self, mark: Mark) -> _Answer:
-        """The answer of a mark. Small answers are remembered: the next sync asks for them again,
-        and so do other registrations of the same query."""
+        """Return the answer of a mark.
+
+        Small answers are cached: the next sync needs them again, and so do other registrations of
+        the same query.
+        """
         plan, memo = self.plan, self.maker.memo
         legs = tuple((leg.stream_id, leg.subject) for leg in plan.legs)
-        about = mark.legs, mark.now, mark.horizon, mark.nows, self._keyed, plan.mask
-        key = ("answer", legs, plan.query, *about)
-        kept = memo.get(key)
-        if isinstance(kept, _Answer):
-            return kept
-        found = self._computed(mark)
-        if found.nbytes <= _KEPT_BYTES:
-            memo.put(key, found, found.nbytes)
-        return found
+        moment = mark.legs, mark.now, mark.horizon, mark.nows
+        key = ("answer", legs, plan.query, *moment, self._sends_keys, plan.mask)
+        cached = memo.get(key)
+        if isinstance(cached, _Answer):
+            return cached
+        answer = self._computed(mark)
+        if answer.nbytes <= _CACHED_BYTES:
+            memo.put(key, answer, answer.nbytes)
+        return answer
 
     def _computed(self, mark: Mark) -> _Answer:
         query = self.plan.query
         legs = [
-            LegRows(_known_at(leg, known), self._matchers.of(leg), choice)
-            for leg, known, choice in zip(
+            LegRows(_known_at(leg, leg_mark), self._matchers.of(leg), choice)
+            for leg, leg_mark, choice in zip(
                 self.plan.legs, mark.legs, self._choices(mark), strict=True
             )
         ]
         if isinstance(query.source, Leg):
             rows = Selection(query, legs[0], self.maker.memo).matched()
         else:
-            then = replace(self.plan, now=mark.now, nows=mark.nows)
-            source = combined(then, legs, self._matchers, self.maker.join_limits, parts=True)
+            plan = replace(self.plan, now=mark.now, nows=mark.nows)
+            source = combined(plan, legs, self._matchers, self.maker.join_limits, parts=True)
             rows = rows_or_groups(query, [source.rows])
-        found = identified(query, rows)
-        count = len(found.ids)
-        ids = found.ids if found.unique else np.arange(count)
+        result = identified(query, rows)
+        count = len(result.ids)
+        ids = result.ids if result.unique else np.arange(count)
         begin, until = np.full(count, SINCE_EVER), np.full(count, FOR_EVER)
-        row_ids = found.parts[0] if self._keyed else None
+        row_ids = result.parts[0] if self._sends_keys else None
         keys = None if row_ids is None else key_digests(self.plan, row_ids)
         return _Answer(
-            CopyChunk(ids, begin, until, found.sort_keys, found.outputs, keys=keys),
-            not found.unique,
+            CopyChunk(ids, begin, until, result.sort_keys, result.outputs, keys=keys),
+            not result.unique,
             row_ids,
         )
 
     def _choices(self, mark: Mark) -> list[Choice]:
-        """The rows of each leg's window at a mark."""
+        """Return the rows of each leg's window at a mark."""
         if mark.now is None:
             return [NO_ROWS] * len(self.plan.legs)
         if isinstance(self.plan.query.source, Leg):
@@ -259,21 +269,21 @@ class ResultCopier:
         return [self._choice(number, mark) for number in range(len(self.plan.legs))]
 
     def _now_of(self, number: int, mark: Mark) -> int | None:
-        """The NOW that the window of a leg is applied at, at a mark."""
-        known, query = mark.legs[number], self.plan.query
+        """Return the NOW that the window of a leg is applied at, at a mark."""
+        leg_mark, query = mark.legs[number], self.plan.query
         if isinstance(query.source, Leg):
-            return mark.now if query.leg.refresh is None else known.now
+            return mark.now if query.leg.refresh is None else leg_mark.now
         if query.stays_inside(number):
-            return known.now
-        return known.current if legs_apart(self.plan)[number] else mark.now
+            return leg_mark.now
+        return leg_mark.current if legs_apart(self.plan)[number] else mark.now
 
     def _choice(self, number: int, mark: Mark) -> Choice:
-        leg, known, now = self.plan.legs[number], mark.legs[number], self._now_of(number, mark)
+        leg, leg_mark, now = self.plan.legs[number], mark.legs[number], self._now_of(number, mark)
         if now is None or leg.leg.as_of is not None:
             return NO_ROWS
-        oldest = oldest_retained(leg.schema, max(now, known.current or now))
+        oldest = oldest_retained(leg.schema, max(now, leg_mark.current or now))
         matcher = self._matchers.of(leg)
-        return rows_at(leg, matcher, Horizon(now, oldest, known.high), self.maker.memo)
+        return rows_at(leg, matcher, Horizon(now, oldest, leg_mark.high), self.maker.memo)
 
     @once
     def _matchers(self) -> PlanMatchers:
@@ -289,19 +299,19 @@ class ResultCopier:
         if not any(leg.schema.ordered_by is None for leg in self.plan.legs):
             return None
         regions = [choice.region for choice in self._choices(target)]
-        shown = [self._matchers.of(leg).shown for leg in self.plan.legs]
-        return next_change(self.plan, regions, target, self.maker.memo, shown)
+        permitted = [self._matchers.of(leg).permitted for leg in self.plan.legs]
+        return next_change(self.plan, regions, target, self.maker.memo, permitted)
 
 
 def _known_at(leg: LegPlan, mark: LegMark) -> LegPlan:
-    """A leg whose rows are looked up, with those that were known at a mark; any other as it is."""
+    """Return a leg with AS OF limited to the rows that were known at a mark; any other as it is."""
     if leg.leg.as_of is None:
         return leg
     return replace(leg, limits=(("_row_id", mark.high - 1),))
 
 
 def _same(rows: CopyChunk, base: CopyChunk) -> Mask:
-    """A mask of `rows`: true for those that `base` has, with an equal checksum."""
+    """Return a mask of `rows`: true for those that `base` has, with an equal checksum."""
     if not len(base.ids):
         return np.zeros(len(rows.ids), np.bool_)
     places = np.searchsorted(base.ids, rows.ids)

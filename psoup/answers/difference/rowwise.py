@@ -1,7 +1,7 @@
-"""Copies whose rows are told one by one: what is common to those of rows and of combinations.
+"""Copies whose rows are sent one by one: what rows and combinations of rows have in common.
 
-The difference is the rows that the client lacks, which are sent, and the ids of those that are
-gone. Where to tell these would take more than all rows do, the copy is sent whole.
+The difference is the rows that the client lacks, and the ids of those to remove. If the ids would
+take more bytes than all rows do, the copy is sent whole.
 """
 
 from __future__ import annotations
@@ -19,16 +19,17 @@ from psoup.answers.maker import AnswerMaker
 from psoup.answers.planning.plan import Plan
 
 # No row of a copy is smaller than this.
-_LEAST_ROW = 40
+_MIN_ROW_BYTES = 40
+# The names and types of columns that a whole copy brings, about.
 _COLUMNS_BYTES = 200
 
-# So many rows that are lacking, and the function that makes a chunk of the first few.
+# The number of some lacking rows, and a function that makes a chunk of the first few.
 Sendable = tuple[int, Callable[[int], CopyChunk]]
 
 
 @dataclass(frozen=True)
 class RowwiseCopier(ABC):
-    """Tells the difference of a job from rows that a plan finds again.
+    """Computes the difference of a job from rows that a plan finds again.
 
     The job's target may be earlier than the plan, never later.
     """
@@ -40,17 +41,17 @@ class RowwiseCopier(ABC):
     # ---- the difference
 
     def difference(self) -> Difference:
-        instead = self._instead()
-        if instead is not None:
-            return self.renewed(self.plan, instead).difference()
+        replacement = self._replacement()
+        if replacement is not None:
+            return self.renewed(self.plan, replacement).difference()
         job, whole = self.job, self.job.claim.copy is None
         total, lacking = self._total(), self._count_lacking()
         removed = NO_IDS if whole else job.unsent(self._removed())
-        if not whole and not job.continued and self._is_less_whole(total.rows - lacking, removed):
-            afresh = self._without_copy(WholeReason.SMALLER)
-            return self.renewed(self.plan, afresh).difference()
+        if not whole and not job.continued and self._is_whole_less(total.rows - lacking, removed):
+            restart = self._without_copy(WholeReason.SMALLER)
+            return self.renewed(self.plan, restart).difference()
         return Difference(
-            self._told(total),
+            self._marked(total),
             whole,
             job.reason,
             removed,
@@ -62,33 +63,34 @@ class RowwiseCopier(ABC):
         )
 
     def _without_copy(self, reason: WholeReason) -> CopyJob:
-        """The job of a client that has nothing."""
+        """Return the job of a client that has nothing."""
         return replace(self.job, claim=Claim(), reason=reason)
 
-    def _is_less_whole(self, kept: int, removed: Int64s) -> bool:
-        """Tells whether the rows that need not be sent are less than what tells which are gone."""
-        row = _LEAST_ROW + 8 * len(self.plan.query.outputs)
-        return self._telling_bytes(removed) > kept * row + _COLUMNS_BYTES
+    def _is_whole_less(self, unchanged: int, removed: Int64s) -> bool:
+        """Return True if sending the unchanged rows again takes fewer bytes than the removed
+        ids."""
+        row_bytes = _MIN_ROW_BYTES + 8 * len(self.plan.query.outputs)
+        return self._removal_bytes(removed) > unchanged * row_bytes + _COLUMNS_BYTES
 
-    def _told(self, total: Total) -> CopyJob:
-        """The job as its difference tells it, whose target has this total."""
+    def _marked(self, total: Total) -> CopyJob:
+        """Return the job with all that its target's mark must hold; `total` is the target's."""
         return self.job
 
     # ---- the rows
 
-    def held(self) -> CopyChunk | None:
+    def buffered(self) -> CopyChunk | None:
         """Return None: rows are found again for each piece."""
         return None
 
     def piece(self, cursor: Cursor, limit: int) -> CopyChunk | None:
-        """The first of the lacking rows from the cursor on, as `Copier` has it."""
+        """Return the first of the lacking rows from the cursor on, as `Copier` says."""
         chunks: list[CopyChunk] = []
-        left = limit
+        room = limit
         for count, first in self._sendable(cursor):
-            most = max(1, left // _LEAST_ROW)
-            chunks.append(first(min(count, most)).cut(left))
-            left -= chunks[-1].nbytes
-            if left <= 0 or len(chunks[-1].ids) < count:
+            most = max(1, room // _MIN_ROW_BYTES)
+            chunks.append(first(min(count, most)).cut(room))
+            room -= chunks[-1].nbytes
+            if room <= 0 or len(chunks[-1].ids) < count:
                 break
         return CopyChunk.joined(chunks) if chunks else None
 
@@ -98,29 +100,28 @@ class RowwiseCopier(ABC):
     def renewed(self, plan: Plan, job: CopyJob) -> RowwiseCopier: ...
 
     @abstractmethod
-    def _instead(self) -> CopyJob | None:
-        """The job that is done instead, where this one cannot be; else None."""
+    def _replacement(self) -> CopyJob | None:
+        """Return the job to do instead if this one can't be done; None if it can."""
 
     @abstractmethod
     def _total(self) -> Total:
-        """The total of the target."""
+        """Return the total of the target."""
 
     @abstractmethod
     def _count_lacking(self) -> int:
-        """How many rows of the target the client does not have."""
+        """Return how many rows of the target the client does not have."""
 
     @abstractmethod
     def _removed(self) -> Int64s:
-        """The ids of the rows of the copy that are no longer among the target's, and have not
-        expired."""
+        """Return the ids of unexpired rows of the copy that the target lacks."""
 
     @abstractmethod
     def _ended(self) -> Int64s:
-        """The ids of those of them that are gone because a key was updated or deleted."""
+        """Return the removed ids whose stream key was updated or deleted."""
 
     @abstractmethod
-    def _telling_bytes(self, removed: Int64s) -> int:
-        """The bytes that it takes to tell ids, about."""
+    def _removal_bytes(self, removed: Int64s) -> int:
+        """Return the bytes that removed ids take in a message, about."""
 
     @property
     @abstractmethod
@@ -129,4 +130,4 @@ class RowwiseCopier(ABC):
 
     @abstractmethod
     def _sendable(self, cursor: Cursor) -> Iterator[Sendable]:
-        """The lacking rows from the cursor on, some at a time."""
+        """Yield the lacking rows from the cursor on, in pieces."""

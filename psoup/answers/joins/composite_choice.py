@@ -1,8 +1,8 @@
-"""Which of a query's joins the engine has made ahead, at one moment.
+"""The choice of a composite: which of a query's joins the engine has joined ahead, at one moment.
 
-A query can use any composite of its streams and equalities whose span holds its windows, whoever
-registered it, once the engine has a box of it and has admitted the rows of the query's own local
-predicates.
+A query can use any composite of its streams and equalities whose span holds its windows, also one
+that another query registered. The engine must have stored a box of it, and have admitted the rows
+of the query's own local predicates.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from querystem.composites import SPANS, ComposedStream, Composition, NotComposed
 from querystem.language.tokens.durations import write_duration
 from querystem.query import From, Query, has_joins
 
-# Bytes that a composition takes for each letter of its key, about.
-_HELD = 20
+# Bytes that a composition takes in memory for each character of its key, about.
+_BYTES_PER_CHARACTER = 20
 
 
 @dataclass(frozen=True)
@@ -32,11 +32,11 @@ class _Composed:
 
 
 def with_composite(plan: Plan, view: View, unregistered: UnregisteredIds, memo: Memo) -> Plan:
-    """The plan with the combinations that the engine has found ahead for its FROM, where there are
-    any, or a word that it is about to find some."""
+    """Return the plan with the composite that the engine has joined ahead for its FROM, if there is
+    one; otherwise with `composing` if the engine is about to make one."""
     if not isinstance(plan.query.source, From) or not view.state.composites:
         return plan
-    composition = _remembered(plan, memo)
+    composition = _cached_composition(plan, memo)
     if isinstance(composition, NotComposed):
         return plan
     marks = view.epoch.epoch.composites
@@ -51,20 +51,20 @@ def with_composite(plan: Plan, view: View, unregistered: UnregisteredIds, memo: 
         if view.replica.damaged.probe(id_, mark.version):
             composing = True
             continue
-        known = view.state.predicates.find(id_, composition.key)
-        predicate = unregistered.id_of(id_, composition.key) if known is None else known
+        registered = view.state.predicates.find(id_, composition.key)
+        predicate = unregistered.id_of(id_, composition.key) if registered is None else registered
         stem = view.stem(id_)
         leave_out = partial(view.replica.damaged.insert, id_, mark.version)
-        found = CompositePlan(
+        composite = CompositePlan(
             id_, predicate, composition.places, composition.where, mark, stem, leave_out
         )
-        return replace(plan, composite=found)
+        return replace(plan, composite=composite)
     return replace(plan, composing=composing)
 
 
-def told_of(plan: Plan, view: View, others: bool) -> str:
-    """Return a sentence about what the engine finds ahead of a query's join; empty if the query
-    joins nothing. It says how many queries share the join if `others` may be spoken of."""
+def describe_composite(plan: Plan, view: View, count_queries: bool) -> str:
+    """Return a sentence about what the engine joins ahead for a query; empty if the query joins
+    nothing. With `count_queries` it says how many queries share the composite."""
     if not has_joins(plan.query.source):
         return ""
     composition = composition_of(plan)
@@ -84,7 +84,7 @@ def told_of(plan: Plan, view: View, others: bool) -> str:
     used, shared = plan.composite, view.state.composites[plan.composite.composite_id]
     within = "" if shared.span is None else f" within {write_duration(shared.span)}"
     queries = ""
-    if others:
+    if count_queries:
         count = shared.registrations
         queries = " of 1 query" if count == 1 else f" of {count:,} queries"
     first = plan.legs[used.places[0]].leg.stream
@@ -95,37 +95,37 @@ def told_of(plan: Plan, view: View, others: bool) -> str:
 
 
 def composition_of(plan: Plan) -> Composition | NotComposed:
-    """The composite that a plan's query would be of, or why it can be of none."""
+    """Return the composite that a plan's query could use, or why it can use none."""
     return compose(plan.query, [ComposedStream(leg.stream_id, leg.schema) for leg in plan.legs])
 
 
-def _remembered(plan: Plan, memo: Memo) -> Composition | NotComposed:
-    """The composition of a plan, which is the same whenever its query is asked again. It is kept
-    with the very query it is of: to compare queries by value takes as long as to compose."""
+def _cached_composition(plan: Plan, memo: Memo) -> Composition | NotComposed:
+    """Return the composition of a plan, from the cache if its query was planned before."""
     query, streams = plan.query, tuple(leg.stream_id for leg in plan.legs)
+    # Queries are compared by identity: comparing them by value takes as long as composing.
     key = "composition", id(query), streams
-    held = memo.get(key)
-    if isinstance(held, _Composed) and held.query is query:
-        return held.composition
+    cached = memo.get(key)
+    if isinstance(cached, _Composed) and cached.query is query:
+        return cached.composition
     composition = composition_of(plan)
     size = 0 if isinstance(composition, NotComposed) else len(composition.key)
-    memo.put(key, _Composed(query, composition), size * _HELD)
+    memo.put(key, _Composed(query, composition), size * _BYTES_PER_CHARACTER)
     return composition
 
 
 def _composites(view: View, composition: Composition) -> list[int]:
-    """The ids of the composites that hold all combinations of a query, those of least span
+    """Return the ids of the composites that hold all combinations of a query, those of least span
     first."""
     shape = composition.shape
     spans = [*SPANS, None]
     wide = spans[spans.index(shape.span) :]
-    found = [view.state.composites.find(shape.legs, shape.factors_key, span) for span in wide]
-    return [id_ for id_ in found if id_ is not None]
+    ids = [view.state.composites.find(shape.legs, shape.factors_key, span) for span in wide]
+    return [id_ for id_ in ids if id_ is not None]
 
 
 def _is_ready(plan: Plan, composition: Composition, mark: CompositeMark) -> bool:
-    """Tells whether there is a box, and the rows of the query's local predicates are in it."""
+    """Return True if there is a box, and the rows of the query's local predicates are in it."""
     if mark.since is None:
         return False
     local = [plan.legs[place].predicate_id for place in composition.places]
-    return all(one in ids for one, ids in zip(local, mark.admitted, strict=True))
+    return all(predicate in ids for predicate, ids in zip(local, mark.admitted, strict=True))

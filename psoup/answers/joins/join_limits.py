@@ -1,7 +1,7 @@
-"""What one answer may take to join its legs: pairs of rows that are looked at, and memory.
+"""The limits of the joins of one answer: pairs of rows that are compared, and memory.
 
-The memory of joins under way is part of a server's budget: what was read from files and can be read
-again leaves for it.
+The memory of running joins is part of a server's budget: cached rows that can be read again from
+files are evicted for it.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from querystem.join import JoinRoom, TooManyBytes, TooManyPairs
 
 @dataclass(frozen=True, slots=True)
 class JoinLimits:
-    """The pairs of rows that one answer may look at, and the bytes that its joins may take, which
-    count in `memory` for as long as they are under way."""
+    """The pairs of rows that one answer may compare, and the bytes that its joins may take, which
+    count in `memory` while they run."""
 
     pairs: int = 20_000_000
     nbytes: int = 128 << 20
@@ -26,19 +26,20 @@ class JoinLimits:
 
     @contextmanager
     def joining(self) -> Iterator[JoinRoom]:
-        """Room for the joins of one answer. In its block TooMuchWork is raised past the limits."""
-        under_way = _UnderWay(self.memory)
+        """Open room for the joins of one answer. In the block, TooMuchWork is raised past the
+        limits."""
+        running = _RunningJoins(self.memory)
         try:
-            yield JoinRoom(self.nbytes, under_way.count)
+            yield JoinRoom(self.nbytes, running.count)
         except TooManyPairs as many:
             raise _too_many_pairs(many) from None
         except TooManyBytes as many:
             raise _too_many_bytes(many) from None
         finally:
-            under_way.end()
+            running.end()
 
 
-class _UnderWay:
+class _RunningJoins:
     """The joins of one answer, as an owner of memory that is pinned until they end."""
 
     def __init__(self, memory: Memory | None) -> None:
@@ -54,7 +55,7 @@ class _UnderWay:
             self._memory.drop((self, 0))
 
     def evict(self, number: int) -> None:
-        """Joins under way are pinned."""
+        """Do nothing: running joins are pinned."""
 
 
 _HINT = "narrow a window, or add a condition that relates the streams"

@@ -1,4 +1,4 @@
-"""The rows of one leg that combinations are made of, found by their ids."""
+"""The rows of one leg that combinations consist of, found by their ids."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from psoup.answers.rows.windows import parts_of
 
 # Ids that lie no further apart, on average, are looked up in a table with a place for every id
 # between the least and the greatest; others are sorted.
-_DENSE = 32
+_DENSE_GAP = 32
 
 
 @dataclass(frozen=True)
 class PartRows:
-    """The rows of a leg that some combinations have: `ids` ascend, rows that are gone left out."""
+    """The rows of a leg that combinations have, without those that have left the store. `ids`
+    ascend."""
 
     leg: LegPlan
     picked: Picked
@@ -30,22 +31,22 @@ class PartRows:
 
     @classmethod
     def of(cls, leg: LegPlan, ids: Int64s) -> PartRows:
-        """The rows with these ids, in whatever order and with repeats."""
-        wanted = distinct(ids)
-        picked, found = [], [np.empty(0, np.int64)]
-        for part in parts_of(leg.stem, wanted, leg.stem.high):
-            low, high = np.searchsorted(wanted, [part.first, part.stop])
-            places = part.find(wanted[low:high])
+        """Return the rows with these ids, which may be in any order and have repeats."""
+        row_ids = distinct(ids)
+        picked, stored_ids = [], [np.empty(0, np.int64)]
+        for part in parts_of(leg.stem, row_ids, leg.stem.high):
+            low, high = np.searchsorted(row_ids, [part.first, part.stop])
+            places = part.find(row_ids[low:high])
             picked.append((part, places))
-            found.append(part.ids[places])
-        return cls(leg, picked, np.concatenate(found))
+            stored_ids.append(part.ids[places])
+        return cls(leg, picked, np.concatenate(stored_ids))
 
     def places(self, ids: Int64s) -> Int64s:
-        """The place of each id among these rows; −1 where its row is gone."""
+        """Return the place of each id among these rows; −1 if its row has left the store."""
         if not len(self.ids):
             return np.full(len(ids), -1)
         low, span = int(self.ids[0]), int(self.ids[-1] - self.ids[0]) + 1
-        if span > _DENSE * len(ids):
+        if span > _DENSE_GAP * len(ids):
             places = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
             return np.where(self.ids[places] == ids, places, -1)
         place_of = np.full(span, -1)
@@ -55,25 +56,25 @@ class PartRows:
         return np.where(inside, place_of[np.where(inside, offsets, 0)], -1)
 
     def instants(self) -> Int64s:
-        """The ts of each row."""
-        found = [part.ts[places] for part, places in self.picked]
-        return np.concatenate([np.empty(0, np.int64), *found])
+        """Return the ts of each row."""
+        pieces = [part.ts[places] for part, places in self.picked]
+        return np.concatenate([np.empty(0, np.int64), *pieces])
 
     def batch(self, names: Collection[str]) -> pa.RecordBatch:
-        shown = tuple((name, name) for name in sorted(names))
-        return gathered(self.picked, columns_shown(self.leg.schema, shown))
+        columns = tuple((name, name) for name in sorted(names))
+        return gathered(self.picked, columns_shown(self.leg.schema, columns))
 
 
 def distinct(ids: Int64s) -> Int64s:
-    """The ids that are among some, ascending, each once. A table is several times faster than
-    `np.unique`, which hashes."""
+    """Return the distinct ids, ascending. A table is several times faster than `np.unique`, which
+    hashes."""
     if not len(ids):
         return ids
     low, high = int(ids.min()), int(ids.max())
-    if high - low < _DENSE * len(ids):
-        seen = np.zeros(high - low + 1, np.bool_)
-        seen[ids - low] = True
-        return np.flatnonzero(seen) + low
+    if high - low < _DENSE_GAP * len(ids):
+        present = np.zeros(high - low + 1, np.bool_)
+        present[ids - low] = True
+        return np.flatnonzero(present) + low
     ordered: Int64s = np.sort(ids)
     first: Mask = np.append(True, ordered[1:] != ordered[:-1])
     return ordered[first]

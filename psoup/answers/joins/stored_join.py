@@ -1,9 +1,9 @@
-"""Composites in answers: combinations that the engine has found ahead, and the rest of a join.
+"""Joins that the engine has stored for the most part, as composites.
 
-The engine keeps the combinations of a box of row ids (`CompositeMark`). An answer takes those of
-them that its windows hold and its predicate matches, and joins itself only what lies outside: for
-each leg the rows outside the box, with rows inside it of the legs before and all rows of the legs
-after. So every combination is found once, whoever found it.
+The engine stores the combinations of a box of row ids (`CompositeMark`). An answer takes those that
+its windows hold and its predicate matches. It joins only what lies outside the box: for each leg
+the rows outside, with the rows inside of the legs before it and all rows of the legs after it. So
+every combination is found exactly once.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from datastem.blocks import BLOCK_MASK, Part, Picked
 from psoup.answers.caches import Memo
 from psoup.answers.joins.part_rows import PartRows, distinct
 from psoup.answers.matching.matcher import Matcher
-from psoup.answers.matching.shown_rows import MatchSource
+from psoup.answers.matching.permitted_rows import MatchSource
 from psoup.answers.planning.plan import CompositePlan, LegPlan
 from psoup.answers.rows.folds import Fold
 from psoup.answers.rows.leg_rows import LegRows, PickedRows
-from psoup.answers.rows.windows import Choice, shown_among
+from psoup.answers.rows.windows import Choice, permitted_among
 from psoup.store.layout import combination_part
 from querystem.aggregate import Partial, finish, merge, partial
 from querystem.combine import Combining, ItemRows, LegItem, side_reads
@@ -37,7 +37,7 @@ from results.region import Region
 
 @dataclass
 class CombinationMatcher(Matcher):
-    """Matches a predicate over the combinations of some legs, whose rows have the values."""
+    """Matches a predicate over stored combinations; `legs` have the rows with the values."""
 
     legs: Sequence[LegPlan] = ()
 
@@ -48,19 +48,20 @@ class CombinationMatcher(Matcher):
             ids = part_ids(part, number)[first:last]
             rows.append(PartRows.of(leg, ids))
             places.append(rows[-1].places(ids))
+        # The combinations of which every leg still has its row.
         alive = np.flatnonzero(np.minimum.reduce(places) >= 0)
         columns: dict[str, pa.Array] = {"": pa.nulls(len(alive))}
-        for number, (one, chosen) in enumerate(zip(rows, places, strict=True)):
+        for number, (leg_rows, chosen) in enumerate(zip(rows, places, strict=True)):
             if names := side_reads(number, self.where):
-                taken = one.batch(names).take(pa.array(chosen[alive]))
-                columns |= {item_column(number, name): taken.column(name) for name in names}
-        batch = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
-        found = part.ids[first:last][alive[matches(self.where, batch)]]
-        return (found & BLOCK_MASK).astype(np.uint16)
+                batch = leg_rows.batch(names).take(pa.array(chosen[alive]))
+                columns |= {item_column(number, name): batch.column(name) for name in names}
+        combined = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+        ids = part.ids[first:last][alive[matches(self.where, combined)]]
+        return (ids & BLOCK_MASK).astype(np.uint16)
 
 
 def part_ids(part: Part, number: int) -> Int64s:
-    """The row ids of a leg in the combinations of a part."""
+    """Return the row ids of a leg in the combinations of a part."""
     ids: Int64s = part.numbers(combination_part(number))
     return ids
 
@@ -69,8 +70,8 @@ def part_ids(part: Part, number: int) -> Int64s:
 class StoredJoin:
     """The join of a query's FROM, most of which the engine has stored.
 
-    `legs` are the rows of the legs of FROM, in its order. `taken` counts the stored combinations
-    that the answer has.
+    `legs` are the rows of the legs of FROM, in its order. `stored_count` is the number of stored
+    combinations that the answer has.
     """
 
     plan: CompositePlan
@@ -78,15 +79,15 @@ class StoredJoin:
     legs: Sequence[LegRows]
     matcher: MatchSource
     combining: Combining
-    taken: int = 0
+    stored_count: int = 0
 
     def combinations(self, names: frozenset[str]) -> ItemRows:
-        """The combinations with the columns of these names. Raises what a join raises."""
-        found = [self._beside(self._stored_ids(), names), *self._joined(names)]
-        return ItemRows.joined([one for one in found if len(one)] or found[:1])
+        """Return the combinations with the columns of these names. Raises what a join raises."""
+        pieces = [self._beside(self._stored_ids(), names), *self._joined(names)]
+        return ItemRows.joined([piece for piece in pieces if len(piece)] or pieces[:1])
 
     def _joined(self, names: frozenset[str]) -> Iterator[ItemRows]:
-        """The combinations that are not stored."""
+        """Yield the combinations that are not stored."""
         for box in self._boxes():
             inputs = [
                 PickedRows(rows, picked, self._reads(number, names))
@@ -96,34 +97,34 @@ class StoredJoin:
             yield self.combining.combinations(self.source, names, iter(inputs))
 
     def folded(self, query: Query, memo: Memo) -> pa.RecordBatch | None:
-        """The groups of a query, from summaries of stored combinations that are kept; None where
-        the combinations themselves are needed."""
+        """Return the groups of a query, from cached summaries of stored combinations; None if the
+        combinations themselves are needed."""
         grouping = query.grouping
         plain = not self.source.subqueries and self.source.where == TRUE
-        if grouping is None or not plain or "row_id" in query.reads or not self._all_known:
+        if grouping is None or not plain or "row_id" in query.reads or not self._is_foldable:
             return None
         names = query.reads
 
         def of(part: Part, among: Int64s) -> Partial:
             return partial(grouping, self._beside(self._ids(part, among), names).whole())
 
-        shown = tuple(rows.leg.subject for rows in self.legs)
-        subject = ("groups", self.plan.predicate_id, self.plan.places, query.grouping_key, shown)
+        legs = tuple(rows.leg.subject for rows in self.legs)
+        subject = ("groups", self.plan.predicate_id, self.plan.places, query.grouping_key, legs)
         region = replace(self._composed[0].choice.region, lo=0, hi=self.plan.mark.high)
         folded = Fold(memo, subject, self.plan.stem, region, of, merge, "_until").values()
-        rest = [partial(grouping, one.whole()) for one in self._joined(names)]
+        joined = [partial(grouping, rows.whole()) for rows in self._joined(names)]
         nothing = [np.empty(0, np.int64)] * len(self.legs)
-        found = [*folded, *rest] or [partial(grouping, self._beside(nothing, names).whole())]
-        return finish(grouping, merge(found))
+        partials = [*folded, *joined] or [partial(grouping, self._beside(nothing, names).whole())]
+        return finish(grouping, merge(partials))
 
     @property
-    def _all_known(self) -> bool:
-        """Whether one interval of time tells which stored combinations count."""
+    def _is_foldable(self) -> bool:
+        """Whether one interval of time decides which stored combinations count."""
         pairs = zip(self._composed, self.plan.mark.highs, strict=True)
-        known = all(
+        all_known = all(
             rows.choice.region.lo == 0 and rows.choice.region.hi >= high for rows, high in pairs
         )
-        return known and self._one_window
+        return all_known and self._has_one_window
 
     @cached_property
     def _composed(self) -> list[LegRows]:
@@ -135,13 +136,14 @@ class StoredJoin:
 
     @property
     def is_complete(self) -> bool:
-        """Whether no row of a leg lies outside the box, so that nothing is left to join."""
+        """Whether no row of a leg lies outside the box, so that nothing has to be joined."""
         return next(self._boxes(), None) is None
 
     # ---- what is stored
 
     def _beside(self, composed: Sequence[Int64s], names: frozenset[str]) -> ItemRows:
-        """The combinations of rows with these ids, which are in the order of the composite."""
+        """Return the combinations of rows with these ids, which are in the order of the
+        composite."""
         items, places = list[LegItem](), list[Int64s]()
         for number in range(len(self.legs)):
             chosen = composed[self.plan.places.index(number)]
@@ -149,64 +151,66 @@ class StoredJoin:
             reads = self._reads(number, names)
             items.append(LegItem(PickedRows(self.legs[number], rows.picked, reads), reads))
             places.append(rows.places(chosen))
-        there = np.minimum.reduce(places) >= 0
-        self.taken += int(there.sum())
-        return self.combining.beside(items, [one[there] for one in places], names)
+        # A mask of combinations: true if every leg still has its row.
+        alive = np.minimum.reduce(places) >= 0
+        self.stored_count += int(alive.sum())
+        return self.combining.beside(items, [leg_places[alive] for leg_places in places], names)
 
     def _stored_ids(self) -> list[Int64s]:
-        """The row ids of each leg, in the order of the composite, of the combinations that the
-        windows hold."""
+        """Return the row ids of each leg, in the order of the composite, of the combinations that
+        the windows hold."""
         regions = [rows.choice.region for rows in self._composed]
-        found = [[np.empty(0, np.int64)] for _ in regions]
+        pieces = [[np.empty(0, np.int64)] for _ in regions]
         if not any(region.empty for region in regions):
             begins = [region.begin for region in regions if region.begin is not None]
             begin = min(begins) if len(begins) == len(regions) else None
             end = min(region.end for region in regions)
             for part in self.plan.stem.probe(begin, end, self.plan.mark.high):
                 for number, ids in enumerate(self._ids(part)):
-                    found[number].append(ids)
-        return [np.concatenate(one) for one in found]
+                    pieces[number].append(ids)
+        return [np.concatenate(leg_pieces) for leg_pieces in pieces]
 
     def _ids(self, part: Part, among: Int64s | None = None) -> list[Int64s]:
-        """The row ids of each leg, in the order of the composite, of the combinations of a part
-        that the windows hold; only of the places `among`, which ascend, if they are given."""
+        """Return the row ids of each leg, in the order of the composite, of the combinations of a
+        part that the windows hold; only of the places `among`, which must ascend, if given."""
         places = part.find(self.matcher.match(part, part.first, part.stop))
         if among is not None and len(among) < len(part.ids):
             places = np.intersect1d(places, among, assume_unique=True)
-        places = self._shown(part, places[self._held(part, places)])
+        places = self._permitted(part, places[self._in_windows(part, places)])
         return [part_ids(part, number)[places] for number in range(len(self.legs))]
 
-    def _shown(self, part: Part, places: Int64s) -> Int64s:
-        """The places, of some combinations of a part, all of whose rows are shown."""
+    def _permitted(self, part: Part, places: Int64s) -> Int64s:
+        """Return the places, of some combinations of a part, all of whose rows are permitted."""
         for number, rows in enumerate(self._composed):
-            if (shown := rows.matcher.shown) is not None:
+            if (permitted := rows.matcher.permitted) is not None:
                 ids = part_ids(part, number)[places]
-                seen = shown_among(shown, rows.leg.stem, distinct(ids))
-                places = places[member(ids, seen)]
+                permitted_ids = permitted_among(permitted, rows.leg.stem, distinct(ids))
+                places = places[member(ids, permitted_ids)]
         return places
 
-    def _held(self, part: Part, places: Int64s) -> Mask:
-        """Tells of some combinations of a part whether each leg's window holds its row."""
+    def _in_windows(self, part: Part, places: Int64s) -> Mask:
+        """Return a mask of some combinations of a part: true if each leg's window holds its row."""
         legs = self._composed
-        held = np.ones(len(places), np.bool_)
+        mask = np.ones(len(places), np.bool_)
         for number, rows in enumerate(legs):
             region, ids = rows.choice.region, part_ids(part, number)[places]
-            held &= (ids >= region.lo) & (ids < region.hi)
+            mask &= (ids >= region.lo) & (ids < region.hi)
             if rows.choice.ids is not None:
-                held &= member(ids, rows.choice.ids)
+                mask &= member(ids, rows.choice.ids)
         for number, rows in enumerate(legs):
             if rows.choice.ids is None:
                 sure = _all_inside(part, places, rows.choice.region)
-                if self._one_window:
-                    return held & sure
-                rest = np.flatnonzero(held & ~sure)
-                held[rest] = _in_region(rows, part_ids(part, number)[places[rest]])
-        return held
+                if self._has_one_window:
+                    return mask & sure
+                # Only the rows of these have to be read for their ts.
+                unsure = np.flatnonzero(mask & ~sure)
+                mask[unsure] = _in_region(rows, part_ids(part, number)[places[unsure]])
+        return mask
 
     @cached_property
-    def _one_window(self) -> bool:
-        """Whether all legs have one interval of time, so that the first and the last part of a
-        combination tell of all."""
+    def _has_one_window(self) -> bool:
+        """Whether all legs have one interval of time, so that the first and the last ts of a
+        combination decide for all its rows."""
         regions = [rows.choice.region for rows in self.legs]
         same = len({(region.since, region.until) for region in regions}) == 1
         timed = all(rows.choice.ids is None for rows in self.legs)
@@ -215,7 +219,8 @@ class StoredJoin:
     # ---- what is not
 
     def _boxes(self) -> Iterator[list[tuple[LegRows, Picked]]]:
-        """The rest, as disjoint boxes: of each the rows of every leg, in the order of the query."""
+        """Yield what is not stored as disjoint boxes: the rows of every leg, in the order of the
+        query."""
         since, highs = self.plan.mark.since, self.plan.mark.highs
         assert since is not None, "a plan has a composite with a box"
         inside = [(since, highs[0]), *((0, high) for high in highs[1:])]
@@ -232,7 +237,7 @@ class StoredJoin:
             yield [box[self.plan.places.index(place)] for place in range(len(highs))]
 
     def _picked(self, number: int, low: int, high: int | None) -> tuple[LegRows, Picked]:
-        """The rows of a leg of the composite with ids in `[low, high)`."""
+        """Return the rows of a leg of the composite with ids in `[low, high)`."""
         rows = self.legs[self.plan.places[number]]
         region, ids = rows.choice.region, rows.choice.ids
         top = region.hi if high is None else min(high, region.hi)
@@ -244,8 +249,8 @@ class StoredJoin:
 
 
 def _all_inside(part: Part, places: Int64s, region: Region) -> Mask:
-    """Tells of combinations whether the first and the last of their rows are in the time of a
-    region, and so all of them."""
+    """Return a mask of combinations: true if the first and the last of their rows, and so all of
+    them, are within the instants of a region."""
     inside = np.asarray(part.numbers("_until")[places] < region.until[0])
     if region.since is not None:
         inside &= part.ts[places] >= region.since[0] + (region.since[1] > 0)
@@ -253,7 +258,8 @@ def _all_inside(part: Part, places: Int64s, region: Region) -> Mask:
 
 
 def _in_region(rows: LegRows, ids: Int64s) -> Mask:
-    """Tells of rows of a leg, by id, whether the region of its window holds them."""
-    found = PartRows.of(rows.leg, ids)
-    held = np.append(rows.choice.region.holds(found.instants(), found.ids), False)
-    return np.asarray(held[found.places(ids)])
+    """Return a mask of rows of a leg, by id: true if the region of its window holds them."""
+    part_rows = PartRows.of(rows.leg, ids)
+    # The place of a row that is gone is −1, which is the appended False.
+    mask = np.append(rows.choice.region.holds(part_rows.instants(), part_rows.ids), False)
+    return np.asarray(mask[part_rows.places(ids)])

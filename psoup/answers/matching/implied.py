@@ -1,8 +1,8 @@
-"""Predicates that a new one implies: only their matches need be looked at for it.
+"""Predicates that a new predicate implies: it needs to be computed for their matches only.
 
-A predicate that the engine has not matched yet is computed on the spot. Where it implies one that
-the engine has matched, no other row can match it, so the rows that one matches are all that is
-looked at, as far as the engine has come with it.
+A predicate that the engine has not matched yet is computed by the server. If it implies a predicate
+that the engine has matched, no other row can match it. So only the matches of the implied predicate
+are computed, as far as the engine has matched that.
 """
 
 from __future__ import annotations
@@ -25,28 +25,29 @@ from results.id_sets import intersect, size
 
 log = logging.getLogger("psoup.answers")
 
-# So many of a stream's newest predicates are considered, and looked for in so many seconds.
-_CONSIDERED = 256
-_SECONDS = 0.001
-# So many predicates may have been found by a look: the one with fewest matches is taken of these.
-MOST_FOUND = 4
-# An index that has grown to so many predicates begins anew.
-_MOST_INDEXED = 4096
-_REMEMBERED = 10_000
-Found = tuple[tuple[int, Expression], ...]
+# How many of a stream's newest predicates are considered, and how long a search may take.
+_CONSIDERED_PREDICATES = 256
+_SEARCH_SECONDS = 0.001
+# A search ends when it has found this many; the one with the fewest matches is used.
+MAX_IMPLIED = 4
+# When the indexes have grown to this many predicates, they start again empty.
+_MAX_INDEXED_PREDICATES = 4096
+_CACHED_PREDICATES = 10_000
+# Implied predicates: id and condition.
+Implied = tuple[tuple[int, Expression], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class LiveNeighbours:
-    """Live predicates of a stream as of an epoch, by id, with their keys."""
+    """Live predicates of a stream as of an epoch: their predicate keys by id."""
 
     finder: ImpliedFinder
     stream_id: int
     epoch: int
     keys: Mapping[int, str]
 
-    def implied(self, predicate: int, where: Expression) -> Found:
-        """A few predicates that `where` implies, by id. In any thread."""
+    def implied(self, predicate: int, where: Expression) -> Implied:
+        """Return a few predicates that `where` implies. Thread-safe."""
         return self.finder.find(self, predicate, where)
 
     def note(self, predicate: int, implied: int, rows: int, looked_at: int) -> None:
@@ -55,8 +56,8 @@ class LiveNeighbours:
 
 @dataclass(frozen=True, slots=True)
 class ImpliedUse:
-    """The gain of a predicate: of `rows` rows `looked_at` were looked at, those that the
-    predicate `implied`, which is `where`, matches."""
+    """The gain of a predicate: instead of `rows` rows only `looked_at` were computed, those that
+    the predicate `implied` matches. `where` is its condition."""
 
     implied: int
     where: Expression
@@ -65,25 +66,27 @@ class ImpliedUse:
 
 
 class ImpliedFinder:
-    """Finds predicates that others imply, and remembers what it found. Thread-safe but for
-    `prepared`, which is for the thread that changes the state."""
+    """Finds predicates that others imply, and caches them. Thread-safe, except `prepared`, which is
+    for the thread that changes the state."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._indexes: dict[int, ImplicationIndex] = {}
         self._wheres: dict[int, Expression] = {}
-        self._found: LruCache[tuple[int, int], Found] = LruCache(_REMEMBERED)
-        self._uses: LruCache[int, ImpliedUse] = LruCache(_REMEMBERED)
+        # By predicate and epoch.
+        self._cache: LruCache[tuple[int, int], Implied] = LruCache(_CACHED_PREDICATES)
+        self._uses: LruCache[int, ImpliedUse] = LruCache(_CACHED_PREDICATES)
 
     def prepared(self, plan: Plan, state: State) -> Plan:
-        """The plan, with the neighbours of each predicate that the engine has yet to match."""
+        """Return the plan with the neighbours of each predicate that the engine has yet to
+        match."""
         legs = tuple(self._with_neighbours(plan, leg, state) for leg in plan.legs)
-        changed = any(one is not other for one, other in zip(legs, plan.legs, strict=True))
+        changed = any(new is not old for new, old in zip(legs, plan.legs, strict=True))
         return replace(plan, legs=legs) if changed else plan
 
     def _with_neighbours(self, plan: Plan, leg: LegPlan, state: State) -> LegPlan:
         mark = plan.epoch.epoch.streams.get(leg.stream_id)
-        if mark is None or mark.high < matcher.WORTH_LOOKING or leg.leg.where == TRUE:
+        if mark is None or mark.high < matcher.MIN_LOOKUP_ROWS or leg.leg.where == TRUE:
             return leg
         covered = plan.epoch.covering(leg.stream_id).ranges(leg.predicate_id)
         if size(intersect(0, mark.high, covered)) >= mark.high:
@@ -91,21 +94,24 @@ class ImpliedFinder:
         keys = self._keys(plan.epoch.epoch, leg, state)
         if not keys:
             return leg
-        found = LiveNeighbours(self, leg.stream_id, plan.epoch.number, keys)
-        return replace(leg, neighbours=found)
+        neighbours = LiveNeighbours(self, leg.stream_id, plan.epoch.number, keys)
+        return replace(leg, neighbours=neighbours)
 
     def _keys(self, epoch: Epoch, leg: LegPlan, state: State) -> dict[int, str]:
-        known = self._found.get((leg.predicate_id, epoch.number))
-        if known is not None:
-            return {id_: "" for id_, _ in known if id_ in state.predicates}
+        """Return the predicate keys of a leg's neighbours; empty ones if a search has found them
+        already."""
+        cached = self._cache.get((leg.predicate_id, epoch.number))
+        if cached is not None:
+            return {id_: "" for id_, _ in cached if id_ in state.predicates}
         _, predicates = state.columns
-        rows = predicates.latest(leg.stream_id, _CONSIDERED)
+        rows = predicates.latest(leg.stream_id, _CONSIDERED_PREDICATES)
         ids, keys = (rows.column(name).to_pylist() for name in ("predicate_id", "key"))
-        others = {leg.predicate_id, *epoch.quarantine.predicates}
-        return {id_: key for id_, key in zip(ids, keys, strict=True) if id_ not in others}
+        excluded = {leg.predicate_id, *epoch.quarantine.predicates}
+        return {id_: key for id_, key in zip(ids, keys, strict=True) if id_ not in excluded}
 
     def used(self, predicate: int) -> ImpliedUse | None:
-        """The gain of a predicate in this process, as far as that is remembered."""
+        """Return the gain of a predicate in this process; None if there was none or it is no longer
+        cached."""
         return self._uses.get(predicate)
 
     def note(self, predicate: int, implied: int, rows: int, looked_at: int) -> None:
@@ -118,48 +124,50 @@ class ImpliedFinder:
                 counts = use.rows + rows, use.looked_at + looked_at
                 self._uses.put(predicate, ImpliedUse(implied, use.where, *counts))
 
-    def find(self, among: LiveNeighbours, predicate: int, where: Expression) -> Found:
-        known = self._found.get((predicate, among.epoch))
-        if known is None:
+    def find(self, among: LiveNeighbours, predicate: int, where: Expression) -> Implied:
+        """Return a few of the neighbours that a predicate implies."""
+        implied = self._cache.get((predicate, among.epoch))
+        if implied is None:
             with self._lock:
-                known, complete = self._looked(among, where)
+                implied, complete = self._try_search(among, where)
             if complete:
-                self._found.put((predicate, among.epoch), known)
-        return tuple(one for one in known if one[0] in among.keys)
+                self._cache.put((predicate, among.epoch), implied)
+        return tuple((id_, condition) for id_, condition in implied if id_ in among.keys)
 
-    def _looked(self, among: LiveNeighbours, where: Expression) -> tuple[Found, bool]:
-        """Look, and find nothing if a predicate of another query fails: this one does without."""
+    def _try_search(self, among: LiveNeighbours, where: Expression) -> tuple[Implied, bool]:
+        """Search; return nothing if the predicate of another query fails."""
         try:
-            return self._look(among, where)
+            return self._search(among, where)
         except MACHINE_ERRORS:
             raise
         except Exception:
             log.exception("a predicate of stream %d can't be compared", among.stream_id)
             return (), True
 
-    def _look(self, among: LiveNeighbours, where: Expression) -> tuple[Found, bool]:
-        """The finds of the time there is, and whether that was enough for all."""
-        until = time.monotonic() + _SECONDS
+    def _search(self, among: LiveNeighbours, where: Expression) -> tuple[Implied, bool]:
+        """Return what a search finds in time, and whether it has indexed all neighbours."""
+        deadline = time.monotonic() + _SEARCH_SECONDS
         index = self._index(among.stream_id)
         complete = True
         for id_, key in among.keys.items():
             if id_ in index or not key:
                 continue
-            if time.monotonic() > until:
+            if time.monotonic() > deadline:
                 complete = False
                 break
             self._wheres[id_] = from_json(json.loads(key))
             index.insert(id_, self._wheres[id_])
-        found: list[tuple[int, Expression]] = []
-        for id_ in index.implied(where, max(until - time.monotonic(), _SECONDS / 2)):
+        implied: list[tuple[int, Expression]] = []
+        # Even if indexing took all the time, half of it is added for the search itself.
+        for id_ in index.implied(where, max(deadline - time.monotonic(), _SEARCH_SECONDS / 2)):
             if id_ in among.keys:
-                found.append((id_, self._wheres[id_]))
-            if len(found) == MOST_FOUND:
+                implied.append((id_, self._wheres[id_]))
+            if len(implied) == MAX_IMPLIED:
                 break
-        return tuple(found), complete
+        return tuple(implied), complete
 
     def _index(self, stream_id: int) -> ImplicationIndex:
-        if len(self._wheres) > _MOST_INDEXED:
+        if len(self._wheres) > _MAX_INDEXED_PREDICATES:
             self._indexes.clear()
             self._wheres.clear()
         return self._indexes.setdefault(stream_id, ImplicationIndex())

@@ -16,42 +16,44 @@ from results.stored_matches import MatchPieces
 
 log = logging.getLogger("psoup.answers")
 
+# Memory of the predicate ranges of one file, about.
 _SPANS_BYTES = 500
 
 
 class MatchFileCache:
-    """Row groups of matches files in memory, under a budget. Thread-safe.
+    """A cache of row groups of matches files, under a budget. Thread-safe.
 
-    Files never change, so nothing here is ever stale. Two threads may read one group twice. A file
-    that is damaged is not read again.
+    Files never change, so entries are never stale. Two threads may read one group twice. A damaged
+    file is not read again.
     """
 
     def __init__(
         self, root: Path, limit: int, is_newest: Callable[[int], bool] = lambda epoch: False
     ) -> None:
-        """`is_newest` tells whether no epoch came after a version of the epochs table."""
+        """Open the cache. `is_newest` must return True if no epoch followed a version of the epochs
+        table."""
         self._root = root
         self._is_newest = is_newest
-        self._lost: dict[str, str] = {}
-        self._held: LruCache[tuple[str, int | None], MatchPieces | list[Range]] = LruCache(limit)
+        self._damaged: dict[str, str] = {}
+        self._cache: LruCache[tuple[str, int | None], MatchPieces | list[Range]] = LruCache(limit)
 
     @property
     def used(self) -> int:
-        return self._held.used
+        return self._cache.used
 
     def find(self, file: DataFile, predicate: int, block: int, epoch: int) -> Iterator[UInt16s]:
-        """The matches of a predicate in a block, in one piece or several.
+        """Yield the matches of a predicate in a block, in one piece or several.
 
-        Raises FileNotFoundError where the engine has removed the file since, CorruptStore where the
-        file is damaged, or gone although no epoch is newer than the one that names it. `epoch` is
-        the version of the epochs table that brought that epoch.
+        `epoch` is the version of the epochs table that names the file. Raises FileNotFoundError if
+        the engine has removed the file since, CorruptStore if the file is damaged, or missing
+        although no epoch is newer.
         """
         with self._reading(file, epoch):
             yield from self._find(file, predicate, block)
 
     def bitmaps(self, file: DataFile, predicate: int, epoch: int) -> list[tuple[int, bytes]]:
-        """The blocks and bitmaps of a predicate in a file, read past the cache; none where the file
-        is damaged. Raises FileNotFoundError as `find` does."""
+        """Return the blocks and bitmaps of a predicate in a file, read without the cache; an empty
+        list if the file is damaged. Raises FileNotFoundError as `find` does."""
         try:
             with self._reading(file, epoch):
                 return [
@@ -65,23 +67,23 @@ class MatchFileCache:
 
     @contextmanager
     def _reading(self, file: DataFile, epoch: int) -> Iterator[None]:
-        """Stands around whatever reads a file; raises what `find` raises."""
-        if file.path in self._lost:
-            raise CorruptStore(self._lost[file.path])
+        """Guard a block that reads a file, so that it raises what `find` raises."""
+        if file.path in self._damaged:
+            raise CorruptStore(self._damaged[file.path])
         try:
             yield
         except CorruptStore as error:
-            self._lose(file, error)
+            self._mark_damaged(file, error)
             raise
         except FileNotFoundError as error:
             if not self._is_newest(epoch):
                 raise
-            self._lose(file, error)
+            self._mark_damaged(file, error)
             raise CorruptStore(str(error)) from error
 
-    def _lose(self, file: DataFile, error: Exception) -> None:
+    def _mark_damaged(self, file: DataFile, error: Exception) -> None:
         log.error("%s; its matches are computed here", error)
-        self._lost[file.path] = str(error)
+        self._damaged[file.path] = str(error)
 
     def _find(self, file: DataFile, predicate: int, block: int) -> Iterator[UInt16s]:
         for group, (lo, hi) in enumerate(self._spans(file)):
@@ -90,23 +92,23 @@ class MatchFileCache:
 
     def _spans(self, file: DataFile) -> list[Range]:
         key = file.path, None
-        spans = self._held.get(key)
+        spans = self._cache.get(key)
         if not isinstance(spans, list):
             spans = _read_spans(self._root, file)
-            self._held.put(key, spans, _SPANS_BYTES)
+            self._cache.put(key, spans, _SPANS_BYTES)
         return spans
 
     def _pieces(self, file: DataFile, group: int) -> MatchPieces:
         key = file.path, group
-        pieces = self._held.get(key)
+        pieces = self._cache.get(key)
         if not isinstance(pieces, MatchPieces):
             pieces = _read_pieces(self._root, file, group)
-            self._held.put(key, pieces, pieces.nbytes)
+            self._cache.put(key, pieces, pieces.nbytes)
         return pieces
 
 
 def _read_spans(root: Path, file: DataFile) -> list[Range]:
-    """The predicate ids `[lo, hi)` of each row group of a matches file."""
+    """Return the predicate ids `[lo, hi)` of each row group of a matches file."""
     metadata = reader(root, file).metadata
     return [
         group_range(metadata, group, "predicate_id") for group in range(metadata.num_row_groups)
@@ -114,6 +116,6 @@ def _read_spans(root: Path, file: DataFile) -> list[Range]:
 
 
 def _read_pieces(root: Path, file: DataFile, group: int) -> MatchPieces:
-    """The matches of one row group."""
+    """Return the matches of one row group."""
     columns = ["predicate_id", "block", "bitmap"]
     return MatchPieces(single_batch(reader(root, file).row_group(group, columns)))

@@ -1,6 +1,6 @@
-"""Matching: which rows a predicate matches, remembered, else stored by the engine, else computed.
+"""Matching: which rows a predicate matches, from a cache, the engine's files, or computed here.
 
-Where matches come from does not matter for the answer: the engine's files were made by the same
+The source of matches does not matter for the answer: the engine's files were made by the same
 kernel over the same rows.
 """
 
@@ -28,65 +28,64 @@ from querystem.pace import spending
 from results.id_sets import Range, intersect, size
 from results.match_cache import BlockMatches, MatchCache
 
-# What a predicate may weigh for a row of it to count once.
+# The greatest weight of a predicate (`weight_of`) for which a row counts once.
 _USUAL_WEIGHT = 64
-# What is computed of a block at a time: rows times weight, but some rows at least.
-_STEP_WEIGHT, _LEAST_STEP = 1 << 26, 4096
-
-
-# Rows are looked at one by one where at most one in so many has to be.
-_WORTH_TAKING = 4
-# Fewer rows of a block are computed as fast as matches of others are looked up; and a predicate of
-# less weight as fast as they are read.
-WORTH_LOOKING, _HEAVY = 4096, 8
-
-# Units (`querystem.pace`) of a look at a part, whatever is found.
+# A step computes this many rows of a block, times the weight of the predicate; but at least a few
+# rows.
+_STEP_WEIGHT, _MIN_STEP_ROWS = 1 << 26, 4096
+# Candidates are computed one by one if they are at most one row in this many.
+_CANDIDATE_SPARSITY = 4
+# If fewer rows are missing, computing them is as fast as looking up matches of another predicate.
+MIN_LOOKUP_ROWS = 4096
+# If a predicate weighs less, computing it is as fast as reading the matches of another from a file.
+_MIN_READ_WEIGHT = 8
+# Units (`querystem.pace`) to match a part, whatever the result.
 _PART_UNITS = 20_000
 
 
 class Uncovered(Exception):
-    """Somebody who wants to wait for the engine asks for rows it has not matched."""
+    """The caller wants to wait for the engine, which has not matched all rows yet."""
 
 
 @dataclass(slots=True)
 class Work:
-    """How many rows one answer may compute, and how many it has computed.
+    """The budget of one answer: how many rows it may compute, and how many it has computed.
 
     A row counts once for a predicate of the usual weight, and more often for a heavier one. `rows`
-    were computed, `left` may still be counted. With a `limit` of None no row may be computed:
-    Uncovered is raised instead. With `bound` errors say no number of rows that were looked at.
+    were computed; `remaining` may still be counted. With a `limit` of None no row may be computed:
+    Uncovered is raised instead. With `bound`, error messages don't say how many rows were computed.
     """
 
     limit: int | None
     rows: int = 0
     bound: bool = False
-    left: int = field(init=False)
+    remaining: int = field(init=False)
 
     def __post_init__(self) -> None:
-        self.left = self.limit or 0
+        self.remaining = self.limit or 0
 
     def take(self, rows: int, weight: int) -> int:
-        """Counts as many of the rows as may be computed, at least one, and returns how many.
+        """Count as many of the rows as may be computed, at least one, and return how many.
 
         Raises TooMuchWork, Uncovered.
         """
         if self.limit is None:
             raise Uncovered
-        each = max(1, weight // _USUAL_WEIGHT)
-        taken = min(rows, self.left // each)
-        if not taken:
-            raise self._too_much(each)
-        self.rows += taken
-        self.left -= taken * each
-        return taken
+        row_cost = max(1, weight // _USUAL_WEIGHT)
+        count = min(rows, self.remaining // row_cost)
+        if not count:
+            raise self._too_much(row_cost)
+        self.rows += count
+        self.remaining -= count * row_cost
+        return count
 
-    def _too_much(self, each: int) -> TooMuchWork:
-        heavy = f", and a row of so long a condition counts {each:,} times" if each > 1 else ""
+    def _too_much(self, row_cost: int) -> TooMuchWork:
+        heavy = f", and a row of a condition this long counts {row_cost:,} times"
         done = "some" if self.bound else f"{self.rows:,}"
         return TooMuchWork(
             f"the engine has not matched this query yet, and this server computes at most "
-            f"{self.limit:,} rows for one answer{heavy}; it did {done} and will go on from "
-            f"there when asked again",
+            f"{self.limit:,} rows for one answer{heavy if row_cost > 1 else ''}; it did {done} and "
+            f"will go on from there when asked again",
             expected=f"at most {self.limit} rows",
             got="more" if self.bound else f"{self.rows} rows done, more next",
             hint="ask again, ask with wait_for_engine, or choose a shorter window",
@@ -97,22 +96,23 @@ class Work:
 class Matcher:
     """Matches one predicate over the rows of one stream, for one answer.
 
-    Where it implies one of its neighbours, only rows that `wider` has are looked at.
+    If it implies one of its neighbours, only rows that `wider` has are computed. `cache` and
+    `stored` are shared by all answers.
     """
 
     predicate: int
     stream_id: int
     where: Expression
     epoch: EpochView
-    known: MatchCache
+    cache: MatchCache
     stored: MatchFileCache
     work: Work
     neighbours: Neighbours | None = field(default=None, kw_only=True)
     wider: WiderMatches | None = field(default=None, kw_only=True)
 
     @property
-    def shown(self) -> None:
-        """The rows that are shown: all of them, as far as a predicate alone tells."""
+    def permitted(self) -> None:
+        """None: a predicate alone does not restrict which rows are permitted."""
         return None
 
     @cached_property
@@ -120,47 +120,47 @@ class Matcher:
         return self.epoch.covering(self.stream_id).ranges(self.predicate)
 
     def match(self, part: Part, lo: int, hi: int) -> Int64s:
-        """The matching ids in `[lo, hi)` of a part, which lies in one block."""
+        """Return the matching ids in `[lo, hi)` of a part, which lies in one block."""
         spending()(_PART_UNITS + hi - lo)
-        known = self.remembered(part, lo, hi)
-        return self._found(part, lo, hi) if known is None else known
+        cached = self.cached(part, lo, hi)
+        return self._search(part, lo, hi) if cached is None else cached
 
-    def remembered(self, part: Part, lo: int, hi: int) -> Int64s | None:
-        """The ids that `match` gives, where no file and no row has to be looked at; else None."""
+    def cached(self, part: Part, lo: int, hi: int) -> Int64s | None:
+        """Return the ids that `match` gives; None if a file or a row must be read for them."""
         if self.where == TRUE:
             return part.ids[part.ids.searchsorted(lo) : part.ids.searchsorted(hi)]
-        piece = self.known.probe(self.predicate, part.first >> BLOCK_BITS)
+        piece = self.cache.probe(self.predicate, part.first >> BLOCK_BITS)
         return None if piece.missing(lo, hi) else piece.between(lo, hi)
 
-    def _found(self, part: Part, lo: int, hi: int) -> Int64s:
+    def _search(self, part: Part, lo: int, hi: int) -> Int64s:
         block = part.first >> BLOCK_BITS
         piece = self._without_rows(block, lo, hi)
         while missing := piece.missing(lo, hi):
-            # Some rows at a time, so that their matches are remembered where the rest is too much.
-            ranges, lows = self._narrowed(part, block, missing) or self._taken(part, missing)
-            piece = self.known.insert(self.predicate, block, ranges, lows)
+            # In steps, so that matches are cached even if the work limit is reached later.
+            ranges, lows = self._narrow_step(part, block, missing) or self._step(part, missing)
+            piece = self.cache.insert(self.predicate, block, ranges, lows)
         return piece.between(lo, hi)
 
-    def _taken(self, part: Part, missing: list[Range]) -> tuple[list[Range], UInt16s]:
-        """The next ranges of what is missing, and the matches in them."""
-        count = self.work.take(min(size(missing), self._step), self._weight)
-        allowed = _first_of(missing, count)
-        return allowed, np.concatenate([self._computed(part, *gap) for gap in allowed])
+    def _step(self, part: Part, missing: list[Range]) -> tuple[list[Range], UInt16s]:
+        """Return the next of the missing ranges, and the low bits of the matching ids in them."""
+        count = self.work.take(min(size(missing), self._step_rows), self._weight)
+        ranges = _first_of(missing, count)
+        return ranges, np.concatenate([self._computed(part, *gap) for gap in ranges])
 
-    def _narrowed(
+    def _narrow_step(
         self, part: Part, block: int, missing: list[Range]
     ) -> tuple[list[Range], UInt16s] | None:
-        """The next ranges of what is missing, and the matches in them, found among the matches of a
-        predicate that this one implies; None where there is none, or too little to gain."""
+        """Return what `_step` does, found among the matches of a predicate that this one implies;
+        None if there is no such predicate, or too little to gain."""
         wider = self._wider(block, missing)
         candidates = None if wider is None else wider.candidates(block, missing, self._is_heavy)
         if wider is None or candidates is None:
             return None
         ranges, ids = candidates
-        if not ranges or len(ids) * _WORTH_TAKING > size(ranges):
+        if not ranges or len(ids) * _CANDIDATE_SPARSITY > size(ranges):
             return None
         if len(ids):
-            count = self.work.take(min(len(ids), self._step), self._weight)
+            count = self.work.take(min(len(ids), self._step_rows), self._weight)
             if count < len(ids):
                 ranges, ids = _below(ranges, int(ids[count])), ids[:count]
         assert self.neighbours is not None
@@ -168,26 +168,24 @@ class Matcher:
         return ranges, self._computed_at(part, part.find(ids))
 
     def _wider(self, block: int, missing: list[Range]) -> WiderMatches | None:
-        """The matches of the predicate that this one implies: of several, the one with the fewest
-        in the first block that is asked for."""
-        if self.wider is None and self._implied and size(missing) >= WORTH_LOOKING:
-            found = {
-                one.predicate: one.candidates(block, missing, self._is_heavy)
-                for one in self._implied
-            }
-            counts = {
-                id_: (-size(one[0]), len(one[1])) for id_, one in found.items() if one and one[0]
-            }
+        """Return the matches of the predicate that this one implies; of several, the one with the
+        most matched rows and the fewest matches in the first block that is needed."""
+        if self.wider is None and self._implied and size(missing) >= MIN_LOOKUP_ROWS:
+            counts: dict[int, tuple[int, int]] = {}
+            for place, implied in enumerate(self._implied):
+                candidates = implied.candidates(block, missing, self._is_heavy)
+                if candidates is not None and candidates[0]:
+                    ranges, ids = candidates
+                    counts[place] = -size(ranges), len(ids)
             if counts:
-                best = min(counts, key=counts.__getitem__)
-                self.wider = next(one for one in self._implied if one.predicate == best)
+                self.wider = self._implied[min(counts, key=counts.__getitem__)]
         return self.wider
 
     @cached_property
     def _implied(self) -> list[WiderMatches]:
         if self.neighbours is None:
             return []
-        sources = self.epoch, self.known, self.stored, self.work
+        sources = self.epoch, self.cache, self.stored, self.work
         return [
             WiderMatches(Matcher(id_, self.stream_id, where, *sources))
             for id_, where in self.neighbours.implied(self.predicate, self.where)
@@ -199,18 +197,18 @@ class Matcher:
 
     @property
     def _is_heavy(self) -> bool:
-        """True where to compute a block takes longer than to read the matches of another predicate
-        from a file."""
-        return self._weight >= _HEAVY
+        """Whether computing a block takes longer than reading the matches of another predicate from
+        a file."""
+        return self._weight >= _MIN_READ_WEIGHT
 
     @property
-    def _step(self) -> int:
-        """How many rows are computed before their matches are remembered."""
-        return max(_LEAST_STEP, _STEP_WEIGHT // self._weight)
+    def _step_rows(self) -> int:
+        """How many rows are computed before their matches are cached."""
+        return max(_MIN_STEP_ROWS, _STEP_WEIGHT // self._weight)
 
     def lacks(self, block: int, high: int) -> bool:
-        """Tells whether no row of a block below `high` matches, if that can be said without its
-        rows."""
+        """Return True if it is known, without reading rows, that no row of a block below `high`
+        matches."""
         if self.where == TRUE:
             return False
         lo, hi = block << BLOCK_BITS, min((block + 1) << BLOCK_BITS, high)
@@ -218,52 +216,54 @@ class Matcher:
         return not piece.missing(lo, hi) and not len(piece.between(lo, hi))
 
     def _without_rows(self, block: int, lo: int, hi: int) -> BlockMatches:
-        """The matches of a block that are remembered or stored; some of `[lo, hi)` may be
+        """Return the matches of a block that are cached or stored; some of `[lo, hi)` may be
         missing."""
-        piece = self.known.probe(self.predicate, block)
+        piece = self.cache.probe(self.predicate, block)
         if piece.missing(lo, hi):
             stored = intersect(block << BLOCK_BITS, (block + 1) << BLOCK_BITS, self.covered)
             if any(intersect(*gap, stored) for gap in piece.missing(lo, hi)):
-                found = self._stored(block)
-                if found is not None:
-                    piece = self.known.insert(self.predicate, block, stored, found)
+                lows = self._stored(block)
+                if lows is not None:
+                    piece = self.cache.insert(self.predicate, block, stored, lows)
         return piece
 
     def _stored(self, block: int) -> UInt16s | None:
-        """All stored matches of the block, in whatever pieces; None where some are lost."""
+        """Return the low bits of all ids that match in the block, as stored by the engine,
+        ascending; None if a file is damaged."""
         epoch, predicate = self.epoch, self.predicate
         try:
-            found = [
+            pieces = [
                 lows
                 for file in epoch.files_for(self.stream_id, block, predicate)
                 for lows in self.stored.find(file, predicate, block, epoch.version)
             ]
         except CorruptStore:
             return None
-        return np.unique(np.concatenate(found)) if found else np.empty(0, np.uint16)
+        return np.unique(np.concatenate(pieces)) if pieces else np.empty(0, np.uint16)
 
     def stored_in(self, block: int, lo: int, hi: int, read: bool) -> Int64s | None:
-        """The matching ids in `[lo, hi)` of a block that the engine has matched; None where they
-        are lost, or unless `read` where they are not remembered."""
-        known = self.known.probe(self.predicate, block)
-        piece = self._without_rows(block, lo, hi) if read else known
+        """Return the matching ids in `[lo, hi)` of a block that the engine has matched; None if
+        they are lost, or if they are not cached and `read` does not allow to read a file."""
+        cached = self.cache.probe(self.predicate, block)
+        piece = self._without_rows(block, lo, hi) if read else cached
         return None if piece.missing(lo, hi) else piece.between(lo, hi)
 
     def _computed_at(self, part: Part, places: Int64s) -> UInt16s:
-        """The matches among the rows of some places."""
+        """Return the low bits of the matching ids among the rows at some places."""
         read = {*columns_of(self.where), "_ts", "_row_id", OP}
         names = [name for name in part.rows.schema.names if name in read]
         rows = part.rows.select(names).take(pa.array(places))
         return (part.ids[places][self._matches(rows)] & BLOCK_MASK).astype(np.uint16)
 
     def _computed(self, part: Part, lo: int, hi: int) -> UInt16s:
+        """Return the low bits of the matching ids in `[lo, hi)` of a part."""
         first, last = np.searchsorted(part.ids, [lo, hi])
         rows = part.rows.slice(first, last - first)
         return (part.ids[first:last][self._matches(rows)] & BLOCK_MASK).astype(np.uint16)
 
     def _matches(self, rows: pa.RecordBatch) -> Mask:
-        """Tell which of some rows match. Raise ConditionFails for a predicate that fails here as it
-        did in the engine, which has set it aside."""
+        """Return a mask of the rows that match. Raises ConditionFails for a predicate that fails
+        here as it did in the engine, which has set it aside."""
         try:
             return matches(self.where, query_view(rows)) & are_rows(rows)
         except MACHINE_ERRORS:
@@ -273,13 +273,14 @@ class Matcher:
                 raise
             raise ConditionFails(
                 "a condition of this query can't be evaluated; the engine has set it aside",
-                hint="ask with another condition; `psoup status` tells an operator the reason",
+                hint="ask with another condition; `psoup status` shows an operator the reason",
             ) from error
 
 
 @dataclass(frozen=True, slots=True)
 class WiderMatches:
-    """The stored matches of a predicate that another one implies: no other row can match that."""
+    """The stored matches of a predicate that another one implies: no other row can match the
+    other one."""
 
     matcher: Matcher
 
@@ -290,26 +291,28 @@ class WiderMatches:
     def candidates(
         self, block: int, missing: list[Range], read: bool
     ) -> tuple[list[Range], Int64s] | None:
-        """The parts of some ranges of a block that the engine has matched, and the ids that match
-        there; None where they are lost, or unless `read` where a file would have to be read."""
-        ranges = [one for gap in missing for one in intersect(*gap, self.matcher.covered)]
-        found = [self.matcher.stored_in(block, *gap, read) for gap in ranges]
-        ids = [one for one in found if one is not None]
-        if len(ids) < len(found):
+        """Return those of the missing ranges of a block that the engine has matched, and the ids
+        that match there; None if they are lost, or if a file would have to be read and `read` does
+        not allow it."""
+        covered = self.matcher.covered
+        ranges = [overlap for gap in missing for overlap in intersect(*gap, covered)]
+        results = [self.matcher.stored_in(block, *gap, read) for gap in ranges]
+        ids = [result for result in results if result is not None]
+        if len(ids) < len(results):
             return None
         return ranges, np.concatenate([np.empty(0, np.int64), *ids])
 
 
 def _below(ranges: list[Range], stop: int) -> list[Range]:
-    """The part of ascending ranges below an id."""
+    """Return the part of ascending ranges below an id."""
     return [(lo, min(hi, stop)) for lo, hi in ranges if lo < stop]
 
 
 def _first_of(gaps: list[Range], count: int) -> list[Range]:
-    """The first `count` ids of the gaps."""
-    found: list[Range] = []
+    """Return the first `count` ids of the gaps."""
+    ranges: list[Range] = []
     for lo, hi in gaps:
         if count > 0:
-            found.append((lo, min(hi, lo + count)))
+            ranges.append((lo, min(hi, lo + count)))
             count -= hi - lo
-    return found
+    return ranges

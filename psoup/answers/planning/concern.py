@@ -1,7 +1,7 @@
 """The concern of a standing question: which new rows can change its answer.
 
-It is sound, not exact: a row outside a concern never changes the answer, neither now nor when NOW
-has moved on; a row inside may leave it as it is. Time alone, and all that is no row, is not in it.
+It is sound, not exact: a row outside a concern never changes the answer, neither now nor at a later
+NOW; a row inside may leave the answer as it is. It covers rows only, not the passing of time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from querystem.expressions import TRUE, Expression
 from querystem.refresh import RefreshOn
 from results.window import TimeWindow, Window
 
-# No predicate of a store has it.
+# In place of a predicate id; no predicate has it.
 EVERY_ROW = 0
 
 
@@ -26,7 +26,7 @@ class RowConcern:
     """The new rows of a stream that match a predicate and have a ts in `[begin, end)`; with
     EVERY_ROW they need not match anything, and `where` is None.
 
-    Where the stream is `timed` its rows bring their own ts: then whatever moves the NOW of the
+    If the stream is `timed`, its rows bring their own ts. Then everything that moves the NOW of the
     stream changes the answer too.
     """
 
@@ -55,34 +55,35 @@ def concern_of(
     triggers: Iterable[tuple[RegisteredLeg, RefreshOn]] = (),
     views: tuple[int, ...] = (),
 ) -> Concern:
-    """The concern of the question that a plan was just made for; `triggers` are the rows that
-    refresh it, with their predicates."""
+    """Return the concern of the question that a plan was just made for. `triggers` are the rows
+    that refresh it, with their predicates."""
     stays = plan.query.stays
     legs = [_of_leg(leg, stays) for leg in plan.legs]
     refreshing = [
-        _of_trigger(one, refresh, state.streams[one.stream_id].schema) for one, refresh in triggers
+        _of_trigger(trigger, refresh, state.streams[trigger.stream_id].schema)
+        for trigger, refresh in triggers
     ]
     return Concern(frozenset([*legs, *refreshing]), views)
 
 
 def _of_leg(leg: LegPlan, stays: bool) -> RowConcern:
-    """The rows of a leg. Any row of a key may end another, and any row of a stream shifts a window
-    that counts rows."""
+    """Return the concern of a leg. Any row of a stream key may end another, and any row of a stream
+    shifts a window that counts rows."""
     timed = leg.schema.ordered_by is not None
     if leg.schema.key or leg.leg.as_of is not None or not isinstance(leg.window, TimeWindow):
         return RowConcern(leg.stream_id, timed, EVERY_ROW)
-    # NOW of a refresh point may lie before, and where a late row refreshes, far before.
+    # NOW of a refresh point may be earlier, and far earlier if a late row refreshes.
     now = leg.now if timed and not stays else None
     begin, end = within(leg.window, now)
     return _matching(leg.stream_id, timed, leg.predicate_id, leg.leg.where, begin, end)
 
 
 def within(window: Window, now: int | None) -> tuple[int, int]:
-    """The interval `[begin, end)` of ts that a window may hold at `now` or later; with no `now`, at
-    any instant. Rows of its gap, and those past NOW, enter later.
+    """Return the interval `[begin, end)` of ts that a window may hold at `now` or later; without
+    `now`, at any instant. Rows of its gap, and those past NOW, enter later.
 
-    Over arrival time `now` is to be None: new rows come with the clock, which a window that ends at
-    NOW holds anyway, and a clock can be set back.
+    With arrival time `now` must be None: new rows get the ts of the clock, which a window that ends
+    at NOW holds anyway, and a clock can be set back.
     """
     if not isinstance(window, TimeWindow):
         return SINCE_EVER, FOR_EVER
@@ -96,11 +97,11 @@ def within(window: Window, now: int | None) -> tuple[int, int]:
     return begin, end
 
 
-def _of_trigger(one: RegisteredLeg, refresh: RefreshOn, schema: StreamSchema) -> RowConcern:
+def _of_trigger(trigger: RegisteredLeg, refresh: RefreshOn, schema: StreamSchema) -> RowConcern:
     timed = schema.ordered_by is not None
     if schema.key:
-        return RowConcern(one.stream_id, timed, EVERY_ROW)
-    return _matching(one.stream_id, timed, one.predicate_id, refresh.where)
+        return RowConcern(trigger.stream_id, timed, EVERY_ROW)
+    return _matching(trigger.stream_id, timed, trigger.predicate_id, refresh.where)
 
 
 def _matching(

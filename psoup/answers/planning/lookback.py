@@ -1,4 +1,4 @@
-"""How far back an answer looks: what its plan's windows hold of each predicate."""
+"""How far back an answer looks: the least ts that its windows hold, for each predicate."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from results.region import time_region
 from results.window import TimeWindow
 
 
-def looked_at(plan: Plan) -> Iterator[tuple[int, int, int | None]]:
-    """The stream and the predicate of each leg, and the least ts that its window holds; None where
-    rows of any age count."""
+def lookback(plan: Plan) -> Iterator[tuple[int, int, int | None]]:
+    """Yield the stream and the predicate of each leg, and the least ts that its window holds; None
+    if rows of any age count."""
     for leg in plan.legs:
         if leg.now is not None:
             yield leg.stream_id, leg.predicate_id, _since(leg, leg.now)

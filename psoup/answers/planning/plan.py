@@ -1,7 +1,7 @@
-"""A plan: what one answer is made of, all of one moment.
+"""A plan: all that one answer is computed from, as of one moment.
 
-A plan is made where nothing moves in between (`planning`), and holds all that is needed from there
-on, so that any thread can compute the answer, of exactly one position.
+A plan is made while nothing changes (`planner`). It holds all that is needed from there on, so that
+any thread can compute the answer, of exactly one position.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from querystem.query import Leg, Query
 from querystem.refresh import RefreshedPart
 from results.window import TimeWindow, Window
 
-# Rows whose mark is at most this are known.
+# Rows are known if their value in a system column is at most this.
 Limit = tuple[SystemColumn, int]
 
 _NO_NOW = "the stream has no rows yet, so it has no NOW"
@@ -33,8 +33,8 @@ _WINDOW_PAST = "the window began before the retention; what is left is shown"
 
 
 class RowsKnown(Enum):
-    """The rows an answer is made of: those there are, at the streams' own NOW; or as of an instant,
-    those that were known then, or those known today."""
+    """The rows that an answer is computed from: those that exist, at the streams' own NOW; or as of
+    an instant, those that were known then, or those known today."""
 
     PRESENT = auto()
     THEN = auto()
@@ -43,8 +43,8 @@ class RowsKnown(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Triggers:
-    """The rows of a stream that refresh an answer, as of the same moment as its plan: those that
-    match and that the `policy` shows. Rows with a ts below `oldest` are not retained."""
+    """The rows of a stream that refresh an answer, as of the moment of its plan: those that match
+    and that the `policy` permits. Rows with a ts below `oldest` are not retained."""
 
     where: Expression
     stream_id: int
@@ -57,7 +57,7 @@ class Triggers:
 @dataclass(frozen=True, slots=True)
 class UnsettledPart:
     """A part of a query whose last refresh point is yet to be found: among the rows `triggers`, or
-    by the events that took streams to the `instant` of the point, once that is known."""
+    by the events that took streams to the point's `instant`, once that is known."""
 
     part: RefreshedPart
     triggers: tuple[Triggers, ...]
@@ -66,8 +66,8 @@ class UnsettledPart:
 
 @dataclass(frozen=True, slots=True)
 class SettledPart:
-    """A part of a query and its last refresh point, named by its instant; None before there is one.
-    `now` is NOW then."""
+    """A part of a query and the instant of its last refresh point, None before there is one. `now`
+    is the NOW of that point."""
 
     part: RefreshedPart
     instant: int | None
@@ -75,25 +75,26 @@ class SettledPart:
 
 
 class Neighbours(Protocol):
-    """The predicates of a stream among which one may be that another predicate implies."""
+    """The predicates of a stream, of which a new predicate may imply some."""
 
     def implied(self, predicate: int, where: Expression) -> Sequence[tuple[int, Expression]]:
-        """A few live predicates that `where`, which has the id `predicate`, implies."""
+        """Return a few live predicates that `where`, which has the id `predicate`, implies."""
 
     def note(self, predicate: int, implied: int, rows: int, looked_at: int) -> None:
-        """Notes that of some rows only those were looked at that the implied predicate matches."""
+        """Record that of `rows` rows only `looked_at` were computed, those that the implied
+        predicate matches."""
 
 
 @dataclass(frozen=True, slots=True)
 class LegPlan:
     """A leg of a query at one moment of its stream.
 
-    `now` is the NOW its window is applied at; None where there is none yet, so that the leg has no
-    rows. Rows with a ts below `oldest` are not retained, or where the stream is `keyed` rows with
-    an end below it; the retention counts from `current`, the stream's NOW whatever instant is asked
-    about. Only rows within all `limits` are known. `neighbours` are there where the engine has yet
-    to match the predicate. Only rows that the `policy` shows are the leg's: which rows are current
-    is told from all, and ROWS n counts what is left.
+    `now` is the NOW that its window is applied at, None before there is one; the leg then has no
+    rows. Rows with a ts below `oldest` are not retained; in a `keyed` stream, rows with an end
+    below it. The retention counts from `current`, the NOW of the stream, also if the answer is as
+    of an earlier instant. Only rows within all `limits` are known. `neighbours` is set if the
+    engine has yet to match the predicate. Only rows that the `policy` permits belong to the leg:
+    all rows decide which are current, and ROWS n counts permitted rows.
     """
 
     leg: Leg
@@ -115,38 +116,38 @@ class LegPlan:
 
     @property
     def subject(self) -> Hashable:
-        """The name of the rows that match and are shown, for whatever is remembered of them."""
+        """The cache key of the rows that match and are permitted."""
         if self.policy is None:
             return self.predicate_id
-        return self.predicate_id, *sorted(one.predicate_id for one in self.policy)
+        return self.predicate_id, *sorted(condition.predicate_id for condition in self.policy)
 
     @property
-    def kept_from(self) -> int | None:
-        """The least ts whose rows the stream surely has; None: of any. Older ones may be gone, so
-        that nothing may depend on them."""
+    def oldest_kept(self) -> int | None:
+        """The least ts whose rows are sure to be stored; None: of any ts. Nothing may depend on
+        older rows, since they may be deleted."""
         return oldest_retained(self.schema, self.current)
 
     def released(self) -> LegPlan:
-        """Return the leg as it can be kept for long: it keeps no rows in memory."""
+        """Return the leg as it can be kept for long: it holds no rows in memory."""
         return replace(self, stem=self.stem.released(), keyed=None)
 
-    def known(self) -> tuple[int, Position | None]:
-        """The next row id that is known; and where limits decide that, the position of the last
-        row before it."""
+    def limit(self) -> tuple[int, Position | None]:
+        """Return the id that all known rows are below; and if `limits` decide that, the position of
+        the last row before it."""
         if not self.limits:
             return self.stem.high, None
-        found = [self.stem.high_at(mark, most) for mark, most in self.limits]
-        high, position = min(found, key=lambda one: one[0])
+        highs = [self.stem.high_at(mark, most) for mark, most in self.limits]
+        high, position = min(highs, key=lambda pair: pair[0])
         return high, START if position is None else Position.unpack(position)
 
 
 @dataclass(frozen=True, slots=True)
 class CompositePlan:
-    """The combinations that the engine has found ahead for a query's FROM, at one moment.
+    """The combinations that the engine has joined ahead for a query's FROM, at one moment.
 
     Leg k of the composite is the query's leg `places[k]`. `where` is the predicate over them, which
-    has an id as other predicates have; `mark` says which are stored in `stem`. Whoever finds a
-    damaged file there calls `leave_out`, so that later plans do without them.
+    has an id as other predicates have; `mark` says which are stored in `stem`. If a file there is
+    damaged, the caller must call `leave_out`, so that later plans do without the composite.
     """
 
     composite_id: int
@@ -160,20 +161,23 @@ class CompositePlan:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A plan holds all that one answer is made of: the legs of its query, in their order.
+    """All that one answer is computed from: the legs of its query, in their order, and:
 
-    `now` is the NOW of the answer, None where there is none yet; `asked` is what it was before
-    refresh points were looked for. Rows or events have yet to say as of when the parts `unsettled`
-    are, those further out first; `crossings` are the streams, by id, whose events may. `points` are
-    those of the parts that are settled. `refreshed_at` is the refresh point the plan is of, and
-    where only parts have points the last of these, `full_at` the last that was one of all; `nows`
-    are those of the queries with points inside the query. `losses` says which rows are missing
-    because they are lost. `reached` tells how far its streams have come, whatever instant the
-    answer is of. `composite` has combinations that need not be joined; `composing` says that the
-    engine is about to make some. `permission` names the policies that bind, and the streams that
-    are read through views only. `streams` has the ids of the legs' streams and of those whose rows
-    refresh the answer; the caller may read those that are `unread` through views only. Numbers
-    made from values are then masked with `mask`.
+    - `now`: the NOW of the answer, None before there is one; `requested_now` is what it was before
+      refresh points were applied.
+    - `unsettled`: the parts whose refresh points are yet to be found, outer ones first, with
+      `crossings`, the streams by id whose events may decide. `points` are those already found.
+    - `refreshed_at`: the refresh point of the answer; if only parts have points, the last of these.
+      `full_at` is the last instant that was a point of all parts. `nows` are those of queries with
+      points inside the query.
+    - `losses`: notes about rows that are missing because they are lost.
+    - `reached`: how far the streams have come, also if the answer is as of an earlier instant.
+    - `composite`: combinations that need not be joined; `composing` says that the engine is about
+      to make some.
+    - `permission`: the policies that bind, and the streams that are read through views only.
+    - `streams`: the ids of the legs' streams and of those whose rows refresh the answer. The caller
+      may read those that are `unread` through views only; numbers made from values are then masked
+      with `mask`.
     """
 
     query: Query
@@ -183,7 +187,7 @@ class Plan:
     now: int | None
     notes: tuple[str, ...]
     reached: Reached = Reached()
-    asked: int | None = None
+    requested_now: int | None = None
     unsettled: tuple[UnsettledPart, ...] = ()
     crossings: Mapping[int, Crossing] = field(default_factory=dict)
     points: tuple[SettledPart, ...] = ()
@@ -201,56 +205,55 @@ class Plan:
 
     @property
     def leg(self) -> LegPlan:
-        """The leg of a plan that has one."""
+        """The leg of a plan that has exactly one."""
         (leg,) = self.legs
         return leg
 
     @property
     def bound(self) -> bool:
-        """Tells whether whoever asks may see only some rows of the streams, by a policy or through
-        a view: of the rows that were looked at, some may be hidden, so they are not counted for
-        anybody to see."""
+        """Whether the caller may see only some rows of the streams, by a policy or through a view.
+        Some of the computed rows may then be hidden, so their number is not shown."""
         return bool(self.permission)
 
     def hides(self, stream_id: int) -> bool:
-        """Tells whether rows of a stream may be hidden from whoever asks."""
-        return any(stream_id == one for one, _, _ in self.permission)
+        """Return True if rows of a stream may be hidden from the caller."""
+        return any(stream_id == bound_id for bound_id, _, _ in self.permission)
 
     @property
     def conditions(self) -> Iterator[FilledCondition]:
-        """The conditions of the policies that bind, but for those that are the same for all rows;
-        those of rows that refresh are known until the plan is settled."""
-        triggers = (one.policy for part in self.unsettled for one in part.triggers)
+        """The conditions of the policies that bind, except constant ones. Those of rows that
+        refresh are included until the plan is settled."""
+        triggers = (trigger.policy for part in self.unsettled for trigger in part.triggers)
         for policy in (*(leg.policy for leg in self.legs), *triggers):
-            yield from (one for one in policy or () if not one.is_constant)
+            yield from (condition for condition in policy or () if not condition.is_constant)
 
     def released(self) -> Plan:
-        """Return the plan of an answer that is made, as it can be kept while the answer is sent:
-        it keeps no rows in memory, and nothing can be computed with it."""
+        """Return the plan as it can be kept while its finished answer is sent: it holds no rows in
+        memory, and nothing can be computed with it."""
         legs = tuple(leg.released() for leg in self.legs)
         return replace(self, legs=legs, composite=None, unsettled=(), crossings={})
 
     @property
-    def known(self) -> Position:
-        """The position the answer is of."""
-        found = [position for leg in self.legs if (position := leg.known()[1]) is not None]
-        return max(found, default=self.position)
+    def answered(self) -> Position:
+        """The position that the answer is of."""
+        positions = [position for leg in self.legs if (position := leg.limit()[1]) is not None]
+        return max(positions, default=self.position)
 
     def schema_of(self, stream: str) -> StreamSchema:
-        """The schema of a stream that the query refers to."""
+        """Return the schema of a stream that the query refers to."""
         return next(leg.schema for leg in self.legs if leg.leg.stream == stream)
 
 
 def oldest_retained(schema: StreamSchema, now: int | None) -> int | None:
-    """The least ts that is retained at `now`, in a keyed stream the least end; None: all rows."""
+    """Return the least ts that is retained at `now`, in a keyed stream the least end; None: all."""
     return None if schema.retain is None or now is None else now - schema.retain + 1
 
 
 def retention(
     window: Window, schema: StreamSchema, now: int | None, current: int | None
 ) -> tuple[int | None, tuple[str, ...]]:
-    """The oldest rows an answer at `now` may show where the stream's NOW is `current`; and
-    notes."""
+    """Return the least ts that an answer at `now` may have if the stream's NOW is `current`, None
+    for any; and notes about what is missing."""
     if now is None or current is None:
         return None, (_NO_NOW,)
     oldest = oldest_retained(schema, max(now, current))

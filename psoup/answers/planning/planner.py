@@ -1,4 +1,4 @@
-"""From a question to a plan: whose rows, as of when, what is retained, known and lost."""
+"""From a question to a plan: which rows, as of when, what is retained, known and lost."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ _POLICY_SET_ASIDE = "a row policy fails and is in quarantine: it shows nothing"
 
 
 def make_plan(view: View, question: Question, unregistered: UnregisteredIds, memo: Memo) -> Plan:
-    """The plan of a question at one moment.
+    """Return the plan of a question at one moment.
 
     Raises UnknownHandle, RegistrationExpired, StreamDropped, BadRequest for an instant in the
-    future, RowsLost; PermissionDenied if it would look behind a view that the caller may not;
-    TextReplaced where the question was read before its query was replaced, or
-    other policies bind than it says.
+    future, RowsLost; PermissionDenied if the answer would look behind a view that the caller may
+    not; TextReplaced if the question was read before its query was replaced, or other policies bind
+    than the question says.
     """
     set_aside = view.epoch.epoch.quarantine.predicates
     filler = PolicyFiller(view.state, question.reader, unregistered, memo, set_aside)
@@ -51,7 +51,7 @@ def make_plan(view: View, question: Question, unregistered: UnregisteredIds, mem
 
 
 def _check_views(plan: Plan, question: Question) -> None:
-    """Raises PermissionDenied if the question would look behind a view whose streams the caller may
+    """Raise PermissionDenied if the question would look behind a view whose streams the caller may
     not read."""
     if not plan.unread:
         return
@@ -86,8 +86,8 @@ def _base_query(plan: Plan) -> Query:
 
 
 class TextReplaced(Exception):
-    """A registration has another text than the one that was read, or other policies bind its
-    reader than before: read it again."""
+    """The registration has another text than the one that was read, or other policies bind its
+    reader than before. The caller must read it again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +100,8 @@ class Matched:
 
 @dataclass(frozen=True, slots=True)
 class QuerySource:
-    """The streams and predicates of a query's legs, and those whose rows refresh it or parts of
-    it; and the ids of the views that a registration was bound through."""
+    """The streams and predicates of a query's legs, and those whose rows refresh it or parts of it;
+    and the ids of the views that a registration was bound through."""
 
     legs: tuple[Matched, ...]
     triggers: tuple[Matched, ...] = ()
@@ -109,36 +109,37 @@ class QuerySource:
 
 
 def find_source(view: View, question: Question, unregistered: UnregisteredIds) -> QuerySource:
-    """Raises UnknownHandle, RegistrationExpired, StreamDropped, TextReplaced.
+    """Return the streams and predicates of a question.
 
-    It is found anew for every plan: a registration or a stream may end meanwhile, and the predicate
-    of a text may be registered.
+    They are found again for every plan: a registration or a stream may have ended since, and the
+    predicate of a text may be registered by now. Raises UnknownHandle, RegistrationExpired,
+    StreamDropped, TextReplaced.
     """
-    asked, views = question.source, tuple[int, ...]()
-    if isinstance(asked, RegisteredQuery):
-        found = find_registration(view.state, asked.tenant, asked.handle, asked.owner)
-        if asked.text not in (None, found.position):
+    source, views = question.source, tuple[int, ...]()
+    if isinstance(source, RegisteredQuery):
+        registration = find_registration(view.state, source.tenant, source.handle, source.owner)
+        if source.text not in (None, registration.position):
             raise TextReplaced
-        views = _live_views(view, found.views)
-        legs = [(leg.stream_id, leg.predicate_id) for leg in found.legs]
-        triggers = [(one.stream_id, one.predicate_id) for one in found.triggers]
+        views = _live_views(view, registration.views)
+        legs = [(leg.stream_id, leg.predicate_id) for leg in registration.legs]
+        triggers = [(leg.stream_id, leg.predicate_id) for leg in registration.triggers]
     else:
-        pairs = zip(asked.stream_ids, question.query.predicate_keys, strict=True)
+        pairs = zip(source.stream_ids, question.query.predicate_keys, strict=True)
         legs = [
             (stream_id, _predicate(view, stream_id, key, unregistered)) for stream_id, key in pairs
         ]
-        written = zip(asked.trigger_stream_ids, question.query.triggers, strict=True)
+        refreshes = zip(source.trigger_stream_ids, question.query.triggers, strict=True)
         triggers = [
-            (stream_id, _predicate(view, stream_id, one.predicate_key, unregistered))
-            for stream_id, one in written
+            (stream_id, _predicate(view, stream_id, refresh.predicate_key, unregistered))
+            for stream_id, refresh in refreshes
         ]
-    gone = "stream {} was dropped, and its rows with it"
-    matched = tuple(_live(view, *leg, gone, "unregister this query") for leg in legs)
+    message = "stream {} was dropped, and its rows with it"
+    matched = tuple(_live(view, *leg, message, "unregister this query") for leg in legs)
     if question.unrefreshed:
         return QuerySource(matched, views=views)
-    gone = "stream {}, whose rows refresh this query, was dropped"
-    hint = "ask for the unrefreshed answer, or register the query anew"
-    refreshing = tuple(_live(view, *trigger, gone, hint) for trigger in triggers)
+    message = "stream {}, whose rows refresh this query, was dropped"
+    hint = "ask for the unrefreshed answer, or register the query again"
+    refreshing = tuple(_live(view, *trigger, message, hint) for trigger in triggers)
     return QuerySource(matched, refreshing, views)
 
 
@@ -147,15 +148,16 @@ def _predicate(view: View, stream_id: int, key: str, unregistered: UnregisteredI
     return unregistered.id_of(stream_id, key) if registered is None else registered
 
 
-def _live(view: View, stream_id: int, predicate_id: int, gone: str, hint: str) -> Matched:
+def _live(view: View, stream_id: int, predicate_id: int, message: str, hint: str) -> Matched:
+    """Return a stream with a predicate. Raises StreamDropped if the stream was dropped."""
     stream = view.state.streams[stream_id]
     if stream.dropped:
-        raise StreamDropped(gone.format(stream.schema.name), hint=hint)
+        raise StreamDropped(message.format(stream.schema.name), hint=hint)
     return Matched(stream, predicate_id)
 
 
 def _live_views(view: View, ids: tuple[int, ...]) -> tuple[int, ...]:
-    """The views that a registration goes through. Raises StreamDropped where one has ended."""
+    """Return the views that a registration reads. Raises StreamDropped if one was dropped."""
     for view_id in ids:
         through = view.state.views[view_id]
         if through.dropped:
@@ -170,10 +172,10 @@ def _live_views(view: View, ids: tuple[int, ...]) -> tuple[int, ...]:
 
 def _plan(view: View, question: Question, source: QuerySource, filler: PolicyFiller) -> Plan:
     as_of, streams = question.as_of, [matched.stream for matched in source.legs]
-    ids = frozenset(one.stream.id for one in (*source.legs, *source.triggers))
+    ids = frozenset(matched.stream.id for matched in (*source.legs, *source.triggers))
     unread = unreadable(view.state, ids, question.reader)
     reached = hidden_reached(question.query, streams, unread)
-    if as_of is not None and any(as_of > (one or 0) for one in (view.now, *reached)):
+    if as_of is not None and any(as_of > (instant or 0) for instant in (view.now, *reached)):
         raise BadRequest(
             "as_of lies in the future; nothing is known then",
             reason="OUT_OF_RANGE",
@@ -184,16 +186,17 @@ def _plan(view: View, question: Question, source: QuerySource, filler: PolicyFil
     then = as_of is not None and not question.known_today and as_of < view.state.clock
     notes: list[str] = []
     legs = []
-    for leg, matched, own in zip(question.query.legs, source.legs, present.legs, strict=True):
-        now = own if as_of is None else as_of
-        planned, told = _leg_plan(view, leg, matched, now, then)
+    for leg, matched, leg_now in zip(question.query.legs, source.legs, present.legs, strict=True):
+        now = leg_now if as_of is None else as_of
+        planned, leg_notes = _leg_plan(view, leg, matched, now, then)
         policy = filler.policy(planned.stream_id)
         legs.append(replace(planned, policy=policy))
-        if any(one.is_set_aside for one in policy or ()):
-            told = (*told, _POLICY_SET_ASIDE)
-        notes += told if len(source.legs) == 1 else [f"{leg.stream}: {one}" for one in told]
+        if any(condition.is_set_aside for condition in policy or ()):
+            leg_notes = (*leg_notes, _POLICY_SET_ASIDE)
+        several = len(source.legs) > 1
+        notes += [f"{leg.stream}: {note}" if several else note for note in leg_notes]
     now = present.now if as_of is None else as_of
-    refreshing = [filler.policy(one.stream.id) for one in source.triggers]
+    refreshing = [filler.policy(matched.stream.id) for matched in source.triggers]
     permission = permission_of([*(leg.policy for leg in legs), *refreshing], unread)
     if question.permission not in (None, permission):
         raise TextReplaced
@@ -206,7 +209,7 @@ def _plan(view: View, question: Question, source: QuerySource, filler: PolicyFil
         tuple(dict.fromkeys(notes)),
         Reached.of(streams),
         knowledge=_knowledge(question),
-        asked=now,
+        requested_now=now,
         permission=permission,
         streams=ids,
         unread=unread,
@@ -219,7 +222,7 @@ def _plan(view: View, question: Question, source: QuerySource, filler: PolicyFil
 def _leg_plan(
     view: View, leg: Leg, matched: Matched, now: int | None, then: bool
 ) -> tuple[LegPlan, tuple[str, ...]]:
-    """A leg at `now`, and notes about it; with `then`, as it was known at that instant."""
+    """Return a leg at `now`, and notes about it; with `then`, as it was known at that instant."""
     stream = matched.stream
     stem, current = view.stem(stream.id), view.now_of(stream)
     oldest, notes = retention(leg.window, stream.schema, now, current)
@@ -245,8 +248,8 @@ def _knowledge(question: Question) -> RowsKnown:
 
 
 def _refreshing(plan: Plan, view: View, source: QuerySource, policies: Sequence[RowPolicy]) -> Plan:
-    """The plan as of its last refresh points, or with what will tell which they are: rows that the
-    policies show."""
+    """Return the plan as of its last refresh points, as far as no file must be read to find them.
+    Rows that the policies permit refresh the answer."""
     parts = plan.query.refreshed_parts
     if not parts:
         return plan
@@ -254,7 +257,9 @@ def _refreshing(plan: Plan, view: View, source: QuerySource, policies: Sequence[
     unsettled = [
         UnsettledPart(
             part,
-            tuple(_triggers(view, one, *next(triggers)) for one in triggers_of(part.refresh)),
+            tuple(
+                _triggers(view, refresh, *next(triggers)) for refresh in triggers_of(part.refresh)
+            ),
         )
         for part in parts
     ]
@@ -269,26 +274,26 @@ def _triggers(view: View, refresh: RefreshOn, matched: Matched, policy: RowPolic
 
 
 def _crossings(plan: Plan, view: View) -> dict[int, Crossing]:
-    """The streams of a plan that go by event time."""
-    found = {}
+    """Return the streams of a plan that have event time, by id."""
+    crossings = {}
     for leg in plan.legs:
-        if leg.schema.ordered_by is not None and leg.stream_id not in found:
+        if leg.schema.ordered_by is not None and leg.stream_id not in crossings:
             mark = view.epoch.epoch.streams.get(leg.stream_id)
             beats = view.replica.heartbeats.view(leg.stream_id)
             stored = None if mark is None else mark.reached
-            # Of a keyed stream rows are kept that are older.
-            stem, oldest = leg.stem, None if leg.schema.key else leg.kept_from
-            found[leg.stream_id] = Crossing(leg.stream_id, stem, beats, stored, oldest)
-    return found
+            # A keyed stream keeps older rows too, as long as they are current.
+            stem, oldest = leg.stem, None if leg.schema.key else leg.oldest_kept
+            crossings[leg.stream_id] = Crossing(leg.stream_id, stem, beats, stored, oldest)
+    return crossings
 
 
 # ---- lost rows
 
 
 def _losses(plan: Plan, view: View, question: Question) -> tuple[str, ...]:
-    """Notes about lost rows the answer would have needed, where their loss is accepted.
+    """Return notes about lost rows that the answer would have needed, if their loss is accepted.
 
-    Raises RowsLost where it is not.
+    Raises RowsLost if it is not.
     """
     notes, losses = [], view.losses
     for hole in losses.holes:
@@ -301,24 +306,24 @@ def _losses(plan: Plan, view: View, question: Question) -> tuple[str, ...]:
 
 
 def _lost_text(plan: Plan, hole: Hole, stream: str) -> str:
-    """Describes lost rows; those that may be hidden from the reader only as such."""
+    """Describe lost rows, without details if they may be hidden from the reader."""
     return f"rows of stream {stream}" if plan.hides(hole.stream_id) else hole.text(stream)
 
 
 def _spoils(plan: Plan, hole: Hole, ahead: bool) -> bool:
-    """Tells whether an answer may be another than it would be with the rows of the hole.
+    """Return True if an answer may differ from what it would be with the rows of the hole.
 
     Which rows of a stream are current, the last, or the ones that refresh, depends on all its rows.
-    Any row of an instant or past it may be the one that first took its stream there.
+    Any row at an instant or later may be the one that first took its stream there.
     """
     legs = [leg for leg in plan.legs if leg.stream_id == hole.stream_id]
-    if any(_spoils_points(one, plan, hole) for one in plan.unsettled):
+    if any(_spoils_points(unsettled, plan, hole) for unsettled in plan.unsettled):
         return True
     return any(_spoils_leg(leg, hole, ahead) for leg in legs)
 
 
 def _spoils_points(unsettled: UnsettledPart, plan: Plan, hole: Hole) -> bool:
-    """Tells whether rows of the hole may decide as of when a part is, or what it then shows."""
+    """Return True if rows of the hole may decide the refresh point of a part, or its rows then."""
     instant = unsettled.instant
     if any(triggers.stream_id == hole.stream_id for triggers in unsettled.triggers):
         return True

@@ -1,8 +1,8 @@
-"""Row policies in plans: which rows of a stream whoever asks may see.
+"""Row policies in plans: which rows of a stream the caller may see.
 
-A policy with the values of the caller's claims filled in is a predicate, matched and remembered as
-those of queries are, and shared by all callers whose claims make it equal. It is filled in anew for
-every plan, so that the claims and the policies of the moment count.
+A policy with the caller's claims filled in is a predicate. It is matched and cached as those of
+queries are, and shared by all callers whose claims make it equal. It is filled in again for every
+plan, so that the present claims and policies count.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from querystem.language.normal_form.normal import FALSE
 
 log = logging.getLogger(__name__)
 
-# Bytes that are held for each character of a predicate that was filled in.
-_HELD = 20
+# Bytes that a filled-in predicate takes in memory for each character, about.
+_BYTES_PER_CHARACTER = 20
 _CLAIM_TYPES = (str, int, float, bool)
 
-# What bounds a reader's view of streams. For a policy that binds, with its claims filled in: the
-# ids of stream and policy, and the key of the predicate. For a stream that may be read only through
-# views: its id, 0 and no key. Empty if the reader may read all rows.
+# What limits the rows that a reader may see. For a policy that binds, with claims filled in: the
+# ids of stream and policy, and the predicate key. For a stream that may be read only through views:
+# its id, 0 and an empty key. Empty if the reader may read all rows.
 Permission: TypeAlias = tuple[tuple[int, int, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class FilledCondition:
-    """A policy of a stream with claims filled in: `where` has the id `predicate_id` as other
-    predicates have. One that is set aside shows nothing."""
+    """A policy of a stream with claims filled in. `where` has the id `predicate_id` as other
+    predicates have. A policy that is set aside permits nothing."""
 
     policy_id: int
     stream_id: int
@@ -50,11 +50,11 @@ class FilledCondition:
 
     @property
     def is_constant(self) -> bool:
-        """Tells whether it is the same for all rows, so that nothing has to be matched."""
+        """Whether it is the same for all rows, so that nothing has to be matched."""
         return isinstance(self.where, Literal)
 
 
-# A row is shown where one of the conditions is true; None: no policy binds, all are shown.
+# A row is permitted if one of the conditions is true. None: no policy binds, all are permitted.
 RowPolicy: TypeAlias = tuple[FilledCondition, ...] | None
 
 
@@ -70,12 +70,13 @@ class PolicyFiller:
     set_aside: frozenset[int] = frozenset()
 
     def policy(self, stream_id: int) -> RowPolicy:
-        """The conditions of which rows of a stream must meet one."""
+        """Return the conditions of which rows of a stream must meet one; None if all rows are
+        permitted."""
         if not is_bound(self.state, stream_id, self.reader):
             return None
         policies = self.state.access.policies_of(stream_id)
-        found = tuple(self._filled(policy) for policy in policies)
-        return None if any(one.where == TRUE for one in found) else found
+        conditions = tuple(self._filled(policy) for policy in policies)
+        return None if any(condition.where == TRUE for condition in conditions) else conditions
 
     def _filled(self, policy: Policy) -> FilledCondition:
         stream_id = policy.stream_id
@@ -83,31 +84,33 @@ class PolicyFiller:
         id_ = self._id_of(stream_id, key)
         is_set_aside = id_ in self.set_aside
         if is_set_aside:
-            # Its own key is part of the permission, so that copies lose the rows it showed.
+            # Its own key is part of the permission, so that copies lose the rows it permitted.
             key, where = predicate_key(FALSE), FALSE
             id_ = self._id_of(stream_id, key)
         return FilledCondition(policy.policy_id, stream_id, id_, key, where, is_set_aside)
 
     def _id_of(self, stream_id: int, key: str) -> int:
-        known = self.state.predicates.find(stream_id, key)
-        return self.unregistered.id_of(stream_id, key) if known is None else known
+        registered = self.state.predicates.find(stream_id, key)
+        return self.unregistered.id_of(stream_id, key) if registered is None else registered
 
     def _predicate(self, policy: Policy) -> tuple[str, Expression]:
-        """The predicate of a policy with the reader's claims, and its key. It is remembered with
-        the types of the values: TRUE is not 1."""
+        """Return the predicate key and the predicate of a policy with the reader's claims."""
         values = {name: self._claim(name) for name in policy.claims}
-        given = tuple((type(value).__name__, value) for value in values.values())
-        name = "policy", policy.policy_id, given
-        held = self.memo.get(name)
-        if isinstance(held, tuple):
-            return held
-        found = self._tried(policy, values)
-        self.memo.put(name, found, (len(found[0]) + len(policy.form)) * _HELD)
-        return found
+        # The types are part of the cache key: TRUE is not 1.
+        claims = tuple((type(value).__name__, value) for value in values.values())
+        name = "policy", policy.policy_id, claims
+        cached = self.memo.get(name)
+        if isinstance(cached, tuple):
+            return cached
+        key, where = self._fill_and_try(policy, values)
+        self.memo.put(name, (key, where), (len(key) + len(policy.form)) * _BYTES_PER_CHARACTER)
+        return key, where
 
-    def _tried(self, policy: Policy, values: Mapping[str, ClaimValue]) -> tuple[str, Expression]:
-        """Fill a policy in and try it, since it goes into the log as soon as it is used. One that
-        can't be evaluated shows nothing: no claim makes a call fail."""
+    def _fill_and_try(
+        self, policy: Policy, values: Mapping[str, ClaimValue]
+    ) -> tuple[str, Expression]:
+        """Fill a policy in and try it, since it goes into the log as soon as it is used. A policy
+        that can't be evaluated permits nothing: no claim makes a call fail."""
         try:
             where = filled_policy(from_json(json.loads(policy.form)), values)
             key = predicate_key(where)
@@ -116,7 +119,7 @@ class PolicyFiller:
         except MACHINE_ERRORS:
             raise
         except Exception:
-            log.exception("policy %d can't be evaluated; it shows nothing", policy.policy_id)
+            log.exception("policy %d can't be evaluated; it permits nothing", policy.policy_id)
             return predicate_key(FALSE), FALSE
         return key, where
 
@@ -126,7 +129,11 @@ class PolicyFiller:
 
 
 def permission_of(policies: Iterable[RowPolicy], unread: Iterable[int]) -> Permission:
-    """The policies that bind a question, of those of its legs and triggers, and the streams that
-    are `unread` but for views."""
-    bound = {(one.stream_id, one.policy_id, one.key) for policy in policies for one in policy or ()}
-    return tuple(sorted(bound | {(stream_id, 0, "") for stream_id in unread}))
+    """Return the permission of a question, from the policies of its legs and triggers, and the
+    streams that are `unread` except through views."""
+    binding = {
+        (condition.stream_id, condition.policy_id, condition.key)
+        for policy in policies
+        for condition in policy or ()
+    }
+    return tuple(sorted(binding | {(stream_id, 0, "") for stream_id in unread}))

@@ -1,8 +1,8 @@
-"""NOW of a query: the clock, or how far the streams have come that it waits for.
+"""NOW of a query: the clock, or the ts that the streams it waits for have reached.
 
-Over event time a query waits for the stream that lags, so that a join is not made with holes. Only
-references whose window, or a window over them, depends on NOW are waited for: a table of names that
-gets a row a month holds nothing back.
+With event time a query waits for the slowest stream, so that a join has no holes. It waits only for
+references whose window, or a window over them, depends on NOW: a table of names that gets a row a
+month delays nothing.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from querystem.query import Query
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """How far the event-time streams of a query have come: `least` is the ts that all of them have
-    reached, `greatest` the one that any has. None where there is no such ts or no such stream."""
+    """The progress of a query's event-time streams: `least` is the ts that all of them have
+    reached, `greatest` the one that any has. None if there is no such ts or no such stream."""
 
     least: int | None = None
     greatest: int | None = None
@@ -32,7 +32,7 @@ class Reached:
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """NOW of a query, and the NOW each of its legs is taken at; None where there is none yet."""
+    """NOW of a query, and the NOW that each of its legs is taken at; None before there is one."""
 
     now: int | None
     legs: tuple[int | None, ...]
@@ -45,34 +45,34 @@ def present_of(
     latest: bool = False,
     hidden: Collection[int] = (),
 ) -> Present:
-    """NOW of a query whose legs refer to `streams`; with `latest` no stream is waited for, but for
-    those of `hidden` ids that a view waits for: the caller may not look behind it.
+    """Return NOW of a query whose legs refer to `streams`.
 
-    Where streams have both kinds of time, the references of one kind don't depend on NOW: each is
-    then taken at its stream's own NOW.
+    With `latest` the query waits for no stream, except those of `hidden` ids that a view waits for:
+    the caller may not look behind the view. If streams have both kinds of time, the references of
+    one kind don't depend on NOW: each is then taken at its stream's own NOW.
     """
     by_clock = is_by_clock(query.moving, [stream.schema for stream in streams])
     timed = [stream.reached for stream in streams if is_timed(stream.schema)]
-    awaited = [
+    waited_for = [
         stream.reached
         for moving, stream in zip(query.moving, streams, strict=True)
         if is_awaited(stream.schema, moving)
     ]
     if by_clock:
         now: int | None = view.now
-    elif awaited and not latest:
-        now = _least(awaited)
+    elif waited_for and not latest:
+        now = _least(waited_for)
     else:
         now = _least([_greatest(timed), *hidden_reached(query, streams, hidden)])
-    taken = [view.now_of(one) if is_apart(one.schema, by_clock) else now for one in streams]
-    return Present(now, tuple(taken))
+    legs = [view.now_of(stream) if is_apart(stream.schema, by_clock) else now for stream in streams]
+    return Present(now, tuple(legs))
 
 
 def hidden_reached(
     query: Query, streams: Sequence[StreamState], hidden: Collection[int]
 ) -> list[int | None]:
-    """Return how far the event-time streams of `hidden` ids have come that a view in the query
-    waits for. No instant past those may be asked about without looking behind the view."""
+    """Return the ts reached by those event-time streams of `hidden` ids that a view in the query
+    waits for. An answer as of a later instant would look behind the view."""
     return [
         stream.reached
         for moving, windows, stream in zip(query.moving, query.view_windows, streams, strict=True)
@@ -81,9 +81,9 @@ def hidden_reached(
 
 
 def _least(reached: Sequence[int | None]) -> int | None:
-    """The least ts; None where a stream has reached none yet."""
-    known = [ts for ts in reached if ts is not None]
-    return min(known) if known and len(known) == len(reached) else None
+    """Return the least ts; None if a stream has reached none yet."""
+    instants = [ts for ts in reached if ts is not None]
+    return min(instants) if instants and len(instants) == len(reached) else None
 
 
 def _greatest(reached: Sequence[int | None]) -> int | None:

@@ -1,7 +1,7 @@
-"""Questions: what is to be answered, whoever asks and by whatever wire.
+"""Questions: what is to be answered, independent of caller and wire.
 
-A registration keeps its query as text, and a caller may bring a window as text. To read either
-takes longer than many an answer, so texts that were read are remembered.
+A registration stores its query as text, and a caller may bring a window as text. Reading either
+takes longer than many answers, so the queries that were read are cached.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from querystem.pace import spending
 from querystem.query import Query
 from querystem.query_json import read_form
 
-# Bytes that are held for each character of a text that was read; units (`querystem.pace`) to read.
-_HELD, _UNITS = 20, 1000
+# For each character of a text: bytes of its query in memory, and units (`querystem.pace`) to read.
+_BYTES_PER_CHARACTER, _UNITS_PER_CHARACTER = 20, 1000
 
 
 @dataclass(frozen=True, slots=True)
 class RegisteredQuery:
-    """The source of a question about a registration of a tenant, and of an owner; None stands for
-    all owners.
+    """The source of a question about a registration of a tenant, and of an owner; None means any
+    owner.
 
-    `text` is the position of the event that gave it the text that was read; None where no text was
-    read yet.
+    `text` is the position of the event that gave the registration the text that was read; None
+    before a text was read.
     """
 
     tenant: str
@@ -40,7 +40,7 @@ class RegisteredQuery:
 
 @dataclass(frozen=True, slots=True)
 class BoundText:
-    """The source of a question that is a text: the streams its legs were bound to.
+    """The source of a question that is a text: the streams that its legs were bound to.
 
     `trigger_stream_ids` are those whose rows refresh the answer or parts of it.
     """
@@ -51,16 +51,17 @@ class BoundText:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question is what is to be answered; the windows are those of the query's legs.
+    """What is to be answered; the windows are those of the query's legs.
 
-    Rows that no policy shows to the `reader` are no part of the answer. Where a `permission` is
-    given, what the question is part of goes on only as long as the policies that bind are those.
-    The answer is as of the instant `as_of`, or of now: as it was known then, or with `known_today`
-    as the rows that have come since make it. `unrefreshed` asks for it as of now although the query
-    has REFRESH. With `latest` no stream is waited for: NOW is the greatest ts that any of the
-    event-time streams has reached. `base_rows` asks for the rows the query would compute its answer
-    from. `ahead` says that rows are wanted too that enter the window later. With `changes` whoever
-    asks keeps what changes, and wants to know which row is the update of which.
+    - `reader`: the caller. Rows that no policy permits it to see are not part of the answer.
+    - `permission`: if set, planning fails as soon as other policies bind than these.
+    - `as_of`: the instant of the answer, None for now. The answer is as it was known then, or with
+      `known_today` with the rows that have come since.
+    - `unrefreshed`: ignore REFRESH, and answer as of now.
+    - `latest`: wait for no stream. NOW is the greatest ts that any event-time stream has reached.
+    - `base_rows`: return the rows that the query would compute its answer from.
+    - `ahead`: include rows that enter the window later.
+    - `changes`: the client keeps a log of changes, and wants to know which row updates which.
     """
 
     source: RegisteredQuery | BoundText
@@ -79,17 +80,17 @@ class Question:
     def of_text(
         cls, sql: str, state: State, tenant: str = "main", reader: Principal = ANYONE
     ) -> Question:
-        """A question about now, of a text without parameters. Raises QueryError."""
+        """Return a question about now, from a text without parameters. Raises QueryError."""
         streams = TenantStreams(state, tenant)
         query = bind_query(sql, streams.lookup, {}, names=streams.names)
         return cls(text_source(query, streams), query, reader)
 
 
 def text_source(query: Query, streams: TenantStreams) -> BoundText:
-    """The source of a query that was bound to some of the streams."""
+    """Return the source of a query that was bound to some of the streams."""
     legs, triggers = (
-        tuple(streams.stream(one.stream).id for one in several)
-        for several in (query.legs, query.triggers)
+        tuple(streams.stream(reference.stream).id for reference in references)
+        for references in (query.legs, query.triggers)
     )
     return BoundText(legs, triggers)
 
@@ -101,8 +102,8 @@ def text_source(query: Query, streams: TenantStreams) -> BoundText:
 class StoredTexts:
     """The texts that a question about a registration is read from.
 
-    `window` is empty where the caller brings none; else it is for all legs that have none of their
-    own. `stream_ids` and `schemas` are those of the legs. `source` names the registration as having
+    `window` is the caller's, for all legs that have none of their own; empty without one.
+    `stream_ids` and `schemas` are those of the legs. `source` names the registration as having
     these texts.
     """
 
@@ -116,7 +117,7 @@ class StoredTexts:
 
 
 def texts_of(state: State, source: RegisteredQuery, window: str, unrefreshed: bool) -> StoredTexts:
-    """Raises UnknownHandle, RegistrationExpired."""
+    """Return the texts of a registration. Raises UnknownHandle, RegistrationExpired."""
     registration = find_registration(state, source.tenant, source.handle, source.owner)
     legs = registration.legs
     return StoredTexts(
@@ -130,42 +131,43 @@ def texts_of(state: State, source: RegisteredQuery, window: str, unrefreshed: bo
     )
 
 
-def known_reading(memo: Memo, texts: StoredTexts) -> Query | None:
-    """The query that texts tell, with the window brought, where it is remembered."""
-    held = memo.get(_reading_key(texts))
-    return held if isinstance(held, Query) else None
+def cached_query(memo: Memo, texts: StoredTexts) -> Query | None:
+    """Return the query of texts, with the caller's window; None if it is not cached."""
+    cached = memo.get(_reading_key(texts))
+    return cached if isinstance(cached, Query) else None
 
 
 def read_texts(memo: Memo, texts: StoredTexts) -> Query:
-    """Reads texts, in any thread. Raises QueryError for a window that is none."""
-    held = known_reading(memo, texts)
-    if held is not None:
-        return held
+    """Return the query of texts, with the caller's window. Thread-safe. Raises QueryError for a
+    window that can't be read."""
+    cached = cached_query(memo, texts)
+    if cached is not None:
+        return cached
     query = read_query(memo, texts.form, texts.predicate_keys)
     if not texts.window:
         return query
-    spending()(len(texts.window) * _UNITS)
+    spending()(len(texts.window) * _UNITS_PER_CHARACTER)
     period = None if texts.unrefreshed else query.period
     query = bring_window(texts.window, query, texts.schemas, period)
-    memo.put(_reading_key(texts), query, len(texts.window) * _HELD)
+    memo.put(_reading_key(texts), query, len(texts.window) * _BYTES_PER_CHARACTER)
     return query
 
 
 def read_query(memo: Memo, form: str, predicate_keys: tuple[str, ...]) -> Query:
-    """The query that was stored as its form and the predicates of its legs. In any thread."""
+    """Return the query that was stored as its form and the predicates of its legs. Thread-safe."""
     key = "query", form, predicate_keys
-    held = memo.get(key)
-    if isinstance(held, Query):
-        return held
+    cached = memo.get(key)
+    if isinstance(cached, Query):
+        return cached
     size = len(form) + sum(map(len, predicate_keys))
-    spending()(size * _UNITS)
+    spending()(size * _UNITS_PER_CHARACTER)
     query = read_form(form, predicate_keys)
-    memo.put(key, query, size * _HELD)
+    memo.put(key, query, size * _BYTES_PER_CHARACTER)
     return query
 
 
 def _reading_key(texts: StoredTexts) -> tuple[object, ...]:
     if not texts.window:
         return "query", texts.form, texts.predicate_keys
-    about = texts.window, texts.stream_ids, texts.unrefreshed
-    return "query", texts.form, texts.predicate_keys, about
+    binding = texts.window, texts.stream_ids, texts.unrefreshed
+    return "query", texts.form, texts.predicate_keys, binding

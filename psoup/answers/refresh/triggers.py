@@ -1,4 +1,4 @@
-"""The rows that refresh an answer: which of them is the last, at some moment."""
+"""The rows that refresh an answer: which of them is the last, at a moment."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from datastem.arrays import Int64s
 from datastem.blocks import Part
 from datastem.codec import are_rows
 from datastem.instants import FOR_EVER
-from psoup.answers.matching.shown_rows import MatchSource
+from psoup.answers.matching.permitted_rows import MatchSource
 from psoup.answers.planning.plan import Limit, Triggers
 
 
@@ -28,11 +28,11 @@ class TriggerRow:
 def newest_row(
     triggers: Triggers, limits: Sequence[Limit], until: int | None, matcher: MatchSource
 ) -> TriggerRow | None:
-    """The matching row with the greatest row id, of those that were known within the limits of a
-    leg and stamped by `until`."""
+    """Return the matching row with the greatest row id, of those known within the limits of a leg
+    and stamped by `until`."""
     stem, high = triggers.stem, triggers.stem.high
-    own: list[Limit] = [] if until is None else [("_stamp", until)]
-    for mark, most in (*limits, *own):
+    stamps: list[Limit] = [] if until is None else [("_stamp", until)]
+    for mark, most in (*limits, *stamps):
         if mark in ("_stamp", "_position"):
             high = min(high, stem.high_at(mark, most)[0])
     for number in reversed(stem.numbers(triggers.oldest, FOR_EVER, high)):
@@ -42,7 +42,7 @@ def newest_row(
 
 
 def latest_row(triggers: Triggers, until: int, matcher: MatchSource) -> TriggerRow | None:
-    """The matching row with the greatest (ts, row_id), of the rows with ts up to `until`."""
+    """Return the matching row with the greatest (ts, row_id), of the rows with ts up to `until`."""
     stem, best = triggers.stem, None
     numbers = stem.numbers(triggers.oldest, until + 1, stem.high)
     for number in sorted(numbers, key=stem.latest, reverse=True):
@@ -52,15 +52,15 @@ def latest_row(triggers: Triggers, until: int, matcher: MatchSource) -> TriggerR
             places = places[part.ts[places] <= until]
             if len(places):
                 ts = part.ts[places]
-                found = _row(part, int(places[ts == ts.max()][-1]))
-                best = found if best is None or (found.ts, found.id) > (best.ts, best.id) else best
+                row = _row(part, int(places[ts == ts.max()][-1]))
+                best = row if best is None or (row.ts, row.id) > (best.ts, best.id) else best
     return best
 
 
 def _matching(
     triggers: Triggers, matcher: MatchSource, number: int, high: int
 ) -> Iterator[tuple[Part, Int64s]]:
-    """The parts of a block, last first, with the places in each of the retained rows that match."""
+    """Yield the parts of a block, last first, with the places of the retained rows that match."""
     if matcher.lacks(number, high):
         return
     for part in reversed(triggers.stem.parts(number, high)):

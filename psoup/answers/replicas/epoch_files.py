@@ -1,6 +1,6 @@
 """The engine's files: which of them an epoch names, and the rows of a stream read from them.
 
-Rows that no file has yet are read from the log again, where they have left memory.
+Rows that no file has yet are read from the log again if they have left memory.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ MatchFiles = Mapping[tuple[int, int], Sequence[DataFile]]
 
 @dataclass(frozen=True, slots=True)
 class EpochView:
-    """A view names the files of an epoch, of rows, of matches and of heartbeats (`reached`), and
-    the rows the matches cover. `stem_bytes` and `match_bytes` are those of each stream's files.
+    """The files of an epoch, of rows, matches and heartbeats (`reached`), and the rows that the
+    matches cover. `stem_bytes` and `match_bytes` are the sizes of each stream's files.
 
     Immutable: an answer keeps the view it began with.
     """
@@ -74,7 +74,7 @@ class EpochView:
         return self.coverage.get(stream_id) or StreamCoverage.nothing()
 
     def files_for(self, stream_id: int, block: int, predicate: int) -> list[DataFile]:
-        """The files that hold all matches of a predicate in a block."""
+        """Return the files that hold all matches of a predicate in a block."""
         return [
             file
             for file in self.match_files.get((stream_id, block >> SEGMENT_BITS), ())
@@ -82,7 +82,7 @@ class EpochView:
         ]
 
     def files_of(self, stream_id: int, predicate: int) -> list[DataFile]:
-        """The files that hold all matches of a predicate."""
+        """Return the files that hold all matches of a predicate."""
         return [
             file
             for (stream, _), files in self.match_files.items()
@@ -97,10 +97,10 @@ EMPTY = EpochView(GENESIS, 0, {}, Snapshot(0), {}, {}, Snapshot(0), {}, {})
 def open_epoch_view(
     store: Store, version: int, epoch: Epoch, before: EpochView = EMPTY
 ) -> EpochView:
-    """Return the view of an epoch, by way of an earlier view. `version` is that of the epochs
-    table.
+    """Return the view of an epoch, reusing what an earlier view has. `version` is that of the
+    epochs table.
 
-    What is derived and can't be read is left out: composites, and matches with their coverage.
+    Derived data that can't be read is left out: composites, and matches with their coverage.
     """
     stems = _stems(store, epoch, before)
     matches = _matches(store, epoch, before)
@@ -126,10 +126,10 @@ def _stem_bytes(before: EpochView, stream_id: int, snapshot: Snapshot) -> int:
 
 
 def _match_bytes(match_files: MatchFiles) -> dict[int, int]:
-    found: Counter[int] = Counter()
+    sizes: Counter[int] = Counter()
     for (stream_id, _), files in match_files.items():
-        found[stream_id] += sum(file.size for file in files)
-    return found
+        sizes[stream_id] += sum(file.size for file in files)
+    return sizes
 
 
 def _may_hold(file: DataFile, column: str, value: int) -> bool:
@@ -156,31 +156,33 @@ def _matches(store: Store, epoch: Epoch, before: EpochView) -> Snapshot:
         return _advance(store, before.matches, epoch, "matches", before is EMPTY)
     except (CorruptStore, LogTrimmed) as error:
         if before.matches.version >= 0:
-            log.error("%s; all matches are computed here until the engine has made it anew", error)
+            log.error("%s; all matches are computed here until the engine writes it again", error)
         return Snapshot(-1)
 
 
-def _advance(store: Store, seen: Snapshot, epoch: Epoch, name: str, fresh: bool) -> Snapshot:
+def _advance(store: Store, snapshot: Snapshot, epoch: Epoch, name: str, fresh: bool) -> Snapshot:
     if fresh:
         return store.snapshot(epoch, name)
-    return store.table(name).advance(seen, epoch.versions.get(name, 0))
+    return store.table(name).advance(snapshot, epoch.versions.get(name, 0))
 
 
 def _advance_stem(
     store: Store, before: EpochView, epoch: Epoch, stream_id: int, version: int
 ) -> Snapshot:
-    seen = before.stems.get(stream_id)
-    if seen is None:
+    snapshot = before.stems.get(stream_id)
+    if snapshot is None:
         return store.stem_snapshot(epoch, stream_id)
-    return seen if version == seen.version else store.stem(stream_id).advance(seen, version)
+    if version == snapshot.version:
+        return snapshot
+    return store.stem(stream_id).advance(snapshot, version)
 
 
 def _by_segment(files: Iterable[DataFile]) -> MatchFiles:
-    found: dict[tuple[int, int], list[DataFile]] = {}
+    by_segment: dict[tuple[int, int], list[DataFile]] = {}
     for file in files:
         key = int(file.partition["stream_id"]), int(file.partition["segment"])
-        found.setdefault(key, []).append(file)
-    return found
+        by_segment.setdefault(key, []).append(file)
+    return by_segment
 
 
 def _coverage(store: Store, epoch: Epoch, before: EpochView) -> dict[int, StreamCoverage]:
@@ -194,7 +196,7 @@ def _coverage(store: Store, epoch: Epoch, before: EpochView) -> dict[int, Stream
     try:
         table = read_files(store.table("coverage"), store.snapshot(epoch, "coverage"), COVERAGE)
     except (CorruptStore, LogTrimmed, FileNotFoundError) as error:
-        log.error("%s; all matches are computed here until the engine has made it anew", error)
+        log.error("%s; all matches are computed here until the engine writes it again", error)
         return {}
     streams = table.column("stream_id")
     return {
@@ -210,7 +212,7 @@ def _coverage(store: Store, epoch: Epoch, before: EpochView) -> dict[int, Stream
 
 @dataclass(frozen=True, slots=True)
 class RowGroup:
-    """One row group of a file, or all of it where `group` is None."""
+    """One row group of a file, or the whole file if `group` is None."""
 
     root: Path
     file: DataFile
@@ -218,7 +220,7 @@ class RowGroup:
 
 
 class StemFiles:
-    """The files of one stem. Thread-safe: nothing is kept but what files never change."""
+    """The files of one stem. Thread-safe: it caches only what never changes in files."""
 
     def __init__(self, folder: DeltaFolder, schema: pa.Schema) -> None:
         self._folder = folder
@@ -226,17 +228,21 @@ class StemFiles:
         self._segments: dict[str, tuple[RowSegment, ...]] = {}
 
     def segments(self, files: Iterable[DataFile]) -> list[RowSegment]:
-        """The files' runs of rows. Looks into those that are larger than a block."""
+        """Return the runs of rows in some files. Opens the files that are larger than a block."""
         self._segments = {
-            file.path: self._segments.get(file.path) or self._look(file) for file in files
+            file.path: self._segments.get(file.path) or self._read_segments(file) for file in files
         }
-        return [segment for found in self._segments.values() for segment in found]
+        return [segment for segments in self._segments.values() for segment in segments]
 
     def read(
         self, segments: Sequence[RowSegment], lo: int, hi: int, names: Sequence[str] | None = None
     ) -> pa.RecordBatch:
-        """Raises FileNotFoundError where the engine has removed a file since, CorruptStore where
-        one is damaged."""
+        """Return the rows of segments with ids in `[lo, hi)`, by ascending id; with `names`, only
+        those columns.
+
+        Raises FileNotFoundError if the engine has removed a file since, CorruptStore if one is
+        damaged.
+        """
         schema = self._schema
         if names is not None:
             schema = pa.schema([schema.field(name) for name in names])
@@ -252,16 +258,17 @@ class StemFiles:
             )
         return single_batch(table.sort_by("_row_id") if len(tables) > 1 else table)
 
-    def _look(self, file: DataFile) -> tuple[RowSegment, ...]:
-        root = self._folder.root
-        known = all(name in side for name in ("_row_id", "_ts") for side in (file.low, file.high))
-        if known and file.rows <= BLOCK_ROWS:
-            return (_one_segment(root, file),)
+    def _read_segments(self, file: DataFile) -> tuple[RowSegment, ...]:
+        """Return the runs of rows in a file: the whole file, or each of its row groups."""
+        root, sides = self._folder.root, (file.low, file.high)
+        has_bounds = all(name in side for name in ("_row_id", "_ts") for side in sides)
+        if has_bounds and file.rows <= BLOCK_ROWS:
+            return (_whole_segment(root, file),)
         try:
             metadata = reader(root, file).metadata
         except (CorruptStore, FileNotFoundError):
-            # Whoever needs its rows meets the damage; the others go on.
-            return (_one_segment(root, file),)
+            # Answers that need its rows fail when they read them; the others are not affected.
+            return (_whole_segment(root, file),)
         return tuple(
             RowSegment(
                 *group_range(metadata, group, "_row_id"),
@@ -272,7 +279,7 @@ class StemFiles:
         )
 
 
-def _one_segment(root: Path, file: DataFile) -> RowSegment:
+def _whole_segment(root: Path, file: DataFile) -> RowSegment:
     bounds = (file.low["_row_id"], file.high["_row_id"] + 1, file.low["_ts"], file.high["_ts"])
     return RowSegment(*bounds, RowGroup(root, file, None))
 
@@ -285,11 +292,12 @@ def _read(source: RowGroup, columns: list[str], whole: bool) -> pa.Table:
 
 
 class StemReader:
-    """Reads the rows of one stream, wherever they are. Thread-safe.
+    """Reads the rows of one stream from files and from the log. Thread-safe.
 
-    A place of Inserts is the version of a commit. The commit that was read last is kept under the
-    memory's budget where it has more rows than a block, for the next block will ask for it again.
-    `known` tells of a hole whether it was there when its commit was first read: it has no rows.
+    A place of Inserts is the version of a commit. The commit that was read last is cached under the
+    memory's budget if it has more rows than a block, since the next block will need it again.
+    `is_known` must return True for a hole that existed when its commit was first read: it has no
+    rows.
     """
 
     def __init__(
@@ -299,21 +307,24 @@ class StemReader:
         schema: StreamSchema,
         read_files: SegmentReader,
         read_log: Callable[[int], Sequence[Entry]],
-        known: Callable[[Hole], bool],
+        is_known: Callable[[Hole], bool],
     ) -> None:
         self._memory = memory
         self._stream_id = stream_id
         self._schema = schema
         self._read_files = read_files
         self._read_log = read_log
-        self._known = known
+        self._is_known = is_known
         self._last: tuple[int, list[pa.RecordBatch]] = (0, [])
 
     def read(
         self, segments: Sequence[RowSegment], lo: int, hi: int, names: Sequence[str] | None = None
     ) -> pa.RecordBatch:
-        """Raises FileNotFoundError, or LogTrimmed, where the engine has gone on since; CorruptStore
-        where rows were lost since."""
+        """Return the rows of segments with ids in `[lo, hi)`; with `names`, only those columns.
+
+        Raises FileNotFoundError or LogTrimmed if the engine has removed them since, CorruptStore if
+        rows were lost since.
+        """
         logged = [segment for segment in segments if isinstance(segment.source, Inserts)]
         if not logged:
             return self._read_files(segments, lo, hi, names)
@@ -327,9 +338,9 @@ class StemReader:
         return pa.concat_batches([batch.select(schema.names) for batch in batches])
 
     def _commit(self, version: int) -> list[pa.RecordBatch]:
-        """The rows of the stream in one commit of the log."""
-        kept, batches = self._last
-        if kept == version:
+        """Return the rows of the stream in one commit of the log."""
+        cached_version, batches = self._last
+        if cached_version == version:
             return batches
         batches = [
             self._decode(entry, entry.event)
@@ -348,7 +359,7 @@ class StemReader:
         rows = rows_of(entry, event, self._schema, file)
         if not isinstance(rows, Hole):
             return rows
-        if not self._known(rows):
+        if not self._is_known(rows):
             raise CorruptStore(f"the answer needs lost {rows.text(self._schema.name)}", rows.file)
         return empty_rows(self._schema)
 
@@ -357,12 +368,12 @@ class StemReader:
         self.evict(0)
 
     def evict(self, number: int) -> None:
-        """Called by the memory when others need the room."""
+        """Drop the cached commit. Called by the memory when it needs the room."""
         self._last = (0, [])
 
 
 def _between(batch: pa.RecordBatch, lo: int, hi: int) -> pa.RecordBatch:
-    """The rows with ids in `[lo, hi)`."""
+    """Return the rows with ids in `[lo, hi)`."""
     ids = batch.column("_row_id").to_numpy()
     first, stop = np.searchsorted(ids, [lo, hi]).tolist()
     return batch.slice(first, stop - first)

@@ -1,7 +1,7 @@
-"""The history of a keyed stream: which of its rows are current when.
+"""The history of a keyed stream: which of its rows are current at which instants.
 
-A history is made when it is first asked for, from the files the epoch names and the rows that are
-in memory, and goes on from there with every answer. So keyed answers are as fresh as the log.
+A history is built when it is first needed, from the files that the epoch names and the rows in
+memory, and extended by every later answer. So keyed answers are as fresh as the log.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from datastem.keyed_rows import KeyedRows
 from datastem.memory import Memory
 from datastem.stem import StemView
 
-# A history is pruned when it has grown to twice what was left of it, and this.
-_SLACK = 1 << 16
-_REMEMBERED = 4
+# A history is pruned when it has twice as many rows as after the last pruning, and this many more.
+_PRUNE_SLACK_ROWS = 1 << 16
+_CACHED_RESULTS = 4
+# A change of at most this many new rows is computed from their stream keys alone.
 _FEW_ROWS = 1024
 
-Found: TypeAlias = tuple[KeyedRows, ...]
+Results: TypeAlias = tuple[KeyedRows, ...]
 
 
 class KeyedStream:
@@ -35,46 +36,46 @@ class KeyedStream:
         self._memory = memory
         self._lock = threading.Lock()
         self._history = History()
-        self._left = 0
-        self._found: LruCache[Hashable, Found] = LruCache(_REMEMBERED)
+        self._pruned_rows = 0
+        self._results: LruCache[Hashable, Results] = LruCache(_CACHED_RESULTS)
 
     def view(self, stem: StemView) -> KeyedView:
-        """The stream at the moment that `stem` was taken."""
+        """Return the stream at the moment of a view of its stem."""
         return KeyedView(self, self._history, stem)
 
-    def at(self, seen: History, stem: StemView, cut: int) -> History:
-        """The history of exactly the stem's rows, but for some that had ended by `cut`.
+    def at(self, earlier: History, stem: StemView, cut: int) -> History:
+        """Return the history of exactly the stem's rows, without some that had ended by `cut`.
 
-        `seen` is no further than the stem. Raises what reading its files raises.
+        `earlier` must not be ahead of the stem. Raises what reading the stem's files raises.
         """
         with self._lock:
             newest = self._history
             usable = newest.high <= stem.high and newest.cut <= cut
-            history = newest if usable else seen
+            history = newest if usable else earlier
             history = _read(history if history.cut <= cut else History(), stem)
-            if cut > SINCE_EVER and len(history) > 2 * self._left + _SLACK:
+            if cut > SINCE_EVER and len(history) > 2 * self._pruned_rows + _PRUNE_SLACK_ROWS:
                 history = history.prune(cut)
-                self._left = len(history)
+                self._pruned_rows = len(history)
             if history.high >= newest.high:
                 self._history = history
-        kept = sum(rows.nbytes for found in self._found.values() for rows in found)
-        self._memory.hold((self, 0), self._history.nbytes + kept)
+        nbytes = sum(rows.nbytes for results in self._results.values() for rows in results)
+        self._memory.hold((self, 0), self._history.nbytes + nbytes)
         self._memory.shrink()
         return history
 
-    def remembered(self, key: Hashable, find: Callable[[], Found]) -> Found:
-        """The rows that `find` gives, or gave for this key just before: a transfer asks for equal
-        rows for each of its pieces, and so do clients that come together."""
-        return self._found.find(key, find, lambda _: 1)
+    def cached(self, key: Hashable, find: Callable[[], Results]) -> Results:
+        """Return the rows that `find` gives, from the cache if it gave some for this key lately. A
+        transfer needs equal rows for each of its pieces, and so do clients that come together."""
+        return self._results.find(key, find, lambda _: 1)
 
     def forget(self) -> None:
         self._memory.drop((self, 0))
         self.evict(0)
 
     def evict(self, number: int) -> None:
-        """Called by the memory when others need the room."""
+        """Drop what can be read again. Called by the memory when it needs the room."""
         self._history = History()
-        self._found.clear()
+        self._results.clear()
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,61 +83,59 @@ class KeyedView:
     """A keyed stream at one moment."""
 
     stream: KeyedStream
-    seen: History
+    history: History
     stem: StemView
 
     def current(self, high: int, instant: int, cut: int | None) -> KeyedRows:
-        """The rows current at the instant, as known from ids below `high`, by ascending id.
+        """Return the rows current at the instant, as known from ids below `high`, by ascending id.
 
-        Without those that had ended by `cut`: what had is not retained.
+        Rows that had ended by `cut` are not retained, and left out.
         """
         limit = SINCE_EVER if cut is None else cut
-        history = self.stream.at(self.seen, self.stem, limit)
-        # An instant later than any row's is as good as any other, and so is a cut where nothing
-        # that is current can have ended.
+        history = self.stream.at(self.history, self.stem, limit)
+        # All instants later than any row's are equivalent, and so are all cuts by which nothing
+        # that is current can have ended: they share an entry of the cache.
         key: tuple[int, ...] = (high, min(instant, history.last_ts))
         if high < history.high or instant < limit:
             key = (*key, limit, history.high)
-        (rows,) = self.stream.remembered(key, lambda: (history.current(high, instant, limit),))
+        (rows,) = self.stream.cached(key, lambda: (history.current(high, instant, limit),))
         return rows
 
     def current_at(self, keys: Int64s, instants: Int64s, highs: Int64s) -> Int64s:
-        """The id of the row of each key, given by its digest, that was current at an instant, as
-        known from ids below a high one; −1 where none was."""
-        return self.stream.at(self.seen, self.stem, SINCE_EVER).current_at(keys, instants, highs)
+        """Return, for each digest of a stream key, the id of the row that was current at an
+        instant, as known from ids below a high one; −1 if none was."""
+        history = self.stream.at(self.history, self.stem, SINCE_EVER)
+        return history.current_at(keys, instants, highs)
 
     def forgets(self, old: int, now: int, cut: int | None) -> bool:
-        """Tells whether a row that was current at `old`, a high id of which NOW was `now`, may have
-        ended by `cut`, so that it is not retained: by then, or by a row that came late."""
-        if cut is None:
-            return False
-        return (
-            now < cut
-            or self.stream.at(self.seen, self.stem, cut).least_ts(old, self.stem.high) <= cut
-        )
+        """Return True if a row that was current when ids below `old` were known and NOW was `now`
+        may have ended by `cut`, so that it is not retained: by then, or by a row that came late."""
+        if cut is None or now < cut:
+            return cut is not None
+        history = self.stream.at(self.history, self.stem, cut)
+        return history.least_ts(old, self.stem.high) <= cut
 
     def changed(self, old: int, now: int, cut: int | None) -> tuple[KeyedRows, KeyedRows] | None:
-        """The rows current at `old`, a high id of which NOW was `now`, that are no longer so now;
-        and those that are now and were not. By ascending id; costs as much as changed.
+        """Return the rows that were current when ids below `old` were known and NOW was `now`, but
+        no longer are; and those that are now but were not. Both by ascending id.
 
-        None where so many rows came that looking at all keys costs less; or some that had ended
-        others by `cut` already, which may be forgotten.
+        The cost is that of the changes. None if so many rows came that comparing all keys costs
+        less; or if some ended others by `cut` already, which may be pruned.
         """
         limit = SINCE_EVER if cut is None else cut
-        history = self.stream.at(self.seen, self.stem, limit)
+        history = self.stream.at(self.history, self.stem, limit)
         high = self.stem.high
         few = max(_FEW_ROWS, len(history.live.runs) // 8)
         if high - old > few or history.least_ts(old, high) <= limit:
             return None
-        found = self.stream.remembered(
+        removed, added = self.stream.cached(
             (old, high, "changed"), lambda: history.changed(old, high, now)
         )
-        gone, come = found
-        return gone, come
+        return removed, added
 
 
 def _read(history: History, stem: StemView) -> History:
-    """Goes on to the last row of the stem."""
+    """Return the history extended to the last row of the stem."""
     if history.high == stem.high:
         return history
     parts = [KeyedRows.of(rows) for rows in stem.columns(HISTORY_COLUMNS, history.high)]

@@ -1,9 +1,8 @@
-"""The store in memory, as answers are made from it: a state, the stems and an epoch's view,
-together.
+"""A replica: the store in memory, as answers are computed from it.
 
-A replica changes by whole commits of the log and whole epochs, so that between two changes its
-state, stems and view fit together. A server that must open its store anew builds another replica
-beside the one it answers from, and takes it when it is as far.
+It consists of a state, the stems and an epoch's view. It changes by whole commits of the log and
+whole epochs, so that these three always fit together. A server that must open its store again
+builds another replica beside the one it answers from, and switches when that has caught up.
 """
 
 from __future__ import annotations
@@ -46,19 +45,19 @@ from psoup.store.heartbeats import HeartbeatTail, heartbeats
 from psoup.store.layout import combinations_schema
 from psoup.store.log.decoding import DecodedRows, decode_rows
 
-_MOST_MARKS = 4096
+_MAX_MARKS = 4096
 
 log = logging.getLogger("psoup.answers")
 
-# Where the rows in files are, by stream.
+# By stream: in which files its rows are.
 Indexes: TypeAlias = dict[int, SegmentIndex]
 
 
 def read_commit(store: Store, version: int, state: State) -> tuple[list[Entry], DecodedRows, int]:
-    """Reads a commit as `Replica.apply` takes it. `state` is the one before the commit.
+    """Read a commit as `Replica.apply` takes it. `state` must be the one before the commit.
 
-    Raise LogTrimmed if the version is behind two checkpoints: a reader that was away for long may
-    find the commit of a writer there that was away as long, in the place of the one that counted.
+    Raises LogTrimmed if the version is behind two checkpoints: a late writer may have put a commit
+    in the place of the deleted one that counted.
     """
     if store.log.folder.is_below_floor(version):
         raise LogTrimmed(f"version {version} of the log is behind a checkpoint")
@@ -70,7 +69,7 @@ def read_commit(store: Store, version: int, state: State) -> tuple[list[Entry], 
 
 
 def read_epoch(store: Store) -> tuple[State, EpochView]:
-    """The newest epoch's state and view, as read from the tables."""
+    """Return the newest epoch's state and view, as read from the tables."""
     version, epoch = store.epochs.latest()
     return store.state(epoch), open_epoch_view(store, version, epoch)
 
@@ -78,14 +77,15 @@ def read_epoch(store: Store) -> tuple[State, EpochView]:
 class Replica:
     """A store up to the commit `version` of its log, the last one that `state` and `stems` hold.
 
-    `stems` has those of streams and, of `combinations`, those of composites. `epoch` names the
-    engine's files; `backlog` has the commits after it, `heartbeats` and `audit` what those tell. A
-    replica is changed by one thread; the views of its stems may be read by any.
+    `stems` has those of streams and of composites; `combinations` has the ids of the latter.
+    `epoch` names the engine's files; `backlog` has the commits after it, `heartbeats` and `audit`
+    the heartbeats and audit records in those. One thread may change a replica; any may read the
+    views of its stems.
     """
 
     def __init__(self, store: Store, memory: Memory, state: State, version: int) -> None:
-        """Begins at an epoch's state and log version; `show` with the epoch's view brings the
-        rows."""
+        """Begin at an epoch's state and log version. The caller must `show` the epoch's view, which
+        brings the rows."""
         self.state = state
         self.version = version
         self.epoch = EMPTY
@@ -96,8 +96,8 @@ class Replica:
         self.backlog = Backlog()
         self.heartbeats = HeartbeatTail()
         self.audit: list[AuditRecord] = []
-        # Rows of the log that the view's epoch has not consumed and nobody will.
-        self._lost: list[Hole] = []
+        # Lost rows of the log after the view's epoch.
+        self._holes: list[Hole] = []
         self._store = store
         self._memory = memory
         self._files: dict[int, StemFiles] = {}
@@ -108,7 +108,7 @@ class Replica:
 
     @classmethod
     def open(cls, store: Store, memory: Memory) -> Replica:
-        """The newest epoch and the log after it, to its end. Raises StoreError."""
+        """Return the newest epoch and the log after it, to its end. Raises StoreError."""
         state, epoch = read_epoch(store)
         replica = cls(store, memory, state, epoch.epoch.log_version)
         replica.show(epoch, replica.reader(epoch)())
@@ -118,9 +118,9 @@ class Replica:
         return replica
 
     def apply(self, version: int, entries: Sequence[Entry], rows: DecodedRows, nbytes: int) -> None:
-        """Takes the commit after `self.version`, whose file has so many bytes.
+        """Apply the commit after `self.version`, whose file has `nbytes` bytes.
 
-        Raises CorruptStore, with nothing changed, where its row ids don't go on from here.
+        Raises CorruptStore, with nothing changed, if its row ids don't continue the present ones.
         """
         self._check(version, entries)
         for entry in entries:
@@ -133,14 +133,14 @@ class Replica:
             self.backlog.append(version, entries[0].stamp, nbytes, _row_bytes(entries))
         self.version = version
 
-    def is_behind(self, other: Replica) -> bool:
-        """Tells whether the other one has seen a commit or an epoch that this one has not."""
-        older = self.epoch.number < other.epoch.number
-        return older or self.version < other.version
+    def is_behind(self, replica: Replica) -> bool:
+        """Return True if another replica has a commit or an epoch that this one lacks."""
+        older = self.epoch.number < replica.epoch.number
+        return older or self.version < replica.version
 
     def reader(self, view: EpochView) -> Callable[[], Indexes]:
-        """Gives a function for a thread: it finds where the rows are of the stems that a view
-        changes."""
+        """Return a function for a thread, which reads in what files the rows are of the stems that
+        a view changes."""
         self._open_combinations(view)
         changed = [
             (stream_id, self.stems[stream_id], self._files[stream_id], snapshot)
@@ -153,36 +153,37 @@ class Replica:
         }
 
     def show(self, view: EpochView, indexes: Indexes) -> None:
-        """Makes a view the current one. The log must be as far as its epoch."""
+        """Make a view the current one. The log must be as far as its epoch."""
         for stream_id, index in indexes.items():
             if stream_id in self.stems:
                 self.stems[stream_id].cover(index)
         self.epoch = view
-        self._lost = [hole for hole in self._lost if hole.row_lo >= _high(view, hole.stream_id)]
+        self._holes = [hole for hole in self._holes if hole.row_lo >= _high(view, hole.stream_id)]
         self.backlog.consume(view.epoch.log_version)
-        self.heartbeats.consume(view.epoch.position.packed)
-        self.audit = [one for one in self.audit if one.position > view.epoch.position.packed]
+        position = view.epoch.position.packed
+        self.heartbeats.consume(position)
+        self.audit = [record for record in self.audit if record.position > position]
 
     @property
     def losses(self) -> Losses:
-        """The holes the view's epoch names and those of the log after it."""
-        told = self.epoch.epoch.losses.accept(self.state.losses.accepted)
-        for hole in self._lost:
-            told = told.lose(hole)
-        return told
+        """The holes that the view's epoch names and those of the log after it."""
+        losses = self.epoch.epoch.losses.accept(self.state.losses.accepted)
+        for hole in self._holes:
+            losses = losses.lose(hole)
+        return losses
 
     def is_outdated(self, view: EpochView) -> bool:
-        """Tells whether a view says other things about lost rows than are held in memory: rows are
-        lost that were there, or there that were lost."""
-        seen = [hole for hole in self._lost if hole.row_lo < _high(view, hole.stream_id)]
+        """Return True if a view disagrees with memory about lost rows: rows are lost that were
+        stored, or stored that were lost."""
+        holes = [hole for hole in self._holes if hole.row_lo < _high(view, hole.stream_id)]
         old, new = self.epoch.epoch.losses, view.epoch.losses
-        given_up = set(old.accepted) != set(new.accepted)
-        return given_up or {*old.holes, *seen} != set(new.holes)
+        newly_accepted = set(old.accepted) != set(new.accepted)
+        return newly_accepted or {*old.holes, *holes} != set(new.holes)
 
     def replace(self, old: Replica) -> None:
-        """Takes over what an older replica has found out of keyed streams; the rest is forgotten.
+        """Take over the histories of keyed streams from an older replica, and forget that.
 
-        Rows never change, so a history stays true when the stem is opened anew, unless rows of it
+        Rows never change, so a history stays true when the stem is opened again, unless rows of it
         are lost.
         """
         holed = {hole.stream_id for hole in (*self.losses.holes, *old.losses.holes)}
@@ -191,7 +192,7 @@ class Replica:
         old.forget()
 
     def forget(self) -> None:
-        """Gives back the memory. Answers under way keep what they have of it."""
+        """Give back the memory. Running answers keep what they have of it."""
         for stem in self.stems.values():
             stem.forget()
         for reader in self._readers.values():
@@ -213,15 +214,15 @@ class Replica:
                 self.stems[id_] = DataStem(self._memory, files.read, stored=True)
         self.combinations = set(composites)
 
-    def _is_lost(self, hole: Hole) -> bool:
-        return any(one.rows == hole.rows for one in self._lost)
+    def _is_known(self, hole: Hole) -> bool:
+        return any(known.rows == hole.rows for known in self._holes)
 
     def _shows(self, stream_id: int, snapshot: Snapshot) -> bool:
-        seen = self.epoch.stems.get(stream_id)
-        return seen is not None and seen.version == snapshot.version
+        current = self.epoch.stems.get(stream_id)
+        return current is not None and current.version == snapshot.version
 
     def _check(self, version: int, entries: Sequence[Entry]) -> None:
-        """Tells whether the rows of each stream begin where those before them end."""
+        """Raise CorruptStore unless the rows of each stream begin where those before them end."""
         highs: dict[int, int] = {}
         for event in (entry.event for entry in entries):
             if not isinstance(event, Data) or not event.rows:
@@ -231,7 +232,7 @@ class Replica:
             if event.first_row_id != high:
                 raise CorruptStore(
                     f"version {version} of the log gives stream {event.stream_id} rows from id "
-                    f"{event.first_row_id} on, where {high} is the next"
+                    f"{event.first_row_id} on, but {high} is the next"
                 )
             highs[event.stream_id] = high + event.rows
 
@@ -248,7 +249,7 @@ class Replica:
             case Data() as event if event.rows:
                 batch, first = rows[entry.position.ordinal], event.first_row_id
                 if isinstance(batch, Hole):
-                    self._lost.append(batch)
+                    self._holes.append(batch)
                     schema = self.state.streams[event.stream_id].schema
                     batch = SplitRows.of(empty_rows(schema))
                 stem, version = self.stems[event.stream_id], entry.position.version
@@ -258,8 +259,7 @@ class Replica:
         files = StemFiles(self._store.stem(stream_id), stem_schema(schema))
         self._files[stream_id] = files
         read_log = self._store.log.read
-        known = self._is_lost
-        reader = StemReader(self._memory, stream_id, schema, files.read, read_log, known)
+        reader = StemReader(self._memory, stream_id, schema, files.read, read_log, self._is_known)
         self._readers[stream_id] = reader
         self.stems[stream_id] = DataStem(self._memory, reader.read)
         if schema.key:
@@ -291,17 +291,17 @@ NOTHING: Mapping[int, int] = {}
 
 
 def _row_bytes(entries: Sequence[Entry]) -> Counter[int]:
-    """The bytes of rows that a commit brings to each stream."""
-    found: Counter[int] = Counter()
+    """Return the bytes of rows that a commit brings to each stream."""
+    sizes: Counter[int] = Counter()
     for entry in entries:
         if isinstance(entry.event, Data) and entry.event.payload:
-            found[entry.event.stream_id] += len(entry.event.payload)
-    return found
+            sizes[entry.event.stream_id] += len(entry.event.payload)
+    return sizes
 
 
 @dataclass(frozen=True, slots=True)
 class _Commits:
-    """Neighbouring commits: the version of the last, the stamp of the first, the bytes of all; of
+    """Neighbouring commits: the version of the last, the stamp of the first, the bytes of all; for
     each stream the bytes of its rows, and the stamp of the first commit that has some."""
 
     version: int
@@ -318,12 +318,12 @@ class _Commits:
 
 
 class Backlog:
-    """How much of the log the engine has not consumed, in all and in rows of each stream, and
-    since when.
+    """The part of the log that the engine has not consumed: its bytes in all and in rows of each
+    stream, and since when.
 
-    A few thousand marks are kept at most, so that an engine may be away for long. Where there would
-    be more, each mark but the last is of equally many commits, and counts until the engine has
-    consumed them all.
+    It has at most _MAX_MARKS marks, so that an engine may be down for long. If there would be more,
+    marks are joined in pairs: each mark but the last then has equally many commits, and counts
+    until the engine has consumed them all.
     """
 
     def __init__(self) -> None:
@@ -339,13 +339,14 @@ class Backlog:
         return self._marks[0].stamp if self._marks else None
 
     def oldest_of(self, stream_id: int) -> int | None:
-        """The stamp of the first rows of a stream that are not consumed."""
+        """Return the stamp of the first rows of a stream that are not consumed."""
         return self._oldest.get(stream_id)
 
     def append(
         self, version: int, stamp: int, nbytes: int, of_streams: Mapping[int, int] = NOTHING
     ) -> None:
-        """Takes the next commit, whose file has so many bytes; and those of streams' rows."""
+        """Add the next commit, whose file has `nbytes` bytes; `of_streams` are the bytes of each
+        stream's rows."""
         stamps = dict.fromkeys(of_streams, stamp)
         mark = _Commits(version, stamp, nbytes, Counter(of_streams), stamps)
         self.nbytes += nbytes
@@ -355,11 +356,11 @@ class Backlog:
         if self._marks and self._marks[-1].commits < self._commits_per_mark:
             mark = self._marks.pop().joined(mark)
         self._marks.append(mark)
-        if len(self._marks) > _MOST_MARKS:
+        if len(self._marks) > _MAX_MARKS:
             self._halve()
 
     def consume(self, version: int) -> None:
-        """Forgets the commits up to a version."""
+        """Remove the commits up to a version."""
         changed: set[int] = set()
         while self._marks and self._marks[0].version <= version:
             mark = self._marks.popleft()
@@ -371,16 +372,16 @@ class Backlog:
             self._commits_per_mark = 1
 
     def _find_oldest(self, stream_ids: set[int]) -> None:
-        """Finds the first rows of streams anew."""
+        """Find the stamps of the first remaining rows of some streams."""
         for stream_id in stream_ids:
             del self._oldest[stream_id]
-        lacking = {one for one in stream_ids if self.of_streams[one]}
+        unresolved = {stream_id for stream_id in stream_ids if self.of_streams[stream_id]}
         for mark in self._marks:
-            if not lacking:
+            if not unresolved:
                 return
-            found = lacking & mark.stamps.keys()
-            self._oldest.update((one, mark.stamps[one]) for one in found)
-            lacking -= found
+            streams = unresolved & mark.stamps.keys()
+            self._oldest.update((stream_id, mark.stamps[stream_id]) for stream_id in streams)
+            unresolved -= streams
 
     def _halve(self) -> None:
         marks = list(self._marks)

@@ -1,4 +1,4 @@
-"""A store at one moment: what planning looks at."""
+"""A store at one moment, as planning reads it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from psoup.store import Losses, State, StreamState
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A replica and the clock, together. It is true until the replica changes: whoever plans takes
-    from it what the answer needs, and waits for nothing meanwhile.
+    """A replica and the clock. It is valid until the replica changes, so planning must not wait
+    while it uses a view.
 
-    `now` never runs backwards: it is no less than the last stamp of the log.
+    `now` never runs backwards: it is not less than the last stamp of the log.
     """
 
     replica: Replica
@@ -24,7 +24,7 @@ class View:
 
     @classmethod
     def at(cls, replica: Replica, clock: int) -> View:
-        """The view of a replica when the clock says `clock`, in microseconds UTC."""
+        """Return the view of a replica when the clock is `clock`, in microseconds UTC."""
         return cls(replica, max(clock, replica.state.clock))
 
     @property
@@ -40,7 +40,8 @@ class View:
         return self.replica.losses
 
     def now_of(self, stream: StreamState) -> int | None:
-        """NOW of a stream: the clock, or the greatest ts reached; None before there is one."""
+        """Return NOW of a stream: the clock, or the greatest ts reached; None before there is
+        one."""
         return self.now if stream.schema.ordered_by is None else stream.reached
 
     def stem(self, stream_id: int) -> StemView:
@@ -52,6 +53,7 @@ class View:
         return None if stem is None else stem.view()
 
     def keyed(self, stream_id: int, stem: StemView) -> KeyedView | None:
-        """The history of a stream, which goes with a view of its stem; None without a key."""
-        found = self.replica.keyed.get(stream_id)
-        return None if found is None else found.view(stem)
+        """Return the history of a stream at the moment of a view of its stem; None without a stream
+        key."""
+        keyed = self.replica.keyed.get(stream_id)
+        return None if keyed is None else keyed.view(stem)

@@ -1,13 +1,13 @@
 """Folds: a summary of all rows of a region, put together from summaries of runs of them.
 
-A run is a chunk, up to 4,096 rows of a part that are next to each other in time (or by id, where
-the region cuts by id); or a part; or a block; or 16 blocks, 256, and so on. Runs that lie in the
-region as a whole are kept. So an answer computes the chunks at the edges of its window and merges
-at most 30 runs a level, however long the window.
+A run is a chunk, up to 4,096 rows of a part that are next to each other in time (or by id, if the
+region cuts by id); or a part; or a block; or 16 blocks, 256, and so on. Summaries of runs that lie
+wholly in the region are cached. So an answer computes the chunks at the edges of its window and
+merges at most 30 runs a level, however long the window.
 
-Rows never change, so the summary of a run stays true. All that happens to rows is that they outlive
-their retention: a kept summary says which ts its rows have, and is used only in a region that holds
-all of those, where none can be missing.
+Rows never change, so the summary of a run stays true until rows pass their retention. Therefore a
+cached summary has the bounds of its rows' ts, and is used only in a region that holds all of them,
+where none can be missing.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class Fold(Generic[T]):
 
     `of` summarises the rows at some ascending places of a part, as far as they are in the region;
     `merge` makes one summary of several. `subject` names the two: under one subject, equal rows
-    have equal summaries. Summaries of runs are kept in `memo`. `last` is the column with the latest
-    instant of a row, which differs from its ts where the row is a combination of others.
+    have equal summaries. Summaries of runs are cached in `memo`. `last` is the column with the
+    latest instant of a row, which differs from its ts if the row is a combination of others.
     """
 
     memo: Memo
@@ -72,7 +72,7 @@ class Fold(Generic[T]):
     last: str = "_ts"
 
     def values(self) -> list[T]:
-        """Summaries of disjoint runs that together are the region's rows."""
+        """Return summaries of disjoint runs that together are the region's rows."""
         region = self.region
         if region.empty:
             return []
@@ -89,27 +89,27 @@ class Fold(Generic[T]):
     def _node(
         self, level: int, index: int, numbers: Sequence[int]
     ) -> tuple[list[T], FoldedRun[T] | None]:
-        """The summaries of a run, and its entry where all of it is in the region.
+        """Return the summaries of a run, and its entry if all of it is in the region.
 
         `numbers` are the blocks of it that may have rows in the region, ascending.
         """
-        if held := self._held((level, index)):
-            return [held.value], held
+        if cached := self._cached((level, index)):
+            return [cached.value], cached
         if level == 1:
             return self._block(index)
         values: list[T] = []
         entries: list[FoldedRun[T] | None] = []
         shift = _LEVEL_BITS * (level - 2)
         for child, below in groupby(numbers, key=lambda number: number >> shift):
-            found, entry = self._node(level - 1, child, list(below))
-            values += found
+            summaries, entry = self._node(level - 1, child, list(below))
+            values += summaries
             entries.append(entry)
         whole = [entry for entry in entries if entry is not None]
         if len(whole) < _FANOUT:
             return values, None
         low, high = min(entry.low for entry in whole), max(entry.high for entry in whole)
         ids = _stop(level, index - 1), _stop(level, index)
-        entry = self._keep((level, index), ids, values, low, high)
+        entry = self._store((level, index), ids, values, low, high)
         return [entry.value], entry
 
     def _block(self, number: int) -> tuple[list[T], FoldedRun[T] | None]:
@@ -119,7 +119,7 @@ class Fold(Generic[T]):
             bounds = [self._bounds(part) for part in parts]
             low, high = min(low for low, _ in bounds), max(high for _, high in bounds)
             values = [self._of(part, _all(part)) for part in parts]
-            entry = self._keep((1, number), (stop - BLOCK_ROWS, stop), values, low, high)
+            entry = self._store((1, number), (stop - BLOCK_ROWS, stop), values, low, high)
             return [entry.value], entry
         return [value for part in parts for value in self._part(part)], None
 
@@ -127,7 +127,7 @@ class Fold(Generic[T]):
         return self.region.contains(*self._bounds(part), part.first, part.stop)
 
     def _bounds(self, part: Part) -> tuple[int, int]:
-        """The least and the greatest instant of a part's rows."""
+        """Return the least and the greatest instant of a part's rows."""
         if self.last == "_ts":
             return part.bounds
         return part.bounds[0], int(part.numbers(self.last).max())
@@ -145,8 +145,8 @@ class Fold(Generic[T]):
             yield self._run((name, cuts_ids, number), part, chunk)
 
     def _run(self, place: Hashable, part: Part, chunk: Callable[[], Int64s]) -> T:
-        held = self._held(place)
-        if held is None:
+        entry = self._cached(place)
+        if entry is None:
             places = chunk()
             value = self._of(part, places)
             last = part.ts if self.last == "_ts" else part.numbers(self.last)
@@ -154,14 +154,14 @@ class Fold(Generic[T]):
             ids = _ends(part.ids[places])
             if not self.region.contains(*bounds, *ids):
                 return value
-            held = self._keep(place, ids, [value], *bounds)
-        return held.value
+            entry = self._store(place, ids, [value], *bounds)
+        return entry.value
 
     def _of(self, part: Part, places: Int64s) -> T:
         spending()(len(places) * _ROW_UNITS)
         return self.of(part, places)
 
-    def _keep(
+    def _store(
         self, place: Hashable, ids: tuple[int, int], values: Sequence[T], low: int, high: int
     ) -> FoldedRun[T]:
         value = self.merge(values)
@@ -169,7 +169,8 @@ class Fold(Generic[T]):
         self.memo.put((self.subject, place), entry, value.nbytes)
         return entry
 
-    def _held(self, place: Hashable) -> FoldedRun[T] | None:
+    def _cached(self, place: Hashable) -> FoldedRun[T] | None:
+        """Return the cached entry of a run; None if the region does not hold all of it."""
         entry = self.memo.get((self.subject, place))
         if not isinstance(entry, FoldedRun):
             return None
@@ -178,7 +179,7 @@ class Fold(Generic[T]):
 
 
 def _stop(level: int, index: int) -> int:
-    """One past the last row id of a run of 16^(level - 1) blocks."""
+    """Return one past the last row id of a run of 16^(level - 1) blocks."""
     return (index + 1) << (BLOCK_BITS + _LEVEL_BITS * (level - 1))
 
 
@@ -193,7 +194,8 @@ def _all(part: Part) -> Int64s:
 def _chunks(
     part: Part, region: Region, cuts_ids: bool
 ) -> Iterator[tuple[int, Callable[[], Int64s]]]:
-    """The numbered chunks of a part that have rows in the region, by time or by id."""
+    """Yield the numbered chunks of a part that have rows in the region, by time or by id."""
+    # `order` has the places of all rows in the order of chunks; `[low, high)` of it are needed.
     if cuts_ids:
         order, (low, high) = _all(part), np.searchsorted(part.ids, [region.lo, region.hi])
     else:

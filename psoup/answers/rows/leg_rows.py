@@ -1,7 +1,7 @@
 """The rows of a leg: those that its window chose and its predicate matches, and their columns.
 
-Everybody who needs rows of a stream finds them here: answers at once and in threads, combinations
-of several legs, Explain, and copies.
+All that needs rows of a stream gets them here: answers on the event loop and in threads,
+combinations of several legs, Explain, and copies.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from datastem.codec import StemColumns, columns_read, columns_shown
 from datastem.schema import StreamSchema
 from psoup.answers.caches import Memo
 from psoup.answers.matching.matcher import Work
-from psoup.answers.matching.shown_rows import MatchSource
+from psoup.answers.matching.permitted_rows import MatchSource
 from psoup.answers.planning.plan import CompositePlan, LegPlan, Plan
 from psoup.answers.rows.windows import NO_ROWS, Choice, Horizon, choose, choose_current, parts_of
 from querystem.combine import LegColumns, is_every
@@ -30,16 +30,16 @@ from querystem.query import Query
 
 # Units (`querystem.pace`) of a value that is copied.
 _VALUE_UNITS = 10
-# All rows of a column are gathered where at least one in so many of them is wanted.
-_MANY_TAKEN = 8
-# So many rows of a part are sent from where they are, not put together with others first.
-_MANY_ROWS = 4096
-# Rows that are at hand come out of at most so many blocks and take at most so many bytes.
+# All rows of a column are gathered if at least one in this many of them is needed.
+_GATHER_ALL_RATIO = 8
+# Parts with more rows than this, on average, are sent one by one, not copied into one batch first.
+_SEPARATE_ROWS = 4096
+# `picked_at_once` gives up past this many blocks or bytes.
 _QUICK_BLOCKS, _QUICK_BYTES = 4, 256 << 10
 
 
 class LegMatchers(Protocol):
-    """Whoever gives the matcher of each leg of one answer; all count their work together."""
+    """The matchers of the legs of one answer, which count their work together."""
 
     @property
     def work(self) -> Work: ...
@@ -50,18 +50,18 @@ class LegMatchers(Protocol):
 
 
 def chosen_rows(leg: LegPlan, matcher: MatchSource, memo: Memo) -> Choice:
-    """The rows of a leg's window."""
+    """Return the rows of a leg's window."""
     if leg.now is None:
         return NO_ROWS
-    return rows_at(leg, matcher, Horizon(leg.now, leg.oldest, leg.known()[0]), memo)
+    return rows_at(leg, matcher, Horizon(leg.now, leg.oldest, leg.limit()[0]), memo)
 
 
 def rows_at(leg: LegPlan, matcher: MatchSource, horizon: Horizon, memo: Memo) -> Choice:
-    """The rows of a leg's window as of another horizon than the plan's."""
-    shown = matcher.shown
+    """Return the rows of a leg's window as of another horizon than the plan's."""
+    permitted = matcher.permitted
     if leg.keyed is not None:
-        return choose_current(leg.window, leg.keyed, horizon, shown)
-    return choose(leg.window, leg.stem, horizon, memo, leg.stream_id, shown)
+        return choose_current(leg.window, leg.keyed, horizon, permitted)
+    return choose(leg.window, leg.stem, horizon, memo, leg.stream_id, permitted)
 
 
 @dataclass(frozen=True)
@@ -73,13 +73,13 @@ class LegRows:
     choice: Choice
 
     def picked(self) -> Picked:
-        """The places of the rows, part by part."""
+        """Return the places of the rows, part by part."""
         return [(part, self.places(part)) for part in self.parts()]
 
-    def picked_at_hand(self) -> Picked | None:
-        """The places of the rows, where they are few and neither a file nor a row has to be looked
-        at to find them; else None."""
-        region, left = self.choice.region, float(_QUICK_BYTES)
+    def picked_at_once(self) -> Picked | None:
+        """Return the places of the rows; None if they are many, or if a file or a row must be read
+        to find them."""
+        region, room = self.choice.region, float(_QUICK_BYTES)
         if region.empty:
             return []
         parts = self.leg.stem.probe_memory(region.begin, region.end, region.hi, _QUICK_BLOCKS)
@@ -90,16 +90,16 @@ class LegRows:
             if part.stop <= region.lo:
                 continue
             lo, hi, inside = self._span(part)
-            ids = self.matcher.remembered(part, lo, hi)
+            ids = self.matcher.cached(part, lo, hi)
             places = None if ids is None else self.choice.places(part, ids, inside)
-            if places is None or len(places) * part.row_bytes > left:
+            if places is None or len(places) * part.row_bytes > room:
                 return None
-            left -= len(places) * part.row_bytes
+            room -= len(places) * part.row_bytes
             picked.append((part, places))
         return picked
 
     def parts(self) -> Iterator[Part]:
-        """The parts that may hold any of the rows, by ascending id."""
+        """Yield the parts that may hold any of the rows, by ascending id."""
         region = self.choice.region
         if region.empty:
             return
@@ -109,8 +109,7 @@ class LegRows:
         yield from self.leg.stem.probe(region.begin, region.end, region.hi, region.lo)
 
     def places(self, part: Part, among: Int64s | None = None) -> Int64s:
-        """The places of the rows in a part; only places of `among`, which ascend, if it is
-        given."""
+        """Return the places of the rows in a part; only of `among`, which must ascend, if given."""
         lo, hi, inside = self._span(part, among)
         places = self.choice.places(part, self.matcher.match(part, lo, hi), inside)
         if among is None or len(among) == len(part.ids):
@@ -118,11 +117,12 @@ class LegRows:
         return np.intersect1d(places, among, assume_unique=True)
 
     def gather(self, picked: Picked, reads: frozenset[str]) -> pa.RecordBatch:
-        """Rows with the columns that somebody reads, as queries see them."""
+        """Return rows with the columns of these names, as queries see them."""
         return gathered(picked, columns_read(self.leg.schema, reads))
 
     def _span(self, part: Part, among: Int64s | None = None) -> tuple[int, int, bool]:
-        """Row ids outside of which no row of the part is chosen, and whether all inside are."""
+        """Return row ids `[lo, hi)` outside of which no row of the part is chosen, and whether all
+        inside are."""
         region = self.choice.region
         lo, hi = part.span(region.begin, region.end)
         if among is not None:
@@ -133,7 +133,7 @@ class LegRows:
 
 
 def gathered(picked: Picked, columns: StemColumns) -> pa.RecordBatch:
-    """The picked rows with some columns, in one batch."""
+    """Return the picked rows with some columns, in one batch."""
     rows = sum(len(places) for _, places in picked)
     spending()(rows * len(columns.names) * _VALUE_UNITS)
     return gather(picked, columns.names, columns.schema)
@@ -145,15 +145,15 @@ def outputs_of(query: Query, schema: StreamSchema, picked: Picked) -> Sequence[p
     if query.shown is None or not in_order(picked):
         return [answer_of(query, [gathered(picked, columns_read(schema, query.reads))])]
     columns = columns_shown(schema, query.shown)
-    many = sum(len(places) for _, places in picked) > _MANY_ROWS * len(picked) > 0
-    groups = [[each] for each in picked] if many else [picked]
+    many = sum(len(places) for _, places in picked) > _SEPARATE_ROWS * len(picked) > 0
+    groups = [[piece] for piece in picked] if many else [picked]
     return [gathered(group, columns) for group in groups]
 
 
 @dataclass(frozen=True)
 class PickedRows(LegColumns):
-    """Rows of a leg that are picked but not gathered: a join needs all of few columns, and other
-    columns of few rows."""
+    """Rows of a leg that are picked but not gathered yet: a join needs all rows of a few columns,
+    and a few rows of the other columns."""
 
     rows: LegRows
     picked: Picked
@@ -166,8 +166,8 @@ class PickedRows(LegColumns):
     def row_bytes(self) -> float:
         if not len(self):
             return 0.0
-        each = sum(len(places) * part.row_bytes for part, places in self.picked) / len(self)
-        return each * min(1.0, len(self.reads) / len(self.rows.leg.schema.types))
+        average = sum(len(places) * part.row_bytes for part, places in self.picked) / len(self)
+        return average * min(1.0, len(self.reads) / len(self.rows.leg.schema.types))
 
     @property
     def nbytes(self) -> int:
@@ -180,21 +180,22 @@ class PickedRows(LegColumns):
     def take(self, places: Int64s, names: Collection[str]) -> pa.RecordBatch:
         if is_every(places, len(self)):
             return self.batch(names)
-        if _MANY_TAKEN * len(places) > len(self):
+        if _GATHER_ALL_RATIO * len(places) > len(self):
             return self.batch(names).take(pa.array(places))
-        wanted, back = np.unique(places, return_inverse=True)
-        cuts = np.searchsorted(wanted, self._starts)
-        some = [
-            (part, chosen[wanted[low:high] - start])
+        # `distinct` ascends; `cuts` bound it for each part; `back` restores order and repeats.
+        distinct, back = np.unique(places, return_inverse=True)
+        cuts = np.searchsorted(distinct, self._starts)
+        pieces = [
+            (part, chosen[distinct[low:high] - start])
             for (part, chosen), start, low, high in zip(
                 self.picked, self._starts[:-1], cuts[:-1], cuts[1:], strict=True
             )
         ]
-        return gathered(some, self._columns(names)).take(pa.array(back))
+        return gathered(pieces, self._columns(names)).take(pa.array(back))
 
     @cached_property
     def _starts(self) -> Int64s:
-        """The place of the first row of each part, and how many rows there are."""
+        """The place of the first row of each part among all rows, and the number of all rows."""
         return np.cumsum([0, *(len(places) for _, places in self.picked)])
 
     def _columns(self, names: Collection[str]) -> StemColumns:

@@ -1,9 +1,9 @@
-"""Windows: which rows one holds at (position, NOW), before WHERE is asked.
+"""Windows: which rows a window holds at (position, NOW), before WHERE is applied.
 
 The rows are a region of (ts, row id), or a set of row ids in it: the newest of each partition, or
-those of a keyed stream that are current. Where policies show only some rows, which are current is
-told from all of them, and rows are counted among those that are shown; so is a region chosen that
-holds hidden rows too, which matching leaves out.
+the current rows of a keyed stream. If policies permit only some rows, all rows decide which are
+current, but only permitted rows are counted. A region may hold rows that are not permitted;
+matching leaves them out.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from datastem.instants import FOR_EVER, SINCE_EVER
 from datastem.keyed_rows import KeyedRows
 from datastem.stem import StemView
 from psoup.answers.caches import Memo
-from psoup.answers.matching.shown_rows import ShownRows
+from psoup.answers.matching.permitted_rows import PermittedRows
 from psoup.answers.replicas.keyed_history import KeyedView
 from psoup.answers.rows.folds import Fold, FoldedRun
 from results.id_sets import common_ids, member
@@ -39,13 +39,13 @@ from results.window import UNBOUNDED, CountWindow, RowWindow, TimeWindow, Window
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The rows a window holds: all of the region, or of those the ones in `ids`, which ascend."""
+    """The rows that a window holds: all of the region, or only those in `ids`, which ascend."""
 
     region: Region
     ids: Int64s | None = None
 
     def span(self, part: Part) -> tuple[int, int]:
-        """Ids `[lo, hi)` outside of which no row of the part is chosen."""
+        """Return ids `[lo, hi)` outside of which no row of the part is chosen."""
         if self.ids is None:
             return part.first, part.stop
         low, high = np.searchsorted(self.ids, [part.first, part.stop])
@@ -54,9 +54,9 @@ class Choice:
         )
 
     def places(self, part: Part, ids: Int64s, inside: bool = False) -> Int64s:
-        """The places in a part of the chosen rows among those with the given ascending ids.
+        """Return the places in a part of the chosen rows among those with these ascending ids.
 
-        `inside` says that all of the given rows are in the region.
+        `inside` says that all of these rows are in the region.
         """
         if self.ids is not None:
             low, high = np.searchsorted(self.ids, [part.first, part.stop])
@@ -64,14 +64,13 @@ class Choice:
         places = part.find(ids)
         if inside:
             return places
-        held = self.region.holds(part.ts[places], part.ids[places])
-        return places if held.all() else places[held]
+        mask = self.region.holds(part.ts[places], part.ids[places])
+        return places if mask.all() else places[mask]
 
 
 @dataclass(frozen=True, slots=True)
 class Horizon:
-    """An answer's place in time and in the log: NOW, the least ts retained then, the next row
-    id."""
+    """The moment of an answer: NOW, the least ts retained then, and the next row id."""
 
     now: int
     oldest: int | None
@@ -87,9 +86,9 @@ def choose(
     horizon: Horizon,
     memo: Memo,
     stream_id: int,
-    shown: ShownRows | None = None,
+    permitted: PermittedRows | None = None,
 ) -> Choice:
-    """The rows of a window over a stream without a key."""
+    """Return the rows of a window over a stream without a stream key."""
     now, oldest, high = horizon.now, horizon.oldest, horizon.high
     match window:
         case TimeWindow():
@@ -99,28 +98,30 @@ def choose(
         case CountWindow():
             past = time_region(UNBOUNDED, now, oldest, high)
             total = _total(stem, horizon) if window.slide is not None else 0
-            region = _counted(window, stem, past, total, shown)
+            region = _counted(window, stem, past, total, permitted)
             if not window.partition_by:
                 return Choice(region)
-            subject = (stream_id,) if shown is None else (stream_id, shown.subject)
-            return Choice(*newest_of_partitions(window, stem, region, memo, subject, shown))
+            subject = (stream_id,) if permitted is None else (stream_id, permitted.subject)
+            return Choice(*newest_of_partitions(window, stem, region, memo, subject, permitted))
 
 
 def _counted(
-    window: CountWindow, stem: StemView, past: Region, total: int, shown: ShownRows | None
+    window: CountWindow, stem: StemView, past: Region, total: int, permitted: PermittedRows | None
 ) -> Region:
-    """The region of a window that counts rows. SLIDE goes by all rows of the stream."""
-    if shown is None:
+    """Return the region of a window that counts rows. SLIDE counts all rows of the stream, also
+    those that are not permitted."""
+    if permitted is None:
         runs = _newest_runs(stem, past, deciding_rows(window, total))
         return count_region(window, past, runs, total)
     if window.slide is not None:
         past = slid_region(window, past, _newest_runs(stem, past, total % window.slide), total)
-    still = replace(window, slide=None)
-    return count_region(still, past, _newest_runs(stem, past, deciding_rows(still, 0), shown), 0)
+    unslid = replace(window, slide=None)
+    runs = _newest_runs(stem, past, deciding_rows(unslid, 0), permitted)
+    return count_region(unslid, past, runs, 0)
 
 
 def _total(stem: StemView, horizon: Horizon) -> int:
-    """How many rows with ts up to NOW there ever were: row ids count them."""
+    """Return how many rows with ts up to NOW there ever were: row ids count them."""
     waiting = sum(
         int((part.ts > horizon.now).sum())
         for part in stem.probe(horizon.now + 1, FOR_EVER, horizon.high)
@@ -129,10 +130,10 @@ def _total(stem: StemView, horizon: Horizon) -> int:
 
 
 def _newest_runs(
-    stem: StemView, past: Region, count: int, shown: ShownRows | None = None
+    stem: StemView, past: Region, count: int, permitted: PermittedRows | None = None
 ) -> list[TimedRows]:
-    """Runs of rows, newest blocks first: the newest `count` rows of the region and few others, of
-    those that are shown."""
+    """Return runs of permitted rows, newest blocks first, that have the newest `count` rows of the
+    region and few others."""
     if not count or past.empty:
         return []
     numbers = stem.numbers(past.begin, past.end, past.hi)
@@ -140,9 +141,9 @@ def _newest_runs(
     numbers.sort(key=lambda number: -tops[number])
     runs: list[TimedRows] = []
     for place, number in enumerate(numbers):
-        if shown is None or not shown.lacks(number, past.hi):
+        if permitted is None or not permitted.lacks(number, past.hi):
             parts = stem.parts(number, past.hi)
-            runs += [run for part in parts if (run := _run(part, past, shown))]
+            runs += [run for part in parts if (run := _run(part, past, permitted))]
         next_top = tops[numbers[place + 1]] if place + 1 < len(numbers) else SINCE_EVER
         if _rows_after(runs, next_top, count):
             break
@@ -150,7 +151,7 @@ def _newest_runs(
 
 
 def _rows_after(runs: Sequence[TimedRows], instant: int, count: int) -> bool:
-    """Tells whether at least `count` rows of the runs are later than the instant."""
+    """Return True if at least `count` rows of the runs are later than the instant."""
     if sum(len(run.ts) for run in runs if run.high > instant) < count:
         return False
     return count <= sum(
@@ -160,15 +161,16 @@ def _rows_after(runs: Sequence[TimedRows], instant: int, count: int) -> bool:
     )
 
 
-def _run(part: Part, past: Region, shown: ShownRows | None) -> TimedRows | None:
+def _run(part: Part, past: Region, permitted: PermittedRows | None) -> TimedRows | None:
+    """Return the permitted rows of a part in a region; None if there are none."""
     ts, ids = part.ts, part.ids
-    if shown is None and past.contains(*part.bounds, part.first, part.stop):
+    if permitted is None and past.contains(*part.bounds, part.first, part.stop):
         return TimedRows(ts, ids, *part.bounds)
-    if shown is not None:
-        places = shown.places(part)
+    if permitted is not None:
+        places = permitted.places(part)
         ts, ids = ts[places], ids[places]
-    kept = past.holds(ts, ids)
-    ts, ids = ts[kept], ids[kept]
+    inside = past.holds(ts, ids)
+    ts, ids = ts[inside], ids[inside]
     return TimedRows(ts, ids, int(ts.min()), int(ts.max())) if len(ts) else None
 
 
@@ -176,10 +178,10 @@ def _run(part: Part, past: Region, shown: ShownRows | None) -> TimedRows | None:
 
 
 def choose_current(
-    window: Window, keyed: KeyedView, horizon: Horizon, shown: ShownRows | None = None
+    window: Window, keyed: KeyedView, horizon: Horizon, permitted: PermittedRows | None = None
 ) -> Choice:
-    """The rows of a window over a keyed stream: of those that are current at NOW, or at the instant
-    that SLIDE sets NOW back to."""
+    """Return the rows of a window over a keyed stream, of those that are current at NOW, or at the
+    instant that SLIDE sets NOW back to."""
     now, high = horizon.now, horizon.high
     instant = window.present(now) if isinstance(window, TimeWindow) else now
     cut = None if horizon.oldest is None else horizon.oldest - 1
@@ -191,15 +193,15 @@ def choose_current(
             region = row_region(window, now, None, high)
         case CountWindow():
             region = time_region(UNBOUNDED, now, None, high)
-            if shown is not None:
-                ids = shown_among(shown, keyed.stem, rows.ids)
+            if permitted is not None:
+                ids = permitted_among(permitted, keyed.stem, rows.ids)
                 rows = rows.take(member(rows.ids, ids))
             return Choice(region, _newest_current(window, keyed.stem, rows, high))
     return Choice(region, rows.ids[region.holds(rows.ts, rows.ids)])
 
 
 def parts_of(stem: StemView, ids: Int64s, high: int) -> Iterator[Part]:
-    """The parts that hold rows with these ascending ids, all below `high`."""
+    """Yield the parts that hold rows with these ascending ids, all below `high`."""
     blocks = ids >> BLOCK_BITS
     for number in blocks[np.flatnonzero(np.diff(blocks, prepend=-1))].tolist():
         for part in stem.parts(number, high):
@@ -208,17 +210,19 @@ def parts_of(stem: StemView, ids: Int64s, high: int) -> Iterator[Part]:
                 yield part
 
 
-def shown_among(shown: ShownRows, stem: StemView, ids: Int64s) -> Int64s:
-    """The ids, of some that ascend, whose rows are shown."""
-    found = [ids[:0]]
+def permitted_among(permitted: PermittedRows, stem: StemView, ids: Int64s) -> Int64s:
+    """Return the ids, of some that ascend, whose rows are permitted."""
+    pieces = [ids[:0]]
     for part in parts_of(stem, ids, stem.high):
         low, high = np.searchsorted(ids, [part.first, part.stop])
-        some = ids[low:high]
-        found.append(common_ids(shown.match(part, int(some[0]), int(some[-1]) + 1), some))
-    return np.concatenate(found)
+        inside = ids[low:high]
+        matches = permitted.match(part, int(inside[0]), int(inside[-1]) + 1)
+        pieces.append(common_ids(matches, inside))
+    return np.concatenate(pieces)
 
 
 def _newest_current(window: CountWindow, stem: StemView, rows: KeyedRows, high: int) -> Int64s:
+    """Return the ascending ids of the newest current rows, in all or of each partition."""
     if not window.partition_by:
         order = np.lexsort((rows.ids, rows.ts))
         return np.sort(rows.ids[order[-window.rows :]])
@@ -231,10 +235,11 @@ def _newest_current(window: CountWindow, stem: StemView, rows: KeyedRows, high: 
         keys.append(part.rows.select(list(window.partition_by)).take(pa.array(places)))
     if not keys:
         return ids[0]
-    found, times = np.concatenate(ids), np.concatenate(ts)
-    together = pa.concat_batches(keys)
-    code, _ = codes([canonical(column) for column in together.columns], len(found))
-    return found[newest_of_each(code, times, found, window.rows)]
+    row_ids, instants = np.concatenate(ids), np.concatenate(ts)
+    partitions = pa.concat_batches(keys)
+    # The number of each row's partition, in the order of `row_ids`.
+    code, _ = codes([canonical(column) for column in partitions.columns], len(row_ids))
+    return row_ids[newest_of_each(code, instants, row_ids, window.rows)]
 
 
 # ---- ROWS n PARTITION BY
@@ -246,31 +251,35 @@ def newest_of_partitions(
     region: Region,
     memo: Memo,
     rows: Hashable,
-    shown: ShownRows | None = None,
+    permitted: PermittedRows | None = None,
 ) -> tuple[Region, Int64s]:
-    """The ids of the region's rows that are chosen, ascending, and a region just around them.
-    `rows` names the rows that are chosen from: those of the stem that are shown."""
+    """Return a region just around the newest rows of each partition, and their ascending ids.
+
+    `rows` names the rows that are chosen from: those of the stem that are permitted. The result for
+    all rows up to the newest is cached, so that the next answer only adds the rows since then.
+    """
     subject = ("newest", rows, window.partition_by, window.rows)
-    kept = _seen(memo, subject)
-    seen = kept if kept is not None and _holds_seen(region, kept) else None
-    rest = region if seen is None else replace(region, lo=max(region.lo, seen.stop))
-    later = _newest(window, stem, rest, memo, subject, shown)
-    found = _later(seen.value if seen else None, later, window.rows)
-    if found is None:
+    cached = _cached_newest(memo, subject)
+    usable = cached if cached is not None and _covers(region, cached) else None
+    since = region if usable is None else replace(region, lo=max(region.lo, usable.stop))
+    later = _newest(window, stem, since, memo, subject, permitted)
+    newest = _extended(usable.value if usable else None, later, window.rows)
+    if newest is None:
         return Region(None, (0, 0), 0, 0), np.empty(0, np.int64)
-    if rest.lo < rest.hi and (kept is None or kept.stop <= rest.hi):
-        top = max(_top(stem, rest), seen.high if seen else SINCE_EVER)
+    if since.lo < since.hi and (cached is None or cached.stop <= since.hi):
+        top = max(_top(stem, since), usable.high if usable else SINCE_EVER)
         if top < region.until[0]:
-            entry = FoldedRun(0, region.hi, _begin(region), top, found)
-            memo.put((subject, "seen"), entry, found.nbytes)
-    chosen = found.inside(region)
+            entry = FoldedRun(0, region.hi, _begin(region), top, newest)
+            memo.put((subject, "seen"), entry, newest.nbytes)
+    chosen = newest.inside(region)
     around = region.narrowed(since=(int(chosen.ts.min()), 0)) if len(chosen.ids) else region
     return around, chosen.ids
 
 
 @dataclass(frozen=True, slots=True)
 class Newest:
-    """The newest rows of each partition of some run, by ascending id."""
+    """The newest rows of each partition of a run of rows, by ascending id. `keys` are the
+    partitions' columns."""
 
     ids: Int64s
     ts: Int64s
@@ -298,26 +307,27 @@ class Newest:
         return self if len(places) == len(self.ids) else self.take(places)
 
     def inside(self, region: Region) -> Newest:
-        held = region.holds(self.ts, self.ids)
-        return self if held.all() else self.take(np.flatnonzero(held))
+        mask = region.holds(self.ts, self.ids)
+        return self if mask.all() else self.take(np.flatnonzero(mask))
 
     def extended(self, later: Newest, count: int) -> Newest:
-        """These rows and later ones, whose ids are greater.
+        """Return the newest of these rows and later ones, whose ids must be greater.
 
-        Only the partitions that have later rows are looked at again.
+        Only the partitions that have later rows are computed again.
         """
         both = Newest.joined([self, later])
+        # `code` has the number of each row's partition; `touched` is a mask of partitions.
         code, firsts = codes(both.keys, len(both.ids))
         touched = np.zeros(len(firsts), np.bool_)
         touched[code[len(self.ids) :]] = True
         changing = np.flatnonzero(touched[code])
         newest = newest_of_each(code[changing], both.ts[changing], both.ids[changing], count)
-        kept = ~touched[code]
-        kept[changing[newest]] = True
-        return both.take(np.flatnonzero(kept))
+        chosen = ~touched[code]
+        chosen[changing[newest]] = True
+        return both.take(np.flatnonzero(chosen))
 
 
-def _later(old: Newest | None, later: Newest | None, count: int) -> Newest | None:
+def _extended(old: Newest | None, later: Newest | None, count: int) -> Newest | None:
     if old is None or later is None:
         return old or later
     return old.extended(later, count)
@@ -327,20 +337,19 @@ def _begin(region: Region) -> int:
     return SINCE_EVER if region.begin is None else region.begin
 
 
-def _seen(memo: Memo, subject: Hashable) -> FoldedRun[Newest] | None:
-    kept = memo.get((subject, "seen"))
-    return kept if isinstance(kept, FoldedRun) else None
+def _cached_newest(memo: Memo, subject: Hashable) -> FoldedRun[Newest] | None:
+    cached = memo.get((subject, "seen"))
+    return cached if isinstance(cached, FoldedRun) else None
 
 
-def _holds_seen(region: Region, seen: FoldedRun[Newest]) -> bool:
-    """Tells whether a region has all the rows that were seen, but for some that left the
-    retention."""
-    within = seen.stop <= region.hi and seen.high < region.until[0]
-    return within and seen.low <= _begin(region)
+def _covers(region: Region, run: FoldedRun[Newest]) -> bool:
+    """Return True if a region has all rows of a run, except some that left the retention."""
+    within = run.stop <= region.hi and run.high < region.until[0]
+    return within and run.low <= _begin(region)
 
 
 def _top(stem: StemView, region: Region) -> int:
-    """No row from the region's first id on has a greater ts."""
+    """Return a ts that no row from the region's first id on exceeds."""
     numbers = range(region.lo >> BLOCK_BITS, ((region.hi - 1) >> BLOCK_BITS) + 1)
     return max((stem.latest(number) for number in numbers), default=SINCE_EVER)
 
@@ -351,10 +360,10 @@ def _newest(
     region: Region,
     memo: Memo,
     subject: Hashable,
-    shown: ShownRows | None,
+    permitted: PermittedRows | None,
 ) -> Newest | None:
     def of(part: Part, places: Int64s) -> Newest:
-        places = places if shown is None else shown.places(part, places)
+        places = places if permitted is None else permitted.places(part, places)
         places = places[region.holds(part.ts[places], part.ids[places])]
         rows = part.rows.select(list(window.partition_by)).take(pa.array(places))
         keys = tuple(canonical(rows.column(name)) for name in window.partition_by)
@@ -363,5 +372,5 @@ def _newest(
     def merge(parts: Sequence[Newest]) -> Newest:
         return parts[0] if len(parts) == 1 else Newest.joined(parts).cut(window.rows)
 
-    found = Fold(memo, subject, stem, region, of, merge).values()
-    return merge(found) if found else None
+    values = Fold(memo, subject, stem, region, of, merge).values()
+    return merge(values) if values else None

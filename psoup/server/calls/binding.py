@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from psoup.answers.planning.question import (
     RegisteredQuery,
     StoredTexts,
-    known_reading,
+    cached_query,
     read_texts,
     texts_of,
 )
@@ -90,7 +90,7 @@ async def readable(
 async def reading(core: Core, call: Call, texts: StoredTexts) -> Query:
     """A registration's query, with the window that is brought, if any; texts that were not read
     before are read in a thread. Raises QueryError for a window that is none."""
-    known = known_reading(core.maker.memo, texts)
+    known = cached_query(core.maker.memo, texts)
     return (
         await core.in_thread(call, read_texts, core.maker.memo, texts) if known is None else known
     )

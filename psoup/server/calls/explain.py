@@ -16,7 +16,7 @@ from datastem.arrays import UInt16s
 from psoup.access.actions import administers
 from psoup.access.principal import Principal
 from psoup.answers import Plan, Question
-from psoup.answers.joins.composite_choice import told_of
+from psoup.answers.joins.composite_choice import describe_composite
 from psoup.answers.matching.implied import ImpliedUse
 from psoup.answers.planning.plan import LegPlan
 from psoup.answers.planning.planner import TextReplaced, find_source
@@ -71,7 +71,7 @@ async def _explain(core: Core, call: Call, request: pb.ExplainRequest) -> pb.Exp
         for leg, one in zip(plan.legs, source.legs, strict=True)
     ]
     message = pb.Explanation(
-        composite=told_of(plan, view, administers(view.state, reader)),
+        composite=describe_composite(plan, view, administers(view.state, reader)),
         epoch=plan.epoch.number,
         refresh=refresh_text(question.query.refresh),
         views=[view_name(view.state, one) for one in source.views],
@@ -279,7 +279,7 @@ def _stored(core: Core, plan: Plan, leg: LegPlan) -> pb.StoredMatches:
     message = pb.StoredMatches()
     matched: dict[int, list[UInt16s]] = {}
     for file in plan.epoch.files_of(leg.stream_id, leg.predicate_id):
-        held = core.maker.stored.bitmaps(file, leg.predicate_id, plan.epoch.version)
+        held = core.maker.match_files.bitmaps(file, leg.predicate_id, plan.epoch.version)
         for block, bitmap in held:
             message.byte_count += len(bitmap)
             matched.setdefault(block, []).append(decode(bitmap))

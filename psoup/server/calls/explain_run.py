@@ -16,7 +16,7 @@ from datastem.blocks import Part
 from psoup.answers import Plan
 from psoup.answers.evaluate import Combined, Selection, combined, joined, leg_inputs
 from psoup.answers.matching.matcher import Work
-from psoup.answers.matching.shown_rows import MatchSource, ShownRows
+from psoup.answers.matching.permitted_rows import MatchSource, PermittedRows
 from psoup.answers.rows.leg_rows import LegMatchers, LegRows, chosen_rows
 from psoup.server.core import Core
 from psoup.server.wire.arrow import arrow_pieces
@@ -61,8 +61,8 @@ class _WatchedMatcher:
         return self.inner.work
 
     @property
-    def shown(self) -> ShownRows | None:
-        return self.inner.shown
+    def permitted(self) -> PermittedRows | None:
+        return self.inner.permitted
 
     def match(self, part: Part, lo: int, hi: int) -> Int64s:
         started = time.perf_counter()
@@ -72,8 +72,8 @@ class _WatchedMatcher:
         self.considered += int(last - first)
         return found
 
-    def remembered(self, part: Part, lo: int, hi: int) -> Int64s | None:
-        return self.inner.remembered(part, lo, hi)
+    def cached(self, part: Part, lo: int, hi: int) -> Int64s | None:
+        return self.inner.cached(part, lo, hi)
 
     def lacks(self, block: int, high: int) -> bool:
         return self.inner.lacks(block, high)

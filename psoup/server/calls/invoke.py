@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from psoup.answers import Answer, AnswerMaker, ChosenRows, Plan, Question
 from psoup.answers.matching.matcher import Uncovered, Work
-from psoup.answers.planning.lookback import looked_at
+from psoup.answers.planning.lookback import lookback
 from psoup.answers.planning.planner import TextReplaced
 from psoup.answers.planning.question import text_source
 from psoup.errors import BadRequest, TooMuchWork
@@ -171,7 +171,7 @@ def _tell(core: Core, call: Call, request: Terms, plan: Plan) -> None:
     """Tells the engine where somebody looked further back than windows reach."""
     own = isinstance(request, pb.InvokeRequest) and not request.window
     if not own or request.HasField("as_of"):
-        core.interest.request((Lookback(*rows) for rows in looked_at(plan)), call.actor)
+        core.interest.request((Lookback(*rows) for rows in lookback(plan)), call.actor)
 
 
 async def _computed(core: Core, call: Call, plan: Plan, request: Terms) -> _Computed:

@@ -18,7 +18,7 @@ from psoup.answers.planning.planner import TextReplaced
 from psoup.answers.planning.question import (
     RegisteredQuery,
     StoredTexts,
-    known_reading,
+    cached_query,
     read_texts,
     texts_of,
 )
@@ -205,7 +205,7 @@ class SyncCall:
             return None
         if isinstance(texts, Exception):
             return texts
-        known = known_reading(self._core.maker.memo, texts) is not None
+        known = cached_query(self._core.maker.memo, texts) is not None
         return self._read(item, texts) if known else None
 
     def _read_all(self, texts: Sequence[StoredTexts | Exception]) -> list[ItemRead | Exception]:

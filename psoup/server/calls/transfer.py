@@ -22,7 +22,7 @@ from psoup.answers.difference import (
 )
 from psoup.answers.difference.job import by_clock, by_rows
 from psoup.answers.difference.keys import has_keys, is_combined
-from psoup.answers.planning.lookback import looked_at
+from psoup.answers.planning.lookback import lookback
 from psoup.answers.planning.question import RegisteredQuery
 from psoup.server.call import Call
 from psoup.server.calls.sending import Stalls, weighed
@@ -132,7 +132,7 @@ class Transfer:
         self.found, self.job = found, found.job
         if self.item.window:
             self.core.interest.request(
-                (Lookback(*rows) for rows in looked_at(plan)), self.call.actor
+                (Lookback(*rows) for rows in lookback(plan)), self.call.actor
             )
         self.quiet = found.nothing and not self.job.claim.target and self._same_now(plan)
         begin = _begin(plan, found)
@@ -236,7 +236,7 @@ class Transfer:
         if not found.lacking:
             return _Opened(found)
         copier = copier if found.job is copier.job else copier.renewed(plan, found.job)
-        held = copier.held()
+        held = copier.buffered()
         if len(found.removed) > _FEW_REMOVED:
             return _Opened(found, held)
         chunk = copier.piece(BEGINNING, self._room(budget))

@@ -55,7 +55,7 @@ STREAMS = (
 )
 NAMES = ("event", "arrival", "kept", "latest", "spot")
 CONDITIONS = ("a > 3", "a > 5", "a % 3 = 1 OR b = 'x'", "b IS NULL", "TRUE")
-WORTH = matcher.WORTH_LOOKING, matcher._WORTH_TAKING, matcher._HEAVY
+WORTH = matcher.MIN_LOOKUP_ROWS, matcher._CANDIDATE_SPARSITY, matcher._MIN_READ_WEIGHT
 SELECTS = (
     "SELECT a, b, row_id, ts FROM {} WHERE {}",
     "SELECT a, b FROM {} WHERE {} ORDER BY b DESC NULLS FIRST, a",
@@ -169,7 +169,7 @@ def look_at_any(few: bool) -> None:
     """Has however few rows be looked for among the matches of an implied predicate; or only as many
     as is worth it."""
     chosen = (1, 1, 0) if few else WORTH
-    matcher.WORTH_LOOKING, matcher._WORTH_TAKING, matcher._HEAVY = chosen
+    matcher.MIN_LOOKUP_ROWS, matcher._CANDIDATE_SPARSITY, matcher._MIN_READ_WEIGHT = chosen
 
 
 class World(RuleBasedStateMachine):
