@@ -10,7 +10,7 @@ from psoup.store import Store
 
 
 def flip(path: Path, bit: int | None = None) -> None:
-    """Turns one bit of a file over, by default one in its middle."""
+    """Flip one bit of a file, by default one in its middle."""
     content = bytearray(path.read_bytes())
     place = 4 * len(content) if bit is None else bit
     content[place // 8] ^= 1 << place % 8
@@ -18,12 +18,12 @@ def flip(path: Path, bit: int | None = None) -> None:
 
 
 def flip_in(path: Path, text: bytes) -> None:
-    """Turns over the lowest bit of the first place where a file has these bytes."""
+    """Flip the lowest bit of the first of these bytes in a file."""
     flip(path, 8 * path.read_bytes().index(text))
 
 
 def flip_in_column(path: Path, name: str) -> None:
-    """Turns over a bit of the last value of a column in a Parquet file."""
+    """Flip a bit of the last value of a column in a Parquet file."""
     metadata = pq.read_metadata(path)
     column = metadata.row_group(0).column(metadata.schema.names.index(name))
     flip(path, 8 * (column.data_page_offset + column.total_compressed_size - 9))
@@ -37,7 +37,7 @@ def tear_commit(store: Store, table: str) -> Path:
 
 
 def named_files(store: Store, table: str) -> list[Path]:
-    """The files of a table that the newest epoch names, oldest rows first."""
+    """Return the files of a table that the newest epoch names, oldest rows first."""
     _, epoch = store.epochs.latest()
     if table.startswith("stems/"):
         snapshot = store.stem_snapshot(epoch, int(table.removeprefix("stems/")))

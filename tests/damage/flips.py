@@ -1,8 +1,8 @@
-"""Every bit of a small store turned over, one at a time, and what its readers make of it.
+"""Flips of every bit of a small store, one at a time, and what its readers return then.
 
-Each file has readers that stand for everyone who reads it. With one bit turned over each of them
-gives what it gave before, or raises an error that names a file. This runs in a process of its own,
-because of damaged Parquet some readers end the whole process.
+Each file has readers that stand for all code that reads it. With one flipped bit each of them
+returns what it returned before, or raises an error that names a file. This runs in a separate
+process, since damaged Parquet makes some readers end the whole process.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Read = Callable[[], Any]
 
 @dataclass(frozen=True)
 class Target:
-    """A file, the bits of it that are worth turning over, and who reads it."""
+    """A file, the bits of it that are worth flipping, and its readers."""
 
     path: Path
     bits: range
@@ -56,9 +56,9 @@ def _commits(root: Path, folder: DeltaFolder) -> Iterator[Target]:
 
 
 def _checkpoints(folder: DeltaFolder) -> Iterator[Target]:
-    """A checkpoint may stand for nothing: where it is damaged the commits do."""
-    others = [*folder.log.glob("*.checkpoint.*"), *folder.log.glob("_last_checkpoint")]
-    for path in others:
+    """Yield the checkpoints: a damaged one is ignored, and the commits are read instead."""
+    paths = [*folder.log.glob("*.checkpoint.*"), *folder.log.glob("_last_checkpoint")]
+    for path in paths:
         size = 8 * path.stat().st_size
         yield Target(path, range(size), range(0), (folder.snapshot, lambda: folder.description))
 
@@ -88,10 +88,11 @@ def _statistics(metadata: Any) -> str:
     return str(metadata.to_dict())
 
 
-def turn_over(root: Path, seed: int, most: int | None) -> Counter[str]:
-    """Turns over bits of every file and puts them back; all of them, or `most` of each file.
+def flip_bits(root: Path, seed: int, most: int | None) -> Counter[str]:
+    """Flip bits of every file and restore them: all bits, or `most` of each file. In pages, one bit
+    of each byte. Return the number of outcomes by kind.
 
-    Of pages it is one bit of each byte. Raises AssertionError for a reader that was deceived.
+    Raise AssertionError if a reader returns something wrong.
     """
     dice, outcomes = random.Random(seed), Counter[str]()
     for target in targets(root):
@@ -108,23 +109,23 @@ def turn_over(root: Path, seed: int, most: int | None) -> Counter[str]:
     return outcomes
 
 
-def _outcome(read: Read, right: Any, path: Path, bit: int) -> str:
+def _outcome(read: Read, expected: Any, path: Path, bit: int) -> str:
     try:
-        found = read()
+        content = read()
     except CorruptStore as error:
         assert path.name.split(".")[0] in str(error), (path, bit, error)
         return "named"
     except LogTrimmed:
         raise AssertionError((path, bit, "taken for trimmed")) from None
-    if found == right:
+    if content == expected:
         return "right"
-    assert isinstance(found, list) and _only_rows_lost(found, right), (path, bit)
+    assert isinstance(content, list) and _only_rows_lost(content, expected), (path, bit)
     return "hole"
 
 
-def _only_rows_lost(found: list[Any], right: list[Any]) -> bool:
-    """Whether events are as they were but for payloads that are gone."""
+def _only_rows_lost(entries: list[Any], expected: list[Any]) -> bool:
+    """Return True if entries are as expected, except for payloads that are lost."""
     return all(
-        one == other or getattr(one.event, "payload", b"") is None
-        for one, other in zip(found, right, strict=True)
+        entry == original or getattr(entry.event, "payload", b"") is None
+        for entry, original in zip(entries, expected, strict=True)
     )

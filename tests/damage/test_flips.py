@@ -10,31 +10,31 @@ from typing import Any
 
 import pytest
 
-from tests.damage.flips import turn_over
+from tests.damage.flips import flip_bits
 from tests.damage.world import make
 
 
-def run(root: Path, seed: int, most: int | None, told: Any) -> None:
+def run(root: Path, seed: int, most: int | None, queue: Any) -> None:
     logging.disable()
-    told.put(turn_over(root, seed, most))
+    queue.put(flip_bits(root, seed, most))
 
 
 def outcomes(root: Path, seed: int, most: int | None) -> Counter[str]:
-    """What `turn_over` finds, in a process that may die of it."""
+    """Return the outcomes of `flip_bits`, in a process that may die of it."""
     context = multiprocessing.get_context("spawn")
-    told = context.SimpleQueue()
-    process = context.Process(target=run, args=(root, seed, most, told))
+    queue = context.SimpleQueue()
+    process = context.Process(target=run, args=(root, seed, most, queue))
     process.start()
     process.join()
     assert process.exitcode == 0, "a reader was deceived, or died: see the output"
-    found: Counter[str] = told.get()
-    return found
+    counts: Counter[str] = queue.get()
+    return counts
 
 
 def test_a_sample_of_flipped_bits(tmp_path: Path) -> None:
     make(tmp_path / "store")
-    found = outcomes(tmp_path / "store", 3, 40)
-    assert found["named"] > 1000 and found["right"] and found["hole"], found
+    counts = outcomes(tmp_path / "store", 3, 40)
+    assert counts["named"] > 1000 and counts["right"] and counts["hole"], counts
 
 
 @pytest.mark.soak

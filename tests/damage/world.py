@@ -1,4 +1,4 @@
-"""A small store with everything in it, made without Spark, and what it answers."""
+"""A small store with all kinds of files, made without Spark, and its answers."""
 
 from __future__ import annotations
 
@@ -49,7 +49,8 @@ def places(number: int) -> pa.Table:
 
 
 def make(root: Path) -> list[bytes]:
-    """Three epochs of rows and matches, two commits after them, checkpoints; the handles."""
+    """Make a store with three epochs, two commits after them, and checkpoints; return the
+    handles."""
     return asyncio.run(_make(root))
 
 
@@ -80,5 +81,5 @@ async def _make(root: Path) -> list[bytes]:
 
 
 def answers(server: Any, handles: list[bytes]) -> list[Any]:
-    """What a server process answers, query by query."""
+    """Return the answers of a server process, query by query."""
     return [server.invoke(handle)[1].to_pylist() for handle in handles]

@@ -1,4 +1,4 @@
-"""Cohorts against a naive twin: for each predicate, the set of rows it has met."""
+"""Cohorts against a naive twin: for each predicate, the set of rows it was matched with."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_rows_that_are_gone_are_not_waited_for() -> None:
 def every_row(coverage: Cohorts) -> list[Want]:
     """Wants that take all cohorts to the first row."""
     cohorts = coverage.cohorts(STREAM)
-    return [Want(one.lo, one.hi, one.row_lo, 0) for one in cohorts if one.row_lo]
+    return [Want(cohort.lo, cohort.hi, cohort.row_lo, 0) for cohort in cohorts if cohort.row_lo]
 
 
 def test_a_pass_comes_to_its_end_while_others_keep_coming() -> None:
@@ -71,69 +71,69 @@ def test_a_pass_comes_to_its_end_while_others_keep_coming() -> None:
         work = bands(wants, 100, 0, start)
         slices += len(work)
         reached = work[-1].lo
-        coverage.extend(STREAM, [one for one in wants if one.row_lo <= start], reached)
-    complete = [one for one in coverage.cohorts(STREAM) if one.row_lo == 0]
+        coverage.extend(STREAM, [want for want in wants if want.row_lo <= start], reached)
+    complete = [cohort for cohort in coverage.cohorts(STREAM) if cohort.row_lo == 0]
     assert complete == [Cohort(1, complete[0].hi, 0)]
     assert complete[0].hi > 30
 
 
-actions = st.lists(
+ACTIONS = st.lists(
     st.tuples(st.sampled_from(["register", "rows", "slice", "cut"]), st.integers(1, 40))
 )
 
 
-@given(actions, st.integers(1, 7))
+@given(ACTIONS, st.integers(1, 7))
 def test_every_row_is_met_once_and_the_table_says_so(
-    told: list[tuple[str, int]], apart: int
+    actions: list[tuple[str, int]], apart: int
 ) -> None:
-    """Each predicate wants its own part of the rows; cutting forgets some of what was met."""
+    """Each predicate needs another part of the rows; cutting forgets some matches."""
     coverage, high, next_id, reached = Cohorts(), 0, 1, 0
     met: dict[int, list[int]] = {}
     written = [coverage.table()]
-    for action, amount in told:
+    for action, amount in actions:
         if action == "register":
             written.append(coverage.start(STREAM, Cohort(next_id, next_id + amount, high)))
-            met.update((one, []) for one in range(next_id, next_id + amount))
+            met.update((id_, []) for id_ in range(next_id, next_id + amount))
             next_id += amount
         elif action == "rows":
             for ids in met.values():
                 ids.extend(range(high, high + amount))
             high += amount
         elif action == "cut" and coverage.cohorts(STREAM):
-            levels = [amount * one.lo % (high + 1) for one in coverage.cohorts(STREAM)]
+            levels = [amount * cohort.lo % (high + 1) for cohort in coverage.cohorts(STREAM)]
             for cohort, level in zip(coverage.cohorts(STREAM), levels, strict=True):
-                for one in range(cohort.lo, cohort.hi):
-                    met[one] = [row for row in met[one] if row >= level]
+                for id_ in range(cohort.lo, cohort.hi):
+                    met[id_] = [row for row in met[id_] if row >= level]
             coverage.cut(STREAM, levels)
             written = [coverage.table()]
         elif action == "slice":
-            wants = _some(coverage, apart)
+            wants = _half_wants(coverage, apart)
             start = top(wants, reached)
             work = bands(wants, amount, 0, start)
             for band in work:
                 for lo, hi in band.predicates:
-                    for one in range(lo, hi):
-                        met[one].extend(range(band.lo, band.hi))
+                    for id_ in range(lo, hi):
+                        met[id_].extend(range(band.lo, band.hi))
             if work:
                 reached = work[-1].lo
-                sharing = [one for one in wants if one.row_lo <= start]
+                sharing = [want for want in wants if want.row_lo <= start]
                 written.append(coverage.extend(STREAM, sharing, reached))
         coverage._check()
         loaded = Cohorts.load(pa.concat_tables(written))
         assert loaded.cohorts(STREAM) == coverage.cohorts(STREAM)
         assert Cohorts.load(coverage.table()).cohorts(STREAM) == coverage.cohorts(STREAM)
         for cohort in coverage.cohorts(STREAM):
-            for one in range(cohort.lo, cohort.hi):
-                assert sorted(met[one]) == list(range(cohort.row_lo, high))
+            for id_ in range(cohort.lo, cohort.hi):
+                assert sorted(met[id_]) == list(range(cohort.row_lo, high))
 
 
-def _some(coverage: Cohorts, apart: int) -> list[Want]:
+def _half_wants(coverage: Cohorts, apart: int) -> list[Want]:
     """Wants that take each cohort in two parts, down to different rows."""
-    found = []
-    for one in coverage.cohorts(STREAM):
-        middle = one.lo + (one.hi - one.lo) // 2
-        for lo, hi in ((one.lo, middle), (middle, one.hi)):
-            target = one.row_lo * (lo % apart) // (apart + 1)
-            if lo < hi and target < one.row_lo:
-                found.append(Want(lo, hi, one.row_lo, target))
-    return found
+    wants = []
+    for cohort in coverage.cohorts(STREAM):
+        middle = cohort.lo + (cohort.hi - cohort.lo) // 2
+        for lo, hi in ((cohort.lo, middle), (middle, cohort.hi)):
+            target = cohort.row_lo * (lo % apart) // (apart + 1)
+            if lo < hi and target < cohort.row_lo:
+                wants.append(Want(lo, hi, cohort.row_lo, target))
+    return wants

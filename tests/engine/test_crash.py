@@ -32,7 +32,7 @@ BUSY = EngineSettings(
 
 
 def write_log(store: Store) -> tuple[list[int], int, list[int]]:
-    """The versions at which steps end, the stream, and the predicates."""
+    """Return the versions at which steps end, the stream, and the predicates."""
     author = Author(store)
     stream = author.create(READINGS)
     handle, _ = author.register(stream, above(1.0))
@@ -47,7 +47,7 @@ def write_log(store: Store) -> tuple[list[int], int, list[int]]:
 
 
 def drive(store: Store, spark: SparkSession, ends: list[int]) -> None:
-    """From whatever is there to the end of the log, a slice and a chore after each step."""
+    """Run the engine to the end of the log, with a slice and a chore after each step."""
     pump = Pump(store, spark, BUSY)
     for end in ends:
         pump.step(max(end, pump.ledger.epoch.log_version))

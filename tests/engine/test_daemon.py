@@ -48,7 +48,7 @@ class Daemon:
         return sock, pid
 
     def end(self) -> str:
-        """What it and its workers have said."""
+        """Return what the daemon and its workers have printed."""
         _, errors = self._process.communicate(timeout=PATIENCE)
         return errors.decode()
 
@@ -56,12 +56,12 @@ class Daemon:
 @pytest.fixture
 def folder() -> Iterator[str]:
     """A short name: that of a socket has to fit a hundred bytes."""
-    with tempfile.TemporaryDirectory() as made:
-        yield made
+    with tempfile.TemporaryDirectory() as path:
+        yield path
 
 
 def cut_off(sock: socket.socket, pid: int) -> None:
-    """Closes a worker's socket and waits until the worker has ended."""
+    """Close a worker's socket and wait until the worker has ended."""
     handle = os.pidfd_open(pid)
     sock.close()
     assert select.select([handle], [], [], PATIENCE)[0], "the worker goes on"

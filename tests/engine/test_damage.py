@@ -1,4 +1,4 @@
-"""An engine that meets damage makes anew what can be made, names what is lost, and goes on."""
+"""An engine that finds damage derives files again if it can, names lost rows, and continues."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.engine.reading import assert_joined, matched, stem_rows
 
 pytestmark = pytest.mark.spark
 
-# With files that stay as they are, and a log that is trimmed soon, or not.
+# Files that stay as they are, and a log that is trimmed soon, or not.
 WATCHFUL = EngineSettings(
     housekeeping=0.0, trim_commits=1, merge_files=100, compact_files=100, checkpoint_commits=1000
 )
@@ -33,7 +33,7 @@ def losses(store: Store) -> Losses:
 
 
 def fill(author: Author, pump: Pump) -> tuple[int, int]:
-    """Files of two rows each, with matches, of which the log has the last few at most."""
+    """A stream with files of two rows each, with matches; the log has at most the last few rows."""
     stream = author.create(READINGS)
     _, predicate = author.register(stream, above(1.0))
     for number in range(6):
@@ -43,7 +43,7 @@ def fill(author: Author, pump: Pump) -> tuple[int, int]:
 
 
 def forget_log(store: Store) -> None:
-    """Deletes the log's files, as the engine does when their grace has passed."""
+    """Delete the log's files, as the engine does when their grace has passed."""
     for file in store.log.folder.root.glob("*.parquet"):
         file.unlink()
 
@@ -80,7 +80,7 @@ def test_coverage_is_made_anew_when_an_engine_starts(
 
 
 @pytest.mark.parametrize("torn", [False, True])
-def test_closures_are_made_anew(
+def test_closures_are_derived_again(
     store: Store, author: Author, spark: SparkSession, torn: bool
 ) -> None:
     pump, story = Pump(store, spark, WATCHFUL), Story(author, keyed(), 5)

@@ -84,8 +84,8 @@ def test_a_foreign_commit_stops_it(store: Store, author: Author, spark: SparkSes
     stream = author.create(READINGS)
     with running(store, spark) as engine:
         engine.wait_for(author.state.position)
-        taken = engine._ledger.tables["matches"].version + 1
-        store.table("matches").commit(taken, operation="OTHER", sync=False)
+        version = engine._ledger.tables["matches"].version + 1
+        store.table("matches").commit(version, operation="OTHER", sync=False)
         author.register(stream, above(0.0))
         position = author.publish(stream, readings([1], [1.0]))
         with pytest.raises(SecondEngine, match="another engine"):

@@ -1,4 +1,4 @@
-"""The table `reached`: heartbeats that moved NOW are kept as long as rows of their ts are."""
+"""The table `reached`: heartbeats that moved NOW are retained as long as rows of their ts."""
 
 from __future__ import annotations
 
@@ -61,19 +61,19 @@ def test_heartbeats_that_move_now_are_kept(
 def test_heartbeats_leave_with_the_rows_of_their_time(
     store: Store, author: Author, spark: SparkSession
 ) -> None:
-    pump, kept = Pump(store, spark, EAGER), author.create(timed())
+    pump, unbounded = Pump(store, spark, EAGER), author.create(timed())
     brief = author.create(timed(HOUR))
-    gone = author.create(timed())
+    dropped = author.create(timed())
     for second in range(4):
         at = NOON + second * SECOND
-        for stream in (kept, brief, gone):
+        for stream in (unbounded, brief, dropped):
             beat(author, stream, at)
         pump.step()
-    author.drop(gone)
+    author.drop(dropped)
     last = beat(author, brief, NOON + HOUR + 3 * SECOND)
     pump.run()
     assert len(store.snapshot(store.epochs.latest()[1], "reached").files) <= 2
-    assert [one[1] - NOON for one in stored(store) if one[0] == kept] == [0, 1e6, 2e6, 3e6]
-    held = [one for one in stored(store) if one[0] == brief]
-    assert [one[1] - NOON for one in held] == [3 * SECOND, HOUR + 3 * SECOND]
-    assert held[-1][2] == last and not [one for one in stored(store) if one[0] == gone]
+    assert [row[1] - NOON for row in stored(store) if row[0] == unbounded] == [0, 1e6, 2e6, 3e6]
+    retained = [row for row in stored(store) if row[0] == brief]
+    assert [row[1] - NOON for row in retained] == [3 * SECOND, HOUR + 3 * SECOND]
+    assert retained[-1][2] == last and not [row for row in stored(store) if row[0] == dropped]

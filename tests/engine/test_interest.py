@@ -1,4 +1,4 @@
-"""Back-fill goes where a window can reach; what none reaches is left, or dropped."""
+"""Back-fill matches rows that a window can reach; other matches are omitted, or dropped."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def last(span: int) -> Window:
 
 
 def rows(instants: Iterable[int], kinds: int = 2) -> pa.RecordBatch:
-    """A row of sensor 0, 1, … of so many kinds, again and again, for each instant."""
+    """Return a row for each instant, with the sensors 0, 1, … in turn."""
     at = list(instants)
     sensors = pa.array([place % kinds for place in range(len(at))], pa.int64())
     schema = timed().arrow
@@ -66,7 +66,7 @@ def filled(author: Author, pump: Pump) -> int:
 
 
 def assert_exact(store: Store, stream: int, predicate: int, sensor: int) -> list[tuple[int, int]]:
-    """Within its coverage a predicate has matched as it means, and nothing outside."""
+    """Assert that a predicate has exactly its matches within its coverage, and none outside."""
     inside = covered(store, stream, predicate)
     ids = [row["_row_id"] for row in stem_rows(store, stream) if row["sensor"] == sensor]
     assert matched(store, predicate) == [id_ for id_ in ids if any(a <= id_ < b for a, b in inside)]
@@ -95,13 +95,13 @@ def test_a_wider_window_on_a_shared_predicate_starts_a_back_fill(
     pump = Pump(store, spark, BUSY)
     stream = filled(author, pump)
     _, narrow = author.register(stream, sensor_is(1), window=last(15 * MINUTE))
-    _, other = author.register(stream, sensor_is(0), window=last(15 * MINUTE))
+    _, second = author.register(stream, sensor_is(0), window=last(15 * MINUTE))
     pump.run()
     _, wide = author.register(stream, sensor_is(1), window=last(45 * MINUTE))
     assert narrow == wide
     pump.run()
     assert assert_exact(store, stream, wide, 1) == [(40, 100)]
-    assert assert_exact(store, stream, other, 0) == [(80, 100)]
+    assert assert_exact(store, stream, second, 0) == [(80, 100)]
     assert pump.ledger.coverage.cohorts(stream) != []
 
 
@@ -121,7 +121,7 @@ def test_a_window_that_time_does_not_bound_reaches_everything(
 def test_a_late_row_in_the_window_is_reached(
     store: Store, author: Author, spark: SparkSession
 ) -> None:
-    """A row whose ts is far ahead of its neighbours', so that the window holds it long after."""
+    """A row may have a ts far ahead of its neighbours', so that a window holds it long after."""
     pump = Pump(store, spark, NEVER)
     stream = author.create(timed())
     ahead = rows([BEGIN + 99 * MINUTE, BEGIN + 99 * MINUTE])
@@ -200,7 +200,7 @@ async def test_who_waits_for_the_engine_gets_what_no_window_reached(
     assert pump.ledger.coverage.cohorts(1)[-1].row_lo in range(20, 40)
 
 
-# ---- any life
+# ---- random use
 
 
 KINDS = 6
@@ -244,7 +244,7 @@ class Life:
                 self.author.append(Interest(self.stream, self.queries[handle][0], since))
 
     def check(self, store: Store, done: bool) -> None:
-        """What is stored is exact; when all is `done`, every window is covered."""
+        """Assert that stored matches are exact and, when all is `done`, every window is covered."""
         epoch = store.epochs.latest()[1]
         state = store.state(epoch)
         for handle, (predicate, sensor, window) in self.queries.items():
@@ -252,9 +252,9 @@ class Life:
                 continue
             inside = assert_exact(store, self.stream, predicate, sensor)
             if done:
-                wanted = {id_ for id_, ts in enumerate(self.published) if self._holds(window, ts)}
+                needed = {id_ for id_, ts in enumerate(self.published) if self._holds(window, ts)}
                 met = {id_ for lo, hi in inside for id_ in range(lo, hi)}
-                assert wanted <= met, (window, wanted - met)
+                assert needed <= met, (window, needed - met)
 
     def _holds(self, window: Window, ts: int) -> bool:
         if not isinstance(window, TimeWindow) or window.begin is None:
@@ -284,9 +284,9 @@ def test_any_life_covers_every_window_and_stays_exact(
 ) -> None:
     kinds, publish = set(), Ledger.publish
 
-    def noting(ledger: Ledger, kind: str, *rest: Any) -> None:
+    def noting(ledger: Ledger, kind: str, *arguments: Any) -> None:
         kinds.add(kind)
-        publish(ledger, kind, *rest)
+        publish(ledger, kind, *arguments)
 
     monkeypatch.setattr(Ledger, "publish", noting)
     live(store, spark, replace(EAGER, rest=Rest.NEVER), 3, 40)

@@ -78,26 +78,26 @@ class Story:
 def closures(store: Store, stream: int) -> list[dict[str, Any]]:
     _, epoch = store.epochs.latest()
     folder = store.table("closures")
-    found: list[dict[str, Any]] = []
+    stored: list[dict[str, Any]] = []
     for file in store.snapshot(epoch, "closures").files.values():
         table = pq.ParquetFile(folder.path_of(file)).read()
         order = list(zip(table["row_id"].to_pylist(), table["by"].to_pylist(), strict=True))
         assert order == sorted(order), "a file of closures is sorted by row and cause"
         rows = table.set_column(1, "end", table["end"].cast(pa.int64())).to_pylist()
         assert all(row["row_id"] >> 20 == int(file.partition["segment"]) for row in rows)
-        found += rows if int(file.partition["stream_id"]) == stream else []
-    assert all(row["row_id"] <= row["by"] and row["epoch"] <= epoch.number for row in found)
-    return found
+        stored += rows if int(file.partition["stream_id"]) == stream else []
+    assert all(row["row_id"] <= row["by"] and row["epoch"] <= epoch.number for row in stored)
+    return stored
 
 
-def ends(found: list[dict[str, Any]], high: int) -> dict[int, int | None]:
-    """As the format page says: the least end that was known by then."""
-    known: dict[int, int | None] = dict.fromkeys(range(high))
-    for row in found:
+def ends(closures: list[dict[str, Any]], high: int) -> dict[int, int | None]:
+    """Return the end of each row as the format page defines it: the least one of its closures."""
+    ends_by_row: dict[int, int | None] = dict.fromkeys(range(high))
+    for row in closures:
         if row["by"] < high:
-            old = known[row["row_id"]]
-            known[row["row_id"]] = row["end"] if old is None else min(old, row["end"])
-    return known
+            old = ends_by_row[row["row_id"]]
+            ends_by_row[row["row_id"]] = row["end"] if old is None else min(old, row["end"])
+    return ends_by_row
 
 
 def test_closures_are_the_oracle_s_ends_at_every_position(
@@ -112,15 +112,15 @@ def test_closures_are_the_oracle_s_ends_at_every_position(
         pump.step()
         if turn == 3:
             pump = Pump(store, spark, LAZY)
-    found = closures(store, story.stream)
+    stored = closures(store, story.stream)
     for high in range(len(story.rows) + 1):
-        assert ends(found, high) == KEYED.ends(story.rows[:high])
+        assert ends(stored, high) == KEYED.ends(story.rows[:high])
     assert matched(store, predicate) == story.matching(), "a delete matches nothing"
     _, late = author.register(story.stream, above(4.0))
     Pump(store, spark, EAGER).run()
     assert matched(store, late) == story.matching()
     merged = closures(store, story.stream)
-    assert sorted(map(repr, merged)) == sorted(map(repr, found))
+    assert sorted(map(repr, merged)) == sorted(map(repr, stored))
     assert len(store.snapshot(store.epochs.latest()[1], "closures").files) < 6
 
 
@@ -148,7 +148,7 @@ def test_an_unfinished_step_leaves_no_closures(
 def test_retention_leaves_the_ends_that_may_be_seen(
     store: Store, author: Author, spark: SparkSession
 ) -> None:
-    """Files are thinned out; what is retained is there, with its ends, and matches as before."""
+    """Files are thinned out; retained rows are stored, with their ends, and match as before."""
     story = Story(author, keyed(retain=HOUR), 3)
     _, predicate = author.register(story.stream, above(4.0))
     pump = Pump(store, spark, EAGER)
@@ -156,26 +156,30 @@ def test_retention_leaves_the_ends_that_may_be_seen(
         story.publish(60, keys=3 if turn else 50)
         pump.run()
     retained = KEYED.retained(story.rows, story.reached, HOUR)
-    kept = [row["row_id"] for row in retained]
-    there = [row["_row_id"] for row in stem_rows(store, story.stream)]
-    assert set(kept) <= set(there)
-    assert len(kept) < len(there) < len(story.rows) // 2, "half of a file may be gone rows"
+    retained_ids = [row["row_id"] for row in retained]
+    stored_ids = [row["_row_id"] for row in stem_rows(store, story.stream)]
+    assert set(retained_ids) <= set(stored_ids)
+    assert len(retained_ids) < len(stored_ids) < len(story.rows) // 2, (
+        "half of a file may be gone rows"
+    )
     assert sum(row["ts"] <= story.reached - HOUR for row in retained) > 20, "old but current"
-    found = closures(store, story.stream)
-    assert {row["row_id"] for row in found} <= set(there)
+    stored = closures(store, story.stream)
+    assert {row["row_id"] for row in stored} <= set(stored_ids)
     expected = KEYED.ends(story.rows)
-    got = ends([row for row in found if row["row_id"] in set(kept)], len(story.rows))
-    assert {row: got[row] for row in kept} == {row: expected[row] for row in kept}
-    left = set(matched(store, predicate)) & set(kept)
-    assert left == set(story.matching()) & set(kept)
+    got = ends([row for row in stored if row["row_id"] in set(retained_ids)], len(story.rows))
+    assert {row: got[row] for row in retained_ids} == {row: expected[row] for row in retained_ids}
+    retained_matches = set(matched(store, predicate)) & set(retained_ids)
+    assert retained_matches == set(story.matching()) & set(retained_ids)
     _, late = author.register(story.stream, above(4.0))
     again = Pump(store, spark, EAGER)
     again.run()
     assert covered(store, story.stream, late)[0][1] == len(story.rows)
-    assert set(kept) & set(matched(store, late)) == left
+    assert set(retained_ids) & set(matched(store, late)) == retained_matches
     story.publish(5)
     again.run()
-    fresh = ends([r for r in closures(store, story.stream) if r["row_id"] in kept], 10**6)
+    fresh = ends([r for r in closures(store, story.stream) if r["row_id"] in retained_ids], 10**6)
     truth = KEYED.ends(story.rows)
-    still = {row["row_id"] for row in KEYED.retained(story.rows, story.reached, HOUR)} & set(kept)
+    still = {row["row_id"] for row in KEYED.retained(story.rows, story.reached, HOUR)} & set(
+        retained_ids
+    )
     assert {row: fresh[row] for row in still} == {row: truth[row] for row in still}

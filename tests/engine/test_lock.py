@@ -13,7 +13,7 @@ from psoup.store import presence
 from psoup.store.presence import ENGINE_TIMEOUT_SECONDS, Pulse, PulseWatch
 
 
-def seen(watch: PulseWatch) -> tuple[Pulse, float]:
+def observe(watch: PulseWatch) -> tuple[Pulse, float]:
     watch.look()
     assert watch.engine is not None
     return watch.engine
@@ -27,23 +27,25 @@ def test_a_pulse_goes_on_until_the_lock_is_released(
     watch.look()
     assert watch.engine is None
     lock.acquire()
-    first, _ = seen(watch)
+    first, _ = observe(watch)
     assert (first.host, first.pid) == (Pulse.first().host, Pulse.first().pid)
-    while seen(watch)[0].count < first.count + 3:
+    while observe(watch)[0].count < first.count + 3:
         time.sleep(0.001)
     lock.release()
     watch.look()
     assert watch.engine is None
     lock.acquire()
-    assert seen(watch)[1] < ENGINE_TIMEOUT_SECONDS
+    assert observe(watch)[1] < ENGINE_TIMEOUT_SECONDS
     lock.release()
 
 
-def test_a_second_engine_is_told_who_the_first_is(tmp_path: Path) -> None:
+def test_a_second_engine_learns_which_process_is_the_first(tmp_path: Path) -> None:
     lock = EngineLock(tmp_path)
     lock.acquire()
-    own = Pulse.first()
-    with pytest.raises(SecondEngine, match=rf"\(process {own.pid} on {own.host}\) already runs"):
+    pulse = Pulse.first()
+    with pytest.raises(
+        SecondEngine, match=rf"\(process {pulse.pid} on {pulse.host}\) already runs"
+    ):
         EngineLock(tmp_path).acquire()
     lock.release()
 
@@ -58,18 +60,19 @@ def test_an_engine_whose_clock_differs_lives_as_long_as_its_pulse_changes(
         for count, past in ((1, 86_400), (2, 86_400), (3, -86_400)):
             Pulse("far", 7, count).write(file.fileno())
             monkeypatch.setattr(time, "time", lambda past=past: now + past)
-            found, age = seen(watch)
-            assert found.count == count
+            pulse, age = observe(watch)
+            assert pulse.count == count
             assert (age < ENGINE_TIMEOUT_SECONDS) == (count > 1), (
                 "the first look can only believe the file"
             )
             clock[0] += 1
         clock[0] += ENGINE_TIMEOUT_SECONDS
-        assert seen(watch)[1] >= ENGINE_TIMEOUT_SECONDS, "killed: nothing changes any more"
+        assert observe(watch)[1] >= ENGINE_TIMEOUT_SECONDS, "killed: nothing changes any more"
 
 
 @pytest.mark.parametrize("content", [b"", b"4711\n", b'{"host": "x"', b'{"host": "x"}', b"[]"])
 def test_a_file_without_a_pulse(tmp_path: Path, content: bytes) -> None:
-    """Of an engine that has ended, of an older version, or read while it was written."""
+    """The pulse of an engine that has ended, of an older version, or one read while it was
+    written."""
     (tmp_path / presence.ENGINE_LOCK).write_bytes(content)
     assert Pulse.read(tmp_path) is None

@@ -1,4 +1,4 @@
-"""Housekeeping keeps every answer and gives back the room."""
+"""Housekeeping changes no answer and frees the disk."""
 
 from __future__ import annotations
 
@@ -126,13 +126,13 @@ def test_the_files_of_all_streams_are_merged_at_once(
 
 def test_merging_drops_ended_predicates(store: Store, author: Author, spark: SparkSession) -> None:
     stream = author.create(READINGS)
-    handle, gone = author.register(stream, above(0.5))
+    handle, ended = author.register(stream, above(0.5))
     _, stays = author.register(stream, above(1.0))
     steps(Pump(store, spark, LAZY), author, stream, 8)
     before = matched(store, stays)
     author.unregister(handle)
     Pump(store, spark, LAZY).run()
-    assert matched(store, gone) == []
+    assert matched(store, ended) == []
     assert matched(store, stays) == before
 
 
@@ -207,17 +207,17 @@ def test_retention_drops_what_no_window_reaches(
 
 
 def test_a_dropped_stream_leaves_nothing(store: Store, author: Author, spark: SparkSession) -> None:
-    stream, other = author.create(READINGS), author.create(READINGS)
+    stream, live_stream = author.create(READINGS), author.create(READINGS)
     author.register(stream, above(0.0))
-    _, kept = author.register(other, above(0.0))
+    _, live_predicate = author.register(live_stream, above(0.0))
     author.publish(stream, readings([1], [1.0]))
-    author.publish(other, readings([1], [1.0]))
+    author.publish(live_stream, readings([1], [1.0]))
     pump = Pump(store, spark, EAGER)
     pump.run()
     author.drop(stream)
     pump.run()
     pump.maintenance.advance(pump.ledger)
     assert on_disk(store.root / f"stems/{stream}") == 0
-    assert {piece["stream_id"] for piece in pieces(store)} == {other}
-    assert matched(store, kept) == [0]
+    assert {piece["stream_id"] for piece in pieces(store)} == {live_stream}
+    assert matched(store, live_predicate) == [0]
     assert Pump(store, spark, EAGER).ledger.epoch == pump.ledger.epoch

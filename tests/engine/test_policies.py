@@ -1,5 +1,5 @@
-"""Policies with claims filled in are predicates to the engine as those of queries are: matched,
-back-filled, shared, and gone with their policy; a state that is loaded knows as much of them."""
+"""Filled policies are predicates for the engine, as those of queries are: matched, back-filled,
+shared, and ended with their policy; a state that is loaded has the same ones."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ pytestmark = pytest.mark.spark
 
 def _policy(author: Author, stream: int) -> Policy:
     form = predicate_key(sensor_is(1))
-    made = Policy(author.new_id(), "main", "main", "mine", stream, "?", form, ("s",))
-    author.append(AccessPut((made,)))
-    return made
+    policy = Policy(author.new_id(), "main", "main", "mine", stream, "?", form, ("s",))
+    author.append(AccessPut((policy,)))
+    return policy
 
 
 def _fill(author: Author, policy: Policy, where: Expression) -> int:
     key = predicate_key(where)
-    known = author.state.predicates.find(policy.stream_id, key)
-    id_ = author.state.next_predicate_id if known is None else known
+    existing_id = author.state.predicates.find(policy.stream_id, key)
+    id_ = author.state.next_predicate_id if existing_id is None else existing_id
     filled = FilledPolicy(policy.policy_id, policy.stream_id, id_, key, 1)
     author.append(AccessPut((filled,)))
     return id_
@@ -62,7 +62,7 @@ def test_filled_policies_are_matched_and_end(
         assert loaded.access.policies_of(stream) == [policy]
         assert loaded.next_predicate_id == author.state.next_predicate_id
         assert loaded.has_id(policy.policy_id)
-        ended = [("filled", one) for one in author.state.access.filled]
+        ended = [("filled", id_) for id_ in author.state.access.filled]
         author.append(AccessEnded((("policy", policy.id), *ended)))
         engine.wait_for(author.publish(stream, readings([1], [7.0])))
         engine.wait_idle()

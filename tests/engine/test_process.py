@@ -1,4 +1,4 @@
-"""The engine as a process of its own."""
+"""The engine as a separate process."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ def test_what_a_killed_engine_left_is_removed_by_the_next(
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     code = "from psoup.engine.session import make_scratch; print(make_scratch('{}'), flush=True)"
-    left, of_another = (_run(code.format(store), tmp_path) for store in ("one", "two"))
-    own = make_scratch("one")
-    assert make_scratch("one").is_dir() and own.is_dir() and of_another.is_dir()
-    assert not left.exists()
+    leftover, of_another = (_run(code.format(store), tmp_path) for store in ("one", "two"))
+    scratch = make_scratch("one")
+    assert make_scratch("one").is_dir() and scratch.is_dir() and of_another.is_dir()
+    assert not leftover.exists()
 
 
 def _run(code: str, folder: Path) -> Path:
-    """What a process that has ended printed."""
+    """Return what a process that has ended printed."""
     environment = os.environ | {"TMPDIR": str(folder)}
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True

@@ -36,12 +36,12 @@ from tests.support.engine.reading import Meaning, assert_joined, covered, matche
 
 TAGS = StreamSchema("tags", (Column("tag", TEXT), Column("n", BIGINT)))
 
-# Fails to build: the text has no UTF-8. The JSON of it has, so the log takes it.
+# Fails to build: the text is not valid UTF-8, but its JSON is, so the log accepts it.
 UNBUILDABLE = json.dumps(
     ["call", "BOOLEAN", "=", ["col", "TEXT", "tag"], ["lit", "TEXT", "\ud800"]],
     separators=(",", ":"),
 )
-# Is built, and fails when rows come: there is no such column.
+# Can be built, and fails when rows arrive: there is no such column.
 UNPROBEABLE = '["call","BOOLEAN","<",["col","BIGINT","nowhere"],["lit","BIGINT",3]]'
 
 
@@ -82,9 +82,9 @@ def running(store: Store, spark: SparkSession, **settings: Any) -> Iterator[Engi
 def test_a_bad_predicate_is_set_aside_and_everything_else_goes_on(
     store: Store, author: Author, spark: SparkSession
 ) -> None:
-    stream, other = author.create(TAGS), author.create(READINGS)
+    stream, other_stream = author.create(TAGS), author.create(READINGS)
     _, early = author.register(stream, tag_is("a"))
-    _, elsewhere = author.register(other, above(2.0))
+    _, elsewhere = author.register(other_stream, above(2.0))
     meanings = {early: has_tag("a")}
     with running(store, spark) as engine:
         engine.wait_for(author.publish(stream, tags(["a", "b"])), 180)
@@ -92,32 +92,32 @@ def test_a_bad_predicate_is_set_aside_and_everything_else_goes_on(
         worse, _ = fill(author, stream, UNPROBEABLE)
         _, late = author.register(stream, tag_is("b"))
         meanings[late] = has_tag("b")
-        author.publish(other, readings([1], [3.0]))
+        author.publish(other_stream, readings([1], [3.0]))
         engine.wait_for(author.publish(stream, tags(["b", "a"])), 180)
         engine.wait_idle(180)
         assert_joined(store, stream, meanings)
         assert matched(store, elsewhere) == [0]
-        entries = {one.id: one for one in quarantine(store).entries}
+        entries = {entry.id: entry for entry in quarantine(store).entries}
         assert entries.keys() == {bad, worse}
         assert "UnicodeEncodeError" in entries[bad].reason and entries[bad].reason.isascii()
         assert "nowhere" in entries[worse].reason
-        assert {one.stream_id for one in entries.values()} == {stream}
+        assert {entry.stream_id for entry in entries.values()} == {stream}
         assert covered(store, stream, bad) == [] and matched(store, bad) == []
-    # Whoever comes later finds it in the epoch, and does not meet it again.
+    # An engine that starts later finds it in the epoch, and does not try it again.
     with running(store, spark, retries=0) as engine:
         engine.wait_for(author.publish(stream, tags(["a", "c"])), 180)
         engine.wait_idle(180)
         assert_joined(store, stream, meanings)
-        assert {one.id for one in quarantine(store).entries} == {bad, worse}
+        assert {entry.id for entry in quarantine(store).entries} == {bad, worse}
     # The release and rows that fail with it come in one step.
-    before = {one.id: one.since for one in quarantine(store).entries}
+    before = {entry.id: entry.since for entry in quarantine(store).entries}
     release(store, [f"predicate-{bad}"])
     last = author.publish(stream, tags(["a"]))
-    assert {one.id for one in quarantine(store).entries} == {worse}
+    assert {entry.id for entry in quarantine(store).entries} == {worse}
     with running(store, spark, retries=0) as engine:
         engine.wait_for(last, 180)
         engine.wait_idle(180)
-        after = {one.id: one.since for one in quarantine(store).entries}
+        after = {entry.id: entry.since for entry in quarantine(store).entries}
         assert after[worse] == before[worse]
         assert after[bad] > before[bad], "it was tried, and set aside again"
         assert_joined(store, stream, meanings)
@@ -140,7 +140,9 @@ def test_a_predicate_that_is_released_meets_all_rows(
     with running(store, spark) as engine:
         engine.wait_for(author.publish(stream, tags(["b", "a", "c"])), 180)
         engine.wait_idle(180)
-        assert_joined(store, stream, {one: meanings[one] for one in (first, third)})
+        assert_joined(
+            store, stream, {predicate: meanings[predicate] for predicate in (first, third)}
+        )
         assert covered(store, stream, second) == [] and matched(store, second) == [1]
         release(store, [f"predicate-{second}"])
         engine.wait_for(author.publish(stream, tags(["b"])), 180)
@@ -220,7 +222,7 @@ def test_a_failure_without_a_cause_stops_the_engine_as_before(
 
 
 def _search(store: Store, monkeypatch: pytest.MonkeyPatch, fails: Any, count: int = 100) -> Any:
-    """Search among predicates of which `fails` says whether some of them fail together."""
+    """Return a search among predicates; `fails` decides whether a set of them fails."""
 
     class Known:
         def advance(self, version: int, excluded: object = ()) -> None: ...
@@ -232,9 +234,9 @@ def _search(store: Store, monkeypatch: pytest.MonkeyPatch, fails: Any, count: in
             return np.arange(count)
 
     def work(job: SparkJob, unit: object) -> list[Outcome]:
-        here = set(range(count)) - {int(one) for one in job.excluded}
-        if fails(here):
-            raise ValueError(f"{sorted(here)[-1]}")
+        included = set(range(count)) - {int(id_) for id_ in job.excluded}
+        if fails(included):
+            raise ValueError(f"{sorted(included)[-1]}")
         return []
 
     monkeypatch.setattr("psoup.engine.quarantine.predicates_of", lambda root: Known())
@@ -245,8 +247,8 @@ def test_all_that_fail_by_themselves_are_found(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bad = {3, 4, 71, 99}
-    found = _search(store, monkeypatch, lambda here: bool(here & bad)).causes()
-    assert [(one.id, one.stream_id, one.reason) for one in found] == [
+    entries = _search(store, monkeypatch, lambda included: bool(included & bad)).causes()
+    assert [(entry.id, entry.stream_id, entry.reason) for entry in entries] == [
         (id_, 7, f"ValueError: {id_}") for id_ in sorted(bad)
     ]
 
@@ -254,17 +256,17 @@ def test_all_that_fail_by_themselves_are_found(
 def test_of_predicates_that_fail_together_the_last_is_found(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = _search(store, monkeypatch, lambda here: {5, 30, 62} <= here).causes()
-    assert [one.id for one in found] == [62]
+    entries = _search(store, monkeypatch, lambda included: {5, 30, 62} <= included).causes()
+    assert [entry.id for entry in entries] == [62]
 
 
 def test_a_long_search_ends_with_what_it_has(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("psoup.engine.quarantine._SEARCH_SECONDS", 0.0)
-    found = _search(store, monkeypatch, lambda here: bool(here & {3, 71})).causes()
-    assert [one.id for one in found] == [3]
+    entries = _search(store, monkeypatch, lambda included: bool(included & {3, 71})).causes()
+    assert [entry.id for entry in entries] == [3]
 
 
-def test_cohorts_keep_who_is_set_aside_apart() -> None:
+def test_cohorts_keep_predicates_in_quarantine_apart() -> None:
     cohorts = Cohorts()
     tables = [cohorts.start(1, Cohort(1, 5, 10), [3]), cohorts.start(1, Cohort(5, 8, 10))]
     expected = [Cohort(1, 3, 10), Cohort(3, 4, SET_ASIDE), Cohort(4, 8, 10)]
@@ -272,7 +274,7 @@ def test_cohorts_keep_who_is_set_aside_apart() -> None:
     cohorts.raise_to(1, 20)
     cohorts.set_aside(1, [7])
     cohorts._check()
-    assert [one.is_set_aside for one in cohorts.cohorts(1)] == [False, True, False, True]
+    assert [cohort.is_set_aside for cohort in cohorts.cohorts(1)] == [False, True, False, True]
     loaded = Cohorts.load(pa.concat_tables(tables))
     assert loaded.cohorts(1) == expected
     row = loaded.restart(1, 3, 25)

@@ -1,4 +1,4 @@
-"""Taking back a wrong clock: everything it had hidden is there again, however often killed."""
+"""Repair of a wrong clock: everything it had hidden is visible again, however often killed."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def _put_keyed(core: Core, key: int, value: int) -> None:
 async def _spoil(world: Machines, spark: SparkSession) -> tuple[list[bytes], Copy, bytes]:
     """The last rows are of a server a day ahead, and some of them in the engine's tables too.
 
-    Gives registrations of before and after the jump, a copy of the first, and a position.
+    Return registrations from before and after the jump, a copy of the first, and a position.
     """
     async with world.server(Machine("a")) as right:
         for schema in (arrival(2 * HOUR), KEYED, timed(ahead=HOUR)):
@@ -104,7 +104,7 @@ async def _spoil(world: Machines, spark: SparkSession) -> tuple[list[bytes], Cop
 
 
 async def _check(world: Machines, handles: list[bytes], copy: Copy, position: bytes) -> None:
-    """What the store holds, by a server whose clock is right."""
+    """Return what the store holds, by a server whose clock is right."""
     async with world.server(Machine("a")) as right:
         state = right.follower.state
         assert state.clock <= world.time and state.jumps.unconfirmed == 0
@@ -134,7 +134,7 @@ async def test_all_that_was_hidden_is_there_again(tmp_path: Path, spark: SparkSe
     assert repair_clock(world.path, world.time, ALWAYS)
     assert last_stamp(store) == world.time
     await _check(world, *spoilt)
-    # What was found of joins is found again: parts have other times now.
+    # Combinations are found again: their parts have other times now.
     (mark,) = store.epochs.latest()[1].composites.values()
     assert mark.since is None and mark.high > 0
     # The engine goes on from there, and every table says the same as before.
@@ -170,12 +170,12 @@ async def test_killed_at_every_commit_it_is_repeated(
     spoilt = await _spoil(world, spark)
     spare = tmp_path / "spare"
     shutil.copytree(world.path, spare)
-    commit, left = DeltaFolder.commit, [0]
+    commit, remaining_commits = DeltaFolder.commit, [0]
 
     def dying(folder: DeltaFolder, *given: Any, **named: Any) -> None:
-        if left[0] == 0:
+        if remaining_commits[0] == 0:
             raise Killed
-        left[0] -= 1
+        remaining_commits[0] -= 1
         commit(folder, *given, **named)
 
     monkeypatch.setattr(DeltaFolder, "commit", dying)
@@ -183,7 +183,7 @@ async def test_killed_at_every_commit_it_is_repeated(
     for at in range(100):
         shutil.rmtree(world.path)
         shutil.copytree(spare, world.path)
-        left[0] = at
+        remaining_commits[0] = at
         try:
             repair_clock(world.path, world.time, ALWAYS)
             break
@@ -197,10 +197,10 @@ async def test_killed_at_every_commit_it_is_repeated(
             clock += HOUR
         else:
             assert last_stamp(Store.open(world.path)) > world.time + 23 * HOUR
-        left[0] = at // 2
+        remaining_commits[0] = at // 2
         with pytest.raises(Killed):
             repair_clock(world.path, clock, ALWAYS)
-        left[0] = -1
+        remaining_commits[0] = -1
         assert repair_clock(world.path, clock, ALWAYS)
         assert last_stamp(Store.open(world.path)) == world.time
         await _check(world, *spoilt)

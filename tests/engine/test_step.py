@@ -76,12 +76,12 @@ def test_ids_positions_and_stamps_come_from_the_log(
 def test_rows_that_refresh_are_matched_and_back_filled(
     store: Store, author: Author, spark: SparkSession
 ) -> None:
-    asked, alarms = author.create(READINGS), author.create(READINGS)
+    stream, alarms = author.create(READINGS), author.create(READINGS)
     author.publish(alarms, readings([1, 1], [9.0, 1.0]))
     Pump(store, spark).step()
     trigger = author.state.next_predicate_id + 1
     where = predicate_key(above(5.0))
-    handle, _ = author.register(asked, above(0.0), Trigger(alarms, trigger, where))
+    handle, _ = author.register(stream, above(0.0), Trigger(alarms, trigger, where))
     pump = Pump(store, spark)
     pump.step()
     author.publish(alarms, readings([1, 1], [2.0, 8.0]))
@@ -98,7 +98,7 @@ def test_an_ended_predicate_matches_nothing_more(
     store: Store, author: Author, spark: SparkSession
 ) -> None:
     stream = author.create(READINGS)
-    handle, gone = author.register(stream, above(0.0))
+    handle, ended = author.register(stream, above(0.0))
     _, stays = author.register(stream, above(1.0))
     author.publish(stream, readings([1], [5.0]))
     pump = Pump(store, spark)
@@ -107,19 +107,19 @@ def test_an_ended_predicate_matches_nothing_more(
     pump.step()
     author.publish(stream, readings([1], [6.0]))
     pump.step()
-    assert matched(store, gone) == [0]
+    assert matched(store, ended) == [0]
     assert matched(store, stays) == [0, 1]
 
 
 def test_streams_do_not_mix(store: Store, author: Author, spark: SparkSession) -> None:
-    left, right = author.create(READINGS), author.create(READINGS)
-    _, on_left = author.register(left, above(0.0))
-    _, on_right = author.register(right, above(0.0))
-    author.publish(left, readings([1, 1], [1.0, 2.0]))
-    author.publish(right, readings([2], [3.0]))
+    left_stream, right_stream = author.create(READINGS), author.create(READINGS)
+    _, on_left = author.register(left_stream, above(0.0))
+    _, on_right = author.register(right_stream, above(0.0))
+    author.publish(left_stream, readings([1, 1], [1.0, 2.0]))
+    author.publish(right_stream, readings([2], [3.0]))
     Pump(store, spark).step()
     assert (matched(store, on_left), matched(store, on_right)) == ([0, 1], [0])
-    assert {row["sensor"] for row in stem_rows(store, right)} == {2}
+    assert {row["sensor"] for row in stem_rows(store, right_stream)} == {2}
 
 
 def test_what_does_not_decode_is_a_hole_with_a_name(

@@ -1,4 +1,4 @@
-"""How far a step goes, and how it is cut into split_into_tasks."""
+"""The part of the log that one step takes, and how it is split into tasks."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ async def test_a_day_ahead_and_one_publish(
         pump = Pump(wrong.store, spark, EAGER)
         pump.run()
         assert ids(wrong.store) == [0, 1, 2, 3, 4]
-        # Also for an engine that opens anew, when the log is trimmed, and as stamps go on.
+        # Also for an engine that starts again, after the log is trimmed, and with later stamps.
         for _ in range(4):
             world.time += MINUTE
             await put(wrong, 1)

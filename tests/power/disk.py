@@ -1,9 +1,9 @@
-"""Replays a journal up to a moment, and makes the folder that a power cut then might leave.
+"""The replay of a journal up to a moment: it makes the folder that a power cut might leave then.
 
-Durable is what was synced: a file's content up to its size at its sync, a folder's names as of its
-sync. Of everything else each name that came or went has, or has not, reached the disk, and content
-may be there, torn, zeroes or missing, each by itself and as the random numbers have it. That is
-more than file systems do, which keep some order.
+What was synced is durable: a file's content up to its size at its sync, a folder's names as of its
+sync. Every other change of a name has, or has not, reached the disk, and other content may be
+there, torn, zeroes or missing, each at random. Real file systems lose less, since they keep some
+order.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-_KEPT = (0.0, 0.5, 0.9, 1.0)
+_DURABLE_SHARES = (0.0, 0.5, 0.9, 1.0)
 
 
 @dataclass(slots=True)
@@ -24,12 +24,12 @@ class _Folder:
     durable: dict[str, int | None] = field(default_factory=dict)
     pending: list[tuple[str, bool, int | None]] = field(default_factory=list)
 
-    def sync(self, kept: Callable[[], bool] = lambda: True) -> None:
-        """Each change that has not reached the disk yet does, if it is `kept`."""
-        for name, there, inode in self.pending:
-            if not kept():
+    def sync(self, reaches_disk: Callable[[], bool] = lambda: True) -> None:
+        """Let each pending change reach the disk for which `reaches_disk` returns True."""
+        for name, exists, inode in self.pending:
+            if not reaches_disk():
                 continue
-            if there:
+            if exists:
                 self.durable[name] = inode
             else:
                 self.durable.pop(name, None)
@@ -37,7 +37,7 @@ class _Folder:
 
 
 class Recording:
-    """What was recorded, to be cut anywhere in [0, len]."""
+    """A recorded journal, which can be cut anywhere in [0, len]."""
 
     def __init__(self, journal: Path) -> None:
         self._inodes = journal / "inodes"
@@ -48,11 +48,11 @@ class Recording:
         return len(self.events)
 
     def marks(self, cut: int) -> list[Any]:
-        """What clients had been told before the cut."""
+        """Return the acknowledgements before the cut."""
         return [event[1] for event in self.events[:cut] if event[0] == "mark"]
 
     def near(self, ending: str) -> list[int]:
-        """The moments at which a name that ends so came or went."""
+        """Return the moments at which a name with this ending was made or removed."""
         return [
             number
             for number, event in enumerate(self.events)
@@ -60,11 +60,11 @@ class Recording:
         ]
 
     def restore(self, cut: int, target: Path, rng: random.Random) -> None:
-        """Makes `target` the folder that a power cut after so many events leaves."""
+        """Make `target` the folder that a power cut after `cut` events leaves."""
         folders, synced = self._replay(cut)
-        kept = rng.choice(_KEPT)
+        share = rng.choice(_DURABLE_SHARES)
         for name in sorted(folders):
-            folders[name].sync(lambda: rng.random() < kept)
+            folders[name].sync(lambda: rng.random() < share)
         self._make(".", target, folders, synced, rng)
 
     def _replay(self, cut: int) -> tuple[dict[str, _Folder], dict[int, int]]:
@@ -99,15 +99,17 @@ class Recording:
                 self._make_file(inode, target / name, synced.get(inode, 0), rng)
 
     def _make_file(self, inode: int, target: Path, durable: int, rng: random.Random) -> None:
-        kept = self._inodes / str(inode)
-        if kept.stat().st_size <= durable:
-            os.link(kept, target)
+        source = self._inodes / str(inode)
+        if source.stat().st_size <= durable:
+            os.link(source, target)
         else:
-            target.write_bytes(_torn(kept.read_bytes(), durable, rng))
+            target.write_bytes(_torn(source.read_bytes(), durable, rng))
 
 
 def _torn(content: bytes, durable: int, rng: random.Random) -> bytes:
-    """The content with what lies behind its durable bytes as it may be."""
-    rest = len(content) - durable
-    whole, half = content[durable:], content[durable : durable + rest // 2]
-    return content[:durable] + rng.choice([b"", half, bytes(rest), half + bytes(rest // 2), whole])
+    """Return the content with the bytes after its durable ones in a possible state."""
+    undurable = len(content) - durable
+    whole, half = content[durable:], content[durable : durable + undurable // 2]
+    return content[:durable] + rng.choice(
+        [b"", half, bytes(undurable), half + bytes(undurable // 2), whole]
+    )

@@ -1,15 +1,15 @@
-"""Records what processes do to a folder, in one order for all of them.
+"""The recorder of what processes do to a folder, in one order for all of them.
 
 Each process has its `os` functions wrapped (site/sitecustomize.py does it at the start of each that
 gets `environment`). An operation and the line about it happen under one lock, so a prefix of the
 journal is a moment all processes agree on. What bypasses `os`, as `deltalake` and pyarrow do, is
-noticed at the next recorded operation in that folder, by listing it. Contents are kept by hard
+found at the next recorded operation in that folder, by listing it. Contents are kept by hard
 links, so the journal lies on the store's file system. Nothing is really synced: the disk is a
 replay.
 
 One line of the journal is a list: ["name", folder, name, inode or null for a folder],
 ["drop", folder, name], ["file", inode, size], ["folder", folder], ["mark", anything]. The last
-three are a file synced up to that size, a folder synced, and something a client was told.
+three are a file synced up to that size, a folder synced, and an acknowledgement to a client.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ _rename, _replace, _mkdir = os.rename, os.replace, os.mkdir
 
 
 def environment(store: Path, journal: Path) -> dict[str, str]:
-    """What a process is started with so that its writes below `store` are recorded."""
+    """Return the environment of a process whose writes below `store` are recorded."""
     (journal / "inodes").mkdir(parents=True, exist_ok=True)
-    asked = os.environ.get("PYTHONPATH", "")
-    path = os.pathsep.join([str(_SITE), str(_ROOT), *([asked] if asked else [])])
+    python_path = os.environ.get("PYTHONPATH", "")
+    path = os.pathsep.join([str(_SITE), str(_ROOT), *([python_path] if python_path else [])])
     return {STORE: str(store), JOURNAL: str(journal), "PYTHONPATH": path}
 
 
 class Journal:
-    """The lines, shared by processes. `names` is what stands in each folder after the last one."""
+    """The lines, shared by processes. `names` has the names in each folder after the last line."""
 
     def __init__(self, store: Path, folder: Path) -> None:
         self.store = store
@@ -53,7 +53,7 @@ class Journal:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Nobody else records meanwhile, and what others have recorded is read."""
+        """Keep other processes from recording, and read what they have recorded."""
         with self._thread:
             self._own()
             fcntl.flock(self._file, fcntl.LOCK_EX)
@@ -64,7 +64,7 @@ class Journal:
                 fcntl.flock(self._file, fcntl.LOCK_UN)
 
     def _own(self) -> None:
-        """A lock belongs to an opened file, which a forked process would share."""
+        """Open the file again in a forked process: a lock belongs to an open file."""
         if self._owner != os.getpid():
             self._owner = os.getpid()
             self._file = open(self.folder / "journal", "a+b")  # noqa: SIM115
@@ -86,7 +86,7 @@ class Journal:
             self._owner = 0
 
     def mark(self, what: Any) -> None:
-        """Notes what a client was told, among what was done before."""
+        """Record an acknowledgement, after the operations that precede it."""
         with self.locked():
             self.write("mark", what)
 
@@ -98,31 +98,31 @@ class Journal:
                 self.names.setdefault(folder, {}).pop(name, None)
 
     def scan(self, folder: str) -> None:
-        """Records what stands in a folder otherwise than the journal says."""
-        known = dict(self.names.get(folder, {}))
+        """Record the names in a folder that differ from the journal."""
+        recorded = dict(self.names.get(folder, {}))
         with os.scandir(self.store / folder) as entries:
-            there = {entry.name: _inode(entry) for entry in entries}
-        for name in known.keys() - there.keys():
+            present = {entry.name: _inode(entry) for entry in entries}
+        for name in recorded.keys() - present.keys():
             self.write("drop", folder, name)
-        for name, inode in there.items():
-            if name not in known or known[name] != inode:
+        for name, inode in present.items():
+            if name not in recorded or recorded[name] != inode:
                 self._keep(self.store / folder / name, inode)
                 self.write("name", folder, name, inode)
 
     def adopt(self) -> None:
-        """Records everything that stands in the store as synced."""
+        """Record everything in the store as synced."""
         with self.locked():
             for place, _, names in os.walk(self.store):
                 folder = os.path.relpath(place, self.store)
                 self.scan(folder)
-                for found in (os.stat(os.path.join(place, name)) for name in names):
-                    self.write("file", found.st_ino, found.st_size)
+                for status in (os.stat(os.path.join(place, name)) for name in names):
+                    self.write("file", status.st_ino, status.st_size)
                 self.write("folder", folder)
 
     def _keep(self, path: Path, inode: int | None) -> None:
-        kept = self.folder / "inodes" / str(inode)
-        if inode is not None and not kept.exists():
-            _link(path, kept)
+        link = self.folder / "inodes" / str(inode)
+        if inode is not None and not link.exists():
+            _link(path, link)
 
 
 def _inode(entry: os.DirEntry[str]) -> int | None:
@@ -130,7 +130,7 @@ def _inode(entry: os.DirEntry[str]) -> int | None:
 
 
 class Recorder:
-    """The wrapped functions. Paths outside the store go through as they are."""
+    """The wrapped functions. Paths outside the store are passed through."""
 
     def __init__(self, journal: Journal) -> None:
         self.journal = journal
@@ -145,14 +145,14 @@ class Recorder:
         os.unlink = os.remove = self._changing(_unlink, 1)
 
     def _changing(self, call: Callable[..., None], paths: int) -> Callable[..., None]:
-        def wrapped(*given: Any, **options: Any) -> None:
-            folders = {self._folder(path) for path in given[:paths]} - {None}
+        def wrapped(*arguments: Any, **options: Any) -> None:
+            folders = {self._folder(path) for path in arguments[:paths]} - {None}
             if not folders or options.get("dir_fd") is not None:
-                return call(*given, **options)
+                return call(*arguments, **options)
             with self.journal.locked():
                 self._scan(folders)
                 try:
-                    call(*given, **options)
+                    call(*arguments, **options)
                 finally:
                     self._scan(folders)
 
@@ -161,16 +161,16 @@ class Recorder:
     def fsync(self, descriptor: Any) -> None:
         number = descriptor if isinstance(descriptor, int) else descriptor.fileno()
         path = os.readlink(f"/proc/self/fd/{number}")
-        found = os.fstat(number)
-        inside = self._below(path) if stat.S_ISDIR(found.st_mode) else self._folder(path)
+        status = os.fstat(number)
+        inside = self._below(path) if stat.S_ISDIR(status.st_mode) else self._folder(path)
         if inside is None:
             return _fsync(descriptor)
         with self.journal.locked():
             self._scan({inside})
-            if stat.S_ISDIR(found.st_mode):
+            if stat.S_ISDIR(status.st_mode):
                 self.journal.write("folder", inside)
             else:
-                self.journal.write("file", found.st_ino, found.st_size)
+                self.journal.write("file", status.st_ino, status.st_size)
 
     def _scan(self, folders: set[str | None]) -> None:
         for folder in folders:
@@ -178,7 +178,7 @@ class Recorder:
                 self.journal.scan(folder)
 
     def _folder(self, path: Any) -> str | None:
-        """The folder a path lies in, relative to the store; None where that is elsewhere."""
+        """Return the folder of a path, relative to the store; None if it is outside."""
         return self._below(os.path.dirname(os.path.abspath(os.fspath(path))))
 
     def _below(self, folder: str) -> str | None:
@@ -188,5 +188,5 @@ class Recorder:
 
 
 def install() -> None:
-    """Called at the start of a process that has `environment`."""
+    """Install the recorder, at the start of a process that has `environment`."""
     Recorder(Journal(Path(os.environ[STORE]), Path(os.environ[JOURNAL]))).install()

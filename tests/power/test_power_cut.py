@@ -1,7 +1,7 @@
-"""Whenever the power fails, everything acknowledged is there once and every answer is right.
+"""Whenever the power fails, acknowledged rows are stored once and every answer is right.
 
-One run of a real server and a real engine is recorded, and cut at many moments: a server opens what
-is left of each, sometimes after an engine has.
+One run of a real server and a real engine is recorded, and cut at many moments. A server opens each
+result, sometimes after an engine has.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SEED = 20261117
 
 
 def record(folder: Path, epochs: int) -> Recording:
-    """A server and an engine under load until there are so many epochs; then both are killed."""
+    """Run a server and an engine under load until there are enough epochs; then kill both."""
     store, journal = folder / "store", folder / "journal"
     variables = environment(store, journal)
     running = RunningStore(folder, environment=variables, engine_module="tests.power.engine")
@@ -56,7 +56,7 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Recording:
 
 
 def cuts(recording: Recording, count: int, rng: random.Random) -> Iterator[int]:
-    """Half of them anywhere, half where checkpoints and commits come and go."""
+    """Return moments: half of them anywhere, half at changes of checkpoints and commits."""
     near = recording.near("checkpoint.parquet") + recording.near("_last_checkpoint")
     for number in range(count):
         if number % 2 and near:

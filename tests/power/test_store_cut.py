@@ -31,7 +31,8 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Recording:
 
 
 def tail(store: Store) -> tuple[State, list[Entry]]:
-    """The state at the log's end, as a server has it, and the events it read from the log."""
+    """Return the state at the log's end, as a server has it, and the events it read from the
+    log."""
     _, epoch = store.epochs.latest()
     store.log.prove_end(epoch.log_version)
     state, entries = store.state(epoch), []

@@ -25,7 +25,7 @@ def publish(client: Client, y: int) -> None:
 
 
 def answered(client: Client, handle: bytes) -> list[tuple[int, int, int]]:
-    """The answer once the engine is done, which leaves nothing to compute and to join."""
+    """Return the answer once the engine is done, with nothing left to compute or to join."""
     answer = client.invoke(handle, wait_for_engine=True, timeout=PATIENCE)
     assert (answer.computed_rows, answer.joined_pairs) == (0, 0)
     return sorted((row["x"], row["k"], row["y"]) for row in answer.rows)
@@ -47,17 +47,18 @@ def test_a_join_that_wants_other_rows_has_the_old_ones(client: Client) -> None:
 
 @pytest.mark.parametrize("stays", [True, False], ids=["composite stays", "composite ends"])
 def test_a_join_that_comes_back_has_the_rows_of_its_absence(client: Client, stays: bool) -> None:
-    """Its local predicate lives on for a query over one stream, and means nothing to the join."""
+    """Its local predicate stays in use for a query over one stream, which does not affect the
+    join."""
     define(client)
-    others = [client.register(SQL.format(2)).handle] if stays else []
+    remaining = [client.register(SQL.format(2)).handle] if stays else []
     client.register("SELECT k FROM a WHERE x = 1")
     goes = client.register(SQL.format(1)).handle
     publish(client, 7)
     assert answered(client, goes) == [(1, 1, 7)]
     client.unregister(goes)
     publish(client, 8)
-    for other in others:
-        assert answered(client, other) == [(2, 1, 7), (2, 1, 7), (2, 1, 8), (2, 1, 8)]
+    for registered in remaining:
+        assert answered(client, registered) == [(2, 1, 7), (2, 1, 7), (2, 1, 8), (2, 1, 8)]
     again = client.register(SQL.format(1)).handle
     assert len(client.invoke(again).rows) == 4
     assert answered(client, again) == [(1, 1, 7), (1, 1, 7), (1, 1, 8), (1, 1, 8)]

@@ -42,7 +42,7 @@ class Cluster:
 
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
-    """Workers have this project on their path, as an operator sees to."""
+    """Workers have this project on their path, as an operator must ensure."""
     monkeypatch.setenv("SPARK_HOME", str(SPARK))
     monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
     monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
@@ -92,19 +92,19 @@ SECONDS = 600
 def test_composites_are_found_with_executors_elsewhere(
     cluster: Cluster, tmp_path: Path, engine: str
 ) -> None:
-    """Old rows by Arrow in tasks or by Spark's own join, then rows that come."""
+    """Old rows are joined by Arrow in tasks or by Spark, then rows that arrive."""
     store = Store.open(tmp_path / "store", create=True)
     author = Author(store)
-    left, right = author.create(READINGS), author.create(OTHER)
+    left_stream, right_stream = author.create(READINGS), author.create(OTHER)
     for _ in range(3):
-        author.publish(left, readings(list(range(400)), [float(n) for n in range(400)]))
-        author.publish(right, readings(list(range(100, 500)), [1.0] * 400))
-    join = register_join(author, [(left, above(199.0)), (right, TRUE)], [equal(0, 1)])
+        author.publish(left_stream, readings(list(range(400)), [float(n) for n in range(400)]))
+        author.publish(right_stream, readings(list(range(100, 500)), [1.0] * 400))
+    join = register_join(author, [(left_stream, above(199.0)), (right_stream, TRUE)], [equal(0, 1)])
     with RunningStore(tmp_path, master=cluster.master, engine_module=engine) as running:
         engine_process = running.start_engine()
         wait_for_box(store, join.composite_id, (1200, 1200), engine_process)
-        author.publish(left, readings([450, 250], [450.0, 250.0]))
-        author.publish(right, readings([250], [1.0]))
+        author.publish(left_stream, readings([450, 250], [450.0, 250.0]))
+        author.publish(right_stream, readings([250], [1.0]))
         wait_for_box(store, join.composite_id, (1202, 1201), engine_process)
     assert_complete(store, join)
     # 200 keys with 3 rows of each stream; 450 finds 3, 250 finds 3 and 4 find the last row.
@@ -114,17 +114,17 @@ def test_composites_are_found_with_executors_elsewhere(
 def test_a_worker_that_is_lost_costs_a_retry_and_no_combination(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    """It dies while rows keep coming, so that some step has a task there."""
+    """It dies while rows keep arriving, so that a step has a task there."""
     store = Store.open(tmp_path / "store", create=True)
     author = Author(store)
-    left, right = author.create(READINGS), author.create(OTHER)
-    join = register_join(author, [(left, TRUE), (right, TRUE)], [equal(0, 1)])
+    left_stream, right_stream = author.create(READINGS), author.create(OTHER)
+    join = register_join(author, [(left_stream, TRUE), (right_stream, TRUE)], [equal(0, 1)])
     with RunningStore(tmp_path, master=cluster.master) as running:
         engine_process = running.start_engine()
         wait_for_box(store, join.composite_id, (0, 0), engine_process)
         for number in range(40):
-            author.publish(left, readings([number, number + 1], [1.0, 2.0]))
-            author.publish(right, readings([number], [3.0]))
+            author.publish(left_stream, readings([number, number + 1], [1.0, 2.0]))
+            author.publish(right_stream, readings([number], [3.0]))
             if number == 20:
                 cluster.workers[0].kill()
         wait_for_box(store, join.composite_id, (80, 40), engine_process)
@@ -133,7 +133,7 @@ def test_a_worker_that_is_lost_costs_a_retry_and_no_combination(
 
 
 def wait_for_box(store: Store, composite_id: int, highs: tuple[int, ...], engine: Process) -> None:
-    """Until a composite's box holds all rows."""
+    """Wait until a composite's box holds all rows."""
     deadline = time.monotonic() + SECONDS
     while time.monotonic() < deadline:
         if composite_id in store.epochs.latest()[1].composites:

@@ -33,7 +33,7 @@ class TestAsyncClient(ClientContract):
     def test_a_stream_made_anew_is_noticed(self, client: Any) -> None:
         name = trades(client)
         client.publish(name, [trade("IBM", 1.0, 0)])
-        with Client(self.address) as other:
-            other.define(f"DROP STREAM {name}")
-            other.define(f"CREATE STREAM {name} (other BIGINT)")
+        with Client(self.address) as second_client:
+            second_client.define(f"DROP STREAM {name}")
+            second_client.define(f"CREATE STREAM {name} (other BIGINT)")
         assert client.publish(name, [{"other": 1}]).row_count == 1

@@ -24,7 +24,7 @@ MANY_QUERIES = 150
 
 
 class Load:
-    """Publishes and registers without end. Row `n` of the stream holds the number n."""
+    """A client that keeps publishing and registering. Row `n` of the stream holds the number n."""
 
     def __init__(self, target: str) -> None:
         self.target = target
@@ -39,30 +39,30 @@ class Load:
             while not self.ending.wait(PAUSE):
                 size = dice.randint(1, 60 if self.rows < MANY_ROWS else 3)
                 batch = [{"n": self.rows + k, "t": "x" * 20} for k in range(size)]
-                said = publisher.publish("s", batch)
-                assert (said.first_row_id, said.duplicate) == (self.rows, False)
+                outcome = publisher.publish("s", batch)
+                assert (outcome.first_row_id, outcome.duplicate) == (self.rows, False)
                 self.rows += len(batch)
 
     def register(self) -> None:
-        """One in three is unregistered again, and one for each beyond `MANY_QUERIES`."""
+        """Register a query; unregister one in three, and one for each beyond `MANY_QUERIES`."""
         dice = Random(2)
         with Client(self.target) as client:
             while not self.ending.wait(10 * PAUSE):
-                rest, least = dice.randrange(MODULI), dice.randrange(0, self.rows + 1)
-                text = f"SELECT n, row_id FROM s WHERE n % {MODULI} = {rest} AND n >= {least}"
-                self.queries[client.register(text).handle] = rest, least
+                remainder, least = dice.randrange(MODULI), dice.randrange(0, self.rows + 1)
+                text = f"SELECT n, row_id FROM s WHERE n % {MODULI} = {remainder} AND n >= {least}"
+                self.queries[client.register(text).handle] = remainder, least
                 if dice.random() < 0.33 or len(self.queries) > MANY_QUERIES:
-                    gone = dice.choice(list(self.queries))
-                    client.unregister(gone)
-                    del self.queries[gone]
+                    ended = dice.choice(list(self.queries))
+                    client.unregister(ended)
+                    del self.queries[ended]
 
     def check(self, client: Client) -> int:
-        """Every answer, against arithmetic; how many rows were computed for them."""
+        """Check every answer by arithmetic; return how many rows were computed for them."""
         computed = 0
-        for handle, (rest, least) in self.queries.items():
+        for handle, (remainder, least) in self.queries.items():
             answer = client.invoke(handle)
             numbers = np.arange(least, self.rows)
-            expected = numbers[numbers % MODULI == rest]
+            expected = numbers[numbers % MODULI == remainder]
             for column in ("n", "row_id"):
                 assert np.array_equal(answer.to_arrow().column(column).to_numpy(), expected)
             computed += answer.computed_rows
@@ -70,7 +70,7 @@ class Load:
 
 
 def under_load(store: RunningStore, kills: int) -> Load:
-    """Kills the engine again and again, at moments that fall into steps, start and back-fill."""
+    """Kill the engine repeatedly, during steps, its start and back-fill."""
     with store.client() as client:
         client.define("CREATE STREAM s (n BIGINT, t TEXT)")
     load = Load(store.targets[0])
@@ -104,7 +104,7 @@ def _wait_until_gone(orphans: list[int]) -> None:
 
 
 def _runs(pid: int) -> bool:
-    """A zombie nobody has waited for does not run."""
+    """Return True if a process runs; a zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:

@@ -34,8 +34,8 @@ def test_syncsql_2010_example_1(client: Client, running: RunningStore) -> None:
     client.define(keyed.SYNCSQL_SQL)
     query = client.register("SELECT room, temp, ts FROM rooms")
 
-    def relation(**asked: Any) -> set[tuple[Any, ...]]:
-        rows = client.invoke(query, **asked).rows
+    def relation(**options: Any) -> set[tuple[Any, ...]]:
+        rows = client.invoke(query, **options).rows
         return {(r["room"], r["temp"], (r["ts"] - START).seconds) for r in rows}
 
     for row, (second, expected) in zip(
@@ -107,12 +107,14 @@ def test_a_week_of_car_parks(
 
     def check() -> None:
         for now in (last, *instants):
-            asked = {} if now == last else {"as_of": now.replace(tzinfo=UTC), "knowledge": "today"}
+            options = (
+                {} if now == last else {"as_of": now.replace(tzinfo=UTC), "knowledge": "today"}
+            )
             week.execute(f"CREATE OR REPLACE VIEW current AS {CURRENT.format(now=now)}")
             for sql, judged in QUERIES.items():
                 expected = week.execute(judged.format(now=now)).fetchall()
-                found = client.invoke(handles[sql], **asked).rows
-                assert [tuple(row.values()) for row in found] == expected, (sql, now)
+                answer = client.invoke(handles[sql], **options).rows
+                assert [tuple(row.values()) for row in answer] == expected, (sql, now)
 
     check()
     running.wait_until_matched(client)
@@ -120,6 +122,6 @@ def test_a_week_of_car_parks(
     places = [row["place_id"] for row in client.ask("SELECT place_id FROM parking ROWS 3").rows]
     ended = last.replace(tzinfo=UTC) + timedelta(seconds=1)
     client.delete("parking", [{"place_id": place, "ts": ended} for place in places])
-    left = {row["place_id"] for row in client.ask("SELECT place_id FROM parking").rows}
+    remaining = {row["place_id"] for row in client.ask("SELECT place_id FROM parking").rows}
     ((count,),) = week.execute("SELECT count(DISTINCT place_id) FROM file").fetchall()
-    assert len(left) == count - 3 and not left & set(places)
+    assert len(remaining) == count - 3 and not remaining & set(places)

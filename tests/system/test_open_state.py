@@ -1,6 +1,6 @@
 """All state is open: with `deltalake` and DuckDB alone, an answer follows from the tables.
 
-Nothing of this project's code reads here, but the roaring bitmaps' own library.
+None of this project's code is used here, only the library of roaring bitmaps.
 """
 
 from __future__ import annotations
@@ -40,9 +40,12 @@ class Tables:
         return _read(self.folder / name, dict(self.epoch["versions"])[name])
 
     def mark(self, stream_id: int) -> dict[str, Any]:
-        """What the epoch says of a stream, or of a composite."""
+        """Return the epoch's mark of a stream, or of a composite."""
         epoch = self.epoch
-        composed = ({**one, "stream_id": one["composite_id"]} for one in epoch["composites"])
+        composed = (
+            {**composite, "stream_id": composite["composite_id"]}
+            for composite in epoch["composites"]
+        )
         marks = (*epoch["streams"], *composed)
         return next(mark for mark in marks if mark["stream_id"] == stream_id)
 
@@ -54,7 +57,7 @@ class Tables:
         return max(rows, key=lambda row: row["position"])
 
     def covered(self, stream_id: int, predicate_id: int) -> set[int]:
-        """The ids of all rows the predicate has been matched over."""
+        """Return the ids of all rows that the predicate was matched with."""
         high = self.mark(stream_id)["high"]
         return {
             row_id
@@ -65,20 +68,20 @@ class Tables:
         }
 
     def matches(self, stream_id: int, predicate_id: int) -> list[int]:
-        """The ids of the rows that match, piece by piece."""
+        """Return the ids of the rows that match, piece by piece."""
         pieces = [
             row
             for row in self.table("matches").to_pylist()
             if (row["stream_id"], row["predicate_id"]) == (stream_id, predicate_id)
         ]
-        found = []
+        matching_ids = []
         for piece in pieces:
             lows = pyroaring.BitMap.deserialize(piece["bitmap"])
             assert len(lows) == piece["count"]
             ids = [(piece["block"] << 16) + low for low in lows]
             assert all(piece["lo"] <= row_id < piece["hi"] for row_id in ids)
-            found += ids
-        return found
+            matching_ids += ids
+        return matching_ids
 
 
 def _read(folder: Path, version: int | None = None) -> pa.Table:
@@ -86,7 +89,7 @@ def _read(folder: Path, version: int | None = None) -> pa.Table:
 
 
 def derived(tables: Tables, handle: bytes) -> list[dict[str, Any]]:
-    """The answer of a registration whose window is all that is retained."""
+    """Return the answer of a registration whose window holds all retained rows."""
     registration = tables.registration(handle)
     stream_id, predicate_id = registration["stream_id"], registration["predicate_id"]
     stem = tables.stem(stream_id)
@@ -97,16 +100,16 @@ def derived(tables: Tables, handle: bytes) -> list[dict[str, Any]]:
     with duckdb.connect() as connection:
         connection.register("stem", stem)
         connection.register("matched", matched)
-        found = connection.execute(
+        rows = connection.execute(
             "SELECT _row_id AS row_id, station, speed FROM stem JOIN matched ON _row_id = id "
             "ORDER BY _ts, _row_id"
         ).fetchall()
-    return [dict(zip(("row_id", "station", "speed"), row, strict=True)) for row in found]
+    return [dict(zip(("row_id", "station", "speed"), row, strict=True)) for row in rows]
 
 
 def derived_join(tables: Tables, handle: bytes, sql: str) -> list[tuple[Any, ...]]:
-    """The answer of a registered join whose windows are all that is retained: `sql` selects from
-    `legs`, with a column `leg0.name` for each column of a leg."""
+    """Return the answer of a registered join whose windows hold all retained rows: `sql` selects
+    from `legs`, with a column `leg0.name` for each column of a leg."""
     registration = tables.registration(handle)
     composite_id = registration["composite_id"]
     predicate_id = registration["composite_predicate_id"]
@@ -117,8 +120,8 @@ def derived_join(tables: Tables, handle: bytes, sql: str) -> list[tuple[Any, ...
     mark, stem = tables.mark(composite_id), tables.stem(composite_id)
     tops = [tables.mark(stream_id)["high"] for stream_id in legs]
     assert (mark["since"], mark["highs"], mark["suspended"]) == (0, tops, False)
-    local = {one["predicate_id"] for one in (registration, *registration["more_legs"])}
-    assert local <= {one for admitted in mark["admitted"] for one in admitted}
+    local = {leg["predicate_id"] for leg in (registration, *registration["more_legs"])}
+    assert local <= {id_ for admitted in mark["admitted"] for id_ in admitted}
     assert set(stem.column("_row_id").to_pylist()) <= tables.covered(composite_id, predicate_id)
     ids = tables.matches(composite_id, predicate_id)
     with duckdb.connect() as connection:
@@ -166,9 +169,9 @@ def test_the_answer_of_a_join_follows_from_combinations_and_stems_alone(
     for handle in (early, late):
         answer = client.invoke(handle, wait_for_engine=True, timeout=300)
         assert (answer.computed_rows, answer.joined_pairs) == (0, 0)
-        found = derived_join(Tables(running.store), handle, "SELECT leg1.name, leg0.amount")
-        assert sorted(found) == sorted((row["name"], row["amount"]) for row in answer.rows)
-        assert len(found) >= 5
+        derived_rows = derived_join(Tables(running.store), handle, "SELECT leg1.name, leg0.amount")
+        assert sorted(derived_rows) == sorted((row["name"], row["amount"]) for row in answer.rows)
+        assert len(derived_rows) >= 5
 
 
 def test_registrations_and_streams_can_be_read_as_tables(
@@ -182,8 +185,8 @@ def test_registrations_and_streams_can_be_read_as_tables(
     row = tables.registration(query.handle)
     assert (row["client_key"], row["ended"]) == ("mine", False)
     assert row["text"] == "SELECT a FROM s WHERE d > :least"
-    catalog = [each for each in tables.table("catalog").to_pylist() if each["name"] == "s"]
-    stream = next(each for each in catalog if each["stream_id"] == row["stream_id"])
+    catalog = [record for record in tables.table("catalog").to_pylist() if record["name"] == "s"]
+    stream = next(record for record in catalog if record["stream_id"] == row["stream_id"])
     assert json.loads(stream["schema"])["columns"] == [["a", "BIGINT"], ["d", "DECIMAL(8,3)"]]
     publishers = tables.table("publishers").to_pylist()
-    assert ("someone", 1) in {(each["publisher"], each["sequence"]) for each in publishers}
+    assert ("someone", 1) in {(record["publisher"], record["sequence"]) for record in publishers}

@@ -23,7 +23,7 @@ def live(folder: Path, seeds: range, steps: int) -> Counter[str]:
         fleet, dice = tenants.fleet, tenants.dice
 
         def computed_afresh() -> int:
-            """By a server that knows only what the engine left."""
+            """Use a server that has only what the engine stored."""
             fleet.restart_server(0, dice)
             return sum(tenant.check_everything(0) for tenant in tenants.each)
 

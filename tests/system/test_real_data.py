@@ -1,5 +1,5 @@
-"""Real rows, published with the command line; queries as in the PSoup paper and as a client would
-ask them; DuckDB as judge."""
+"""Real rows, published with the command line; queries as in the PSoup paper and as clients write
+them; DuckDB as judge."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.process, pytest.mark.spark]
 
 
 def psoup(target: str, tenant: str, *arguments: str, code: int = 0) -> str:
-    """The command line, as a user runs it; what it printed."""
+    """Run the command line as a user does; return what it printed."""
     command = [sys.executable, "-m", "psoup.cli", "--target", target, "--tenant", tenant]
     done = subprocess.run([*command, *arguments], cwd=REPOSITORY, capture_output=True, text=True)
     assert done.returncode == code, done.stderr
@@ -41,29 +41,29 @@ def psoup(target: str, tenant: str, *arguments: str, code: int = 0) -> str:
 
 
 def check_windows(
-    client: Client, judge: Judge, asked: dict[str, bytes], windows: dict[str, str]
+    client: Client, judge: Judge, handles: dict[str, bytes], windows: dict[str, str]
 ) -> int:
-    """How many rows the answers had."""
-    found = 0
-    for where, handle in asked.items():
+    """Check the answers of all windows; return their number of rows."""
+    count = 0
+    for where, handle in handles.items():
         for window, condition in windows.items():
             answer = values_of(client.invoke(handle, window=window))
             sql = f"SELECT ts, row_id FROM known WHERE ({where}) AND {condition} ORDER BY 1, 2"
             assert answer == judge.answer(sql), f"{where} {window}"
-            found += len(answer)
-    return found
+            count += len(answer)
+    return count
 
 
 def check_queries(client: Client, judge: Judge, queries: dict[str, str], middle: datetime) -> None:
-    """Now and as of the middle of the data; registered, and asked once."""
-    for ours, theirs in queries.items():
-        handle = client.register(ours, key=ours)
-        assert close(values_of(client.invoke(handle)), judge.answer(theirs)), ours
-        expected = judge.answer(theirs, middle)
+    """Check queries now and as of the middle of the data; registered, and asked once."""
+    for sql, judge_sql in queries.items():
+        handle = client.register(sql, key=sql)
+        assert close(values_of(client.invoke(handle)), judge.answer(judge_sql)), sql
+        expected = judge.answer(judge_sql, middle)
         assert expected, "nothing to compare"
         answer = client.invoke(handle, as_of=middle, knowledge="today")
-        assert close(values_of(answer), expected), ours
-        assert close(values_of(client.ask(ours, as_of=middle, knowledge="today")), expected), ours
+        assert close(values_of(answer), expected), sql
+        assert close(values_of(client.ask(sql, as_of=middle, knowledge="today")), expected), sql
 
 
 def test_a_day_of_traffic(
@@ -77,15 +77,15 @@ def test_a_day_of_traffic(
     register = {
         w: f"SELECT ts, row_id FROM traffic WHERE {w} RANGE 1 HOUR" for w in TRAFFIC_CONDITIONS
     }
-    asked = {where: client.register(sql).handle for where, sql in list(register.items())[:3]}
+    handles = {where: client.register(sql).handle for where, sql in list(register.items())[:3]}
     psoup(running.targets[0], tenant, "publish", "traffic", str(day))
-    asked |= {where: client.register(sql).handle for where, sql in list(register.items())[3:]}
+    handles |= {where: client.register(sql).handle for where, sql in list(register.items())[3:]}
     judge, noon = Judge(day, types), datetime(2012, 3, 1, 12, 7, tzinfo=UTC)
     assert client.stream("traffic").row_count == 59_616
-    assert check_windows(client, judge, asked, TRAFFIC_WINDOWS) > 1000
+    assert check_windows(client, judge, handles, TRAFFIC_WINDOWS) > 1000
     check_queries(client, judge, TRAFFIC_QUERIES, noon)
     running.wait_until_matched(client)
-    check_windows(client, judge, asked, TRAFFIC_WINDOWS)
+    check_windows(client, judge, handles, TRAFFIC_WINDOWS)
     check_queries(client, judge, TRAFFIC_QUERIES, noon)
 
 
@@ -101,16 +101,16 @@ def test_a_day_of_trades(
     register = {
         w: f"SELECT ts, row_id FROM trades WHERE {w} RANGE 5 HOURS" for w in TICKS_CONDITIONS
     }
-    asked = {where: client.register(sql).handle for where, sql in list(register.items())[:3]}
+    handles = {where: client.register(sql).handle for where, sql in list(register.items())[:3]}
     psoup(running.targets[0], tenant, "publish", "trades", str(path))
     psoup(running.targets[0], tenant, "publish", "trades", str(path))
-    asked |= {where: client.register(sql).handle for where, sql in list(register.items())[3:]}
+    handles |= {where: client.register(sql).handle for where, sql in list(register.items())[3:]}
     judge, noon = Judge(path, types), datetime(2013, 10, 7, 12, tzinfo=UTC)
     assert client.stream("trades").row_count == 388_417
-    assert check_windows(client, judge, asked, TICKS_WINDOWS) > 1000
+    assert check_windows(client, judge, handles, TICKS_WINDOWS) > 1000
     check_queries(client, judge, TICKS_QUERIES, noon)
     running.wait_until_matched(client)
-    check_windows(client, judge, asked, TICKS_WINDOWS)
+    check_windows(client, judge, handles, TICKS_WINDOWS)
     check_queries(client, judge, TICKS_QUERIES, noon)
 
 
@@ -122,7 +122,9 @@ def test_a_room_s_climate(
     client.define(CLIMATE)
     names = {"date": "ts", "HumidityRatio": "humidity_ratio"}
     names |= {name: name.lower() for name in ("Temperature", "Humidity", "Light", "Occupancy")}
-    renamed = [f"--rename={theirs}={ours}" for theirs, ours in {**names, "CO2": "co2"}.items()]
+    renamed = [
+        f"--rename={file_name}={column}" for file_name, column in {**names, "CO2": "co2"}.items()
+    ]
     refused = psoup(target, tenant, "publish", "climate", str(original), *renamed, code=1)
     assert "has 8 fields, not 7" in refused and client.stream("climate").row_count == 0
     whole = tmp_path / "climate.csv"
@@ -133,7 +135,7 @@ def test_a_room_s_climate(
     types = {"number": "BIGINT", "ts": "TIMESTAMP", **dict.fromkeys(numbers, "DOUBLE")}
     judge = Judge(whole, {**types, "occupancy": "BIGINT"})
     check_queries(client, judge, CLIMATE_QUERIES, datetime(2015, 2, 3, 9, 30, tzinfo=UTC))
-    asked = "SELECT occupancy, count(*) AS n FROM climate GROUP BY occupancy RANGE 1 HOUR"
-    shown = json.loads(psoup(target, tenant, "ask", asked, "--format", "json"))["rows"]
+    query = "SELECT occupancy, count(*) AS n FROM climate GROUP BY occupancy RANGE 1 HOUR"
+    answer = json.loads(psoup(target, tenant, "ask", query, "--format", "json"))["rows"]
     counted = "SELECT occupancy, count(*) FROM known WHERE ts > {now} - INTERVAL 1 HOUR GROUP BY 1"
-    assert [tuple(row.values()) for row in shown] == judge.answer(counted + " ORDER BY 1")
+    assert [tuple(row.values()) for row in answer] == judge.answer(counted + " ORDER BY 1")

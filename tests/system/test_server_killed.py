@@ -1,5 +1,5 @@
-"""A server killed while it takes batches: what was acknowledged is there once, at the ids and
-positions that were said. (tests/server/test_faults.py has the races between two servers.)"""
+"""A server killed while it accepts batches: acknowledged rows are stored once, with the row ids and
+positions of the answers. (tests/server/test_faults.py has the races between two servers.)"""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STREAM = "CREATE STREAM s (who TEXT, sequence BIGINT, place BIGINT)"
 
 
 class Publisher:
-    """Publishes batch after batch, each again and again until it is acknowledged."""
+    """A client that publishes batches, and retries each until it is acknowledged."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -36,7 +36,7 @@ class Publisher:
         return client.publish("s", rows, publisher=self.name, sequence=sequence)
 
     def run(self, store: RunningStore, ending: threading.Event) -> None:
-        """To the newest server, until told to end; what was begun is finished."""
+        """Publish to the newest server until `ending` is set; finish the current batch."""
         while not ending.is_set():
             with Client(store.targets[-1], retry=Retry(attempts=1)) as client:
                 try:
@@ -56,10 +56,10 @@ def test_every_acknowledged_batch_is_there_once(tmp_path: Path) -> None:
         publishers = [Publisher(f"p{n}") for n in range(PUBLISHERS)]
         publish_while_killing(store, publishers)
         with store.client(-1) as client:
-            found = [tuple(row.values()) for row in client.invoke(query)]
+            stored = [tuple(row.values()) for row in client.invoke(query)]
             for publisher in publishers:
-                check_published(client, publisher, found)
-            check_rest(publishers, found)
+                check_published(client, publisher, stored)
+            check_rest(publishers, stored)
 
 
 def publish_while_killing(store: RunningStore, publishers: list[Publisher]) -> None:
@@ -79,25 +79,25 @@ def publish_while_killing(store: RunningStore, publishers: list[Publisher]) -> N
             future.result()
 
 
-def check_published(client: Client, publisher: Publisher, found: list[tuple[object, ...]]) -> None:
-    """All batches at the ids they were acknowledged with; a repeat changes nothing."""
-    for sequence, said in enumerate(publisher.acknowledged, start=1):
+def check_published(client: Client, publisher: Publisher, stored: list[tuple[object, ...]]) -> None:
+    """Assert that all batches have the row ids of their answers; a repeat changes nothing."""
+    for sequence, outcome in enumerate(publisher.acknowledged, start=1):
         rows = [tuple(row.values()) for row in publisher.batch(sequence)]
-        first = said.first_row_id
-        assert found[first : first + said.row_count] == rows
-    for sequence, said in list(enumerate(publisher.acknowledged, start=1))[-20:]:
+        first = outcome.first_row_id
+        assert stored[first : first + outcome.row_count] == rows
+    for sequence, outcome in list(enumerate(publisher.acknowledged, start=1))[-20:]:
         again = publisher.publish(client, sequence)
         assert again.duplicate
-        assert (again.position, again.first_row_id) == (said.position, said.first_row_id)
+        assert (again.position, again.first_row_id) == (outcome.position, outcome.first_row_id)
 
 
-def check_rest(publishers: list[Publisher], found: list[tuple[object, ...]]) -> None:
-    """Besides what was acknowledged there is at most the batch each had under way at a kill."""
+def check_rest(publishers: list[Publisher], stored: list[tuple[object, ...]]) -> None:
+    """Assert that besides acknowledged rows there is at most one batch of each publisher."""
     for publisher in publishers:
-        mine = [row for row in found if row[0] == publisher.name]
+        published = [row for row in stored if row[0] == publisher.name]
         tried = range(1, len(publisher.acknowledged) + 2)
         sent = [tuple(row.values()) for n in tried for row in publisher.batch(n)]
-        assert mine == sent[: len(mine)]
-        known = sum(said.row_count for said in publisher.acknowledged)
+        assert published == sent[: len(published)]
+        acknowledged = sum(outcome.row_count for outcome in publisher.acknowledged)
         following = len(publisher.batch(len(publisher.acknowledged) + 1))
-        assert len(mine) in (known, known + following)
+        assert len(published) in (acknowledged, acknowledged + following)

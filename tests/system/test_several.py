@@ -27,13 +27,13 @@ def live(folder: Path, seeds: range, steps: int) -> Counter[str]:
         tenants.running.start_engine(ready=False)
         tenants.run(steps)
         fleet.settle()
-        for one in tenants.each:
-            one.check_everything()
+        for tenant in tenants.each:
+            tenant.check_everything()
         fleet.end_engine(dice)
         fleet.restart_server(1, dice)
         tenants.run(steps)
-        for one in tenants.each:
-            one.check_everything()
+        for tenant in tenants.each:
+            tenant.check_everything()
         return tenants.tally
 
 

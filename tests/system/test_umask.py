@@ -1,4 +1,4 @@
-"""Files of a store: nobody else on the machine may read them, unless the operator says so."""
+"""Files of a store: other users of the machine may not read them, unless the operator allows it."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def test_a_new_store_is_private_whatever_the_shell_says(tmp_path: Path) -> None:
                 running.wait_until_matched(client)
     finally:
         os.umask(before)
-    found = modes(running.store)
-    assert any(path.startswith("matches/") and path.endswith(".parquet") for path in found)
-    assert any(path.startswith("stems/") and path.endswith(".parquet") for path in found)
-    assert {path: oct(mode) for path, mode in found.items() if mode & 0o077} == {}
+    modes_by_path = modes(running.store)
+    assert any(path.startswith("matches/") and path.endswith(".parquet") for path in modes_by_path)
+    assert any(path.startswith("stems/") and path.endswith(".parquet") for path in modes_by_path)
+    assert {path: oct(mode) for path, mode in modes_by_path.items() if mode & 0o077} == {}
 
 
 @pytest.mark.process
@@ -85,9 +85,9 @@ def test_only_a_umask_is_taken(text: str) -> None:
 
 def test_executors_take_the_engines_umask() -> None:
     code = "from psoup.umask import *; set_umask(); print(f'{current_umask():03o}')"
-    for given, expected in ((None, "077"), ("007", "007")):
+    for setting, expected in ((None, "077"), ("007", "007")):
         environment = {name: value for name, value in os.environ.items() if name != VARIABLE}
-        environment |= {} if given is None else {VARIABLE: given}
+        environment |= {} if setting is None else {VARIABLE: setting}
         done = subprocess.run(
             [sys.executable, "-c", code], env=environment, capture_output=True, text=True
         )

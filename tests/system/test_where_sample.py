@@ -1,4 +1,4 @@
-"""WHERE clauses that other people wrote, through a running store and its engine."""
+"""WHERE clauses from a public corpus, through a running store and its engine."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def sample(shared_data: Path) -> list[Case]:
 def test_a_sample_of_where_clauses_finds_its_rows(
     client: Client, tenant: str, running: RunningStore, sample: list[Case]
 ) -> None:
-    """Half of each table's queries meet its rows, the other half are met by them."""
+    """Half of each table's queries are registered before its rows, the other half after."""
     tables = {id(case.table): case.table for case in sample}
     names = {key: f"table{place}" for place, key in enumerate(tables)}
     for key, table in tables.items():
@@ -39,13 +39,13 @@ def test_a_sample_of_where_clauses_finds_its_rows(
     for key, table in tables.items():
         client.publish(names[key], table.batch.select(table.schema.arrow.names))
     handles += [_register(client, case, names) for case in sample[1::2]]
-    asked = list(zip(sample[::2] + sample[1::2], handles, strict=True))
-    assert not [case.sql for case, handle in asked if _wrong(client, case, handle)]
+    registered = list(zip(sample[::2] + sample[1::2], handles, strict=True))
+    assert not [case.sql for case, handle in registered if _wrong(client, case, handle)]
     running.wait_until_matched(client)
     running.start_server()
-    with Client(running.targets[-1], tenant=tenant) as other:
-        assert sum(other.invoke(handle).computed_rows for _, handle in asked) == 0
-        assert not [case.sql for case, handle in asked if _wrong(other, case, handle)]
+    with Client(running.targets[-1], tenant=tenant) as other_client:
+        assert sum(other_client.invoke(handle).computed_rows for _, handle in registered) == 0
+        assert not [case.sql for case, handle in registered if _wrong(other_client, case, handle)]
 
 
 def _named(sql: str, table: Table, name: str) -> str:

@@ -1,4 +1,4 @@
-"""Lives of a store, one after the other, for as long as was asked for."""
+"""Lives of a store, one after the other, for the requested time."""
 
 from __future__ import annotations
 

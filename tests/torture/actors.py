@@ -1,4 +1,4 @@
-"""Those who use the store during a life, each in a thread, whatever fails around them.
+"""The actors that use the store during a life, each in a thread, whatever fails.
 
 An actor makes step after step until the life ends. A step that fails for a reason a client has to
 expect (no connection, a server that refuses for now) is made again, by another server; any other
@@ -19,7 +19,7 @@ from tests.support.system.question import Question, values_of
 from tests.torture.ledger import GivenAnswer, Ledger, Row, TakenBatch
 from tests.torture.workload import DEFINITIONS, random_question, random_rows
 
-# What a client meets when a process is killed, stopped, out of disk or told the wrong time.
+# Errors a client gets when a process is killed, stopped, out of disk or has a wrong clock.
 EXPECTED = frozenset({"UNAVAILABLE", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED", "ABORTED"})
 MOST_ROWS = 4_000
 MOST_REGISTERED = 40
@@ -42,7 +42,7 @@ class Actor:
         self.stepping = threading.Lock()
 
     def run(self, ending: threading.Event) -> None:
-        """Steps until `ending` is set. Raises what no client should meet."""
+        """Step until `ending` is set. Raise errors that no client should get."""
         while not ending.wait(self.pause * self.dice.uniform(0.5, 1.5)):
             self.attempt(self.step)
 
@@ -51,17 +51,17 @@ class Actor:
             self._client.close()
 
     def finish(self, patience: int = 200) -> None:
-        """Brings what is under way to its end, now that nothing fails any more."""
+        """Finish what is in progress, now that nothing fails any more."""
 
     def undo(self, version: int) -> None:
-        """Goes back to what the store had said at a version of its log, which it was put back to.
-        What was seen of the store stays with its client, and in the file of copies."""
+        """Return to the state at a version of the log, which the store was restored to.
+        What the client has seen stays with it, and in the file of copies."""
 
     def step(self) -> None:
         raise NotImplementedError
 
     def attempt(self, step: Callable[[], None]) -> bool:
-        """Whether the step came to its end."""
+        """Do a step; return True if it succeeded."""
         try:
             with self.stepping:
                 step()
@@ -81,16 +81,16 @@ class Actor:
         return self._client
 
     def move(self) -> None:
-        """Goes to a server that is drawn anew; what was seen is taken along."""
+        """Change to another random server, with the position that was seen."""
         if self._client is not None:
-            seen = self._client.position
+            position = self._client.position
             self._client.close()
             self._client = None
-            self.client.position = seen
+            self.client.position = position
 
 
 class Publishing(Actor):
-    """Publishes numbered batches, each again and again until it is acknowledged."""
+    """Publishes numbered batches, and retries each until it is acknowledged."""
 
     def __init__(
         self, name: str, seed: int, targets: list[str], ledger: Ledger, positions: PositionCodec
@@ -112,10 +112,10 @@ class Publishing(Actor):
             rows = random_rows(stream, self.dice, self.name, self._rows, count)
             self._pending = stream, rows
         stream, rows = self._pending
-        said = self.client.publish(stream, rows, publisher=self.name, sequence=self._sequence)
-        assert said.first_row_id >= 0, f"{self.name} {self._sequence}: its content is not known"
-        position = self._positions.decode(said.position).position
-        self.ledger.take(stream, TakenBatch(position, said.first_row_id, tuple(rows)))
+        outcome = self.client.publish(stream, rows, publisher=self.name, sequence=self._sequence)
+        assert outcome.first_row_id >= 0, f"{self.name} {self._sequence}: its content is not known"
+        position = self._positions.decode(outcome.position).position
+        self.ledger.take(stream, TakenBatch(position, outcome.first_row_id, tuple(rows)))
         self._taken.append((position.version, len(rows)))
         self._sequence += 1
         self._rows += len(rows)
@@ -136,7 +136,7 @@ class Publishing(Actor):
 
 
 class Registering(Actor):
-    """Registers queries under keys, asks for them, and ends some."""
+    """Registers queries under client keys, invokes them, and ends some."""
 
     def __init__(
         self, name: str, seed: int, targets: list[str], ledger: Ledger, positions: PositionCodec
@@ -176,7 +176,7 @@ class Registering(Actor):
         self._registering = None
 
     def _leave(self) -> None:
-        """Ends a registration; a repeated call finds it gone where an answer was lost."""
+        """End a registration; if an answer was lost, a repeated call finds that it has ended."""
         repeated = self._leaving is not None
         handle = self._leaving or self.dice.choice(list(self._mine))
         self._leaving = handle
@@ -200,12 +200,12 @@ class Registering(Actor):
         handle, question = self.dice.choice(list(self._mine.items()))
         answer = self.client.invoke(handle)
         position = self._positions.decode(answer.position).position
-        given = GivenAnswer("invoke", question, position, answer.now, tuple(values_of(answer)))
-        self.ledger.answer(given)
+        record = GivenAnswer("invoke", question, position, answer.now, tuple(values_of(answer)))
+        self.ledger.answer(record)
 
 
 class Travelling(Actor):
-    """Keeps copies in a file, comes back now and then to sync them, and reads them in between."""
+    """Keeps copies in a file, syncs them at times, and reads them in between."""
 
     pause = 0.3
 
@@ -244,5 +244,5 @@ class Travelling(Actor):
         state = copy.state
         values: tuple[Values, ...] = tuple(tuple(row.values()) for row in copy.rows(state.now))
         position = self._positions.decode(state.position).position
-        given = GivenAnswer("copies", self._questions[name], position, state.now, values)
-        self.ledger.answer(given)
+        record = GivenAnswer("copies", self._questions[name], position, state.now, values)
+        self.ledger.answer(record)

@@ -1,4 +1,4 @@
-"""What fails during a life. Each fault is over when its function returns."""
+"""The faults of a life. Each is over when its function returns."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from tests.torture.world import World, frozen
 Fault = Callable[[World, Random], None]
 
 _DAY = 24 * 3600
-# From a clock nobody notices to one that is past every lease and retention.
+# From a clock that goes unnoticed to one that is past every lease and retention.
 _CLOCK_STEPS = (30, 3 * 3600, _DAY, 40 * _DAY, -3600)
 # The servers' default, in seconds.
 _CLOCK_LIMIT = 600
 # Tables that can be computed again from the rows and the log.
 _DERIVED = ("matches", "coverage", "closures")
-# Clients that ask for everything and read it late, with little room for what they do not read.
+# Clients that invoke everything and read late, with little room for what they have not read.
 _SLOW_READERS = 12
 _READ_SECONDS = 30.0
 _SMALL_WINDOW = [
@@ -43,56 +43,56 @@ def _kill_or_stop(dice: Random) -> Callable[[Process], object]:
 
 
 def end_server(world: World, dice: Random) -> None:
-    """One server is killed, or told to end, and started again."""
+    """Kill or stop one server, and start it again."""
     world.restart_server(dice.randrange(len(world.targets)), _kill_or_stop(dice))
 
 
 def end_engine(world: World, dice: Random) -> None:
-    """The engine is killed, perhaps while it starts, and started again."""
+    """Kill the engine, perhaps while it starts, and start it again."""
     world.restart_engine(_kill_or_stop(dice))
     if dice.random() < 0.7:
         world.engine.wait_for("engine ready")
 
 
 def freeze(world: World, dice: Random) -> None:
-    """A process stands still for a while, as on a laptop that sleeps."""
+    """Stop a process for a while, as on a laptop that sleeps."""
     with frozen(dice.choice(world.processes())):
         time.sleep(dice.uniform(0.3, 3.0))
 
 
 def fill_disk(world: World, dice: Random) -> None:
-    """For a moment nothing can be written."""
+    """Let all writes fail for a moment."""
     with world.switched_on("full-disk"):
         time.sleep(dice.uniform(0.2, 2.0))
 
 
 def misreport_links(world: World, dice: Random) -> None:
-    """For a while some commits are made and reported as conflicts, as NFS may."""
+    """Let some commits succeed and be reported as conflicts for a while, as NFS may."""
     with world.switched_on("own-conflict"):
         time.sleep(dice.uniform(0.5, 4.0))
 
 
 def stall_link(world: World, dice: Random) -> None:
-    """A server stalls in the link of a commit until its number was used, and perhaps is free."""
+    """Stall a server in the link of a commit until its version was used, and perhaps is free."""
     server = dice.choice(world.servers)
     with world.switched_on(f"stalled-link-{server.pid}"):
         time.sleep(dice.uniform(1.0, 12.0))
 
 
 def leave_engine_away(world: World, dice: Random) -> None:
-    """No engine runs for longer than commits stay behind a checkpoint; then it catches up."""
+    """Run no engine for longer than commits stay behind a checkpoint; then let it catch up."""
     _kill_or_stop(dice)(world.engine)
     time.sleep(dice.uniform(3.0, 8.0))
     world.start_engine()
 
 
 def claim_oddly(world: World, dice: Random) -> None:
-    """A policy comes into the log, filled in with a claim that nobody can evaluate."""
+    """Append a policy to the log that is filled with a claim that can't be evaluated."""
     world.run("tests.torture.odd_claims", str(world.store), str(dice.randrange(1 << 30)))
 
 
 def step_clock(world: World, dice: Random) -> None:
-    """The clock of a server is wrong for a while, and the server perhaps the only one."""
+    """Set the clock of a server wrong for a while; perhaps it is the only server."""
     place = dice.randrange(len(world.targets))
     world.set_clock(place, dice.choice(_CLOCK_STEPS))
     if dice.random() < 0.5:
@@ -102,7 +102,8 @@ def step_clock(world: World, dice: Random) -> None:
 
 
 def start_ahead(world: World, dice: Random) -> None:
-    """A server starts with a clock that is ahead, and is written to before it has heard anybody."""
+    """Start a server with a clock that is ahead, and publish to it before it has read another
+    clock."""
     place = dice.randrange(len(world.targets))
     world.set_clock(place, dice.choice([step for step in _CLOCK_STEPS if step > _CLOCK_LIMIT]))
     world.restart_server(place, Process.kill)
@@ -121,14 +122,14 @@ def start_ahead(world: World, dice: Random) -> None:
 
 
 def flip_bit(world: World, dice: Random) -> None:
-    """A bit of a derived file turns over, for good."""
+    """Flip a bit of a derived file, for good."""
     files = [file for table in _DERIVED for file in (world.store / table).rglob("*.parquet")]
     if files:
         flip(dice.choice(sorted(files)), dice)
 
 
 def damage_composites(world: World, dice: Random) -> None:
-    """A bit of a stored join, or of a commit of its table, turns over; perhaps something starts."""
+    """Flip a bit of a stored join, or of a commit of its table; perhaps restart a process."""
     folders = [
         world.store / kind / joins.name
         for joins in (world.store / "joins").glob("*")
@@ -145,7 +146,7 @@ def damage_composites(world: World, dice: Random) -> None:
 
 
 def flip(file: Path, dice: Random) -> None:
-    """Turns one bit over; a file that is deleted meanwhile is left alone."""
+    """Flip one bit of a file, unless the file has been deleted."""
     try:
         with file.open("r+b") as handle:
             content = handle.read()
@@ -157,12 +158,12 @@ def flip(file: Path, dice: Random) -> None:
 
 
 def cut_power(world: World, dice: Random) -> None:
-    """Every process ends at once, and the disk keeps only what was synced."""
+    """End every process at once, and keep only what was synced."""
     world.cut_power(dice)
 
 
 def restore(world: World, dice: Random) -> None:
-    """The store is put back to a back-up, with its key for tokens; clients keep what they saw."""
+    """Restore the store from a back-up, with its key for tokens; clients keep what they have."""
     version = world.back_up()
     time.sleep(dice.uniform(1.0, 4.0))
     with world.quiet():
@@ -173,7 +174,7 @@ def restore(world: World, dice: Random) -> None:
 
 
 def read_slowly(world: World, dice: Random) -> None:
-    """Many clients ask for all rows and read on later. Each gets its whole answer or an error."""
+    """Let many clients invoke all rows and read later. Each gets its whole answer or an error."""
     target = dice.choice(world.targets)
     channels = [grpc.insecure_channel(target, options=_SMALL_WINDOW) for _ in range(_SLOW_READERS)]
     try:
@@ -206,7 +207,8 @@ def _next(call: Any) -> pb.InvokeResponse | None:
 
 
 def _check_whole(first: pb.InvokeResponse, call: Any) -> None:
-    """Read the rest of an answer, which has as many rows as it said, or ends with an error."""
+    """Read the remaining messages of an answer, which has as many rows as announced, or an
+    error."""
     try:
         content = b"".join(message.arrow for message in call)
     except grpc.RpcError:

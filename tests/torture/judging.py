@@ -1,4 +1,4 @@
-"""The proof of a life: what was taken is there once, and every answer was right."""
+"""The proof of a life: acknowledged rows are stored once, and every answer was right."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _SHOWN = 5
 
 
 class StreamHistory:
-    """The rows of one stream in the order of their ids, and how many there were at a position."""
+    """The rows of one stream in the order of their ids, and their number at a position."""
 
     def __init__(self, stream: str, batches: Sequence[TakenBatch], instants: Sequence[int]) -> None:
         """`instants` are the ts, in microseconds, of the rows by id."""
         self._positions: list[Position] = []
         self._highs: list[int] = []
         self.rows: list[Row] = []
-        for batch in sorted(batches, key=lambda one: one.position):
+        for batch in sorted(batches, key=lambda taken_batch: taken_batch.position):
             assert batch.first_row_id == len(self.rows), (
                 f"{stream}: ids {len(self.rows)} to {batch.first_row_id} are nobody's, or twice"
             )
@@ -40,8 +40,9 @@ class StreamHistory:
 
 
 def histories(client: Client, ledger: Ledger, tables: Tables) -> dict[str, StreamHistory]:
-    """Holds the tables against the ledger. The engine must have stored everything."""
-    found = {}
+    """Compare the tables with the ledger; return the histories. The engine must have stored all
+    rows."""
+    by_stream = {}
     for stream in client.streams():
         batches = ledger.batches.get(stream.name, [])
         stem = tables.stem(stream.id).sort_by("_row_id") if batches else None
@@ -51,47 +52,46 @@ def histories(client: Client, ledger: Ledger, tables: Tables) -> dict[str, Strea
             assert stem.column("_row_id").to_pylist() == list(range(len(history.rows)))
             assert stem.column("n").to_pylist() == [row["n"] for row in history.rows]
             assert stem.column("x").to_pylist() == [row["x"] for row in history.rows]
-        found[stream.name] = history
-    assert found.keys() == DEFINITIONS.keys()
-    return found
+        by_stream[stream.name] = history
+    assert by_stream.keys() == DEFINITIONS.keys()
+    return by_stream
 
 
 def check_registrations(client: Client, ledger: Ledger) -> None:
-    """Every acknowledged registration is there with its text, and those that were ended are not."""
-    there = {one.handle: one.sql for one in client.registrations()}
-    missing = ledger.registered.keys() - there.keys()
+    """Assert that acknowledged registrations exist with their texts, and that ended ones don't."""
+    registered = {registration.handle: registration.sql for registration in client.registrations()}
+    missing = ledger.registered.keys() - registered.keys()
     assert not missing, f"{len(missing)} acknowledged registrations are gone"
     for handle, sql in ledger.registered.items():
-        assert there[handle] == sql
+        assert registered[handle] == sql
 
 
-def wrong_answers(found: dict[str, StreamHistory], ledger: Ledger) -> list[str]:
-    """A sentence for each answer that is not the naive one."""
+def wrong_answers(histories: dict[str, StreamHistory], ledger: Ledger) -> list[str]:
+    """Return a sentence for each answer that is not the naive one."""
     wrong = []
-    for given in ledger.answers:
-        if problem := _problem(found, given):
-            wrong.append(
-                f"{given.source}: {given.question.sql} at {given.position}, {given.now}: {problem}"
-            )
+    for answer in ledger.answers:
+        if problem := _problem(histories, answer):
+            at = f"{answer.position}, {answer.now}"
+            wrong.append(f"{answer.source}: {answer.question.sql} at {at}: {problem}")
     return wrong
 
 
-def _problem(found: dict[str, StreamHistory], given: GivenAnswer) -> str:
-    schema = schema_of(given.question.schema.name)
-    history = found[schema.name]
-    rows = history.until(given.position)
-    if schema.ordered_by and given.now is not None:
+def _problem(histories: dict[str, StreamHistory], answer: GivenAnswer) -> str:
+    schema = schema_of(answer.question.schema.name)
+    history = histories[schema.name]
+    rows = history.until(answer.position)
+    if schema.ordered_by and answer.now is not None:
         reached = max((row["ts"] for row in rows), default=None)
-        if reached != to_micros(given.now):
-            return f"NOW is {given.now}, and its rows reach {reached}"
+        if reached != to_micros(answer.now):
+            return f"NOW is {answer.now}, and its rows reach {reached}"
     every = history.rows if schema.key else ()
-    return difference(given.question.naive(rows, given.now, every=every), given.values)
+    return difference(answer.question.naive(rows, answer.now, every=every), answer.values)
 
 
 def judge(client: Client, ledger: Ledger, tables: Tables) -> None:
-    """Raises AssertionError with the first few things that are wrong."""
-    found = histories(client, ledger, tables)
+    """Raise AssertionError with the first few wrong answers."""
+    by_stream = histories(client, ledger, tables)
     check_registrations(client, ledger)
-    wrong = wrong_answers(found, ledger)
-    shown = "\n".join(wrong[:_SHOWN])
-    assert not wrong, f"{len(wrong)} of {len(ledger.answers)} answers are wrong:\n{shown}"
+    wrong = wrong_answers(by_stream, ledger)
+    listed = "\n".join(wrong[:_SHOWN])
+    assert not wrong, f"{len(wrong)} of {len(ledger.answers)} answers are wrong:\n{listed}"

@@ -1,4 +1,4 @@
-"""What the store said to its clients during a life: the rows it took and the answers it gave."""
+"""The ledger of a life: the rows that the store acknowledged, and its answers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class TakenBatch:
-    """A batch the store acknowledged, under the ids and at the position it said."""
+    """A batch that the store acknowledged, with its row ids and position."""
 
     position: Position
     first_row_id: int
@@ -26,7 +26,7 @@ class TakenBatch:
 
 @dataclass(frozen=True)
 class GivenAnswer:
-    """An answer, or a copy after a sync, with the position and the NOW it named."""
+    """An answer, or a copy after a sync, with its position and NOW."""
 
     source: str
     question: Question
@@ -37,7 +37,7 @@ class GivenAnswer:
 
 @dataclass
 class Ledger:
-    """Every actor of a life writes here, from its own thread."""
+    """The record of all actors of a life; thread-safe."""
 
     batches: dict[str, list[TakenBatch]] = field(default_factory=dict)
     answers: list[GivenAnswer] = field(default_factory=list)
@@ -51,10 +51,10 @@ class Ledger:
             self.tally["batches"] += 1
             self.tally["rows"] += len(batch.rows)
 
-    def answer(self, given: GivenAnswer) -> None:
+    def answer(self, answer: GivenAnswer) -> None:
         with self._lock:
-            self.answers.append(given)
-            self.tally[f"answers of {given.source}"] += 1
+            self.answers.append(answer)
+            self.tally[f"answers of {answer.source}"] += 1
 
     def register(self, handle: bytes, sql: str) -> None:
         with self._lock:
@@ -67,13 +67,13 @@ class Ledger:
             self.tally["unregistered"] += 1
 
     def undo(self, version: int) -> None:
-        """Forgets what a restore has taken back: all that is of later versions of the log."""
+        """Forget what a restore has undone: everything of later versions of the log."""
         with self._lock:
             for stream, batches in self.batches.items():
-                kept = [batch for batch in batches if batch.position.version <= version]
-                self.tally["batches undone"] += len(batches) - len(kept)
-                self.batches[stream] = kept
-            answers = [given for given in self.answers if given.position.version <= version]
+                remaining = [batch for batch in batches if batch.position.version <= version]
+                self.tally["batches undone"] += len(batches) - len(remaining)
+                self.batches[stream] = remaining
+            answers = [answer for answer in self.answers if answer.position.version <= version]
             self.tally["answers undone"] += len(self.answers) - len(answers)
             self.answers = answers
 

@@ -1,4 +1,4 @@
-"""One life of a store: a start, faults for as long as was asked for, an end, the proof."""
+"""One life of a store: a start, faults for the requested time, an end, the proof."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _TRAVELLERS = 2
 
 @dataclass(frozen=True)
 class Life:
-    """A seed draws the rows, the queries and the faults; the moments are the machine's.
+    """A life. The seed determines rows, queries and faults, but not when they happen.
 
-    It goes on for some seconds, and until there were at least `least_faults`: a busy machine may
-    take long for each.
+    It lasts for some seconds, and until there were at least `least_faults`: on a busy machine each
+    may take long.
     """
 
     folder: Path
@@ -43,7 +43,8 @@ class Life:
     faults: tuple[str, ...] = tuple(FAULTS)
 
     def run(self, say: Say) -> Counter[str]:
-        """What was done, counted. Raises AssertionError, naming the seed, where a proof fails."""
+        """Run the life; return counts of what was done. Raise AssertionError, with the seed, if a
+        proof fails."""
         self.folder.mkdir(parents=True, exist_ok=True)
         ledger = Ledger()
         try:
@@ -77,11 +78,11 @@ class Life:
             actor.close()
 
     def _actors(self, world: World, ledger: Ledger) -> list[Actor]:
-        given = self.seed, world.targets, ledger, world.positions
+        common = self.seed, world.targets, ledger, world.positions
         return [
-            *(Publishing(f"p{n}", *given) for n in range(_PUBLISHERS)),
-            *(Registering(f"r{n}", *given) for n in range(_REGISTRARS)),
-            *(Travelling(f"t{n}", *given, self.folder / f"t{n}.db") for n in range(_TRAVELLERS)),
+            *(Publishing(f"p{n}", *common) for n in range(_PUBLISHERS)),
+            *(Registering(f"r{n}", *common) for n in range(_REGISTRARS)),
+            *(Travelling(f"t{n}", *common, self.folder / f"t{n}.db") for n in range(_TRAVELLERS)),
         ]
 
     def _fail(self, world: World, ledger: Ledger, running: list[Future[None]], say: Say) -> None:

@@ -1,6 +1,6 @@
 """Appends a row policy with claims filled in that can't be evaluated; as a process.
 
-No server appends one. It stands for a predicate that some later version gets wrong.
+No server appends one. It stands for a predicate that a later version can't evaluate.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from psoup.write.ids import new_id
 from psoup.write.keys import last_state
 
 _KEYS = (
-    # Has no UTF-8.
+    # Not valid UTF-8.
     '["call","BOOLEAN","=",["col","TEXT","who"],["lit","TEXT","\\ud8{:02x}"]]',
     '["call","BOOLEAN","=",["col","BIGINT","nowhere"],["lit","BIGINT",{}]]',
     '["call","BOOLEAN","nonsense",["col","BIGINT","n"],["lit","BIGINT",{}]]',
@@ -25,17 +25,17 @@ _KEYS = (
 
 
 def append(store: Store, dice: Random) -> None:
-    """Append it to the log of a store, which servers and an engine write meanwhile."""
+    """Append it to the log of a store that servers and an engine write at the same time."""
     version = store.log.latest_version()
     state = last_state(store)
     key = dice.choice(_KEYS).format(dice.randrange(256))
-    stream = dice.choice([one for one in state.streams.values() if not one.dropped])
+    stream = dice.choice([live for live in state.streams.values() if not live.dropped])
     while True:
-        policy_id, known = new_id(state), state.predicates.find(stream.id, key)
-        id_ = state.next_predicate_id if known is None else known
-        whose = policy_id, stream.tenant, "torture", f"odd{policy_id}", stream.id
+        policy_id, existing_id = new_id(state), state.predicates.find(stream.id, key)
+        id_ = state.next_predicate_id if existing_id is None else existing_id
+        identity = policy_id, stream.tenant, "torture", f"odd{policy_id}", stream.id
         filled = FilledPolicy(policy_id, stream.id, id_, key, 0)
-        values = Policy(*whose, "?", "[]", ()), filled
+        values = Policy(*identity, "?", "[]", ()), filled
         place = Position(version + 1, 0)
         entry = Entry(place, state.clock, stream.tenant, "torture", AccessPut(values))
         try:
@@ -43,9 +43,9 @@ def append(store: Store, dice: Random) -> None:
             return
         except Conflict:
             version += 1
-            for other in store.log.read(version, payloads=False):
-                if other.position > state.position:
-                    state.apply(other)
+            for appended in store.log.read(version, payloads=False):
+                if appended.position > state.position:
+                    state.apply(appended)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A store lives through every fault there is, and what it said is proved afterwards."""
+"""A store survives every fault, and its answers are proved afterwards."""
 
 from __future__ import annotations
 

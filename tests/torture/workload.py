@@ -90,15 +90,15 @@ class SelfJoin(Question):
         return cls(sql, leg.query, leg.schema, remainder)
 
     def naive(
-        self, rows: Sequence[Row], now: datetime | None, *given: Any, **options: Any
+        self, rows: Sequence[Row], now: datetime | None, *arguments: Any, **options: Any
     ) -> list[Values]:
-        numbers = Counter(n for n, _ in super().naive(rows, now, *given, **options))
+        numbers = Counter(n for n, _ in super().naive(rows, now, *arguments, **options))
         pairs = {n: m * (m - 1) for n, m in numbers.items() if m > 1 and n % 3 == self.remainder}
         return [(sum(pairs.values()), max(pairs, default=None), min(pairs, default=None))]
 
 
 def random_question(dice: Random) -> Question:
-    """One of some hundred texts, so that registrations share predicates now and then."""
+    """One of some hundred texts, so that registrations sometimes share predicates."""
     if dice.random() < _JOIN_SHARE:
         return SelfJoin.random(dice)
     stream = dice.choice(list(DEFINITIONS))

@@ -1,7 +1,7 @@
 """The processes of a life: servers at fixed addresses and one engine, ended and started again.
 
-Each server has a clock of its own, which can be set wrong while it runs. What the processes write
-is recorded, so that a power cut can take back what was not synced.
+Each server has a separate clock, which can be set wrong while it runs. Writes of the processes are
+recorded, so that a power cut can undo what was not synced.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _READY = r"server ready on (\S+)"
 
 class World:
     """Leaving the context kills what still runs. `targets` never change once they are known;
-    `actors` use the store, and `ledger` has what it said."""
+    `actors` use the store, and `ledger` has its acknowledgements and answers."""
 
     def __init__(self, folder: Path, servers: int, ledger: Ledger) -> None:
         self.folder = folder
@@ -85,7 +85,7 @@ class World:
     # ---- servers
 
     def restart_server(self, place: int, end: Callable[[Process], object]) -> None:
-        """Ends the server by `end`, and starts it where it was."""
+        """End the server by `end`, and start it at the same address."""
         end(self._servers[place])
         port = int(self.targets[place].rpartition(":")[2])
         self._servers[place] = self._server(place, port)
@@ -98,7 +98,7 @@ class World:
         return Process(arguments, output, environment=variables)
 
     def set_clock(self, place: int, seconds: float) -> None:
-        """Puts the clock of a server so far ahead of the machine's."""
+        """Set the clock of a server `seconds` ahead of the machine's."""
         draft = self._clock(place).with_suffix(".new")
         draft.write_text(str(seconds))
         draft.replace(self._clock(place))
@@ -110,7 +110,7 @@ class World:
         """Return the last stamp of the log, in microseconds."""
         store = Store.open(self.store)
         while True:
-            # The engine may move on under this reader.
+            # The engine may drop commits while they are read here.
             with contextlib.suppress(LogTrimmed):
                 _, epoch = store.epochs.latest()
                 return store.log.last_stamp(epoch, store.log.latest_version() + 1)
@@ -138,7 +138,8 @@ class World:
 
     @contextlib.contextmanager
     def switched_on(self, fault: str) -> Iterator[None]:
-        """Inside, the store's processes have a fault that inside/sitecustomize.py knows."""
+        """Switch on a fault of inside/sitecustomize.py in the store's processes, within the
+        context."""
         switch = self._switches / fault
         switch.touch()
         try:
@@ -147,28 +148,28 @@ class World:
             switch.unlink()
 
     def cut_power(self, dice: Random) -> None:
-        """Ends every process and takes from the disk what was not synced; then all start again."""
+        """End every process, undo what was not synced, and start all again."""
         journal = self.folder / "journal"
         for process in self.processes():
             process.kill()
         recording = Recording(journal)
-        left = self.folder / "left"
-        recording.restore(len(recording), left, dice)
-        for gone in (self.store, journal):
-            shutil.rmtree(gone)
-        left.rename(self.store)
+        remains = self.folder / "left"
+        recording.restore(len(recording), remains, dice)
+        for folder in (self.store, journal):
+            shutil.rmtree(folder)
+        remains.rename(self.store)
         self._adopt()
         self.start()
 
     def _adopt(self) -> None:
-        """Begins a journal with what stands in the store."""
+        """Begin a journal with the current content of the store."""
         journal = self.folder / "journal"
         environment(self.store, journal)
         with contextlib.closing(Journal(self.store, journal)) as notes:
             notes.adopt()
 
     def back_up(self) -> int:
-        """Copies the store as it is at one instant; returns the last version of its log."""
+        """Copy the store as it is at one instant; return the last version of its log."""
         back_up = self.folder / "back-up"
         shutil.rmtree(back_up, ignore_errors=True)
         with contextlib.ExitStack() as stack:
@@ -178,31 +179,31 @@ class World:
         return Store(back_up).log.latest_version()
 
     def restore(self) -> None:
-        """Ends every process and puts the back-up in the place of the store; then all start."""
+        """End every process, replace the store by the back-up, and start all again."""
         for process in self.processes():
             process.kill()
-        for gone in (self.store, self.folder / "journal"):
-            shutil.rmtree(gone)
+        for folder in (self.store, self.folder / "journal"):
+            shutil.rmtree(folder)
         (self.folder / "back-up").rename(self.store)
         self._adopt()
         self.start()
 
     @contextlib.contextmanager
     def quiet(self) -> Iterator[None]:
-        """Nobody is in the middle of anything inside, and nobody begins."""
+        """Keep all actors between two steps, within the context."""
         with contextlib.ExitStack() as stack:
             for actor in self.actors:
                 stack.enter_context(actor.stepping)
             yield
 
     def start(self) -> None:
-        """Starts servers and engine, none of which may run; the engine may be starting after."""
+        """Start servers and engine, none of which may run; don't wait for the engine."""
         for place in range(len(self._servers)):
             self.restart_server(place, lambda process: None)
         self.start_engine(ready=False)
 
     def settle(self) -> None:
-        """Ends every process, starts all with right clocks, and waits for the engine."""
+        """End every process, start all with right clocks, and wait for the engine."""
         for process in self.processes():
             process.kill()
         for place in range(len(self._servers)):
@@ -215,7 +216,7 @@ class World:
 
 @contextlib.contextmanager
 def frozen(process: Process) -> Iterator[None]:
-    """The process stands still inside."""
+    """Stop the process, within the context."""
     os.kill(process.pid, signal.SIGSTOP)
     try:
         yield

@@ -27,24 +27,24 @@ from tests.support.engine.reading import matched
 pytestmark = pytest.mark.spark
 
 OTHER = StreamSchema("other", READINGS.columns)
-# So that slices are small, and files are merged soon.
+# Small slices, and merges of few files.
 SMALL = EngineSettings(housekeeping=0.0, slice_rows=4, slice_seconds=0.0, merge_files=3)
 
 
 def test_old_rows_meet_a_new_join_and_new_rows_meet_old_ones(
     store: Store, author: Author, spark: SparkSession
 ) -> None:
-    left, right = author.create(READINGS), author.create(OTHER)
-    author.publish(left, readings([1, 2, 3, 1], [10.0, 20.0, 30.0, 0.0]))
-    author.publish(right, readings([1, 2, 2], [5.0, 15.0, 25.0]))
+    left_stream, right_stream = author.create(READINGS), author.create(OTHER)
+    author.publish(left_stream, readings([1, 2, 3, 1], [10.0, 20.0, 30.0, 0.0]))
+    author.publish(right_stream, readings([1, 2, 2], [5.0, 15.0, 25.0]))
     pump = Pump(store, spark)
     pump.run()
-    join = register_join(author, [(left, above(1.0)), (right, TRUE)], [equal(0, 1)])
+    join = register_join(author, [(left_stream, above(1.0)), (right_stream, TRUE)], [equal(0, 1)])
     pump.run()
     assert_complete(store, join)
     assert set(combinations(store, join.composite_id).values()) == {(0, 0), (1, 1), (1, 2)}
-    author.publish(left, readings([2, 9], [30.0, 30.0]))
-    author.publish(right, readings([3, 9], [11.0, 0.0]))
+    author.publish(left_stream, readings([2, 9], [30.0, 30.0]))
+    author.publish(right_stream, readings([3, 9], [11.0, 0.0]))
     pump.run()
     assert_complete(store, join)
     assert len(combinations(store, join.composite_id)) == 7
@@ -54,42 +54,50 @@ def test_old_rows_meet_a_new_join_and_new_rows_meet_old_ones(
 def test_other_local_predicates_are_admitted_over_old_rows(
     store: Store, author: Author, spark: SparkSession
 ) -> None:
-    left, right = author.create(READINGS), author.create(OTHER)
+    left_stream, right_stream = author.create(READINGS), author.create(OTHER)
     pump = Pump(store, spark, SMALL)
-    first = register_join(author, [(left, sensor_is(1)), (right, TRUE)], [equal(0, 1)])
+    first = register_join(
+        author, [(left_stream, sensor_is(1)), (right_stream, TRUE)], [equal(0, 1)]
+    )
     for number in range(6):
-        author.publish(left, readings([1, 2, 3], [float(number)] * 3))
-        author.publish(right, readings([1, 2], [float(number)] * 2))
+        author.publish(left_stream, readings([1, 2, 3], [float(number)] * 3))
+        author.publish(right_stream, readings([1, 2], [float(number)] * 2))
         pump.step()
     pump.run()
     assert_complete(store, first)
     assert len(combinations(store, first.composite_id)) == 36
-    second = register_join(author, [(left, sensor_is(2)), (right, above(2.0))], [equal(0, 1)])
+    second = register_join(
+        author, [(left_stream, sensor_is(2)), (right_stream, above(2.0))], [equal(0, 1)]
+    )
     assert second.composite_id == first.composite_id
     pump.run()
     assert_complete(store, second)
     assert len(combinations(store, first.composite_id)) == 72
 
 
-def test_a_predicate_that_left_is_admitted_anew(
+def test_a_predicate_that_left_is_admitted_again(
     store: Store, author: Author, spark: SparkSession
 ) -> None:
-    left, right = author.create(READINGS), author.create(OTHER)
+    left_stream, right_stream = author.create(READINGS), author.create(OTHER)
     pump = Pump(store, spark, SMALL)
-    stays = register_join(author, [(left, sensor_is(1)), (right, TRUE)], [equal(0, 1)])
-    goes = register_join(author, [(left, sensor_is(2)), (right, TRUE)], [equal(0, 1)])
-    author.register(left, sensor_is(2))
-    author.publish(left, readings([1, 2], [1.0, 1.0]))
-    author.publish(right, readings([1, 2], [1.0, 1.0]))
+    stays = register_join(
+        author, [(left_stream, sensor_is(1)), (right_stream, TRUE)], [equal(0, 1)]
+    )
+    goes = register_join(author, [(left_stream, sensor_is(2)), (right_stream, TRUE)], [equal(0, 1)])
+    author.register(left_stream, sensor_is(2))
+    author.publish(left_stream, readings([1, 2], [1.0, 1.0]))
+    author.publish(right_stream, readings([1, 2], [1.0, 1.0]))
     pump.run()
     assert_complete(store, goes)
     author.unregister(goes.handle)
-    author.publish(left, readings([1, 2], [2.0, 2.0]))
-    author.publish(right, readings([2], [2.0]))
+    author.publish(left_stream, readings([1, 2], [2.0, 2.0]))
+    author.publish(right_stream, readings([2], [2.0]))
     pump.run()
     assert goes.legs[0] not in mark_of(store, stays.composite_id).admitted[0]
     assert_boxes(store, exact=False)
-    again = register_join(author, [(left, sensor_is(2)), (right, TRUE)], [equal(0, 1)])
+    again = register_join(
+        author, [(left_stream, sensor_is(2)), (right_stream, TRUE)], [equal(0, 1)]
+    )
     assert again.legs == goes.legs
     pump.run()
     assert_complete(store, again)
@@ -99,19 +107,19 @@ def test_a_predicate_that_left_is_admitted_anew(
 def test_parts_further_apart_than_the_span_are_left_out(
     store: Store, author: Author, spark: SparkSession
 ) -> None:
-    left, right = author.create(READINGS), author.create(OTHER)
+    left_stream, right_stream = author.create(READINGS), author.create(OTHER)
     pump = Pump(store, spark, SMALL)
-    join = register_join(author, [(left, TRUE), (right, TRUE)], [equal(0, 1)], span=3)
+    join = register_join(author, [(left_stream, TRUE), (right_stream, TRUE)], [equal(0, 1)], span=3)
     for _ in range(3):
-        author.publish(left, readings([1, 1], [1.0, 2.0]))
-        author.publish(right, readings([1, 1], [1.0, 2.0]))
+        author.publish(left_stream, readings([1, 1], [1.0, 2.0]))
+        author.publish(right_stream, readings([1, 1], [1.0, 2.0]))
     pump.run()
     assert_complete(store, join)
     count = len(combinations(store, join.composite_id))
     assert 0 < count < 36
     for _ in range(3):
-        author.publish(left, readings([1, 1], [1.0, 2.0]))
-        author.publish(right, readings([1, 1], [1.0, 2.0]))
+        author.publish(left_stream, readings([1, 1], [1.0, 2.0]))
+        author.publish(right_stream, readings([1, 1], [1.0, 2.0]))
         pump.step()
     assert_complete(store, join)
     assert len(combinations(store, join.composite_id)) > count
@@ -138,8 +146,10 @@ def test_random_arrivals(store: Store, author: Author, spark: SparkSession, seed
             case 4:
                 legs, factors = rng.choice(shapes)
                 wheres = [rng.choice([TRUE, above(1.0), sensor_is(1)]) for _ in legs]
-                own = [(streams[leg], where) for leg, where in zip(legs, wheres, strict=True)]
-                joins.append(register_join(author, own, factors, rng.choice([None, 4])))
+                leg_predicates = [
+                    (streams[leg], where) for leg, where in zip(legs, wheres, strict=True)
+                ]
+                joins.append(register_join(author, leg_predicates, factors, rng.choice([None, 4])))
             case 5 if joins:
                 author.unregister(joins.pop(rng.randrange(len(joins))).handle)
             case 6:

@@ -1,4 +1,4 @@
-"""The state of a join is larger than what a worker may keep of it: answers are the same."""
+"""Answers are the same if the state of a join is larger than a worker's cache."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ async def test_a_worker_budget_smaller_than_the_state(tmp_path: Path, spark: Spa
         for number in range(BATCHES // 2, BATCHES):
             await fill(core, number)
             pump.run()
-        plan, found, expected = answers(core.store, registered.handles[0], None)
+        plan, answer, expected = answers(core.store, registered.handles[0], None)
     assert plan.composite is not None and plan.composite.mark.high > 2 * ROWS
     assert plan.composite.mark.highs == (BATCHES * ROWS,) * 2
-    assert found.to_pylist() == expected.to_pylist()
+    assert answer.to_pylist() == expected.to_pylist()
     # A row of the state takes 32 bytes.
     assert 2 * BATCHES * ROWS * 32 > 3 * BUDGET

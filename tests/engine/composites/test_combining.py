@@ -1,4 +1,4 @@
-"""Whoever comes last finds the others: every combination once, whatever the order of arrival."""
+"""Every combination is found exactly once, whatever the order of arrival."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from psoup.engine.composites.keys import KeyEdge, buckets
 from psoup.engine.composites.runs import KeyRun, LegBatch, bucket_edges, key_rows, sorted_rows
 from querystem.expressions import ColumnRef
 
-# Types of which any two can be compared, with values that some of them share.
+# Types that can all be compared with each other, with values that several of them share.
 MONEY = decimal_type(12, 2)
 WIDE = decimal_type(38, 2)
 NUMBERS: dict[Type, list[Any]] = {
@@ -42,12 +42,12 @@ def given(runs: Sequence[KeyRun]) -> Runs:
     return lambda _: runs
 
 
-def equal(left: Any, right: Any) -> bool:
-    if left is None or right is None:
+def equal(first: Any, second: Any) -> bool:
+    if first is None or second is None:
         return False
-    if left != left or right != right:
-        return bool(left != left and right != right)
-    return bool(left == right)
+    if first != first or second != second:
+        return bool(first != first and second != second)
+    return bool(first == second)
 
 
 @dataclass
@@ -78,7 +78,7 @@ class Leg:
 
 
 class Case:
-    """Legs joined in a tree, with one edge more now and then; rows arrive in steps."""
+    """Legs joined in a tree, sometimes with one more edge; rows arrive in steps."""
 
     def __init__(self, seed: int) -> None:
         rng = self.rng = random.Random(seed)
@@ -94,17 +94,17 @@ class Case:
         pairs = {(rng.randrange(later), later) for later in range(1, self.count)}
         if rng.random() < 0.4:
             pairs.add((0, self.count - 1))
-        self.edges = tuple(self._edge(left, right) for left, right in sorted(pairs))
+        self.edges = tuple(self._edge(first, second) for first, second in sorted(pairs))
         self.span = rng.choice([None, 0, 10, 40])
         orders = tuple(self._order(leg) for leg in range(self.count))
         self.plan = JoinPlan(self.count, self.edges, self.span, orders)
 
-    def _edge(self, left: int, right: int) -> KeyEdge:
-        width = self.rng.randint(1, len(self.legs[left].types))
+    def _edge(self, first: int, second: int) -> KeyEdge:
+        width = self.rng.randint(1, len(self.legs[first].types))
         return KeyEdge(
-            (left, right),
+            (first, second),
             tuple(
-                (self._column(left, place), self._column(right, place)) for place in range(width)
+                (self._column(first, place), self._column(second, place)) for place in range(width)
             ),
         )
 
@@ -125,7 +125,7 @@ class Case:
         return tuple(order)
 
     def all(self) -> set[tuple[int, ...]]:
-        """Every combination, found by looking at all."""
+        """Return every combination, found by trying all."""
         every = product(*(range(len(leg.rows)) for leg in self.legs))
         return {parts for parts in every if self._holds(parts)}
 
@@ -141,21 +141,21 @@ class Case:
         )
 
     def step(self, old: list[list[KeyRun]], most: int = 1 << 30) -> list[CombinationRows]:
-        """Some rows come to some legs: the combinations they make. `old` has the runs so far."""
+        """Return the combinations of random new rows at random legs. `old` has the runs so far."""
         lows = [len(leg.rows) for leg in self.legs]
         for leg in self.legs:
             for _ in range(self.rng.choice([0, 1, 2, 4])):
                 leg.add(self.rng)
         news = [leg.between(low, len(leg.rows)) for leg, low in zip(self.legs, lows, strict=True)]
         came = [KeyRun.of(key_rows(self.edges, number, rows)) for number, rows in enumerate(news)]
-        found = []
+        combinations = []
         for turn in range(self.count):
             runs = [[*old[leg], *([came[leg]] if leg < turn else [])] for leg in range(self.count)]
-            turns = LegTurn(self.plan, [given(some) for some in runs], self._fetch, most)
-            found += list(turns.combinations(turn, news[turn]))
+            turns = LegTurn(self.plan, [given(leg_runs) for leg_runs in runs], self._fetch, most)
+            combinations += list(turns.combinations(turn, news[turn]))
         for runs_of_leg, run in zip(old, came, strict=True):
             runs_of_leg.append(run)
-        return found
+        return combinations
 
     def _fetch(self, leg: int, ids: Int64s) -> tuple[Int64s, pa.RecordBatch]:
         assert (np.diff(ids) > 0).all()
@@ -166,17 +166,17 @@ class Case:
 def test_every_combination_is_found_once(seed: int) -> None:
     case = Case(seed)
     runs: list[list[KeyRun]] = [[] for _ in range(case.count)]
-    found: list[CombinationRows] = []
+    batches: list[CombinationRows] = []
     for _ in range(case.rng.randint(1, 8)):
-        found += case.step(runs)
-    together = CombinationRows.joined(found, case.count)
+        batches += case.step(runs)
+    together = CombinationRows.joined(batches, case.count)
     parts = list(zip(*(part.tolist() for part in together.parts), strict=True))
     assert len(parts) == len(set(parts)), "a combination was found twice"
     assert set(parts) == case.all()
-    for number, each in enumerate(parts):
-        ts = [leg.rows[part][0] for leg, part in zip(case.legs, each, strict=True)]
+    for number, combination in enumerate(parts):
+        ts = [leg.rows[part][0] for leg, part in zip(case.legs, combination, strict=True)]
         assert (together.ts[number], together.until[number]) == (min(ts), max(ts))
-        greatest = max(10 * part + leg for leg, part in enumerate(each))
+        greatest = max(10 * part + leg for leg, part in enumerate(combination))
         assert together.positions[number] == greatest
 
 
@@ -192,18 +192,18 @@ def test_some_have_combinations() -> None:
 
 
 def test_keys_that_are_equal_across_types_have_one_hash() -> None:
-    for left, right in product(NUMBERS, NUMBERS):
-        pair = ColumnRef("0.c0", left), ColumnRef("1.c0", right)
+    for left_type, right_type in product(NUMBERS, NUMBERS):
+        pair = ColumnRef("0.c0", left_type), ColumnRef("1.c0", right_type)
         edge = KeyEdge((0, 1), (pair,))
-        hashes, known = _hashed(edge, 0, NUMBERS[left], left)
-        others, other_known = _hashed(edge, 1, NUMBERS[right], right)
-        for one, value in enumerate(NUMBERS[left]):
-            for two, other in enumerate(NUMBERS[right]):
-                if equal(value, other):
-                    assert known[one] and other_known[two]
-                    assert hashes[one] == others[two], (value, other)
-                elif known[one] and other_known[two]:
-                    assert hashes[one] != others[two], (value, other)
+        hashes, valid = _hashed(edge, 0, NUMBERS[left_type], left_type)
+        other_hashes, other_valid = _hashed(edge, 1, NUMBERS[right_type], right_type)
+        for place, value in enumerate(NUMBERS[left_type]):
+            for other_place, other_value in enumerate(NUMBERS[right_type]):
+                if equal(value, other_value):
+                    assert valid[place] and other_valid[other_place]
+                    assert hashes[place] == other_hashes[other_place], (value, other_value)
+                elif valid[place] and other_valid[other_place]:
+                    assert hashes[place] != other_hashes[other_place], (value, other_value)
 
 
 def _hashed(edge: KeyEdge, end: int, values: list[Any], type_: Type) -> Any:
@@ -241,18 +241,18 @@ def test_more_candidates_than_allowed() -> None:
     pair = ColumnRef("0.c0", BIGINT), ColumnRef("1.c0", BIGINT)
     edge = KeyEdge((0, 1), (pair,))
     plan = JoinPlan(2, (edge,), None, ((1,), (0,)))
-    left, right = Leg(0, [BIGINT], [[1]]), Leg(1, [BIGINT], [[1]])
-    left.rows = right.rows = [(0, [1])] * 100
-    run = KeyRun.of(key_rows((edge,), 1, right.between(0, 100)))
+    first, second = Leg(0, [BIGINT], [[1]]), Leg(1, [BIGINT], [[1]])
+    first.rows = second.rows = [(0, [1])] * 100
+    run = KeyRun.of(key_rows((edge,), 1, second.between(0, 100)))
     turn = LegTurn(
-        plan, [given([]), given([run])], lambda leg, ids: (ids, right.at(ids).columns), 9_999
+        plan, [given([]), given([run])], lambda leg, ids: (ids, second.at(ids).columns), 9_999
     )
     with pytest.raises(TooManyCombinations):
-        list(turn.combinations(0, left.between(0, 100)))
+        list(turn.combinations(0, first.between(0, 100)))
     turn = LegTurn(
-        plan, [given([]), given([run])], lambda leg, ids: (ids, right.at(ids).columns), 10_000
+        plan, [given([]), given([run])], lambda leg, ids: (ids, second.at(ids).columns), 10_000
     )
-    assert sum(map(len, turn.combinations(0, left.between(0, 100)))) == 10_000
+    assert sum(map(len, turn.combinations(0, first.between(0, 100)))) == 10_000
     assert turn.fanouts == {1: (100, 10_000)}
 
 

@@ -1,4 +1,4 @@
-"""Where there is no composite, or none of a stream, the engine does nothing for any."""
+"""Without composites, or without one over a stream, the engine runs no jobs for them."""
 
 from __future__ import annotations
 
@@ -66,13 +66,15 @@ def test_without_composites_nobody_looks_for_any(
     assert "joins" not in folders
 
 
-def test_rows_of_a_stream_that_nobody_joins_cost_no_other_job(
+def test_rows_of_a_stream_without_joins_cost_no_other_job(
     store: Store, author: Author, spark: SparkSession, ran: list[str]
 ) -> None:
-    left, right, third = (author.create(schema) for schema in (READINGS, OTHER, THIRD))
-    join = register_join(author, [(left, TRUE), (right, TRUE)], [equal(0, 1)])
-    author.publish(left, readings([1], [1.0]))
-    author.publish(right, readings([1], [1.0]))
+    left_stream, right_stream, third = (
+        author.create(schema) for schema in (READINGS, OTHER, THIRD)
+    )
+    join = register_join(author, [(left_stream, TRUE), (right_stream, TRUE)], [equal(0, 1)])
+    author.publish(left_stream, readings([1], [1.0]))
+    author.publish(right_stream, readings([1], [1.0]))
     pump = Pump(store, spark)
     pump.run()
     before = mark_of(store, join.composite_id)

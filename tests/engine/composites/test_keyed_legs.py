@@ -34,7 +34,7 @@ def test_all_that_was_ever_seen_is_kept(
     pump = Pump(store, spark, SMALL)
     pump.run()
     rows: list[tuple[int, int]] = []
-    seen: set[tuple[int, int]] = set()
+    ever_visible: set[tuple[int, int]] = set()
     for number in range(16):
         if rng.random() < 0.5:
             story.publish(rng.randint(1, 5), keys=3)
@@ -44,28 +44,28 @@ def test_all_that_was_ever_seen_is_kept(
             at = pa.array([ts for _, ts in new], pa.int64()).view(INSTANT)
             sensors = pa.array([sensor for sensor, _ in new], pa.int64())
             author.publish(plain, pa.RecordBatch.from_arrays([sensors, at], schema=timed().arrow))
-        seen |= visible(rows, story)
+        ever_visible |= visible(rows, story)
         if number % 3 == 0:
             pump.step()
     pump.run()
     stored = set(combinations(store, join.composite_id).values())
     every = {
-        (left, row["row_id"])
-        for left, (sensor, _) in enumerate(rows)
+        (left_id, row["row_id"])
+        for left_id, (sensor, _) in enumerate(rows)
         for row in story.rows
         if row["sensor"] == sensor and row["_op"] == "row"
     }
-    assert seen <= stored <= every
+    assert ever_visible <= stored <= every
     assert len(stored) < len(every)
 
 
 def visible(rows: list[tuple[int, int]], story: Story) -> set[tuple[int, int]]:
-    """The pairs that some instant shows, as far as rows are known: a plain row from its ts on, a
-    keyed one up to its end."""
+    """Return the pairs that are visible at any instant: a plain row from its ts on, a keyed one up
+    to its end."""
     ends = KEYED.ends(story.rows)
     return {
-        (left, row["row_id"])
-        for left, (sensor, ts) in enumerate(rows)
+        (left_id, row["row_id"])
+        for left_id, (sensor, ts) in enumerate(rows)
         for row in story.rows
         if row["sensor"] == sensor and row["_op"] == "row"
         if max(ts, row["ts"]) < (ends[row["row_id"]] or 1 << 62)

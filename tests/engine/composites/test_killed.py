@@ -40,31 +40,31 @@ BUSY = EngineSettings(
     compact_files=100,
 )
 
-# One run of the test dies before every so many commits.
+# The commits after which a run of the test dies are this far apart.
 EVERY = 4
 
 
 def write_log(store: Store) -> tuple[list[int], list[Joined]]:
-    """The versions at which steps end, and the joins that are left."""
+    """Return the versions at which steps end, and the joins that remain."""
     author = Author(store)
-    left, right = author.create(READINGS), author.create(OTHER)
-    goes = register_join(author, [(left, sensor_is(1)), (right, TRUE)], [equal(0, 1)])
-    author.publish(left, readings([1, 2, 1, 2], [1.0, 2.0, 3.0, 4.0]))
-    author.publish(right, readings([1, 2, 3, 1], [1.0, 2.0, 3.0, 4.0]))
+    left_stream, right_stream = author.create(READINGS), author.create(OTHER)
+    goes = register_join(author, [(left_stream, sensor_is(1)), (right_stream, TRUE)], [equal(0, 1)])
+    author.publish(left_stream, readings([1, 2, 1, 2], [1.0, 2.0, 3.0, 4.0]))
+    author.publish(right_stream, readings([1, 2, 3, 1], [1.0, 2.0, 3.0, 4.0]))
     ends = [author.state.position.version]
     where = Call(Op.GT, (ColumnRef("0.value", DOUBLE), Literal(1.5, DOUBLE)), BOOLEAN)
-    legs = [(left, above(1.5)), (right, TRUE)]
+    legs = [(left_stream, above(1.5)), (right_stream, TRUE)]
     stays = register_join(author, legs, [equal(0, 1)], where=where)
-    author.publish(left, readings([1, 1], [0.0, 5.0]))
+    author.publish(left_stream, readings([1, 1], [0.0, 5.0]))
     ends.append(author.state.position.version)
     author.unregister(goes.handle)
-    author.publish(right, readings([2], [1.0]))
+    author.publish(right_stream, readings([2], [1.0]))
     ends.append(author.state.position.version)
     return ends, [stays]
 
 
 def drive(store: Store, spark: SparkSession, ends: list[int]) -> None:
-    """From whatever is there to the end of the log, some slices and a chore after each step."""
+    """Run the engine to the end of the log, with some slices and a chore after each step."""
     pump = Pump(store, spark, BUSY)
     for end in ends:
         pump.step(max(end, pump.ledger.epoch.log_version))
@@ -75,12 +75,12 @@ def drive(store: Store, spark: SparkSession, ends: list[int]) -> None:
 
 def outcome(store: Store, joins: list[Joined]) -> list[set[tuple[int, ...]]]:
     """The combinations that each join's predicate matches; ids may differ."""
-    found = []
+    matches = []
     for join in joins:
         assert_complete(store, join, exact=False)
         parts = combinations(store, join.composite_id)
-        found.append({parts[number] for number in matched(store, join.predicate_id)})
-    return found
+        matches.append({parts[number] for number in matched(store, join.predicate_id)})
+    return matches
 
 
 @pytest.mark.timeout(1200)

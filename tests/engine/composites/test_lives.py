@@ -15,7 +15,7 @@ pytestmark = pytest.mark.spark
 
 
 def lived(spark: SparkSession, seeds: Iterable[int], steps: int) -> Counter[str]:
-    """What happened in some lives of so many steps."""
+    """Return what happened in several lives of `steps` steps."""
     tally: Counter[str] = Counter()
     for seed in seeds:
         life = ComposedLife()

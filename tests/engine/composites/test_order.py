@@ -1,4 +1,4 @@
-"""The order of the legs follows what steps measure, and forgets what was long ago."""
+"""The order of the legs follows the measurements of recent steps."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from psoup.engine.composites.runs import KeyRun, LegBatch, key_rows
 from querystem.expressions import ColumnRef
 
 
-def edge(left: int, right: int) -> KeyEdge:
-    pair = ColumnRef(f"{left}.c{right}", BIGINT), ColumnRef(f"{right}.c{left}", BIGINT)
-    return KeyEdge((left, right), (pair,))
+def edge(first: int, second: int) -> KeyEdge:
+    pair = ColumnRef(f"{first}.c{second}", BIGINT), ColumnRef(f"{second}.c{first}", BIGINT)
+    return KeyEdge((first, second), (pair,))
 
 
 # Leg 0 is joined with both others.
@@ -29,9 +29,9 @@ def rows(leg: int, columns: dict[str, list[int]]) -> LegBatch:
 
 
 def step(measured: Measured, legs: dict[int, LegBatch]) -> Measured:
-    """What is known after four rows have come to leg 0."""
+    """Return the measurements after four rows have arrived at leg 0."""
     plan = JoinPlan(3, EDGES, None, measured.orders or best_orders(EDGES))
-    runs = {leg: KeyRun.of(key_rows(EDGES, leg, own)) for leg, own in legs.items()}
+    runs = {leg: KeyRun.of(key_rows(EDGES, leg, batch)) for leg, batch in legs.items()}
     turn = LegTurn(
         plan,
         [lambda _: (), lambda _: (runs[1],), lambda _: (runs[2],)],
@@ -39,14 +39,14 @@ def step(measured: Measured, legs: dict[int, LegBatch]) -> Measured:
         1 << 20,
     )
     came = rows(0, {"0.c1": [0] * 4, "0.c2": [0] * 4})
-    found = sum(map(len, turn.combinations(0, came)))
-    assert found == 32
+    count = sum(map(len, turn.combinations(0, came)))
+    assert count == 32
     fanouts = [(side, *counts) for side, counts in turn.fanouts.items()]
-    return Measured.read(measured.after(EDGES, 4, found, fanouts).text)
+    return Measured.read(measured.after(EDGES, 4, count, fanouts).text)
 
 
 def test_the_order_changes_when_selectivities_swap() -> None:
-    """Each row of leg 0 finds one of leg 1 and eight of leg 2; half-way it is the other way."""
+    """Each row of leg 0 finds one of leg 1 and eight of leg 2; from half-way on it is reversed."""
     few, many = list(range(8)), [0] * 8
     measured, orders = Measured(), []
     for number in range(20 + 2 * HALF_LIFE):

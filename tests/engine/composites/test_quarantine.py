@@ -20,7 +20,7 @@ pytestmark = pytest.mark.spark
 
 
 def _unreadable(author: Author, good: Register) -> int:
-    """Append the registration of a join again, as one of a composite whose form is no JSON."""
+    """Append the registration of a join again, as one of a composite whose form is not JSON."""
     assert good.composite is not None
     id_, predicate = author.new_id(), author.state.next_predicate_id
     legs = good.composite.legs
@@ -34,11 +34,11 @@ def _unreadable(author: Author, good: Register) -> int:
 def test_a_composite_that_fails_is_set_aside(
     store: Store, author: Author, spark: SparkSession
 ) -> None:
-    left, right = (
+    left_stream, right_stream = (
         author.create(READINGS),
         author.create(READINGS.__class__("others", READINGS.columns)),
     )
-    legs = [(left, above(0.0)), (right, above(0.0))]
+    legs = [(left_stream, above(0.0)), (right_stream, above(0.0))]
     good = register_join(author, legs, [equal(0, 1)])
     registered = store.log.read(store.log.latest_version())[0].event
     assert isinstance(registered, Register)
@@ -48,15 +48,15 @@ def test_a_composite_that_fails_is_set_aside(
     engine = Engine(store, spark, EngineSettings())
     engine.start()
     try:
-        author.publish(left, readings([1, 2], [1.0, 2.0]))
-        engine.wait_for(author.publish(right, readings([2, 3], [1.0, 2.0])), 180)
+        author.publish(left_stream, readings([1, 2], [1.0, 2.0]))
+        engine.wait_for(author.publish(right_stream, readings([2, 3], [1.0, 2.0])), 180)
         engine.wait_idle(180)
-        engine.wait_for(author.publish(left, readings([3], [1.0])), 180)
+        engine.wait_for(author.publish(left_stream, readings([3], [1.0])), 180)
         engine.wait_idle(180)
     finally:
         engine.stop()
-    found = {(one.kind, one.id) for one in quarantine(store).entries}
-    assert found == {
+    set_aside = {(entry.kind, entry.id) for entry in quarantine(store).entries}
+    assert set_aside == {
         (COMPOSITE, nowhere.composite_id),
         (COMPOSITE, unreadable),
         (PREDICATE, unprobeable.predicate_id),

@@ -1,4 +1,4 @@
-"""What a worker reads: rows by id, runs by hash, admitted rows; with much memory and with none."""
+"""Rows by id, runs by hash and admitted rows, as a worker reads them, with and without a cache."""
 
 from __future__ import annotations
 
@@ -28,13 +28,15 @@ BUDGETS = [1, 1 << 30]
 @pytest.mark.parametrize("seed", range(5))
 def test_rows_by_id(tmp_path: Path, seed: int, budget: int) -> None:
     rng = random.Random(seed)
-    there = sorted(rng.sample(range(3000), 1000))
-    values = {row: rng.choice([None, row * 2]) for row in there}
+    stored = sorted(rng.sample(range(3000), 1000))
+    values = {row: rng.choice([None, row * 2]) for row in stored}
     files, begin = [], 0
-    while begin < len(there):
-        own = there[begin : begin + rng.randint(1, 400)]
-        begin += len(own)
-        table = pa.table({"_row_id": own, "v": pa.array([values[row] for row in own], pa.int64())})
+    while begin < len(stored):
+        file_ids = stored[begin : begin + rng.randint(1, 400)]
+        begin += len(file_ids)
+        table = pa.table(
+            {"_row_id": file_ids, "v": pa.array([values[row] for row in file_ids], pa.int64())}
+        )
         files.append(
             write_data_file(
                 tmp_path, table, bounds=["_row_id"], sync=False, row_group_rows=rng.randint(1, 99)
@@ -43,11 +45,11 @@ def test_rows_by_id(tmp_path: Path, seed: int, budget: int) -> None:
     rng.shuffle(files)
     rows = StemRows(tmp_path, files, LruCache(budget))
     for _ in range(10):
-        wanted = sorted(rng.sample(range(3000), rng.choice([0, 1, 30, 900])))
-        ids, found = rows.fetch(np.array(wanted, np.int64), ["v"])
-        expected = [row for row in wanted if row in values]
+        requested = sorted(rng.sample(range(3000), rng.choice([0, 1, 30, 900])))
+        ids, fetched = rows.fetch(np.array(requested, np.int64), ["v"])
+        expected = [row for row in requested if row in values]
         assert ids.tolist() == expected
-        assert found.column("v").to_pylist() == [values[row] for row in expected]
+        assert fetched.column("v").to_pylist() == [values[row] for row in expected]
 
 
 @pytest.mark.parametrize("budget", BUDGETS)
@@ -66,12 +68,12 @@ def test_runs_by_hash(tmp_path: Path, budget: int) -> None:
     table = sorted_rows(pa.Table.from_arrays(columns, schema=JOINS))
     file = write_data_file(tmp_path, table, sync=False, cuts=bucket_edges(table, 100))
     state = JoinState(tmp_path, [file], LruCache(budget))
-    wanted = hashes[100:101]
-    runs = list(state.runs(wanted))
+    probes = hashes[100:101]
+    runs = list(state.runs(probes))
     assert len(runs) == 1, "only the bucket that may have it is read"
-    found = runs[0].sides[int(sides[100])].find(wanted, wanted, wanted, None)
-    _, places = found.pairs(0, 1)
-    assert found.rows.ids[places].tolist() == [100]
+    matches = runs[0].sides[int(sides[100])].find(probes, probes, probes, None)
+    _, places = matches.pairs(0, 1)
+    assert matches.rows.ids[places].tolist() == [100]
     assert state.ids(0).tolist() == np.flatnonzero(sides == 0).tolist()
 
 
@@ -87,19 +89,19 @@ def test_rows_that_predicates_let_in(tmp_path: Path, seed: int) -> None:
             ids = sorted(rng.sample(range(lo, hi), 40))
             matched.setdefault(predicate, set()).update(ids)
             for first, last in pieces.runs(np.array(ids) >> 16):
-                own = np.array(ids[first:last])
-                block = int(own[0]) >> 16
-                bitmap = encode((own & 0xFFFF).astype(np.uint16))
-                rows.append([7, block >> 4, predicate, block, lo, hi, len(own), bitmap])
+                block_ids = np.array(ids[first:last])
+                block = int(block_ids[0]) >> 16
+                bitmap = encode((block_ids & 0xFFFF).astype(np.uint16))
+                rows.append([7, block >> 4, predicate, block, lo, hi, len(block_ids), bitmap])
         table = pa.table([list(column) for column in zip(*rows, strict=True)], schema=MATCHES)
         files += write_segments(tmp_path, 7, table, MATCH_BOUNDS, sync=False)
     for _ in range(20):
         predicates = sorted(rng.sample(range(1, 9), rng.randint(0, 4)))
         low, high = sorted(rng.sample(range(300_000), 2))
-        some = piece_files(files, 7, predicates, low, high)
-        expected = {row for each in predicates for row in matched.get(each, ())}
-        found = matching_ids(tmp_path, some, predicates, low, high).tolist()
-        assert found == sorted(row for row in expected if low <= row < high)
+        chosen_files = piece_files(files, 7, predicates, low, high)
+        expected = {row for predicate_id in predicates for row in matched.get(predicate_id, ())}
+        admitted = matching_ids(tmp_path, chosen_files, predicates, low, high).tolist()
+        assert admitted == sorted(row for row in expected if low <= row < high)
         assert not piece_files(files, 8, predicates, low, high)
 
 

@@ -1,4 +1,4 @@
-"""Both ways to find old combinations give the same: tasks with Arrow, and Spark's own join."""
+"""Tasks with Arrow and Spark's join find the same old combinations."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ ARROW = EngineSettings(housekeeping=0.0, slice_rows=16, slice_seconds=0.0)
 SPARK = replace(ARROW, arrow_join_rows=0, spark_slice_rows=64)
 
 
-def equal(left: int, right: int, column: str, schemas: list[StreamSchema]) -> Expression:
+def equal(first: int, second: int, column: str, schemas: list[StreamSchema]) -> Expression:
     sides = (
-        ColumnRef(f"{left}.{column}", schemas[left].types[column]),
-        ColumnRef(f"{right}.{column}", schemas[right].types[column]),
+        ColumnRef(f"{first}.{column}", schemas[first].types[column]),
+        ColumnRef(f"{second}.{column}", schemas[second].types[column]),
     )
     return Call(Op.EQ, sides, BOOLEAN)
 
 
 def rows_of(schema: StreamSchema, first: int) -> pa.RecordBatch:
-    """Rows whose keys are equal across types now and then, NULL and NaN among them."""
+    """Rows whose join keys are sometimes equal across types, with NULL and NaN."""
     numbers: list[float | None] = [[None, 1, 2, 3][(first + n) % 4] for n in range(30)]
     words = [[None, "a", "b"][(first + n * 7) % 3] for n in range(30)]
     prices = [[None, 1, 2][(first + n * 3) % 3] for n in range(30)]
@@ -65,21 +65,21 @@ def build(
     store: Store, spark: SparkSession, settings: EngineSettings, legs: int, span: int | None
 ) -> Joined:
     author = Author(store)
-    left, right = author.create(LEFT), author.create(RIGHT)
+    left_stream, right_stream = author.create(LEFT), author.create(RIGHT)
     for first in range(3):
-        author.publish(left, rows_of(LEFT, first))
-        author.publish(right, rows_of(RIGHT, first))
+        author.publish(left_stream, rows_of(LEFT, first))
+        author.publish(right_stream, rows_of(RIGHT, first))
     schemas = [LEFT, RIGHT] if legs == 2 else [LEFT, LEFT, RIGHT]
-    ids = [left if schema is LEFT else right for schema in schemas]
+    ids = [left_stream if schema is LEFT else right_stream for schema in schemas]
     factors = [equal(0, legs - 1, "number", schemas), equal(0, legs - 1, "price", schemas)]
     if legs == 3:
         factors.append(equal(0, 1, "word", schemas))
-    own = [(ids[0], word_is("a")), *((stream, TRUE) for stream in ids[1:])]
-    join = register_join(author, own, factors, span)
+    leg_predicates = [(ids[0], word_is("a")), *((stream, TRUE) for stream in ids[1:])]
+    join = register_join(author, leg_predicates, factors, span)
     pump = Pump(store, spark, settings)
     pump.run()
-    author.publish(left, rows_of(LEFT, 1))
-    author.publish(right, rows_of(RIGHT, 2))
+    author.publish(left_stream, rows_of(LEFT, 1))
+    author.publish(right_stream, rows_of(RIGHT, 2))
     pump.run()
     assert_complete(store, join)
     assert matched(store, join.predicate_id) == sorted(combinations(store, join.composite_id))
@@ -95,34 +95,34 @@ def test_both_ways_find_the_same(
     span: int | None,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    found: list[CompositeOutcome] = []
+    outcomes: list[CompositeOutcome] = []
 
     class Watched(SparkJoin):
         def find(self, session: SparkSession) -> list[CompositeOutcome]:
-            found.extend(made := SparkJoin.find(self, session))
-            return made
+            outcomes.extend(drafts := SparkJoin.find(self, session))
+            return drafts
 
     monkeypatch.setattr(growing, "SparkJoin", Watched)
-    one = build(store, spark, ARROW, legs, span)
-    assert not found
-    other = Store.open(tmp_path_factory.mktemp("other") / "store", create=True, sync=False)
+    by_arrow = build(store, spark, ARROW, legs, span)
+    assert not outcomes
+    other_store = Store.open(tmp_path_factory.mktemp("other") / "store", create=True, sync=False)
     # Sent to all tasks, or shuffled: a leg of three rows is too large for the first.
     monkeypatch.setattr(spark_join, "BROADCAST_ROWS", 3 if legs == 2 else 1 << 20)
-    two = build(other, spark, SPARK, legs, span)
-    assert found and any(one.count for one in found)
-    parts = set(combinations(store, one.composite_id).values())
-    assert parts and parts == set(combinations(other, two.composite_id).values())
+    by_spark = build(other_store, spark, SPARK, legs, span)
+    assert outcomes and any(outcome.count for outcome in outcomes)
+    parts = set(combinations(store, by_arrow.composite_id).values())
+    assert parts and parts == set(combinations(other_store, by_spark.composite_id).values())
 
 
 def test_spark_reads_only_the_files_it_needs(store: Store, spark: SparkSession) -> None:
     """Delta passes over files by their bounds, since they say that none is NULL."""
     author = Author(store)
-    left = author.create(LEFT)
+    stream = author.create(LEFT)
     pump = Pump(store, spark, ARROW)
     for first in range(4):
-        author.publish(left, rows_of(LEFT, first))
+        author.publish(stream, rows_of(LEFT, first))
         pump.step()
-    stem = spark.read.format("delta").load(str(store.root / f"stems/{left}"))
-    some = stem.where("_row_id >= 30 AND _row_id < 60")
-    assert some.count() == 30
-    assert len(some.inputFiles()) == 1 and len(stem.inputFiles()) == 4
+    stem = spark.read.format("delta").load(str(store.root / f"stems/{stream}"))
+    part = stem.where("_row_id >= 30 AND _row_id < 60")
+    assert part.count() == 30
+    assert len(part.inputFiles()) == 1 and len(stem.inputFiles()) == 4

@@ -37,12 +37,12 @@ SMALL = EngineSettings(housekeeping=0.0, slice_rows=8, slice_seconds=0.0, merge_
 
 
 def test_a_worker_that_may_keep_nothing(store: Store, author: Author, spark: SparkSession) -> None:
-    left, right = author.create(READINGS), author.create(OTHER)
-    join = register_join(author, [(left, TRUE), (right, above(1.0))], [equal(0, 1)])
+    left_stream, right_stream = author.create(READINGS), author.create(OTHER)
+    join = register_join(author, [(left_stream, TRUE), (right_stream, above(1.0))], [equal(0, 1)])
     pump = Pump(store, spark, replace(SMALL, worker_bytes=1))
     for number in range(3):
-        author.publish(left, readings(list(range(20)), [float(number)] * 20))
-        author.publish(right, readings(list(range(20)), [float(n) for n in range(20)]))
+        author.publish(left_stream, readings(list(range(20)), [float(number)] * 20))
+        author.publish(right_stream, readings(list(range(20)), [float(n) for n in range(20)]))
         pump.run()
     assert_complete(store, join)
     assert len(combinations(store, join.composite_id)) == 3 * 3 * 18
@@ -51,20 +51,20 @@ def test_a_worker_that_may_keep_nothing(store: Store, author: Author, spark: Spa
 def test_a_composite_that_explodes_is_suspended(
     store: Store, author: Author, spark: SparkSession
 ) -> None:
-    left, right = author.create(READINGS), author.create(OTHER)
-    join = register_join(author, [(left, TRUE), (right, TRUE)], [equal(0, 1)])
+    left_stream, right_stream = author.create(READINGS), author.create(OTHER)
+    join = register_join(author, [(left_stream, TRUE), (right_stream, TRUE)], [equal(0, 1)])
     pump = Pump(store, spark, replace(SMALL, max_combinations=4))
     pump.run()
     for _ in range(10):
         assert not mark_of(store, join.composite_id).suspended
-        author.publish(left, readings([1, 1], [1.0, 1.0]))
-        author.publish(right, readings([1, 1], [1.0, 1.0]))
+        author.publish(left_stream, readings([1, 1], [1.0, 1.0]))
+        author.publish(right_stream, readings([1, 1], [1.0, 1.0]))
         pump.step()
     for _ in range(2):
         mark = mark_of(store, join.composite_id)
         assert mark.suspended and mark.since is None
         assert not combinations(store, join.composite_id)
-        author.publish(left, readings([1, 1], [1.0, 1.0]))
+        author.publish(left_stream, readings([1, 1], [1.0, 1.0]))
         pump.run()
 
 
@@ -72,13 +72,13 @@ def test_a_composite_that_explodes_is_suspended(
 def test_more_candidates_than_a_task_may_look_at(
     store: Store, author: Author, spark: SparkSession, old: bool
 ) -> None:
-    left, right = author.create(READINGS), author.create(OTHER)
+    left_stream, right_stream = author.create(READINGS), author.create(OTHER)
     pump = Pump(store, spark, replace(SMALL, max_candidates=30))
-    join = register_join(author, [(left, TRUE), (right, TRUE)], [equal(0, 1)])
+    join = register_join(author, [(left_stream, TRUE), (right_stream, TRUE)], [equal(0, 1)])
     if not old:
         pump.run()
-    author.publish(left, readings([1] * 40, [1.0] * 40))
-    author.publish(right, readings([1] * 40, [1.0] * 40))
+    author.publish(left_stream, readings([1] * 40, [1.0] * 40))
+    author.publish(right_stream, readings([1] * 40, [1.0] * 40))
     pump.run()
     assert mark_of(store, join.composite_id).suspended
     assert not combinations(store, join.composite_id)
@@ -87,9 +87,9 @@ def test_more_candidates_than_a_task_may_look_at(
 def test_a_composite_that_fails_again_and_again_is_suspended(
     store: Store, author: Author, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    left, right = author.create(READINGS), author.create(OTHER)
-    join = register_join(author, [(left, TRUE), (right, TRUE)], [equal(0, 1)])
-    author.publish(left, readings([1], [1.0]))
+    left_stream, right_stream = author.create(READINGS), author.create(OTHER)
+    join = register_join(author, [(left_stream, TRUE), (right_stream, TRUE)], [equal(0, 1)])
+    author.publish(left_stream, readings([1], [1.0]))
     pump = Pump(store, spark, SMALL)
     pump.step()
 
@@ -113,21 +113,24 @@ def test_combinations_leave_with_their_rows(
     store: Store, author: Author, spark: SparkSession
 ) -> None:
     minute = 60_000_000
-    one, two = replace(timed(retain=10 * minute), name="one"), replace(timed(), name="two")
-    left, right = author.create(one), author.create(two)
-    join = register_join(author, [(left, TRUE), (right, TRUE)], [equal(0, 1)])
+    left_schema, right_schema = (
+        replace(timed(retain=10 * minute), name="one"),
+        replace(timed(), name="two"),
+    )
+    left_stream, right_stream = author.create(left_schema), author.create(right_schema)
+    join = register_join(author, [(left_stream, TRUE), (right_stream, TRUE)], [equal(0, 1)])
     pump = Pump(store, spark, replace(SMALL, grace=0.0))
     for number in range(8):
         at = pa.array([number * 5 * minute] * 2, pa.int64()).view(INSTANT)
-        rows = pa.RecordBatch.from_arrays([pa.array([1, 2]), at], schema=one.arrow)
-        author.publish(left, rows)
-        author.publish(right, rows)
+        rows = pa.RecordBatch.from_arrays([pa.array([1, 2]), at], schema=left_schema.arrow)
+        author.publish(left_stream, rows)
+        author.publish(right_stream, rows)
         pump.run()
-    floor = pump.ledger.floor(left)
+    floor = pump.ledger.floor(left_stream)
     assert floor > 0
     stored = set(combinations(store, join.composite_id).values())
     expected = join_of(store, join.composite_id).keys()
-    assert {left for left, _ in expected} == set(range(floor, 16))
+    assert {left_id for left_id, _ in expected} == set(range(floor, 16))
     assert expected <= stored and len(stored) < 2 * 8 * 8
 
 
@@ -135,10 +138,10 @@ def test_combinations_leave_with_their_rows(
 def test_what_is_damaged_is_found_again(
     store: Store, author: Author, spark: SparkSession, table: str
 ) -> None:
-    left, right = author.create(READINGS), author.create(OTHER)
-    join = register_join(author, [(left, TRUE), (right, TRUE)], [equal(0, 1)])
-    author.publish(left, readings([1, 2], [1.0, 1.0]))
-    author.publish(right, readings([1, 2], [1.0, 1.0]))
+    left_stream, right_stream = author.create(READINGS), author.create(OTHER)
+    join = register_join(author, [(left_stream, TRUE), (right_stream, TRUE)], [equal(0, 1)])
+    author.publish(left_stream, readings([1, 2], [1.0, 1.0]))
+    author.publish(right_stream, readings([1, 2], [1.0, 1.0]))
     pump = Pump(store, spark, SMALL)
     pump.run()
     before = combinations(store, join.composite_id)
@@ -155,13 +158,13 @@ def test_what_is_damaged_is_found_again(
 
 @pytest.mark.parametrize("table", ["stems", "joins"])
 @pytest.mark.parametrize("running", [True, False])
-def test_a_table_whose_log_can_t_be_read_is_begun_again(
+def test_a_table_whose_log_can_t_be_read_is_derived_again(
     store: Store, author: Author, spark: SparkSession, table: str, running: bool
 ) -> None:
-    left, right = author.create(READINGS), author.create(OTHER)
-    join = register_join(author, [(left, TRUE), (right, TRUE)], [equal(0, 1)])
-    author.publish(left, readings([1, 2], [1.0, 1.0]))
-    author.publish(right, readings([1, 2], [1.0, 1.0]))
+    left_stream, right_stream = author.create(READINGS), author.create(OTHER)
+    join = register_join(author, [(left_stream, TRUE), (right_stream, TRUE)], [equal(0, 1)])
+    author.publish(left_stream, readings([1, 2], [1.0, 1.0]))
+    author.publish(right_stream, readings([1, 2], [1.0, 1.0]))
     pump = Pump(store, spark, SMALL)
     pump.run()
     before = combinations(store, join.composite_id)
@@ -172,7 +175,7 @@ def test_a_table_whose_log_can_t_be_read_is_begun_again(
     else:
         pump = Pump(store, spark, SMALL)
     assert mark_of(store, join.composite_id).since is None
-    author.publish(left, readings([1], [1.0]))
+    author.publish(left_stream, readings([1], [1.0]))
     pump.run()
     assert_complete(store, join)
     after = combinations(store, join.composite_id)
@@ -183,18 +186,19 @@ def test_a_table_whose_log_can_t_be_read_is_begun_again(
 def test_a_composite_ends_with_its_last_registration(
     store: Store, author: Author, spark: SparkSession
 ) -> None:
-    left, right = author.create(READINGS), author.create(OTHER)
+    left_stream, right_stream = author.create(READINGS), author.create(OTHER)
     joins = [
-        register_join(author, [(left, sensor_is(n)), (right, TRUE)], [equal(0, 1)]) for n in (1, 2)
+        register_join(author, [(left_stream, sensor_is(n)), (right_stream, TRUE)], [equal(0, 1)])
+        for n in (1, 2)
     ]
-    author.publish(left, readings([1, 2], [1.0, 1.0]))
-    author.publish(right, readings([1, 2], [1.0, 1.0]))
+    author.publish(left_stream, readings([1, 2], [1.0, 1.0]))
+    author.publish(right_stream, readings([1, 2], [1.0, 1.0]))
     pump = Pump(store, spark, replace(SMALL, grace=0.0))
     pump.run()
     for join in joins:
         assert_complete(store, join, exact=False)
         author.unregister(join.handle)
-        author.publish(left, readings([1, 2], [1.0, 1.0]))
+        author.publish(left_stream, readings([1, 2], [1.0, 1.0]))
         pump.run()
     composite_id = joins[0].composite_id
     assert composite_id not in pump.ledger.composites

@@ -1,6 +1,6 @@
-"""Runs at the start of every process of a tortured store, before any of its own code.
+"""Set-up at the start of every process of a tortured store, before any other code.
 
-What the process writes is recorded for power cuts. Files in the folder that PSOUP_TORTURE_SWITCHES
+Writes of the process are recorded for power cuts. Files in the folder that PSOUP_TORTURE_SWITCHES
 names switch faults on: with `full-disk` no file is made; with `own-conflict` some links are made
 and reported as FileExistsError; with `stalled-link-PID` the links of that process wait for its end.
 """
@@ -31,17 +31,17 @@ def _obey_switches() -> None:
 
     link, make = os.link, pq.ParquetWriter.__init__
 
-    def faulty_link(*given: Any, **options: Any) -> None:
+    def faulty_link(*arguments: Any, **options: Any) -> None:
         _refuse_if_full()
         while _is_on(f"stalled-link-{os.getpid()}"):
             time.sleep(0.02)
-        link(*given, **options)
+        link(*arguments, **options)
         if _is_on("own-conflict") and random.random() < _MISREPORTED_SHARE:
             raise FileExistsError(errno.EEXIST, "injected after the link was made")
 
-    def checked_make(*given: Any, **options: Any) -> None:
+    def checked_make(*arguments: Any, **options: Any) -> None:
         _refuse_if_full()
-        make(*given, **options)
+        make(*arguments, **options)
 
     os.link = faulty_link
     pq.ParquetWriter.__init__ = checked_make
