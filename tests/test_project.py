@@ -1,4 +1,4 @@
-"""What holds for the repository as a whole."""
+"""Checks of the repository as a whole."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PRIVATE = {
 
 
 def _files() -> list[Path]:
-    """Everything that is tracked, or would be if it were added."""
+    """Return everything that is tracked, or would be if it were added."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
@@ -45,13 +45,13 @@ def _files() -> list[Path]:
 
 @pytest.mark.parametrize("what", PRIVATE)
 def test_no_file_speaks_of_the_machine_it_was_written_on(what: str) -> None:
-    found = []
+    problems = []
     for path in _files():
         text = path.read_text(encoding="utf-8", errors="replace")
         for match in re.finditer(PRIVATE[what], text):
             line = text.count("\n", 0, match.start()) + 1
-            found.append(f"{path.relative_to(ROOT)}:{line}: {match.group()!r} is {what}")
-    assert not found, "\n".join(found)
+            problems.append(f"{path.relative_to(ROOT)}:{line}: {match.group()!r} is {what}")
+    assert not problems, "\n".join(problems)
 
 
 def test_constraints_are_plain_versions() -> None:
@@ -74,7 +74,7 @@ def test_the_base_needs_neither_spark_nor_delta() -> None:
 
 
 def test_servers_and_engines_need_intervaltree_and_clients_do_not() -> None:
-    """Blocks and windows are found by it; it is loaded with the stem, so nothing runs without."""
+    """Blocks and windows are searched with it; the stem imports it, so nothing runs without it."""
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
         "optional-dependencies"
     ]
@@ -89,7 +89,7 @@ def test_servers_and_engines_need_intervaltree_and_clients_do_not() -> None:
 
 
 def _without(package: str, *modules: str) -> str:
-    """What a process says that imports modules where a package is not installed."""
+    """Return the standard error of a process that imports modules without a package."""
     lines = [f"import sys; sys.modules[{package!r}] = None", *map("import {}".format, modules)]
     command = [sys.executable, "-c", "\n".join(lines)]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stderr
@@ -113,21 +113,21 @@ def _parsed(path: Path) -> ast.Module:
 
 
 def test_a_public_class_name_means_one_thing() -> None:
-    """In the store's own packages; what the SDK shows its users may coincide."""
-    found: dict[str, list[str]] = {}
+    """In the store's own packages; public names of the SDK may coincide with them."""
+    paths_by_class: dict[str, list[str]] = {}
     for name in PACKAGES:
         for path in (ROOT / name).rglob("*.py") if name != "client_sdk" else ():
             if "_pb2" not in path.name:
                 for node in _parsed(path).body:
                     if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                        found.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
-    twice = {name: sorted(paths) for name, paths in found.items() if len(paths) > 1}
+                        paths_by_class.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
+    twice = {name: sorted(paths) for name, paths in paths_by_class.items() if len(paths) > 1}
     # An expression calls a function, a client calls a server: both words are of the trade.
     twice.pop("Call")
     assert twice == {}
 
 
 def test_every_folder_of_tests_is_a_package() -> None:
-    """Else tests/results hides results."""
+    """Otherwise tests/results would hide results."""
     folders = {path.parent for path in (ROOT / "tests").rglob("*.py")}
     assert [f for f in folders if not (f / "__init__.py").is_file()] == []

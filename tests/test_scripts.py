@@ -1,4 +1,4 @@
-"""The set-up the scripts do, on machines that lack something. Nothing is installed here."""
+"""The scripts' set-up on machines that lack something. Nothing is installed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TOOLS = ["bash", "cat", "cmp", "dirname", "head", "id", "mkdir", "mv", "rm", "se
 
 
 class Machine:
-    """A PATH with the bare tools, and whatever programs a test adds to it."""
+    """A PATH with the bare tools, and the programs that a test adds to it."""
 
     def __init__(self, folder: Path) -> None:
         self.bin = folder
@@ -106,7 +106,7 @@ def test_without_python_it_says_so(machine: Machine) -> None:
 
 
 def test_a_ready_environment_is_left_alone(machine: Machine, tmp_path: Path) -> None:
-    """The second start: no pip, so no network."""
+    """The second start needs no pip, so no network."""
     root = tmp_path / "a clone"
     (root / ".venv" / "bin").mkdir(parents=True)
     (root / "pyproject.toml").write_text("[project]\n")
@@ -150,11 +150,13 @@ def test_the_bill_of_materials_names_every_pin_and_every_jar() -> None:
         [sys.executable, ROOT / "scripts" / "sbom.py"], capture_output=True, text=True, check=True
     )
     components = json.loads(done.stdout)["components"]
-    versions = {each["name"]: each["version"] for each in components}
+    versions = {component["name"]: component["version"] for component in components}
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     pins = dict(line.split("==") for line in lines if not line.startswith("#"))
     assert pins == {name: version for name, version in versions.items() if name in pins}
-    hashes = {each["hashes"][0]["content"] for each in components if "hashes" in each}
+    hashes = {
+        component["hashes"][0]["content"] for component in components if "hashes" in component
+    }
     recorded = (ROOT / "psoup" / "engine" / "jars.sha256").read_text().splitlines()
     assert hashes == {line.split()[0] for line in recorded}
-    assert len({each["bom-ref"] for each in components}) == len(components)
+    assert len({component["bom-ref"] for component in components}) == len(components)

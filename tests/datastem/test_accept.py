@@ -1,4 +1,4 @@
-"""What is taken, what is refused, and what the digest may depend on."""
+"""Which batches are accepted and refused, and what the digest depends on."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ CLOCK = 20_000 * DAY
 LIMITS = Limits()
 
 
-def one(type_: Type, array: pa.Array | pa.ChunkedArray) -> pa.Array:
+def accept_column(type_: Type, array: pa.Array | pa.ChunkedArray) -> pa.Array:
     schema = StreamSchema("s", (Column("a", type_),))
     return accept(pa.table({"a": array}), schema, CLOCK, LIMITS).batch.column(0)
 
 
-def refused(type_: Type, array: pa.Array | pa.ChunkedArray) -> RowError:
+def refuse_column(type_: Type, array: pa.Array | pa.ChunkedArray) -> RowError:
     with pytest.raises(RowError) as caught:
-        one(type_, array)
+        accept_column(type_, array)
     assert caught.value.field == "a"
     return caught.value
 
@@ -66,11 +66,11 @@ TAKEN: list[tuple[Type, pa.Array, list[Any]]] = [
 
 @pytest.mark.parametrize(("type_", "sent", "expected"), TAKEN, ids=lambda v: str(v)[:20])
 def test_compatible_types_are_taken(type_: Type, sent: pa.Array, expected: list[Any]) -> None:
-    got = one(type_, sent)
+    got = accept_column(type_, sent)
     got.validate(full=True)
     assert got.type == type_.arrow
     assert got.to_pylist() == expected
-    assert one(type_, sent.slice(1)).to_pylist() == expected[1:]
+    assert accept_column(type_, sent.slice(1)).to_pylist() == expected[1:]
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_compatible_types_are_taken(type_: Type, sent: pa.Array, expected: list[
     ids=lambda v: str(v)[:20],
 )
 def test_lossy_values_are_refused(type_: Type, sent: pa.Array, reason: str, row: int) -> None:
-    error = refused(type_, sent)
+    error = refuse_column(type_, sent)
     assert (error.reason, error.row) == (reason, row)
     assert str(error)
 
@@ -124,7 +124,7 @@ def test_a_column_of_nothing_but_null_fits_every_type(type_: Type) -> None:
 
 def test_doubles_keep_what_they_are() -> None:
     payload_nan = np.array([0x7FF8000000000001], dtype=np.uint64).view(np.float64)
-    got = one(DOUBLE, pa.array([float("inf"), -0.0, payload_nan[0]])).to_numpy()
+    got = accept_column(DOUBLE, pa.array([float("inf"), -0.0, payload_nan[0]])).to_numpy()
     assert got[0] == np.inf
     assert np.signbit(got[1])
     assert got[2:].view(np.uint64)[0] == np.array([np.nan]).view(np.uint64)[0]
@@ -132,16 +132,20 @@ def test_doubles_keep_what_they_are() -> None:
 
 def test_timestamps_without_a_zone_are_utc() -> None:
     naive = pa.array([MIN_INSTANT, MAX_INSTANT, None]).view(pa.timestamp("us"))
-    assert one(TIMESTAMP, naive).view(pa.int64()).to_pylist() == [MIN_INSTANT, MAX_INSTANT, None]
+    assert accept_column(TIMESTAMP, naive).view(pa.int64()).to_pylist() == [
+        MIN_INSTANT,
+        MAX_INSTANT,
+        None,
+    ]
     coarse = pa.array([7]).view(pa.timestamp("ms", tz="Europe/Berlin"))
-    assert one(TIMESTAMP, coarse).view(pa.int64()).to_pylist() == [7000]
+    assert accept_column(TIMESTAMP, coarse).view(pa.int64()).to_pylist() == [7000]
 
 
 def test_a_dictionary_cannot_grow_past_the_limit() -> None:
     bomb = pa.DictionaryArray.from_arrays(
         pa.array(np.zeros(300, np.int8)), ["x" * LIMITS.value_bytes]
     )
-    assert refused(TEXT, bomb).reason == "BATCH_TOO_LARGE"
+    assert refuse_column(TEXT, bomb).reason == "BATCH_TOO_LARGE"
 
 
 TRADES = StreamSchema(
@@ -219,17 +223,17 @@ def test_digest_sees_values_only(rows: list[tuple[Any, ...]], cut: int, pad: int
     encoded = chunked.select(["i", "b", "d", "t"])
     encoded = encoded.set_column(3, "t", encoded["t"].dictionary_encode())
     encoded = encoded.set_column(0, "i", encoded["i"].cast(pa.int32()))
-    other = accept(encoded, MIXED, CLOCK, LIMITS)
-    assert other.digest == plain.digest
-    assert encode(other.batch) == encode(plain.batch)
+    reencoded = accept(encoded, MIXED, CLOCK, LIMITS)
+    assert reencoded.digest == plain.digest
+    assert encode(reencoded.batch) == encode(plain.batch)
 
 
 @settings(max_examples=100, deadline=None)
 @given(ROWS, ROWS)
 def test_digest_tells_values_apart(first: list[tuple[Any, ...]], second: list[Any]) -> None:
-    one, two = (accept(table_of(rows), MIXED, CLOCK, LIMITS) for rows in (first, second))
-    same = repr(one.batch.to_pylist()) == repr(two.batch.to_pylist())
-    assert (one.digest == two.digest) == same
+    accepted, another = (accept(table_of(rows), MIXED, CLOCK, LIMITS) for rows in (first, second))
+    same = repr(accepted.batch.to_pylist()) == repr(another.batch.to_pylist())
+    assert (accepted.digest == another.digest) == same
 
 
 def test_digest_ignores_what_lies_under_a_null() -> None:
@@ -265,9 +269,9 @@ def test_arrival_time_is_the_stamp() -> None:
 
 def test_payloads_that_do_not_decode() -> None:
     good = encode(accept(trades(), TRADES, CLOCK, LIMITS).batch)
-    other = encode(accept(pa.table({"a": [1]}), StreamSchema("s", (Column("a", BIGINT),)),
+    foreign = encode(accept(pa.table({"a": [1]}), StreamSchema("s", (Column("a", BIGINT),)),
                           CLOCK, LIMITS).batch)  # fmt: skip
-    for payload in (b"", b"not arrow", good[:-40], good[: len(good) // 2], other):
+    for payload in (b"", b"not arrow", good[:-40], good[: len(good) // 2], foreign):
         with pytest.raises(DecodeError):
             decode(TRADES, payload, 0, CLOCK, 0)
 

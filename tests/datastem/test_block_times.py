@@ -1,4 +1,4 @@
-"""Blocks by time against looking at each: in order or not, by either end and by the tree."""
+"""Blocks by time compared with a scan: in order or not, from either end and by the tree."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _changes = st.dictionaries(st.integers(0, 20), st.none() | _spans, max_size=8)
 
 @pytest.fixture(params=["tree", "ends", "order"], autouse=True)
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Has the tree be asked always or never, and blocks be looked at from an end or in order."""
+    """Force one way of finding blocks: by the tree, from an end, or in their order."""
     if request.param != "order":
         monkeypatch.setattr(block_times, "SCAN_BELOW_BLOCKS", 0)
     if request.param == "tree":
@@ -36,23 +36,23 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iter
 
 @given(st.lists(_changes, max_size=6), st.lists(st.tuples(st.none() | _instants, _instants)))
 def test_oracle_overlapping(
-    epochs: list[dict[int, tuple[int, int] | None]], asked: list[tuple[int | None, int]]
+    epochs: list[dict[int, tuple[int, int] | None]], intervals: list[tuple[int | None, int]]
 ) -> None:
-    times, held, seen = BlockTimes.nothing(), dict[int, tuple[int, int]](), list[BlockTimes]()
+    times, spans, versions = BlockTimes.nothing(), dict[int, tuple[int, int]](), list[BlockTimes]()
     for changes in epochs:
         times = times.changed(changes)
-        held = {n: span for n, span in {**held, **changes}.items() if span is not None}
+        spans = {n: span for n, span in {**spans, **changes}.items() if span is not None}
         times.follow()
         times._check()
-        seen.append(times)
-        for begin, end in asked:
+        versions.append(times)
+        for begin, end in intervals:
             expected = [
                 number
-                for number, (low, high) in sorted(held.items())
+                for number, (low, high) in sorted(spans.items())
                 if low < end and (begin is None or begin < end and high >= begin)
             ]
             assert times.overlapping(begin, end) == expected
-            for older in seen:
+            for older in versions:
                 older.overlapping(begin, end)
 
 
@@ -65,10 +65,10 @@ def test_who_has_older_blocks_finds_those(
 ) -> None:
     old = BlockTimes.nothing().changed(before)
     old.follow()
-    found = old.overlapping(begin, end)
+    numbers = old.overlapping(begin, end)
     new = old.changed(after)
     new.follow()
-    assert old.overlapping(begin, end) == found
+    assert old.overlapping(begin, end) == numbers
     assert new.tree is old.tree
 
 
@@ -88,24 +88,24 @@ def test_a_tree_takes_so_many_at_a_time_and_answers_when_it_has_all(way: str) ->
 
 
 def test_oracle_an_index_made_from_the_one_before() -> None:
-    """Files that come, are merged and go: as if it were made anew each time."""
+    """Files are added, merged and removed: the index equals one that is made from scratch."""
     dice = random.Random(7)
-    index, held = SegmentIndex.of((), 0), list[RowSegment]()
+    index, segments = SegmentIndex.of((), 0), list[RowSegment]()
     for high in range(1, 60):
-        if held and dice.random() < 0.4:
-            first = dice.randrange(len(held))
-            some = held[first : first + 3]
-            merged = _segment(dice, some[0].row_lo, some[-1].row_hi)
-            held[first : first + 3] = [merged] if first else []
+        if segments and dice.random() < 0.4:
+            first = dice.randrange(len(segments))
+            neighbours = segments[first : first + 3]
+            merged = _segment(dice, neighbours[0].row_lo, neighbours[-1].row_hi)
+            segments[first : first + 3] = [merged] if first else []
         else:
-            first = held[-1].row_hi if held else 0
-            held.append(_segment(dice, first, first + dice.choice((10, BLOCK_ROWS, 150_000))))
-        index = SegmentIndex.of(held, high, index)
+            first = segments[-1].row_hi if segments else 0
+            segments.append(_segment(dice, first, first + dice.choice((10, BLOCK_ROWS, 150_000))))
+        index = SegmentIndex.of(segments, high, index)
         index._check()
-        anew = SegmentIndex.of(held, high)
-        assert index.segments == anew.segments and index.least == anew.least
-        for ours, theirs in zip(_arrays(index), _arrays(anew), strict=True):
-            assert (ours == theirs).all()
+        fresh = SegmentIndex.of(segments, high)
+        assert index.segments == fresh.segments and index.least == fresh.least
+        for derived_array, fresh_array in zip(_arrays(index), _arrays(fresh), strict=True):
+            assert (derived_array == fresh_array).all()
 
 
 def _segment(dice: random.Random, low: int, high: int) -> RowSegment:

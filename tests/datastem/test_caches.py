@@ -1,4 +1,4 @@
-"""The one cache: a budget of bytes, the least recently used leave first."""
+"""The LRU cache: a budget of bytes, the least recently used leave first."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ def test_a_value_larger_than_the_budget_is_held_alone() -> None:
 
 def test_a_value_is_made_once() -> None:
     cache: LruCache[str, int] = LruCache(10)
-    made: list[int] = []
+    calls: list[int] = []
 
     def make() -> int:
-        made.append(1)
+        calls.append(1)
         return 7
 
     assert [cache.find("a", make, lambda _: 1) for _ in range(3)] == [7, 7, 7]
-    assert made == [1]
+    assert calls == [1]
 
 
 def test_a_change_sees_the_value_before_it() -> None:

@@ -1,4 +1,4 @@
-"""The keyed history equals its naive meaning: late rows, equal ts, deletes, known then."""
+"""The keyed history equals the naive one: late rows, equal ts, deletes, earlier knowledge."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Row = dict[str, Any]
 
 @pytest.fixture(autouse=True)
 def _eager(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The live rows are cut down at every chance."""
+    """Prune the live rows at every insert."""
     monkeypatch.setattr(module, "PRUNE_AFTER_ROWS", 0)
 
 
@@ -34,24 +34,24 @@ def rows(size: int = 40) -> st.SearchStrategy[list[Row]]:
         {"key": st.integers(0, 3), "ts": st.integers(0, 12), "_op": st.sampled_from(("", "delete"))}
     )
     return st.lists(fields, max_size=size).map(
-        lambda found: [{**row, "row_id": place} for place, row in enumerate(found)]
+        lambda drawn: [{**row, "row_id": place} for place, row in enumerate(drawn)]
     )
 
 
-def keyed(found: list[Row]) -> KeyedRows:
+def keyed(source: list[Row]) -> KeyedRows:
     columns = [
-        pa.array([row["key"] for row in found], pa.int64()),
-        pa.array([row["ts"] for row in found], pa.int64()).view(INSTANT),
-        pa.array([row["row_id"] for row in found], pa.int64()),
-        pa.array([int(row["_op"] == "delete") for row in found], pa.int8()),
+        pa.array([row["key"] for row in source], pa.int64()),
+        pa.array([row["ts"] for row in source], pa.int64()).view(INSTANT),
+        pa.array([row["row_id"] for row in source], pa.int64()),
+        pa.array([int(row["_op"] == "delete") for row in source], pa.int8()),
     ]
     return KeyedRows.of(pa.RecordBatch.from_arrays(columns, names=list(HISTORY_COLUMNS)))
 
 
-def batches(data: DataObject, found: list[Row]) -> list[list[Row]]:
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(found)), max_size=8)))
-    edges = [0, *cuts, len(found)]
-    return [found[a:b] for a, b in zip(edges, edges[1:], strict=False)]
+def batches(data: DataObject, source: list[Row]) -> list[list[Row]]:
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(source)), max_size=8)))
+    edges = [0, *cuts, len(source)]
+    return [source[a:b] for a, b in zip(edges, edges[1:], strict=False)]
 
 
 def built(parts: list[list[Row]]) -> History:
@@ -63,31 +63,31 @@ def built(parts: list[list[Row]]) -> History:
 
 
 @given(rows(), st.data())
-def test_oracle_current_rows(found: list[Row], data: DataObject) -> None:
-    history = built(batches(data, found))
-    for high in range(len(found) + 1):
-        known = Keyed(("key",), high).known(found)
+def test_oracle_current_rows(source: list[Row], data: DataObject) -> None:
+    history = built(batches(data, source))
+    for high in range(len(source) + 1):
+        prefix = Keyed(("key",), high).known(source)
         for instant in range(-1, 14):
             got = history.current(high, instant)
-            expected = KEYED.current(known, instant)
+            expected = KEYED.current(prefix, instant)
             assert got.ids.tolist() == [row["row_id"] for row in expected]
             assert got.ts.tolist() == [row["ts"] for row in expected]
 
 
 @given(rows(), st.data())
-def test_oracle_retention(found: list[Row], data: DataObject) -> None:
-    """Pruned or not, what had ended by the cut is never current, however little is known."""
+def test_oracle_retention(source: list[Row], data: DataObject) -> None:
+    """Pruned or not, a row that had ended by the cut is never current, at any `high`."""
     cut = data.draw(st.integers(-1, 14))
     earlier = data.draw(st.integers(-1, cut))
-    parts = batches(data, found)
+    parts = batches(data, source)
     whole = built(parts)
-    retained = Keyed(("key",), reached=cut).retained(found, cut, 0)
-    gone = whole.ended(cut)
-    assert sorted({*range(len(found))} - set(gone.tolist())) == [r["row_id"] for r in retained]
-    pruned = built(parts[:-1]).prune(earlier).insert(keyed(parts[-1]), len(found))
-    for history in (whole, whole.prune(cut), whole.prune(earlier), pruned, whole.without(gone)):
+    retained = Keyed(("key",), reached=cut).retained(source, cut, 0)
+    ended = whole.ended(cut)
+    assert sorted({*range(len(source))} - set(ended.tolist())) == [r["row_id"] for r in retained]
+    pruned = built(parts[:-1]).prune(earlier).insert(keyed(parts[-1]), len(source))
+    for history in (whole, whole.prune(cut), whole.prune(earlier), pruned, whole.without(ended)):
         history._check()
-        for high in range(0, len(found) + 1, 3):
+        for high in range(0, len(source) + 1, 3):
             for instant in range(-1, 14, 2):
                 expected = KEYED.current([r for r in retained if r["row_id"] < high], instant)
                 got = history.current(high, instant, cut)
@@ -95,26 +95,26 @@ def test_oracle_retention(found: list[Row], data: DataObject) -> None:
 
 
 @given(rows(), st.data())
-def test_oracle_closures(found: list[Row], data: DataObject) -> None:
-    """The end of a row at any position is the least one that had been learned by then."""
+def test_oracle_closures(source: list[Row], data: DataObject) -> None:
+    """The end of a row at any position is the least of its closures up to then."""
     history, learned = History(), []
-    for part in batches(data, found):
-        made = history.closures(keyed(part))
-        columns = (made.ids.tolist(), made.ends.tolist(), made.by.tolist())
+    for part in batches(data, source):
+        closures = history.closures(keyed(part))
+        columns = (closures.ids.tolist(), closures.ends.tolist(), closures.by.tolist())
         learned += list(zip(*columns, strict=True))
         history = history.insert(keyed(part), history.high + len(part))
-    for high in range(len(found) + 1):
+    for high in range(len(source) + 1):
         ends: dict[int, int | None] = dict.fromkeys(range(high))
         for row_id, end, by in learned:
             if by < high:
                 assert row_id <= by
                 old = ends[row_id]
                 ends[row_id] = end if old is None else min(old, end)
-        assert ends == KEYED.ends(found[:high])
+        assert ends == KEYED.ends(source[:high])
 
 
 def test_recent_instants_need_the_live_rows_only() -> None:
-    """A thousand keys, a hundred rows each: nothing but the last ones is looked at."""
+    """A thousand keys with a hundred rows each: only the last ones are read."""
     history = History()
     for turn in range(100):
         part = [{"key": k, "ts": turn, "row_id": turn * 1000 + k, "_op": ""} for k in range(1000)]
@@ -128,7 +128,7 @@ def test_recent_instants_need_the_live_rows_only() -> None:
 
 
 @pytest.mark.parametrize(
-    ("left", "right", "equal"),
+    ("first", "second", "equal"),
     [
         ([pa.array([0.0])], [pa.array([-0.0])], True),
         ([pa.array([float("nan")])], [pa.array([-float("nan")])], True),
@@ -138,47 +138,49 @@ def test_recent_instants_need_the_live_rows_only() -> None:
         ([pa.array(["é"])], [pa.array(["é"])], True),
     ],
 )
-def test_key_digests(left: list[pa.Array], right: list[pa.Array], equal: bool) -> None:
-    assert (key_digests(left)[0] == key_digests(right)[0]) == equal
+def test_key_digests(first: list[pa.Array], second: list[pa.Array], equal: bool) -> None:
+    assert (key_digests(first)[0] == key_digests(second)[0]) == equal
 
 
 def test_key_digests_stay_what_they_are() -> None:
-    """Stems on disk hold them."""
-    found = key_digests([pa.array(["a", "b", "a"]), pa.array([1, 2, 1])])
-    assert found.dtype == np.int64
-    assert found[0] == found[2] != found[1]
-    assert found.tolist()[:2] == [-5101055812324535584, 4770688250002808650]
+    """Stems on disk hold these digests."""
+    digests = key_digests([pa.array(["a", "b", "a"]), pa.array([1, 2, 1])])
+    assert digests.dtype == np.int64
+    assert digests[0] == digests[2] != digests[1]
+    assert digests.tolist()[:2] == [-5101055812324535584, 4770688250002808650]
 
 
 @given(rows(), st.data())
 def test_what_changed_is_the_difference_of_what_was_current(
-    found: list[Row], data: DataObject
+    source: list[Row], data: DataObject
 ) -> None:
-    """Between any two marks, NOW being the greatest ts that was known at each."""
-    history = built(batches(data, found))
-    tops = [max((row["ts"] for row in found[:high]), default=0) for high in range(len(found) + 1)]
-    for old in range(len(found) + 1):
-        for new in range(old, len(found) + 1, 3):
+    """Between any two ids, with NOW as the greatest ts below each."""
+    history = built(batches(data, source))
+    tops = [max((row["ts"] for row in source[:high]), default=0) for high in range(len(source) + 1)]
+    for old in range(len(source) + 1):
+        for new in range(old, len(source) + 1, 3):
             before = set(history.current(old, tops[old]).ids.tolist())
             after = set(history.current(new, tops[new]).ids.tolist())
-            gone, come = history.changed(old, new, tops[old])
-            assert gone.ids.tolist() == sorted(before - after)
-            assert come.ids.tolist() == sorted(after - before)
+            removed, added = history.changed(old, new, tops[old])
+            assert removed.ids.tolist() == sorted(before - after)
+            assert added.ids.tolist() == sorted(after - before)
             assert history.least_ts(old, new) == min(
-                (row["ts"] for row in found[old:new]), default=FOR_EVER
+                (row["ts"] for row in source[old:new]), default=FOR_EVER
             )
 
 
 @given(rows(), st.data())
-def test_oracle_rows_looked_up(found: list[Row], data: DataObject) -> None:
-    """The row of a key that was current at an instant, as known from the ids below a high one."""
-    history = built(batches(data, found))
-    asked = st.tuples(st.integers(0, 4), st.integers(-1, 13), st.integers(0, len(found)))
-    some = data.draw(st.lists(asked, max_size=20))
-    keys, instants, highs = (np.array([one[n] for one in some], np.int64) for n in range(3))
+def test_oracle_rows_looked_up(source: list[Row], data: DataObject) -> None:
+    """The row of a key that was current at an instant, as known from the ids below `high`."""
+    history = built(batches(data, source))
+    lookup = st.tuples(st.integers(0, 4), st.integers(-1, 13), st.integers(0, len(source)))
+    lookups = data.draw(st.lists(lookup, max_size=20))
+    keys, instants, highs = (
+        np.array([values[n] for values in lookups], np.int64) for n in range(3)
+    )
     expected = []
-    for key, instant, high in some:
-        known = [r for r in found[:high] if r["key"] == key and r["ts"] <= instant]
-        last = max(known, key=lambda row: (row["ts"], row["row_id"]), default=None)
+    for key, instant, high in lookups:
+        candidates = [r for r in source[:high] if r["key"] == key and r["ts"] <= instant]
+        last = max(candidates, key=lambda row: (row["ts"], row["row_id"]), default=None)
         expected.append(-1 if last is None or last["_op"] == "delete" else last["row_id"])
     assert history.current_at(keys, instants, highs).tolist() == expected

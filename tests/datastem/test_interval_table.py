@@ -1,4 +1,4 @@
-"""The table of intervals against a list, with and without its tree."""
+"""The table of intervals compared with a list, with and without its tree."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ def test_oracle_overlaps(steps: list[tuple[int, int, bool]], tree_from: int, sca
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(interval_table, "MIN_TREE_INTERVALS", tree_from)
         patch.setattr(interval_table, "SCANNED_PER_TREE_EDGE", scanned)
-        table, held, values = IntervalTable[int](), list[tuple[int, int, int]](), count()
+        table, entries, values = IntervalTable[int](), list[tuple[int, int, int]](), count()
         for first, second, removes in steps:
-            if removes and held:
-                table.remove(*held.pop(first % len(held)))
+            if removes and entries:
+                table.remove(*entries.pop(first % len(entries)))
             else:
-                held.append((first, second, next(values)))
-                table.insert(*held[-1])
+                entries.append((first, second, next(values)))
+                table.insert(*entries[-1])
             table._check()
             begin, end = min(first, second), max(first, second) + 1
-            expected = [v for a, b, v in held if a < b and a < end and begin < b]
+            expected = [v for a, b, v in entries if a < b and a < end and begin < b]
             assert sorted(table.probe(begin, end)) == expected
-        assert len(table) == len({(first, second) for first, second, _ in held})
+        assert len(table) == len({(first, second) for first, second, _ in entries})
 
 
 def test_what_is_not_here_is_not_removed() -> None:

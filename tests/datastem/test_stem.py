@@ -1,4 +1,4 @@
-"""The data SteM against a list of rows: whatever is in memory, in files, or evicted."""
+"""The data SteM compared with a list of rows: in memory, in files, or evicted."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def rows(ids: Sequence[int], ts: Sequence[int], stamp: int = 0) -> pa.RecordBatc
 
 
 class Files:
-    """Segments over rows in a list, and a log of inserts by their place; counts what is read."""
+    """Segments over rows in a list, and a log of inserts by their place; it counts reads."""
 
     def __init__(self) -> None:
         self.held: list[pa.RecordBatch] = []
@@ -63,22 +63,22 @@ class Files:
 
     @property
     def segments(self) -> list[RowSegment]:
-        found = []
+        segments = []
         for place, batch in enumerate(self.held):
             part = Part(batch)
-            found.append(RowSegment(part.first, part.stop, *part.bounds, place))
-        return found
+            segments.append(RowSegment(part.first, part.stop, *part.bounds, place))
+        return segments
 
 
 def probe(stem: DataStem, begin: int | None, end: int, high: int | None = None) -> list[int]:
-    found: list[int] = []
+    row_ids: list[int] = []
     for part in stem.view().probe(begin, end, high):
         lo, hi = part.span(begin, end)
         inside = (part.ids >= lo) & (part.ids < hi) & (part.ts < end)
         if begin is not None:
             inside &= part.ts >= begin
-        found += part.ids[inside].tolist()
-    return found
+        row_ids += part.ids[inside].tolist()
+    return row_ids
 
 
 BATCHES = st.lists(
@@ -99,7 +99,7 @@ def test_oracle(
     logged = data.draw(st.booleans())
     probes = data.draw(st.sets(st.integers(0, 12)))
     stem, high = DataStem(memory, files.read), 0
-    known: list[tuple[int, int]] = []
+    inserted: list[tuple[int, int]] = []
     pending: list[pa.RecordBatch] = []
     for number, (ts, gap) in enumerate(batches):
         ids = list(range(high + gap, high + gap + len(ts)))
@@ -107,20 +107,20 @@ def test_oracle(
         files.log[number] = batch
         stem.insert(SplitRows.of(batch), high, ids[-1] + 1, number if logged else None)
         high = ids[-1] + 1
-        known += zip(ids, ts, strict=True)
+        inserted += zip(ids, ts, strict=True)
         pending.append(batch)
         if number in covers:
             files.write(pa.concat_batches(pending))
             pending.clear()
             stem.cover(stem.indexed(high, files.segments))
-            # Behind the epoch the log is trimmed.
+            # The log is trimmed up to the epoch.
             files.log.clear()
         if logged:
             assert memory.used <= memory.limit or len(stem.view().blocks) == 1
         if number in probes:
-            assert probe(stem, None, 50) == [i for i, _ in known]
+            assert probe(stem, None, 50) == [i for i, _ in inserted]
     first = None if begin < 0 else begin
-    expected = [i for i, t in known if (first is None or t >= first) and t < end]
+    expected = [i for i, t in inserted if (first is None or t >= first) and t < end]
     for _ in range(2):
         assert probe(stem, first, end) == expected
     limit = data.draw(st.integers(0, high + 1))
@@ -128,7 +128,7 @@ def test_oracle(
 
 
 def test_a_block_of_which_files_have_all_rows_is_not_pinned_by_the_tail() -> None:
-    """Its last ids were never given to rows, so that it looked as if it was growing still."""
+    """Its last ids have no rows, so that it looked as if it was still growing."""
     files, memory = Files(), Memory(0)
     stem, high = DataStem(memory, files.read), 0
     for number, first in enumerate([10, BLOCK_ROWS, BLOCK_ROWS + 1]):
@@ -152,7 +152,7 @@ def test_a_block_has_few_parts(sizes: list[int]) -> None:
         at += size
     lengths = [len(part.ids) for part in block.parts]
     assert sum(lengths) == at
-    assert all(left >= 2 * right for left, right in zip(lengths, lengths[1:], strict=False))
+    assert all(earlier >= 2 * later for earlier, later in zip(lengths, lengths[1:], strict=False))
 
 
 def test_an_append_copies_a_bounded_part_of_a_block_of_long_rows() -> None:
@@ -160,7 +160,7 @@ def test_an_append_copies_a_bounded_part_of_a_block_of_long_rows() -> None:
     for number in range(40):
         batch = rows(range(10 * number, 10 * number + 10), [0] * 10)
         before, block = block, block.append(Part(batch.append_column("t", pa.array([text] * 10))))
-        copied = [part for part in block.parts if not any(part is one for one in before.parts)]
+        copied = [part for part in block.parts if not any(part is old for old in before.parts)]
         assert sum(part.nbytes for part in copied) <= MAX_MERGED_BYTES
     assert len(block.parts) <= 2 * block.nbytes // MAX_MERGED_BYTES
     assert [id_ for part in block.parts for id_ in part.ids.tolist()] == [*range(400)]
@@ -198,9 +198,9 @@ def test_rows_are_split_at_the_edges_of_blocks() -> None:
 @pytest.mark.parametrize("ids", [[3, 4, 5, 6], [3, 5, 9]])
 def test_a_part_finds_rows_by_id(ids: list[int]) -> None:
     part = Part(rows(ids, [0] * len(ids)))
-    asked = np.array([0, 3, 5, 6, 9, 12])
-    found = part.find(asked)
-    assert part.ids[found].tolist() == [i for i in ids if i in asked.tolist()]
+    row_ids = np.array([0, 3, 5, 6, 9, 12])
+    places = part.find(row_ids)
+    assert part.ids[places].tolist() == [i for i in ids if i in row_ids.tolist()]
 
 
 def test_rows_only_in_the_log_stay_and_others_leave() -> None:
@@ -240,18 +240,18 @@ def test_the_tail_leaves_memory_and_is_read_again_from_the_log() -> None:
 
 
 def test_blocks_of_the_tail_are_found_by_their_ts() -> None:
-    """Full ones and the one that grows, before an epoch has some of them and after."""
+    """Full blocks and the growing one, before and after an epoch has some of them."""
     stem, half = DataStem(Memory(10**8), Files().read), BLOCK_ROWS // 2
     for place, ts in enumerate((30, 31, 10, 11, 20, 21, 5)):
         first = place * half
         stem.insert(
             SplitRows.of(rows(range(first, first + half), [ts] * half)), first, first + half, place
         )
-    asked = ((None, 100), (10, 11), (5, 6), (21, 31), (40, 50))
+    intervals = ((None, 100), (10, 11), (5, 6), (21, 31), (40, 50))
     for _ in range(2):
         view = stem.view()
-        found = [view.numbers(begin, end, view.high) for begin, end in asked]
-        assert found == [[0, 1, 2, 3], [1], [3], [0, 2], []]
+        numbers = [view.numbers(begin, end, view.high) for begin, end in intervals]
+        assert numbers == [[0, 1, 2, 3], [1], [3], [0, 2], []]
         stored = (
             RowSegment(0, 2 * half, 30, 31, "one"),
             RowSegment(2 * half, 3 * half, 10, 10, "two"),
@@ -269,8 +269,8 @@ def test_how_far_the_stream_was_at_an_instant() -> None:
         batch = rows(range(start, start + 40_000), [0] * 40_000, stamp)
         stem.insert(SplitRows.of(batch), start, start + 40_000)
     expected = {9: (0, None), 10: (40_000, 10), 19: (40_000, 10), 20: (120_000, 20)}
-    for instant, known in {**expected, 29: (120_000, 20), 30: (160_000, 30)}.items():
-        assert stem.view().high_at("_stamp", instant) == known
+    for instant, high_and_position in {**expected, 29: (120_000, 20), 30: (160_000, 30)}.items():
+        assert stem.view().high_at("_stamp", instant) == high_and_position
 
 
 def test_marks_that_are_null_come_first() -> None:
@@ -281,8 +281,8 @@ def test_marks_that_are_null_come_first() -> None:
     for number, batch in enumerate(batches):
         stem.insert(SplitRows.of(batch), 3 * number, 3 * number + 3)
     view = stem.view()
-    found = [view.high_at("_before", most) for most in (-1, 0, 1, 2)]
-    assert found == [(3, 0), (3, 0), (6, 1), (9, 2)]
+    highs = [view.high_at("_before", most) for most in (-1, 0, 1, 2)]
+    assert highs == [(3, 0), (3, 0), (6, 1), (9, 2)]
     assert [view.high_at("_position", most)[0] for most in (0, 1)] == [3, 6]
     assert view.first_from(3, "_before") == view.first_from(5, "_before") == 1
     assert view.first_from(9, "_before") is None
@@ -299,8 +299,8 @@ def test_the_first_row_from_an_id_and_a_ts_on() -> None:
             number * 2 + 2,
         )
     view = stem.view()
-    found = [view.first_from(high, "_position", 6) for high in (0, 3, 5)]
-    assert found == [1, 2, None]
+    positions = [view.first_from(high, "_position", 6) for high in (0, 3, 5)]
+    assert positions == [1, 2, None]
     assert view.first_from(0, "_position", 10) is None
 
 
@@ -313,8 +313,8 @@ def test_recent_marks_are_found_in_the_newest_blocks() -> None:
     stem.cover(stem.indexed(8 * BLOCK_ROWS, files.segments))
     for mark in range(-1, 9):
         files.blocks.clear()
-        known = min(mark, 7)
-        expected = (0, None) if mark < 0 else ((known + 1) * BLOCK_ROWS, known)
+        newest = min(mark, 7)
+        expected = (0, None) if mark < 0 else ((newest + 1) * BLOCK_ROWS, newest)
         assert stem.view().high_at("_stamp", mark) == expected
         assert mark < 7 or files.blocks <= {7}
 
@@ -335,9 +335,9 @@ def test_a_block_read_before_it_was_full_is_read_again() -> None:
     files.write(rows(range(10), [5] * 10))
     stem.cover(stem.indexed(10, files.segments))
     assert probe(stem, 5, 6) == list(range(10)), "half a block, from the files"
-    rest = rows(range(10, BLOCK_ROWS + 10), [7] * BLOCK_ROWS)
-    stem.insert(SplitRows.of(rest), 10, BLOCK_ROWS + 10)
-    files.write(rest)
+    later_rows = rows(range(10, BLOCK_ROWS + 10), [7] * BLOCK_ROWS)
+    stem.insert(SplitRows.of(later_rows), 10, BLOCK_ROWS + 10)
+    files.write(later_rows)
     stem.cover(stem.indexed(BLOCK_ROWS + 10, files.segments))
     assert probe(stem, 7, 8) == list(range(10, BLOCK_ROWS + 10))
 
@@ -348,9 +348,9 @@ def test_a_reader_overtaken_by_everything_keeps_no_half_block() -> None:
     files.write(rows(range(10), [5] * 10))
     stem.cover(stem.indexed(10, files.segments))
     old = stem.view()
-    rest = rows(range(10, 2 * BLOCK_ROWS), [5] * (2 * BLOCK_ROWS - 10))
-    stem.insert(SplitRows.of(rest), 10, 2 * BLOCK_ROWS)
-    files.write(rest)
+    later_rows = rows(range(10, 2 * BLOCK_ROWS), [5] * (2 * BLOCK_ROWS - 10))
+    stem.insert(SplitRows.of(later_rows), 10, 2 * BLOCK_ROWS)
+    files.write(later_rows)
     stem.cover(stem.indexed(2 * BLOCK_ROWS, files.segments))
     assert [part.ids.tolist() for part in old.probe(5, 6)] == [list(range(10))]
     assert probe(stem, 5, 6) == list(range(2 * BLOCK_ROWS))
@@ -366,7 +366,7 @@ def test_rows_that_do_not_go_on_where_the_stem_stands_are_refused(first: int, hi
 
 
 def test_what_is_read_of_a_forgotten_stem_is_not_kept() -> None:
-    """Half a block would be pinned for ever, since no epoch covers it any more."""
+    """Half a block would be pinned for ever, because no epoch covers it any more."""
     files, memory = Files(), Memory(10**6)
     stem = DataStem(memory, files.read)
     files.write(rows(range(10), [0] * 10))
@@ -408,7 +408,7 @@ CHANGES = st.lists(
 
 @given(CHANGES)
 def test_oracle_a_stored_stem_has_the_rows_of_its_files(changes: list[tuple[str, int]]) -> None:
-    """Whatever was read of it before, and is read by an older view meanwhile."""
+    """It does not matter what was read before, or what an older view reads at the same time."""
     files, named = Files(), list[int]()
     stem, high = DataStem(Memory(10**6), files.read, stored=True), BLOCK_ROWS - 5
     for what, count in changes:

@@ -1,4 +1,4 @@
-"""Many bitmaps at once are, byte for byte, what each is alone."""
+"""Bitmaps encoded together equal, byte for byte, those encoded one by one."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ def test_differential_bytes(seed: int) -> None:
     random = np.random.default_rng(seed)
     kinds = KINDS[:2] if seed < 2 else KINDS
     lists = [kinds[random.integers(len(kinds))](random) for _ in range(60)]
-    counts, lows = np.array([len(each) for each in lists]), np.concatenate(lists)
-    alone = [encode(each) for each in lists]
+    counts, lows = np.array([len(members) for members in lists]), np.concatenate(lists)
+    alone = [encode(members) for members in lists]
     assert encode_lists(counts, lows).to_pylist() == alone
     bits = np.zeros((len(lists), 65536), np.bool_)
-    for line, each in enumerate(lists):
-        bits[line, each] = True
+    for line, members in enumerate(lists):
+        bits[line, members] = True
     words = np.packbits(bits, axis=1, bitorder="little").view(np.uint64)
     order = random.permutation(len(lists))
     assert encode_lines(words, order, counts[order], 0).to_pylist() == [alone[n] for n in order]
@@ -75,10 +75,10 @@ def test_lines_may_begin_later_and_be_short() -> None:
     words = np.array([[1, 1 << 63], [0, 7]], np.uint64)
     encoded = encode_lines(words, np.arange(2), np.array([2, 3]), first=1022)
     expected = [[65408, 65535], [65472, 65473, 65474]]
-    assert encoded.to_pylist() == [encode(np.array(each, np.uint16)) for each in expected]
+    assert encoded.to_pylist() == [encode(np.array(members, np.uint16)) for members in expected]
 
 
-def test_none_are_none() -> None:
+def test_no_sets_have_no_bitmaps() -> None:
     nothing = np.empty(0, np.int64)
     assert not len(encode_lists(nothing, np.empty(0, np.uint16)))
     assert not len(encode_lines(np.empty((0, 0), np.uint64), nothing, nothing, 0))

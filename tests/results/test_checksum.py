@@ -1,4 +1,4 @@
-"""Checksums and digests against the definitions and examples of docs/reference/protocol.md."""
+"""Checksums and digests equal the definitions and examples of docs/reference/protocol.md."""
 
 from __future__ import annotations
 
@@ -20,37 +20,37 @@ INTEGERS = st.integers(-(2**63), 2**63 - 1)
 @given(st.data())
 def test_row_checksums_are_the_plain_ones(data: st.DataObject) -> None:
     schema = data.draw(schemas())
-    found = data.draw(rows(schema))
+    values = data.draw(rows(schema))
     names = [column.name for column in schema.columns]
     kinds = [column.type for column in schema.columns]
-    batch = to_batch(schema, found).select(names)
-    skip = data.draw(st.integers(0, len(found)))
-    batch, found = batch.slice(skip), found[skip:]
-    ids = [row["row_id"] for row in found]
+    batch = to_batch(schema, values).select(names)
+    skip = data.draw(st.integers(0, len(values)))
+    batch, values = batch.slice(skip), values[skip:]
+    ids = [row["row_id"] for row in values]
     begins = data.draw(st.lists(INTEGERS, min_size=len(ids), max_size=len(ids)))
     ends = data.draw(st.lists(INTEGERS, min_size=len(ids), max_size=len(ids)))
     keys = data.draw(st.lists(st.binary(max_size=9), min_size=len(ids), max_size=len(ids)))
     expected = [
         plain.checksum(row["row_id"], begin, end, key, [row[name] for name in names], kinds)
-        for row, begin, end, key in zip(found, begins, ends, keys, strict=True)
+        for row, begin, end, key in zip(values, begins, ends, keys, strict=True)
     ]
-    made = row_checksums(
+    checksums = row_checksums(
         np.array(ids, np.int64),
         np.array(begins, np.int64),
         np.array(ends, np.int64),
         pa.array(keys, pa.binary()),
         batch,
     )
-    assert made.tolist() == expected
+    assert checksums.tolist() == expected
 
 
 @given(st.lists(st.integers(0, 2**64 - 1)))
 def test_a_digest_does_not_depend_on_the_order(numbers: list[int]) -> None:
-    made, other = Digest(), Digest()
-    made.add(np.array(numbers, np.uint64))
+    at_once, one_by_one = Digest(), Digest()
+    at_once.add(np.array(numbers, np.uint64))
     for number in numbers[::-1]:
-        other.add(np.array([number], np.uint64))
-    assert made.content == other.content == plain.digest(numbers)
+        one_by_one.add(np.array([number], np.uint64))
+    assert at_once.content == one_by_one.content == plain.digest(numbers)
 
 
 def test_the_examples_of_the_page() -> None:

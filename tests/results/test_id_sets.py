@@ -1,4 +1,4 @@
-"""Sets of ids as runs, there and back."""
+"""Sets of ids, converted to runs and back."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def test_what_is_no_set_is_refused(runs: list[int]) -> None:
 
 @given(IDS, IDS)
 def test_member(ids: set[int], among: set[int]) -> None:
-    arrays = [np.array(sorted(some), np.int64) for some in (ids, among)]
-    assert member(*arrays).tolist() == [one in among for one in sorted(ids)]
+    arrays = [np.array(sorted(members), np.int64) for members in (ids, among)]
+    assert member(*arrays).tolist() == [row_id in among for row_id in sorted(ids)]
 
 
 @given(IDS, IDS)
-def test_ids_of_two_sets(some: set[int], others: set[int]) -> None:
-    arrays = [np.array(sorted(ids), np.int64) for ids in (some, others)]
-    assert all_ids(*arrays).tolist() == sorted(some | others)
+def test_ids_of_two_sets(first: set[int], second: set[int]) -> None:
+    arrays = [np.array(sorted(ids), np.int64) for ids in (first, second)]
+    assert all_ids(*arrays).tolist() == sorted(first | second)
 
 
 @given(st.lists(st.integers(0, 60), max_size=20))

@@ -15,8 +15,8 @@ def test_it_is_siphash() -> None:
 
 def test_equal_numbers_stay_equal_and_another_key_gives_others() -> None:
     numbers = np.array([5, -1, 5, 0])
-    one, other = masked(numbers, b"a" * 16), masked(numbers, b"b" * 16)
-    assert one[0] == one[2] and len(set(one.tolist())) == 3 and (one >= 0).all()
-    assert not set(one.tolist()) & set(other.tolist())
+    first, second = masked(numbers, b"a" * 16), masked(numbers, b"b" * 16)
+    assert first[0] == first[2] and len(set(first.tolist())) == 3 and (first >= 0).all()
+    assert not set(first.tolist()) & set(second.tolist())
     assert masked(numbers, b"") is numbers
     assert masked(numbers[:0], b"a" * 16).tolist() == []

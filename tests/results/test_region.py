@@ -1,4 +1,4 @@
-"""What one region holds and another does not, against looking at every row."""
+"""The difference of two regions, compared with a check of every row."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ regions = st.builds(Region, st.none() | moments, moments, ids, ids)
 
 @given(regions, regions)
 def test_what_is_left_of_a_region_is_what_the_other_does_not_hold(
-    region: Region, other: Region
+    region: Region, subtracted: Region
 ) -> None:
-    parts = region.minus(other)
+    parts = region.minus(subtracted)
     assert not any(part.empty for part in parts)
-    held = sum((part.holds(TS, IDS).astype(int) for part in parts), np.zeros(len(TS), int))
-    assert (held == (region.holds(TS, IDS) & ~other.holds(TS, IDS))).all(), "each row once"
+    counts = sum((part.holds(TS, IDS).astype(int) for part in parts), np.zeros(len(TS), int))
+    assert (counts == (region.holds(TS, IDS) & ~subtracted.holds(TS, IDS))).all(), "each row once"

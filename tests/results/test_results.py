@@ -1,4 +1,4 @@
-"""Ranges, bitmaps, coverage, what is known, and order, each against sets of integers."""
+"""Ranges, bitmaps, coverage, cached matches and order, compared with sets of integers."""
 
 from __future__ import annotations
 
@@ -63,53 +63,53 @@ def test_coverage_follows_the_epoch() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), SPANS, st.booleans()), max_size=10), LOWS)
-def test_what_is_known_is_what_was_told(
-    told: list[tuple[int, list[tuple[int, int]], bool]], lows: set[int]
+def test_cached_matches_are_those_inserted(
+    inserts: list[tuple[int, list[tuple[int, int]], bool]], lows: set[int]
 ) -> None:
-    """Told again, told more than asked, told in any order."""
-    known, block = MatchCache(10**6), 3
+    """Matches are inserted repeatedly, with more rows than their ranges, and in any order."""
+    cache, block = MatchCache(10**6), 3
     base = block << 16
     truth = {n for n in lows if n < 60}
     heard: dict[int, set[int]] = {}
-    for predicate, spans, generous in told:
+    for predicate, spans, generous in inserts:
         spans = id_sets.union(spans)
         inside = members(spans)
         matches = sorted(truth if generous else truth & inside)
         shifted = [(lo + base, hi + base) for lo, hi in spans]
-        known.insert(predicate, block, shifted, np.array(matches, np.uint16))
+        cache.insert(predicate, block, shifted, np.array(matches, np.uint16))
         heard.setdefault(predicate, set()).update(inside)
     for predicate, covered in heard.items():
-        piece = known.probe(predicate, block)
+        piece = cache.probe(predicate, block)
         missing = {n - base for n in members(piece.missing(base, base + 60))}
         assert missing == set(range(60)) - covered
         for n in covered:
-            found = piece.between(base + n, base + n + 1).tolist()
-            assert found == ([base + n] if n in truth else [])
+            row_ids = piece.between(base + n, base + n + 1).tolist()
+            assert row_ids == ([base + n] if n in truth else [])
 
 
-def test_what_is_known_may_be_forgotten() -> None:
-    known = MatchCache(5000)
+def test_cached_matches_are_evicted() -> None:
+    cache = MatchCache(5000)
     for block in range(100):
-        known.insert(1, block, [(block << 16, (block << 16) + 10)], np.arange(5, dtype=np.uint16))
-    assert known.used <= 5000
-    assert known.probe(1, 99).missing(99 << 16, (99 << 16) + 10) == []
-    assert known.probe(1, 0).missing(0, 10) == [(0, 10)]
+        cache.insert(1, block, [(block << 16, (block << 16) + 10)], np.arange(5, dtype=np.uint16))
+    assert cache.used <= 5000
+    assert cache.probe(1, 99).missing(99 << 16, (99 << 16) + 10) == []
+    assert cache.probe(1, 0).missing(0, 10) == [(0, 10)]
 
 
 def test_stored_pieces_are_found_by_predicate_and_block() -> None:
-    told = [(1, 0, [1, 2]), (1, 0, [7]), (1, 1, [3]), (4, 0, [0]), (4, 2, [65535])]
+    stored = [(1, 0, [1, 2]), (1, 0, [7]), (1, 1, [3]), (4, 0, [0]), (4, 2, [65535])]
     table = pa.RecordBatch.from_pydict(
         {
-            "predicate_id": [p for p, _, _ in told],
-            "block": [b for _, b, _ in told],
-            "bitmap": [encode(np.array(lows, np.uint16)) for _, _, lows in told],
+            "predicate_id": [p for p, _, _ in stored],
+            "block": [b for _, b, _ in stored],
+            "bitmap": [encode(np.array(lows, np.uint16)) for _, _, lows in stored],
         }
     )
     pieces = MatchPieces(table)
     for predicate in range(6):
         for block in range(4):
-            found = [lows.tolist() for lows in pieces.find(predicate, block)]
-            assert found == [lows for p, b, lows in told if (p, b) == (predicate, block)]
+            matches = [lows.tolist() for lows in pieces.find(predicate, block)]
+            assert matches == [lows for p, b, lows in stored if (p, b) == (predicate, block)]
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 100)), unique_by=lambda x: x[1]))

@@ -1,4 +1,4 @@
-"""Many rows are sorted by digits, and come out as they would by comparing."""
+"""A radix sort of many rows gives the same order as comparing them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A row's interval of NOW against the oracle's windows, and the region of those held."""
+"""A row's interval of NOW compared with the oracle's windows and with the region of visible
+rows."""
 
 from __future__ import annotations
 
@@ -29,8 +30,8 @@ def _ids(window: TimeWindow, now: int, retain: int | None) -> list[int]:
 @given(WINDOWS, RETAINS, INSTANTS)
 def test_visible_rows_are_those_of_the_window(window: TimeWindow, retain: int, now: int) -> None:
     first, until = visible(window, TS, retain)
-    shown = np.flatnonzero((first <= now) & (now < until))
-    assert shown.tolist() == _ids(window, now, retain)
+    visible_ids = np.flatnonzero((first <= now) & (now < until))
+    assert visible_ids.tolist() == _ids(window, now, retain)
 
 
 @given(WINDOWS, RETAINS, INSTANTS, st.one_of(st.none(), st.integers(0, 50)))
@@ -39,14 +40,14 @@ def test_held_rows_are_those_visible_by_the_horizon(
 ) -> None:
     horizon = None if ahead is None else now + ahead
     first, until = visible(window, TS, retain)
-    wanted = (until > now) & (first < until) & (first < FOR_EVER)
+    becomes_visible = (until > now) & (first < until) & (first < FOR_EVER)
     if horizon is not None:
-        wanted &= first <= horizon
+        becomes_visible &= first <= horizon
     oldest = None if retain is None else now - retain + 1
     region = horizon_region(window, now, horizon, oldest, len(TS))
     ids = np.arange(len(TS))
-    assert set(ids[wanted]) <= set(ids[region.holds(TS, ids)])
-    extra = region.holds(TS, ids) & ~wanted
+    assert set(ids[becomes_visible]) <= set(ids[region.holds(TS, ids)])
+    extra = region.holds(TS, ids) & ~becomes_visible
     assert (first[extra] >= until[extra]).all(), "only rows that are never visible"
 
 

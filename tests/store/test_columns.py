@@ -1,4 +1,4 @@
-"""Columns against lists."""
+"""Columns compared with lists."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_column_is_a_list(kind: str, data) -> None:
 
 
 def _arrow(values: list[Any], cut: int, type_: pa.DataType, form: int) -> Any:
-    """As a slice, in chunks, or (texts) as a dictionary."""
+    """Return the values from `cut` on as a slice, in chunks, or (texts) from a dictionary."""
     array = pa.array(values, type_).slice(cut)
     if form == 1:
         half = len(array) // 2

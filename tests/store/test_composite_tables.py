@@ -1,4 +1,4 @@
-"""The tables of composites: rolled back with the others, looked at with the others."""
+"""The tables of composites are rolled back and inspected like the others."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_what_no_epoch_names_is_taken_back(store: Store, name: str) -> None:
     mark = ledger.epoch.composites[2]
     assert ledger.composites == {2: mark} and (mark.high, mark.since) == (1, 0)
     versions = {"stems/2": mark.version, "joins/2": mark.joins_version}
-    assert versions == {one: 3 if one == name else 1 for one in SCHEMAS}
+    assert versions == {table: 3 if table == name else 1 for table in SCHEMAS}
     assert open_ledger(store).epoch == ledger.epoch, "there is nothing left to take back"
 
 
@@ -101,5 +101,5 @@ def test_damage_is_found_and_no_rows_are_lost(store: Store, name: str) -> None:
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1
     file.write_bytes(content)
-    (found,) = damage(store)
-    assert f"{name}/{path}" in found.problem and found.rows is None
+    (reported,) = damage(store)
+    assert f"{name}/{path}" in reported.problem and reported.rows is None

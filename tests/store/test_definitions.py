@@ -109,5 +109,7 @@ def test_spark_reads_names_and_comments(store: Store, spark: SparkSession) -> No
         fields = spark.read.format("delta").load(str(folder.root)).schema.fields
         assert {field.name: field.metadata["comment"] for field in fields} == comments(folder)
         assert spark.sql(f"DESCRIBE DETAIL {path}").collect()[0]["name"] == name(folder)
-        shown = {row["col_name"]: row["comment"] for row in spark.sql(f"DESCRIBE {path}").collect()}
-        assert shown.items() >= comments(folder).items()
+        described = {
+            row["col_name"]: row["comment"] for row in spark.sql(f"DESCRIBE {path}").collect()
+        }
+        assert described.items() >= comments(folder).items()

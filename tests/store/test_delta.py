@@ -113,6 +113,6 @@ def test_advance_gives_the_same_as_opening(folder: DeltaFolder) -> None:
 def test_the_newest_version_is_found_from_any_earlier_one(folder: DeltaFolder) -> None:
     for version in range(1, 20):
         folder.commit(version, operation="TEST")
-        assert [folder.latest_version(seen) for seen in range(version + 1)] == [version] * (
+        assert [folder.latest_version(at_least) for at_least in range(version + 1)] == [version] * (
             version + 1
         )

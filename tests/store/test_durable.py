@@ -1,4 +1,4 @@
-"""What fails half way leaves nothing behind."""
+"""A write that fails half way leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_a_commit_that_was_seen_keeps_its_file_when_the_sync_fails(
 def test_what_another_linked_is_synced_before_it_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its maker may be between the link and the sync of the folder, or have died there."""
+    """The other process may be between the link and the sync of the folder, or have died there."""
     maker = Store.open(tmp_path / "store", create=True)
     reader = Store.open(tmp_path / "store")
     synced: list[Path] = []
@@ -103,7 +103,7 @@ def test_what_another_linked_is_synced_before_it_is_read(
 def test_every_folder_above_a_new_file_is_synced_by_each_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever made the folders may have died before they were."""
+    """The process that made the folders may have died before it synced them."""
     (tmp_path / "a" / "b").mkdir(parents=True)
     synced: list[Path] = []
     monkeypatch.setattr("psoup.store.delta.durable.sync_folder", synced.append)

@@ -1,4 +1,4 @@
-"""The index of hashes against a dictionary, with hashes that collide."""
+"""The hash index compared with a dictionary, with hashes that collide."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ OPERATIONS = st.lists(
 def test_rows_are_found_under_their_hash(operations) -> None:
     index, model = HashIndex(), {}
     rows = iter(range(100_000))
-    for name, given_ in operations:
+    for name, argument in operations:
         if name == "insert":
             row = next(rows)
-            index.insert(given_, row)
-            model[row] = given_
+            index.insert(argument, row)
+            model[row] = argument
         elif name == "many":
-            new = [next(rows) for _ in given_]
-            index.insert_all(np.array(given_, np.uint32), np.array(new, np.int64))
-            model.update(zip(new, given_, strict=True))
+            new = [next(rows) for _ in argument]
+            index.insert_all(np.array(argument, np.uint32), np.array(new, np.int64))
+            model.update(zip(new, argument, strict=True))
         elif model:
-            row = sorted(model)[given_ % len(model)]
+            row = sorted(model)[argument % len(model)]
             index.remove(model.pop(row), row)
         index._check()
     assert len(index) == len(model)
     for hash_ in set(model.values()) | {7}:
-        wanted = sorted(row for row, other in model.items() if other == hash_)
-        assert sorted(index.candidates(hash_)) == wanted
+        expected = sorted(row for row, row_hash in model.items() if row_hash == hash_)
+        assert sorted(index.candidates(hash_)) == expected
     _check_find(index, model)
 
 

@@ -26,7 +26,7 @@ def folder(tmp_path: Path) -> DeltaFolder:
 
 
 def table(root: Path, versions: int, checkpointed: Iterable[int] = ()) -> DeltaFolder:
-    """One with a file in each version."""
+    """Return a table with a file in each version."""
     folder = DeltaFolder(root)
     folder.create(TableDefinition(SCHEMA))
     for version in range(1, versions + 1):
@@ -116,11 +116,11 @@ def test_a_table_without_commits_has_no_snapshot(folder: DeltaFolder) -> None:
 
 
 def test_what_a_clean_up_left_behind_its_checkpoint_is_no_hole(tmp_path: Path) -> None:
-    """Killed half way, or half undone by a power cut: any of those commits may be there."""
+    """A clean-up was killed, or half undone by a power cut: any of those commits may exist."""
     folder = table(tmp_path / "t", 12, checkpointed=[5, 10])
     expected = folder.snapshot()
-    for gone in ((0, 2, 3), (4, 5), (1, 6, 9), (7, 8), (10,)):
-        forget(folder, *gone)
+    for versions in ((0, 2, 3), (4, 5), (1, 6, 9), (7, 8), (10,)):
+        forget(folder, *versions)
         assert folder.latest_version() == 12
         assert folder.snapshot() == expected
     with pytest.raises(LogTrimmed, match="version 6 of the table t is behind a checkpoint"):
@@ -176,8 +176,8 @@ def test_commits_stay_until_two_checkpoints_stand_for_them(tmp_path: Path) -> No
     folder.checkpoint(10)
     assert folder.floor() == 5
     folder.drop_commits(6)
-    there = [version for version in range(13) if folder.read_commit(version) is not None]
-    assert there == list(range(5, 13))
+    remaining = [version for version in range(13) if folder.read_commit(version) is not None]
+    assert remaining == list(range(5, 13))
     expected = folder.snapshot()
     checkpoint(folder, 10).write_bytes(b"")
     assert folder.snapshot() == expected
@@ -188,7 +188,7 @@ def test_commits_stay_until_two_checkpoints_stand_for_them(tmp_path: Path) -> No
 @pytest.mark.parametrize("damage", ["torn", "missing", "removed"])
 def test_a_table_is_begun_again_over_a_log_that_can_t_be_read(tmp_path: Path, damage: str) -> None:
     folder = table(tmp_path / "t", 12, checkpointed=[5])
-    seen = folder.snapshot()
+    before = folder.snapshot()
     if damage == "torn":
         commit(folder, 9).write_bytes(commit(folder, 9).read_bytes()[:30])
     elif damage == "missing":
@@ -197,10 +197,10 @@ def test_a_table_is_begun_again_over_a_log_that_can_t_be_read(tmp_path: Path, da
         shutil.rmtree(folder.root)
     begun = folder.restart(TableDefinition(SCHEMA), after=14)
     assert begun == Snapshot(15), "no version means two things"
-    assert folder.snapshot() == folder.advance(seen, 15) == begun
+    assert folder.snapshot() == folder.advance(before, 15) == begun
     for version in range(16, 20):
         add(folder, version)
-    assert len(folder.snapshot().files) == len(folder.advance(seen, 19).files) == 4
+    assert len(folder.snapshot().files) == len(folder.advance(before, 19).files) == 4
     folder.checkpoint()
     assert deltalake.DeltaTable(folder.root).to_pyarrow_table()["a"].to_pylist() == [
         *range(19, 15, -1)

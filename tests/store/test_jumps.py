@@ -1,4 +1,4 @@
-"""Jumps of the stamps: what confirms one, what does not, and that every reader says the same."""
+"""Clock jumps: what confirms one, what does not, and that all readers agree."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def test_two_wrong_clocks_in_a_row_do_not_confirm_each_other() -> None:
     assert jumps.unconfirmed == 4 * DAY
     assert jumps.hear(end + HOUR, "b", end + HOUR).unconfirmed == 4 * DAY
     assert jumps.hear(end + HOUR, "a", START + DAY).unconfirmed == 4 * DAY
-    # A server that has jumped earlier, and is as late as the later one, speaks for that one; then
-    # that one's word counts for the earlier.
+    # The server that jumped earlier agrees with the later jump and confirms it. Then the other
+    # server may confirm the earlier jump.
     both = jumps.hear(end + HOUR, "a", end + HOUR)
     assert both.unconfirmed == DAY
     assert both.hear(end + HOUR, "b", end + HOUR).unconfirmed == 0
@@ -100,23 +100,24 @@ def test_their_number_is_bounded_and_their_length_is_not_forgotten() -> None:
 
 
 def _model(commits: list[tuple[str, int | None, int, int]]) -> int:
-    """What is unconfirmed, by the rules as they are said: (server, own clock, last, stamp)."""
+    """Return the length of the unconfirmed jumps of commits (server, its clock, last stamp, stamp),
+    by the rules as documented."""
     open_: list[dict[str, int | str]] = []
     for server, clock, last, stamp in commits:
         leaps = stamp - last > HOUR
         if leaps:
-            for one in open_:
-                one["skipped"] = int(one["skipped"]) + stamp - last
+            for leap in open_:
+                leap["skipped"] = int(leap["skipped"]) + stamp - last
             open_.append({"by": server, "size": stamp - last, "to": stamp, "skipped": 0})
         agrees = clock is not None and stamp - clock <= AGREE
-        left = []
-        for place, one in enumerate(open_):
+        unconfirmed = []
+        for place, leap in enumerate(open_):
             since = {later["by"] for later in open_[place:]}
             spoken = agrees and bool(server) and server not in since
-            if not spoken and stamp - int(one["to"]) - int(one["skipped"]) < SETTLE:
-                left.append(one)
-        open_ = left
-    return sum(int(one["size"]) for one in open_)
+            if not spoken and stamp - int(leap["to"]) - int(leap["skipped"]) < SETTLE:
+                unconfirmed.append(leap)
+        open_ = unconfirmed
+    return sum(int(leap["size"]) for leap in open_)
 
 
 COMMITS = st.lists(
@@ -130,7 +131,10 @@ COMMITS = st.lists(
 
 
 def _entries(commits: list[tuple[str, int, int]]) -> tuple[list[Entry], list[tuple[str, int | None, int, int]]]:  # fmt: skip  # noqa: E501
-    """Each commit: by whom, how much later than the last, how far that one's clock is behind."""
+    """Return the entries of commits, and the commits as `_model` takes them.
+
+    A commit is given as (server, time since the last one, how far the server's clock is behind).
+    """
     stamp, entries, plain = START, [], []
     for number, (server, more, behind) in enumerate(commits):
         last, stamp = stamp, stamp + more
@@ -162,10 +166,10 @@ def test_the_log_and_the_epoch_give_it_back(tmp_path: Path) -> None:
     entries.append(Entry(Position(6, 0), START + 4 * DAY, "", "", Confirm(7), "c", START))
     state, read = State(), State()
     for version in range(1, 7):
-        mine = [entry for entry in entries if entry.position.version == version]
-        mine = list(store.log.append(version, mine)[0])
-        assert store.log.read(version) == store.log.read(version, payloads=False) == mine
-        for entry in mine:
+        commit = [entry for entry in entries if entry.position.version == version]
+        commit = list(store.log.append(version, commit)[0])
+        assert store.log.read(version) == store.log.read(version, payloads=False) == commit
+        for entry in commit:
             state.apply(entry)
         epoch = Epoch(
             version, "step", version, state.position, state.clock, 0, 1, {}, {},

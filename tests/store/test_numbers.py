@@ -34,13 +34,13 @@ def store(tmp_path: Path) -> Store:
     return store
 
 
-def stall_in_link(patch: pytest.MonkeyPatch, meanwhile: Callable[[], None]) -> None:
-    """Let the next link wait until `meanwhile` has returned."""
+def stall_in_link(patch: pytest.MonkeyPatch, during_stall: Callable[[], None]) -> None:
+    """Let the next link wait until `during_stall` has returned."""
     link = os.link
 
     def stalled(source: Path, target: Path) -> None:
         patch.setattr(os, "link", link)
-        meanwhile()
+        during_stall()
         link(source, target)
 
     patch.setattr(os, "link", stalled)
@@ -59,8 +59,8 @@ def go_on(store: Store, first: int, drop: bool = True) -> None:
 def test_a_commit_on_a_freed_number_is_not_acknowledged(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    other = Store.open(store.root, sync=False)
-    stall_in_link(monkeypatch, lambda: go_on(other, STALLED))
+    rival = Store.open(store.root, sync=False)
+    stall_in_link(monkeypatch, lambda: go_on(rival, STALLED))
     with pytest.raises(Unconfirmed, match="version 3 of the table log"):
         store.log.append(STALLED, entries(EVENTS, STALLED))
     newest = STALLED + 4
@@ -69,7 +69,7 @@ def test_a_commit_on_a_freed_number_is_not_acknowledged(
     with pytest.raises(LogTrimmed):
         read_commit(store, STALLED, State())
     store.log.append(newest + 1, entries(EVENTS, newest + 1))
-    # The next round of cleaning takes it away.
+    # The next clean-up removes it.
     store.log.folder.drop_commits(store.log.folder.floor())
     assert store.log.folder.read_commit(STALLED) is None
 
@@ -91,10 +91,10 @@ def test_a_commit_that_others_consumed_before_its_writer_woke_is_whole(
     def slow(source: Path, target: Path) -> None:
         link(source, target)
         monkeypatch.setattr(os, "link", link)
-        other = Store.open(store.root, sync=False)
-        other.log.append(STALLED + 1, entries(EVENTS, STALLED + 1))
-        other.log.folder.checkpoint(STALLED)
-        other.log.folder.checkpoint()
+        rival = Store.open(store.root, sync=False)
+        rival.log.append(STALLED + 1, entries(EVENTS, STALLED + 1))
+        rival.log.folder.checkpoint(STALLED)
+        rival.log.folder.checkpoint()
 
     monkeypatch.setattr(os, "link", slow)
     appended, nbytes = store.log.append(STALLED, entries(EVENTS, STALLED))
@@ -116,7 +116,7 @@ def test_the_floor_stays_if_a_damaged_checkpoint_is_taken_away(store: Store) -> 
 
 
 class Clock:
-    """A monotonic clock that goes on when it is told to."""
+    """A monotonic clock that tests move by hand."""
 
     def __init__(self) -> None:
         self.now = 1_000.0
@@ -139,7 +139,7 @@ def versions_of(store: Store) -> list[int]:
 def test_commits_stay_behind_two_checkpoints_for_the_grace_of_a_steady_clock(
     tmp_path: Path, clock: Clock
 ) -> None:
-    """Whatever the clocks of the machines say: a clock that is set forward frees no number."""
+    """Clocks of machines do not matter: one that is set forward frees no number."""
     store = Store.open(tmp_path / "store", create=True, sync=False)
     author, engine = Author(store), HandMadeEngine(store)
     stream = author.create(READINGS)

@@ -1,4 +1,4 @@
-"""Registrations and predicates in columns behave as dicts do, in a draft and out of it."""
+"""Registrations and predicates in columns behave like dicts, in a draft and outside of one."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from psoup.store.state.registrations import Registrations
 from psoup.store.state.views import ids_text
 
 OPERATIONS = st.lists(
-    st.tuples(st.sampled_from(["one", "many", "remove", "replace"]), st.integers(0, 50)),
+    st.tuples(st.sampled_from(["single", "many", "remove", "replace"]), st.integers(0, 50)),
     max_size=25,
 )
 
 
 @pytest.fixture(autouse=True)
-def squeezed_often(monkeypatch: pytest.MonkeyPatch) -> None:
+def compact_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(column_mapping, "_COMPACT_FROM_ROWS", 3)
 
 
@@ -63,16 +63,16 @@ def table_of(values: list[Registration]) -> pa.Table:
     apart = ("legs", "triggers", "composite")
     names = [name for name in Registration.__slots__ if name not in apart]
     rows = [
-        {name: getattr(one, name) for name in (*names, "stream_id", "predicate_id")}
-        | {"position": one.position.packed}
-        | {"more_legs": [asdict(leg) for leg in one.legs[1:]] or None}
-        | {"more_triggers": [asdict(leg) for leg in one.triggers[1:]] or None}
-        | {"trigger_stream_id": one.triggers[0].stream_id if one.triggers else 0}
-        | {"trigger_id": one.triggers[0].predicate_id if one.triggers else 0}
-        | {"composite_id": one.composite and one.composite.composite_id}
-        | {"composite_predicate_id": one.composite and one.composite.predicate_id}
-        | {"views": ids_text(one.views) or None}
-        for one in sorted(values, key=lambda one: one.handle)
+        {name: getattr(value, name) for name in (*names, "stream_id", "predicate_id")}
+        | {"position": value.position.packed}
+        | {"more_legs": [asdict(leg) for leg in value.legs[1:]] or None}
+        | {"more_triggers": [asdict(leg) for leg in value.triggers[1:]] or None}
+        | {"trigger_stream_id": value.triggers[0].stream_id if value.triggers else 0}
+        | {"trigger_id": value.triggers[0].predicate_id if value.triggers else 0}
+        | {"composite_id": value.composite and value.composite.composite_id}
+        | {"composite_predicate_id": value.composite and value.composite.predicate_id}
+        | {"views": ids_text(value.views) or None}
+        for value in sorted(values, key=lambda value: value.handle)
     ]
     names += ["stream_id", "predicate_id", "more_legs", "composite_id", "composite_predicate_id"]
     names += ["trigger_stream_id", "trigger_id", "more_triggers"]
@@ -101,12 +101,12 @@ class Registering:
 
     def take(self, name: str, chosen: int) -> None:
         self.at += 1
-        if name == "one":
+        if name == "single":
             self.put(self.make())
         elif name == "many":
             new = [self.make() for _ in range(chosen % 7)]
             self.columns.extend(table_of(new))
-            self.model |= {one.handle: one for one in new}
+            self.model |= {value.handle: value for value in new}
         elif self.model and name in ("remove", "replace"):
             handle = sorted(self.model)[chosen % len(self.model)]
             if name == "remove":
@@ -120,36 +120,44 @@ class Registering:
     def check(self) -> None:
         assert dict(self.columns) == self.model
         assert len(self.columns) == len(self.model)
-        keys = {(one.tenant, one.owner, one.client_key): one for one in self.model.values()}
+        keys = {
+            (value.tenant, value.owner, value.client_key): value for value in self.model.values()
+        }
         for number in range(self.number + 2):
-            one = registration(number, 0)
-            key = one.tenant, one.owner, one.client_key
-            found = keys.get(key) if one.client_key else None
-            assert self.columns.find(*key) == (found and found.handle)
-            assert (one.handle in self.columns) == (one.handle in self.model)
-        wanted = [f"k{number}" for number in range(self.number + 2)]
-        found_all = self.columns.find_all("t1", "o0", pa.array(wanted))
-        assert {wanted[place]: one for place, one in found_all.items()} == {
-            key: (one.handle, one.stream_id, one.text, one.parameters, one.position.packed)
-            for (t, o, key), one in keys.items()
+            value = registration(number, 0)
+            key = value.tenant, value.owner, value.client_key
+            expected = keys.get(key) if value.client_key else None
+            assert self.columns.find(*key) == (expected and expected.handle)
+            assert (value.handle in self.columns) == (value.handle in self.model)
+        client_keys = [f"k{number}" for number in range(self.number + 2)]
+        found_all = self.columns.find_all("t1", "o0", pa.array(client_keys))
+        assert {client_keys[place]: value for place, value in found_all.items()} == {
+            key: (
+                value.handle,
+                value.stream_id,
+                value.text,
+                value.parameters,
+                value.position.packed,
+            )
+            for (t, o, key), value in keys.items()
             if key and (t, o) == ("t1", "o0")
         }
 
 
 @given(OPERATIONS, OPERATIONS)
 def test_registrations_are_a_dict(operations, drafted) -> None:
-    made = Registering()
+    twins = Registering()
     for name, chosen in operations:
-        made.take(name, chosen)
-    made.check()
-    base = made.columns
+        twins.take(name, chosen)
+    twins.check()
+    base = twins.columns
     assert isinstance(base, Registrations)
     base._check()
-    _check_rows(base, made.model)
-    before, made.columns = dict(made.model), DraftRegistrations(base)
+    _check_rows(base, twins.model)
+    before, twins.columns = dict(twins.model), DraftRegistrations(base)
     for name, chosen in drafted:
-        made.take(name, chosen)
-    made.check()
+        twins.take(name, chosen)
+    twins.check()
     assert dict(base) == before, "a draft changes only itself"
 
 
@@ -157,28 +165,32 @@ def _check_rows(base: Registrations, model: dict[bytes, Registration]) -> None:
     handles = pa.array([*model, b"-" * 16], pa.binary())
     rows = base.rows_of(handles)
     assert rows[-1] == -1
-    taken = base.take(rows[:-1])
-    assert taken.column("handle").to_pylist() == list(model)
-    expected = [[asdict(leg) for leg in one.legs[1:]] for one in model.values()]
-    assert taken.column("more_legs").to_pylist() == expected
-    read = Counter(stream for one in model.values() for stream in one.streams)
+    table = base.take(rows[:-1])
+    assert table.column("handle").to_pylist() == list(model)
+    expected = [[asdict(leg) for leg in value.legs[1:]] for value in model.values()]
+    assert table.column("more_legs").to_pylist() == expected
+    read = Counter(stream for value in model.values() for stream in value.streams)
     assert base.by_stream() == read
-    shared = Counter(one.composite.composite_id for one in model.values() if one.composite)
+    shared = Counter(value.composite.composite_id for value in model.values() if value.composite)
     assert base.by_composite() == shared
 
 
 @given(OPERATIONS, st.integers(1, 4), st.sampled_from(["", "o0", "o1", "o9"]))
 def test_pages_show_each_registration_once_in_order(operations, size: int, owner: str) -> None:
-    made = Registering()
+    twins = Registering()
     for name, chosen in operations:
-        made.take(name, chosen)
-    assert isinstance(made.columns, Registrations)
-    after, found = (0, b""), []
-    while page := made.columns.page("t1", owner, after, size):
-        found += page
+        twins.take(name, chosen)
+    assert isinstance(twins.columns, Registrations)
+    after, listed = (0, b""), []
+    while page := twins.columns.page("t1", owner, after, size):
+        listed += page
         after = page[-1].position.packed, page[-1].handle
-    mine = [one for one in made.model.values() if one.tenant == "t1" and owner in ("", one.owner)]
-    assert found == sorted(mine, key=lambda one: (one.position, one.handle))
+    expected = [
+        value
+        for value in twins.model.values()
+        if value.tenant == "t1" and owner in ("", value.owner)
+    ]
+    assert listed == sorted(expected, key=lambda value: (value.position, value.handle))
 
 
 # ---- predicates
@@ -196,71 +208,73 @@ class Sharing:
 
     def take(self, name: str, chosen: int) -> None:
         ids = sorted(self.model)
-        if name == "one":
-            one = self.make()
-            self.columns[one.id] = self.model[one.id] = one
+        if name == "single":
+            predicate = self.make()
+            self.columns[predicate.id] = self.model[predicate.id] = predicate
         elif name == "many":
             new = [self.make() for _ in range(chosen % 7)]
             self.columns.extend(_predicate_table(new))
-            self.model |= {one.id: one for one in new}
+            self.model |= {predicate.id: predicate for predicate in new}
         elif name == "remove" and ids:
             del self.columns[ids[chosen % len(ids)]]
             del self.model[ids[chosen % len(ids)]]
         elif name == "replace" and ids:
-            some = ids[chosen % len(ids) :]
-            self.columns.count(np.array(some), np.arange(len(some)))
-            for more, id_ in enumerate(some):
+            counted = ids[chosen % len(ids) :]
+            self.columns.count(np.array(counted), np.arange(len(counted)))
+            for more, id_ in enumerate(counted):
                 old = self.model[id_]
                 self.model[id_] = replace(old, registrations=old.registrations + more)
 
     def check(self) -> None:
         assert dict(self.columns) == self.model
-        keys = {(one.stream_id, one.key): one.id for one in self.model.values()}
-        wanted = [f"key {number}" for number in range(self.number + 2)]
+        keys = {(value.stream_id, value.key): value.id for value in self.model.values()}
+        predicate_keys = [f"key {number}" for number in range(self.number + 2)]
         for stream_id in (1, 2, 3):
-            ids = [keys.get((stream_id, key)) for key in wanted]
-            assert [self.columns.find(stream_id, key) for key in wanted] == ids
-            found = self.columns.find_all(stream_id, pa.array(wanted))
-            assert found.tolist() == [-1 if one is None else one for one in ids]
+            ids = [keys.get((stream_id, key)) for key in predicate_keys]
+            assert [self.columns.find(stream_id, key) for key in predicate_keys] == ids
+            matches = self.columns.find_all(stream_id, pa.array(predicate_keys))
+            assert matches.tolist() == [-1 if id_ is None else id_ for id_ in ids]
 
 
 @given(OPERATIONS, OPERATIONS)
 def test_predicates_are_a_dict(operations, drafted) -> None:
-    made = Sharing()
+    twins = Sharing()
     for name, chosen in operations:
-        made.take(name, chosen)
-    made.check()
-    base = made.columns
+        twins.take(name, chosen)
+    twins.check()
+    base = twins.columns
     assert isinstance(base, Predicates)
     base._check()
     for stream_id in (1, 2, 3):
-        mine = sorted(one.id for one in made.model.values() if one.stream_id == stream_id)
-        assert base.of_stream(stream_id).tolist() == mine
-    before, made.columns = dict(made.model), DraftPredicates(base)
+        expected = sorted(
+            predicate.id for predicate in twins.model.values() if predicate.stream_id == stream_id
+        )
+        assert base.of_stream(stream_id).tolist() == expected
+    before, twins.columns = dict(twins.model), DraftPredicates(base)
     for name, chosen in drafted:
-        made.take(name, chosen)
-    made.check()
+        twins.take(name, chosen)
+    twins.check()
     assert dict(base) == before, "a draft changes only itself"
 
 
 def _predicate_table(new: list[Predicate]) -> pa.Table:
     columns: dict[str, Any] = {
-        "predicate_id": pa.array([one.id for one in new], pa.int64()),
-        "stream_id": pa.array([one.stream_id for one in new], pa.int64()),
-        "key": pa.array([one.key for one in new], pa.string()),
+        "predicate_id": pa.array([predicate.id for predicate in new], pa.int64()),
+        "stream_id": pa.array([predicate.stream_id for predicate in new], pa.int64()),
+        "key": pa.array([predicate.key for predicate in new], pa.string()),
     }
     return with_constants(pa.table(columns), {"tenant": "main", "registrations": 1})
 
 
 def test_memory_is_reused_when_registrations_go() -> None:
-    made = Registering()
+    twins = Registering()
     for _ in range(40):
-        made.take("many", 6)
-    assert isinstance(made.columns, Registrations)
-    full = made.columns.nbytes
-    for handle in sorted(made.model)[: len(made.model) * 9 // 10]:
-        del made.columns[handle]
-    assert made.columns.nbytes < full / 3
+        twins.take("many", 6)
+    assert isinstance(twins.columns, Registrations)
+    full = twins.columns.nbytes
+    for handle in sorted(twins.model)[: len(twins.model) * 9 // 10]:
+        del twins.columns[handle]
+    assert twins.columns.nbytes < full / 3
 
 
 def test_a_registration_of_one_leg_takes_nothing_for_legs() -> None:

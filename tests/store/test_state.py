@@ -1,4 +1,4 @@
-"""The fold of the log, and the tables it is kept in, agree."""
+"""The fold of the log, and the tables that store it, agree."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def register(number: int, stream_id: int, predicate_id: int, key: str, client_ke
 
 
 def many(*rows: tuple[int, int, str, str], stream_id: int = 1) -> RegisterMany:
-    """(handle, predicate id, key, client key) of each."""
+    """Return an event for rows (handle, predicate id, predicate key, client key)."""
     columns = {
         "handle": [number.to_bytes(16) for number, *_ in rows],
         "client_key": [client_key for *_, client_key in rows],
@@ -72,7 +72,7 @@ def many(*rows: tuple[int, int, str, str], stream_id: int = 1) -> RegisterMany:
 
 
 def swap(number: int, *legs: tuple[int, int, str], triggers: tuple[Trigger, ...] = ()) -> Replace:
-    """Stream id, predicate id and key of each leg."""
+    """Return an event for legs (stream id, predicate id, predicate key)."""
     parts = tuple(LegPredicate(*leg) for leg in legs)
     return Replace(number.to_bytes(16), parts, "SELECT 2", '{"x": 1}', "{2}", triggers)
 
@@ -147,7 +147,7 @@ def test_fold() -> None:
     assert state.registrations.find("main", "main", "k1") == (14).to_bytes(16)
     assert state.registrations.find("main", "main", "k2") is None
     assert state.registrations.find("main", "main", "mine") is None
-    shared = {one.id: one.registrations for one in state.predicates.values()}
+    shared = {predicate.id: predicate.registrations for predicate in state.predicates.values()}
     assert shared == {1: 2, 3: 2, 5: 2, 7: 1, 8: 2}
     assert state.registrations[(14).to_bytes(16)].position == Position(1, 21)
     assert state.predicates.find(1, "d") == 5
@@ -166,11 +166,11 @@ def test_many_at_once_are_the_same_as_one_by_one() -> None:
             at_once.apply(entries(EVENTS)[cut])
             for row in event.rows.to_pylist():
                 leg = LegPredicate(event.stream_id, row["predicate_id"], row["key"])
-                one = Register(
+                single = Register(
                     row["handle"], row["client_key"], (leg,), event.text, row["parameters"],
                     event.query, event.lease,
                 )  # fmt: skip
-                singly.apply(replace(entries(EVENTS)[cut], event=one))
+                singly.apply(replace(entries(EVENTS)[cut], event=single))
             assert at_once == singly
 
 
@@ -234,14 +234,14 @@ def test_epochs_drop_old_files_and_stay_readable(store: Store) -> None:
 
 
 def test_a_position_is_of_one_store(store: Store, tmp_path: Path) -> None:
-    other = Store.open(tmp_path / "other", create=True)
+    another = Store.open(tmp_path / "other", create=True)
     writers = WriterMarks([2, 5, 8], [-22, 55, 88])
     positions = PositionCodec(store.identity, lambda: writers)
     token = positions.encode(Position(7, 3))
     assert len(token) == 24
     assert positions.decode(token) == (Position(7, 3), 55)
     assert positions.decode(positions.encode(Position(1, 0))).mark == 0
-    foreign = PositionCodec(other.identity).encode(Position(7, 3))
+    foreign = PositionCodec(another.identity).encode(Position(7, 3))
     for wrong in (b"", b"x" * 24, token[:-1], token[:16], foreign):
         with pytest.raises(ForeignPosition):
             positions.decode(wrong)

@@ -1,4 +1,4 @@
-"""Views in the log, in its fold, and in the tables that the fold is kept in."""
+"""Views in the log, in its fold, and in the tables that store the fold."""
 
 from __future__ import annotations
 
@@ -95,10 +95,12 @@ def test_fold() -> None:
     assert state.has_id(4) and not state.has_id(5)
     assert state.view_names == {("main", "fast"): 2, ("main", "faster"): 4}
     assert state.views[3].dropped and not state.views[4].dropped
-    found = state.find_view("main", "faster")
-    assert found is not None and found.definition.delivery is Delivery.COMPLETE
+    newest = state.find_view("main", "faster")
+    assert newest is not None and newest.definition.delivery is Delivery.COMPLETE
     assert state.find_view("other", "fast") is None
-    through = {one.handle: one.views for one in state.registrations.values()}
+    through = {
+        registration.handle: registration.views for registration in state.registrations.values()
+    }
     ids = {1: (), 2: (2,), 3: (3, 2), 5: (3, 2)}
     assert through == {number.to_bytes(16): views for number, views in ids.items()}
 
@@ -140,7 +142,9 @@ def test_the_tables_give_the_fold_back(store: Store, cuts: list[int]) -> None:
 
 
 def _without_position(state: State) -> dict[int, ViewState]:
-    return {id_: replace(one, position=Position(0, 0)) for id_, one in state.views.items()}
+    return {
+        id_: replace(view_state, position=Position(0, 0)) for id_, view_state in state.views.items()
+    }
 
 
 def test_views_over_stand_before_what_they_are_over() -> None:
@@ -148,6 +152,11 @@ def test_views_over_stand_before_what_they_are_over() -> None:
     chain = [view(2, "a", 1), view(3, "b", 2), view(4, "c", 3, 2), view(5, "d", 1), view(6, "e", 4)]
     for number, event in enumerate([EVENTS[0], *chain, ViewEnded(5)]):
         state.apply(Entry(Position(1, number), 1, "main", "main", event))
-    assert [one.definition.name for one in views_over(state.views, 1)] == ["e", "c", "b", "a"]
-    assert [one.definition.name for one in views_over(state.views, 3)] == ["e", "c"]
+    assert [view_state.definition.name for view_state in views_over(state.views, 1)] == [
+        "e",
+        "c",
+        "b",
+        "a",
+    ]
+    assert [view_state.definition.name for view_state in views_over(state.views, 3)] == ["e", "c"]
     assert views_over(state.views, 6) == []

@@ -52,15 +52,15 @@ def test_the_first_commit_of_each_process_ends_with_its_mark(root: Path) -> None
         second.log.append(2, _tick(2))
     second.log.append(3, _tick(3))
     first.log.append(4, _tick(4))
-    (one, mark), (three, other) = _marks(first)
-    assert (one, three) == (1, 3) and mark != other
+    (first_version, first_mark), (second_version, second_mark) = _marks(first)
+    assert (first_version, second_version) == (1, 3) and first_mark != second_mark
 
 
 def test_a_trim_bears_the_mark_of_an_engine_that_has_not_appended(root: Path) -> None:
     store, engine = Store.open(root, sync=False), Store.open(root, sync=False)
     store.log.append(1, _tick(1, 5))
     store.log.append(2, _tick(2, 7))
-    (file,) = [one for one in [store.log.file(1)] if one]
+    (file,) = [log_file for log_file in [store.log.file(1)] if log_file]
     _, epoch = store.epochs.latest()
     with pytest.raises(Conflict):
         engine.log.trim(2, [file], epoch)
@@ -68,9 +68,9 @@ def test_a_trim_bears_the_mark_of_an_engine_that_has_not_appended(root: Path) ->
     assert file.path not in engine.log.folder.snapshot().files
     (entry,) = engine.log.read(3)
     assert entry.stamp == 7, "time goes on only by servers' clocks"
-    other = store.log.file(2)
-    assert other is not None
-    engine.log.trim(4, [other], epoch)
+    second_file = store.log.file(2)
+    assert second_file is not None
+    engine.log.trim(4, [second_file], epoch)
     assert engine.log.read(4) == []
     state = State()
     state.apply(entry)
@@ -97,5 +97,5 @@ def test_the_newest_mark_at_or_before_a_version(marks: dict[int, int]) -> None:
         grown = grown.add(version, marks[version])
     assert grown == whole and len(whole) == len(marks)
     for version in range(70):
-        newest = max((one for one in versions if one <= version), default=None)
+        newest = max((candidate for candidate in versions if candidate <= version), default=None)
         assert whole.at(version) == (0 if newest is None else marks[newest])

@@ -1,4 +1,4 @@
-"""Interest against a naive twin: every registration's legs, one by one, by hand."""
+"""Interest compared with a naive twin that goes through every registration's legs."""
 
 from __future__ import annotations
 
@@ -32,37 +32,37 @@ STREAMS = (
     StreamSchema("late", (A, B), ordered_by="at"),
     StreamSchema("keyed", (A, B), key=("a",)),
 )
-# As random as those of streams are: they need 63 bits.
+# Ids of streams are random and need 63 bits, so these do, too.
 IDS = {schema.name: (1 << 62) + 0x1234_5678_9ABC * n for n, schema in enumerate(STREAMS, 1)}
 
 
 @dataclass(frozen=True)
 class Case:
     """A text, and for each leg its stream, how far behind NOW it reaches (or the instant, or ALL),
-    and the streams whose least ts is that NOW; none: the clock."""
+    and the streams whose least ts is that NOW; without streams it is the clock."""
 
     sql: str
     legs: tuple[tuple[str, int | None, tuple[str, ...]], ...]
 
 
-def one(stream: str, window: str, behind: int | None) -> Case:
+def single_leg(stream: str, window: str, behind: int | None) -> Case:
     clock = () if stream == "plain" else (stream,)
     return Case(f"SELECT a FROM {stream} WHERE a > 1 {window}", ((stream, behind, clock),))
 
 
 BOTH = ("early", "late")
 CASES = [
-    one("plain", "RANGE 10 MINUTES", 10 * MINUTE),
-    one("plain", "RANGE 1 DAY", DAY),
-    one("plain", "", ALL),
-    one("plain", "ROWS 5", ALL),
-    one("plain", "BEGIN ROW 3 END ROW LAST", ALL),
-    one("early", "RANGE 10 MINUTES SLIDE 5 MINUTES", 15 * MINUTE),
-    one("early", "BEGIN NOW - 2 HOURS END NOW - 1 HOUR", 2 * HOUR),
-    one("early", "BEGIN TIMESTAMP '2023-11-14 22:13:20' END NOW", -FIXED),
-    one("early", "RANGE 10 MINUTES REFRESH EVERY 1 HOUR", HOUR + 10 * MINUTE),
-    one("late", "RANGE 3 HOURS", 3 * HOUR),
-    one("keyed", "RANGE 10 MINUTES", ALL),
+    single_leg("plain", "RANGE 10 MINUTES", 10 * MINUTE),
+    single_leg("plain", "RANGE 1 DAY", DAY),
+    single_leg("plain", "", ALL),
+    single_leg("plain", "ROWS 5", ALL),
+    single_leg("plain", "BEGIN ROW 3 END ROW LAST", ALL),
+    single_leg("early", "RANGE 10 MINUTES SLIDE 5 MINUTES", 15 * MINUTE),
+    single_leg("early", "BEGIN NOW - 2 HOURS END NOW - 1 HOUR", 2 * HOUR),
+    single_leg("early", "BEGIN TIMESTAMP '2023-11-14 22:13:20' END NOW", -FIXED),
+    single_leg("early", "RANGE 10 MINUTES REFRESH EVERY 1 HOUR", HOUR + 10 * MINUTE),
+    single_leg("late", "RANGE 3 HOURS", 3 * HOUR),
+    single_leg("keyed", "RANGE 10 MINUTES", ALL),
     Case(
         "SELECT a FROM early WHERE a > 1 RANGE 10 MINUTES REFRESH ON late WHERE a > 1",
         (("early", ALL, ()), ("late", ALL, ())),
@@ -86,7 +86,7 @@ CASES = [
 
 @dataclass
 class World:
-    """A state at the tail of a log, and what is registered."""
+    """A state at the end of a log, and the registered texts by handle."""
 
     state: State = field(default_factory=State)
     registered: dict[bytes, Case] = field(default_factory=dict)
@@ -103,7 +103,8 @@ class World:
         self.state.apply(entry)
 
     def register(self, case: Case, handle: bytes | None = None) -> None:
-        """Registers a text as a server does, in the place of another one where there is one."""
+        """Register a text as a server does; with `handle`, replace the text of that
+        registration."""
         streams = TenantStreams(self.state, "main")
         query = bind_query(case.sql, streams.lookup, {}, names=streams.names)
         legs = [self.state.streams[IDS[leg.stream]] for leg in query.legs]
@@ -118,10 +119,10 @@ class World:
         all_ = RegisterAll(
             "main", "main", streams.ids, case.sql, DAY, [ready], replace=handle is not None
         )
-        (found,) = all_.propose(draft).handles
+        (registered_handle,) = all_.propose(draft).handles
         for entry in draft.entries:
             self.state.apply(entry)
-        self.registered[found] = case
+        self.registered[registered_handle] = case
 
     def unregister(self, handle: bytes) -> None:
         self.append(Unregister(handle))
@@ -135,15 +136,18 @@ class World:
     # ---- the naive twin
 
     def legs(self) -> Iterator[tuple[int, int | None]]:
-        """The predicate and the exact begin of every leg and trigger; None: all rows."""
+        """Yield the predicate and the exact begin of every leg and trigger; None: all rows."""
         for handle, case in self.registered.items():
-            found = self.state.registrations[handle]
-            own = [(leg.stream_id, leg.predicate_id) for leg in (*found.legs, *found.triggers)]
-            for (stream, predicate), (name, behind, clock) in zip(own, case.legs, strict=True):
+            registration = self.state.registrations[handle]
+            pairs = [
+                (leg.stream_id, leg.predicate_id)
+                for leg in (*registration.legs, *registration.triggers)
+            ]
+            for (stream, predicate), (name, behind, clock) in zip(pairs, case.legs, strict=True):
                 assert stream == IDS[name]
                 yield predicate, self.begin(behind, clock)
-            if found.composite is not None:
-                yield found.composite.predicate_id, None
+            if registration.composite is not None:
+                yield registration.composite.predicate_id, None
 
     def begin(self, behind: int | None, clock: tuple[str, ...]) -> int | None:
         if behind is None:
@@ -156,11 +160,11 @@ class World:
         return None if None in nows else min(filter(None, nows)) - behind
 
     def expected(self) -> dict[int, int]:
-        found: dict[int, int] = {}
+        begins: dict[int, int] = {}
         for predicate, begin in self.legs():
             least = SINCE_EVER if begin is None else begin
-            found[predicate] = min(found.get(predicate, least), least)
-        return found
+            begins[predicate] = min(begins.get(predicate, least), least)
+        return begins
 
 
 def check(world: World, interests: Interests) -> None:
@@ -201,10 +205,10 @@ actions = st.lists(
 @settings(max_examples=60, deadline=None)
 @given(actions)
 def test_every_predicate_reaches_as_far_as_its_widest_window(
-    told: list[tuple[str, int]],
+    steps: list[tuple[str, int]],
 ) -> None:
-    world, kept = World(), Interests()
-    for action, number in told:
+    world, interests = World(), Interests()
+    for action, number in steps:
         before = world.state.next_predicate_id
         handles = list(world.registered)
         match action:
@@ -219,8 +223,8 @@ def test_every_predicate_reaches_as_far_as_its_widest_window(
                 world.reach(action, BEGIN + number * MINUTE)
             case _:
                 world.stamp += number * MINUTE
-        kept.refresh(world.state)
-        check(world, kept)
+        interests.refresh(world.state)
+        check(world, interests)
     fresh = Interests()
     fresh.load(world.state)
     check(world, fresh)
@@ -231,7 +235,7 @@ def test_a_window_is_widened_by_a_sixteenth_at_most(behind: int) -> None:
     assert behind <= widened(behind) <= behind + behind // 16 + 1
 
 
-def test_what_was_asked_for_counts_for_a_day_and_only_so_far() -> None:
+def test_a_request_counts_for_a_day_and_only_as_far_back_as_it_says() -> None:
     world, interests = World(), Interests()
     world.register(CASES[0])
     (predicate,) = world.state.predicates
@@ -260,7 +264,7 @@ def test_what_was_asked_for_counts_for_a_day_and_only_so_far() -> None:
     assert np.all(begins >= world.stamp - 11 * MINUTE) and len(ids) == 1
 
 
-def test_a_predicate_that_somebody_else_counts_reaches_everything() -> None:
+def test_a_predicate_with_users_that_are_not_registrations_reaches_everything() -> None:
     world, interests = World(), Interests()
     world.register(CASES[0])
     (predicate,) = world.state.predicates
