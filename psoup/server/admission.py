@@ -1,9 +1,10 @@
-"""Which calls a server takes: so many at once, and so many that stay.
+"""Admission: the way of every call from gRPC to its handler.
 
-gRPC queues what it has not handed over yet, and drops what the queue can't hold with a bare
-CANCELLED, which tells a client nothing. So the queue is given room for everything, every call is
-taken from it at once, and a call too many is refused before a byte of its message is read. So is a
-call of somebody who does not show who they are, but for a health check.
+It identifies the caller, makes the `Call`, and checks its rule and quotas for each message. How
+many calls are under way is bounded. gRPC queues what it has not handed over yet, and drops what the
+queue can't hold with a bare CANCELLED, which is no help to a client. So the queue is given room for
+everything, every call is taken from it at once, and a call too many is refused before a byte of its
+message is read. So is a call without a credential, but for a health check.
 
 A message is scanned within bounds before it is parsed, and nothing holds a refused one: a refusal
 is a status, not an exception that gRPC would keep with its traceback.
@@ -33,25 +34,25 @@ from psoup.server.status_codes import Context, refuse
 from psoup.server.wire.checksums import garbled, has_checksum, is_intact, is_promised
 from psoup.server.wire.scanning import Malformed, scan, shape_of
 
-# Calls gRPC holds until they are looked at, some kilobytes each. By default it drops
-# some beyond 1,000, all beyond 3,000, and whatever waits for half a minute.
-_QUEUED = 1 << 17
+# Calls that gRPC holds until they are taken, some kilobytes each. By default it drops some beyond
+# 1,000, all beyond 3,000, and those that wait for half a minute.
+_MAX_QUEUED = 1 << 17
 QUEUE_OPTIONS = [
-    ("grpc.server.max_pending_requests", _QUEUED),
-    ("grpc.server.max_pending_requests_hard_limit", _QUEUED),
+    ("grpc.server.max_pending_requests", _MAX_QUEUED),
+    ("grpc.server.max_pending_requests_hard_limit", _MAX_QUEUED),
     ("grpc.server_max_unrequested_time_in_server", 1 << 20),
 ]
 
 _SERVICE = "/psoup.v1.Psoup/"
 _WATCHES = frozenset({"/psoup.v1.Psoup/Watch"})
 _ALWAYS = frozenset({"/grpc.health.v1.Health/Check"})
-# Calls of anybody. Those that stay have a gate of their own, so that they take no place of callers
-# who show who they are; their messages are names of services.
+# Calls that need no credential. Those that stay have a gate of their own, so that they take no
+# place of authenticated callers. Their messages are names of services.
 _OPEN = "/grpc.health.v1.Health/"
-_OPEN_CALLS = 100
-_OPEN_CALLS_PER_CONNECTION = 4
-_OPEN_BYTES = 1 << 10
-# Calls that stay: they end with what their caller has shown, also where that was nothing.
+_MAX_OPEN_CALLS = 100
+_MAX_OPEN_CALLS_PER_CONNECTION = 4
+_MAX_OPEN_BYTES = 1 << 10
+# Calls that stay: they end with the credential of their caller, also if they had none.
 _STAYING = frozenset({"/psoup.v1.Psoup/Watch", "/psoup.v1.Psoup/PublishStream"})
 
 _EOF = grpc.aio.EOF  # type: ignore[attr-defined]
@@ -61,10 +62,8 @@ Find = Callable[[grpc.HandlerCallDetails], Awaitable[Handler]]
 
 
 class Admission(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
-    """Lets calls in through the gate of their kind, and reads their messages where there is room.
-
-    A health check needs no gate, and no caller who is known.
-    """
+    """An interceptor that admits calls through the gate of their kind, and reads their messages
+    when there is room. A health check needs no gate, and no credential."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -74,7 +73,7 @@ class Admission(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         self._calls = Gate(core.settings.calls, "calls", "--calls", 1)
         self._watches = Gate(core.settings.watches, "watches", "--watches", 10)
         self._open_calls = Gate(
-            _OPEN_CALLS, "calls without a credential", "", 10, _OPEN_CALLS_PER_CONNECTION
+            _MAX_OPEN_CALLS, "calls without a credential", "", 10, _MAX_OPEN_CALLS_PER_CONNECTION
         )
         self._guarded: dict[str, Handler] = {}
 
@@ -125,7 +124,7 @@ class Admission(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
 
     # A handler of streams is called before a message is read, so a call counts from its first
     # moment to its last, and one that is refused costs no more than its headers. It gets messages
-    # as bytes, so that they are parsed where there is room. They are read from the context: the
+    # as bytes, so that they are parsed when there is room. They are read from the context: the
     # iterator that gRPC gives holds the last one, and itself, until a garbage collection.
 
     def _single(self, handler: Handler, method: str) -> Handler:
@@ -164,9 +163,9 @@ class Admission(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
                         # They end before the requests, which they may be reading.
                         async with (
                             aclosing(responses),
-                            aclosing(self._until_ended(call, method, responses)) as shown,
+                            aclosing(self._until_ended(call, method, responses)) as until_ended,
                         ):
-                            async for response in shown:
+                            async for response in until_ended:
                                 yield response
                                 call.end_long_turn()
             except grpc.aio.BaseError:
@@ -235,11 +234,11 @@ def _parsed(handler: Handler, message: bytes) -> Any:
     try:
         return handler.request_deserializer(message)
     except DecodeError:
-        raise _not_ours() from None
+        raise _unknown_message() from None
 
 
-def _not_ours() -> BadRequest:
-    return BadRequest("a message that is none of psoup.v1")
+def _unknown_message() -> BadRequest:
+    return BadRequest("not a message of psoup.v1")
 
 
 def _second(method: str, call: Call, context: Context) -> Call | Context:
@@ -250,16 +249,16 @@ def _second(method: str, call: Call, context: Context) -> Call | Context:
 
 # ---- how large a message may be, and how much memory it will take
 
-# What a message may have besides Arrow. Parsing so much takes some milliseconds of the event loop.
-MOST_TYPED_BYTES = 1 << 20
-MOST_FIELDS = 50_000
+# What a message may have besides Arrow. To parse that takes some milliseconds of the event loop.
+MAX_TYPED_BYTES = 1 << 20
+MAX_FIELDS = 50_000
 # Fields that are counted on the event loop; more are counted in a thread.
-_LOOP_FIELDS = 500
+_MAX_LOOP_FIELDS = 500
 
 # A typed value takes two bytes and more on the wire, and a hundred as an object on its way to a
-# column. What is left of other requests, once they are parsed, is about as large as the message.
-_PARSED = 40
-_KEPT = 4
+# column. Other requests, once they are parsed, are about as large as the message.
+_TYPED_FACTOR = 40
+_PLAIN_FACTOR = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,32 +279,32 @@ async def open_message(method: str, message: bytes) -> OpenedMessage:
     """
     shape = shape_of(method)
     try:
-        scanned = scan(message, shape, _LOOP_FIELDS)
+        scanned = scan(message, shape, _MAX_LOOP_FIELDS)
         typed = len(message) - scanned.arrow_bytes
-        most = _OPEN_BYTES if method.startswith(_OPEN) else MOST_TYPED_BYTES
+        most = _MAX_OPEN_BYTES if method.startswith(_OPEN) else MAX_TYPED_BYTES
         if typed > most:
             raise _too_large(method, f"{typed:,} bytes", f"at most {most} bytes")
         if not scanned.complete:
-            scanned = await asyncio.to_thread(scan, message, shape, MOST_FIELDS)
+            scanned = await asyncio.to_thread(scan, message, shape, MAX_FIELDS)
     except Malformed:
-        raise _not_ours() from None
+        raise _unknown_message() from None
     if not scanned.complete:
-        more = f"more than {MOST_FIELDS:,} rows and values"
-        raise _too_large(method, more, f"at most {MOST_FIELDS} rows, values and names")
-    kept = _PARSED if shape.arrow_tag else _KEPT
-    weights = (scanned.arrow_bytes + factor * typed for factor in (_PARSED, kept))
+        more = f"more than {MAX_FIELDS:,} rows and values"
+        raise _too_large(method, more, f"at most {MAX_FIELDS} rows, values and names")
+    parsed_factor = _TYPED_FACTOR if shape.arrow_tag else _PLAIN_FACTOR
+    weights = (scanned.arrow_bytes + factor * typed for factor in (_TYPED_FACTOR, parsed_factor))
     return OpenedMessage(*scanned.split(message, shape), *weights)
 
 
 def _too_large(method: str, got: str, expected: str) -> BadRequest:
-    """Tell those who send rows to send them in Arrow, whose size does not matter to the parser."""
+    """Make the error. It sends publishers to Arrow, whose size does not matter to the parser."""
     rows = bool(shape_of(method).arrow_tag)
     return BadRequest(
         f"a message with {got} besides Arrow" if rows else f"a message with {got}",
         reason="BATCH_TOO_LARGE" if rows else "MESSAGE_TOO_LARGE",
         expected=expected,
         got=got,
-        hint="send so many rows as an Arrow IPC stream, or in several batches"
+        hint="send that many rows as an Arrow IPC stream, or in several batches"
         if rows
         else "ask for less in one call",
     )

@@ -43,7 +43,7 @@ class Call:
 
     @property
     def owner(self) -> str:
-        """The owner that the caller is, whoever the message names."""
+        """The owner that the caller is, whatever owner the message names."""
         return self.principal.owner
 
     @property

@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 
 class Core:
-    """Everything a server runs on, wired together.
+    """The parts of a running server, wired together.
 
     `clock` is the machine's by default; a function alone is a clock that is never wrong.
     """
@@ -52,7 +52,7 @@ class Core:
         settings: Settings,
         clock: Timepiece | Callable[[], int] | None = None,
     ) -> None:
-        # Before anything is read: nobody rewrites the store from here on.
+        # Before anything is read: no process rewrites the store from here on.
         self._occupancy = Occupancy(store.root)
         self._occupancy.enter()
         self.store = store
@@ -108,7 +108,7 @@ class Core:
         return self.follower.state.writers
 
     async def start(self) -> None:
-        """Returns when the state is at the tail of the log. Raises StoreError."""
+        """Return when the state is at the tail of the log. Raise StoreError."""
         await self.follower.start()
         self.guard.begin(self.follower.state.clock)
         self._tasks = [
@@ -127,13 +127,13 @@ class Core:
         self.leases.answer()
 
     def close(self) -> None:
-        """Tells those that wait for something new that there will be nothing."""
+        """End the waits of calls for something new."""
         self.closing = True
         self.follower.wake()
         self.watches.end()
 
     async def stop(self) -> None:
-        """Finishes what was taken, then ends."""
+        """Finish what was accepted, then end."""
         self.close()
         await self.security.flush()
         await self.appender.drain()

@@ -1,8 +1,8 @@
 """Follows the store: the state at the tail of the log, and the files of the newest epoch.
 
 Everything here changes on the event loop only; disk and decoding happen in threads. Between two
-awaits of its caller nothing moves, so state, stems and view fit together. They never go back: where
-the store must be opened anew, answers come from the old replica until the new one is as far.
+awaits of its caller nothing moves, so state, stems and view fit together. They never go back: if
+the store must be opened again, answers come from the old replica until the new one is as far.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ T = TypeVar("T")
 
 _OPEN_ATTEMPTS = 5
 _READ_ATTEMPTS = 5
-_POLLS_PER_LOOK = 200
+_POLLS_PER_THOROUGH_LOOK = 200
 _LOOKS_PER_PROOF = 30
 
 
 class Follower:
-    """The newest replica of a store. `hear` and `watches` are told of every commit that is applied;
+    """The newest replica of a store. `hear` and `watches` are given every commit that is applied;
     `clock` gives microseconds UTC."""
 
     def __init__(
@@ -60,7 +60,7 @@ class Follower:
         self._poll = settings.poll
         self._threads = ThreadPoolExecutor(2, "follower")
         self._looking = asyncio.Lock()
-        # Whoever holds `_catching` reads the log, and nobody else changes which replica it is.
+        # The task that holds `_catching` reads the log, and no other one replaces the replica.
         self._catching = asyncio.Lock()
         self._opening = asyncio.Lock()
         self._openings = 0
@@ -97,7 +97,7 @@ class Follower:
         return self._replica.losses
 
     async def start(self) -> None:
-        """Reads the newest epoch and the log after it. Raises StoreError."""
+        """Read the newest epoch and the log after it. Raise StoreError."""
         await self.refresh()
         await self._in_thread(self.store.log.prove_end, self.version)
         await self._in_thread(self.pulse.look)
@@ -106,22 +106,22 @@ class Follower:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def run(self) -> None:
-        """Polls until cancelled. A look that fails is logged and tried again."""
+        """Poll until cancelled. A look that fails is logged and tried again."""
         polls = 0
         while True:
             await asyncio.sleep(self._poll)
             polls += 1
-            looks, rest = divmod(polls, _POLLS_PER_LOOK)
+            looks, remainder = divmod(polls, _POLLS_PER_THOROUGH_LOOK)
             try:
-                await self._look(thorough=not rest)
-                if not rest and looks % _LOOKS_PER_PROOF == 0:
+                await self._look(thorough=not remainder)
+                if not remainder and looks % _LOOKS_PER_PROOF == 0:
                     await self._in_thread(self.store.log.prove_end, self.version)
             except Exception:
                 log.exception("could not read the store; trying again")
                 await asyncio.sleep(1)
 
     async def catch_up(self) -> None:
-        """Returns with every commit applied that was there when it was called."""
+        """Return with every commit applied that was there when it was called."""
         async with self._catching:
             while True:
                 try:
@@ -130,14 +130,14 @@ class Follower:
                     return
                 except LogTrimmed:
                     stood = self.version
-                    log.info("the log was trimmed past version %d; opening anew", stood)
+                    log.info("the log was trimmed past version %d; opening the store again", stood)
                     await self._take(await self._open(), self._replica)
                     if self.version == stood:
                         raise
 
     def apply(self, version: int, entries: Sequence[Entry], rows: DecodedRows, nbytes: int) -> None:
-        """Takes the next commit, whose file has so many bytes. One that was applied already is
-        left alone."""
+        """Apply the next commit, whose file has `nbytes` bytes; do nothing if it was applied
+        before."""
         if version != self.version + 1:
             return
         self._replica.apply(version, entries, rows, nbytes)
@@ -148,7 +148,7 @@ class Follower:
         self._notify()
 
     async def moved(self, timeout: float) -> bool:
-        """Waits for any change; False where none came in time."""
+        """Wait for any change; return False if none came in time."""
         try:
             await asyncio.wait_for(self._moved.wait(), timeout)
         except TimeoutError:
@@ -156,26 +156,26 @@ class Follower:
         return True
 
     async def refresh(self) -> None:
-        """Opens the store anew: what a reader does who misses a file.
+        """Open the store again, for a reader that misses a file.
 
-        Everything goes on meanwhile. Readers who wait at once share one opening that began after
-        they came: one under way may have read an epoch whose files they missed.
+        Other calls go on. Readers that wait at once share one opening that began after they came:
+        one under way may have read an epoch whose files they missed.
         """
         begun = self._openings
         async with self._opening:
             if self._openings == begun:
                 self._openings += 1
-                seen, replica = self._replica, await self._open()
+                previous, replica = self._replica, await self._open()
                 async with self._catching:
-                    await self._take(replica, seen)
+                    await self._take(replica, previous)
         await self.catch_up()
 
     async def read(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        """The outcome of `attempt`, which plans anew at each call and then reads files.
+        """Return the outcome of `attempt`, which plans again at each call and then reads files.
 
-        Where a file is gone the store is opened anew, and again while the engine goes on under the
-        reader. Raises CorruptStore where no epoch came meanwhile, and what else is raised twice at
-        one epoch.
+        If a file is gone the store is opened again, as often as the engine moves on under the
+        reader. Raise CorruptStore if no epoch came in between, and any other error that is raised
+        twice at one epoch.
         """
         failed = -1
         for _ in range(_READ_ATTEMPTS):
@@ -197,15 +197,15 @@ class Follower:
         return await attempt()
 
     def behind(self) -> tuple[int, int]:
-        """How far the engine is behind in the whole store, of all tenants: rows, and the age in
-        microseconds of the oldest commit that it has not consumed."""
+        """Return how far the engine is behind in the whole store, of all tenants: rows, and the age
+        in microseconds of the oldest commit that it has not consumed."""
         rows, _ = self.behind_in(self.state.streams)
         oldest = self._replica.backlog.oldest
         return rows, 0 if oldest is None else max(0, self.now - oldest)
 
     def behind_in(self, stream_ids: Iterable[int]) -> tuple[int, int]:
-        """How far the engine is behind in some streams: rows, and the age in microseconds of the
-        oldest of them."""
+        """Return how far the engine is behind in some streams: rows, and the age in microseconds of
+        the oldest of them."""
         marks, backlog = self.epoch.epoch.streams, self._replica.backlog
         rows, oldest, now = 0, [], self.now
         for stream in map(self.state.streams.__getitem__, stream_ids):
@@ -222,7 +222,8 @@ class Follower:
         return self._replica.backlog.nbytes
 
     def stored_bytes(self, stream_id: int) -> int:
-        """The bytes that a stream takes: its rows in the log, its stem, and what was matched."""
+        """Return the bytes that a stream takes: its rows in the log, its stem, and what was
+        matched."""
         epoch = self.epoch
         stored = epoch.stem_bytes.get(stream_id, 0) + epoch.match_bytes.get(stream_id, 0)
         return stored + self._replica.backlog.of_streams[stream_id]
@@ -235,12 +236,12 @@ class Follower:
     # ---- the log
 
     async def _next(self) -> bool:
-        """Reads and applies one commit, if there is one."""
+        """Read and apply one commit; return whether there is one."""
         version, read = self.version + 1, self.store.log.folder.read_commit
         if read(version) is None:
             if self.store.log.latest_version(self.version) < version:
                 return False
-            # It may have been made between the two looks, and then it is there now.
+            # It may have been made between the two reads, and then it can be read now.
             if read(version) is None:
                 raise LogTrimmed(f"version {version} of the log is gone")
         self.apply(version, *await self._in_thread(read_commit, self.store, version, self.state))
@@ -267,7 +268,7 @@ class Follower:
             )
 
     async def _show(self, view: EpochView) -> None:
-        """Makes a newer view the current one, once the log is as far as it."""
+        """Make a newer view the current one, once the log is as far as it."""
         if view.epoch.log_version > self.version:
             await self.catch_up()
         replica = self._replica
@@ -276,18 +277,18 @@ class Follower:
             return
         indexes = await self._in_thread(replica.reader(view))
         if replica is self._replica and view.epoch.number > self.epoch.number:
-            other = view.epoch.quarantine != self.epoch.epoch.quarantine
+            has_changed = view.epoch.quarantine != self.epoch.epoch.quarantine
             replica.show(view, indexes)
-            if other:
+            if has_changed:
                 self._watches.wake_all()
             self._notify()
 
     # ---- opening
 
     async def _open(self) -> Replica:
-        """Makes a replica beside the current one, as far as that.
+        """Make a replica beside the current one, as far as that.
 
-        Tries again where the engine has moved on under the reader.
+        It tries again if the engine has moved on under the reader.
         """
         for _ in range(_OPEN_ATTEMPTS - 1):
             with suppress(CorruptStore, LogTrimmed, FileNotFoundError):
@@ -305,20 +306,20 @@ class Follower:
             raise
         return replica
 
-    async def _take(self, replica: Replica, seen: Replica) -> None:
-        """Makes a replica the current one, unless that is another than `seen` already.
+    async def _take(self, replica: Replica, previous: Replica) -> None:
+        """Make a replica the current one, unless that is another than `seen` already.
 
         The caller holds `_catching`, so it ends: only a commit of this server's own and an epoch
         can come in between.
         """
         try:
-            if self._replica is seen:
+            if self._replica is previous:
                 await self._follow(replica)
                 # Nothing is awaited from here on: no answer sees the one without the other.
-                told = replica.version == seen.version and replica.losses == seen.losses
+                is_same = replica.version == previous.version and replica.losses == previous.losses
                 self._replica = replica
-                replica.replace(seen)
-                if not told:
+                replica.replace(previous)
+                if not is_same:
                     self._watches.wake_all()
                 self._notify()
         finally:
@@ -326,7 +327,7 @@ class Follower:
                 replica.forget()
 
     async def _follow(self, replica: Replica) -> None:
-        """Brings a replica to where the current one stands, however that moves."""
+        """Bring a replica to the version and epoch of the current one, however that moves."""
         while replica.is_behind(self._replica):
             if replica.version < self.version:
                 version = replica.version + 1
@@ -337,12 +338,12 @@ class Follower:
                 replica.show(view, await self._in_thread(replica.reader(view)))
 
     def wake(self) -> None:
-        """Ends the waiting of everyone."""
+        """End the waits of all calls."""
         self._notify()
 
     def _notify(self) -> None:
         self._moved.set()
         self._moved = asyncio.Event()
 
-    async def _in_thread(self, work: Callable[..., T], *given: Any) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work, *given)
+    async def _in_thread(self, work: Callable[..., T], *arguments: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)

@@ -34,11 +34,11 @@ from psoup.store import Store, StoreError
 
 log = logging.getLogger("psoup.server")
 
-# Seconds after which a thread that computes lets the event loop have the interpreter: a call needs
-# it several times.
-_SWITCH = 0.0002
-# Seconds for what runs to come to the end of its chunk.
-_CUT = 2.0
+# How often a thread that computes releases the interpreter for the event loop: a call needs it
+# several times.
+_SWITCH_SECONDS = 0.0002
+# How long a chunk of work may take to end.
+_CUT_SECONDS = 2.0
 _UNITS = {"": 1, "B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
 
 
@@ -46,15 +46,15 @@ _UNITS = {"": 1, "B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
 
 
 def enable_reflection(services: Sequence[str], server: grpc.aio.Server) -> None:
-    """Adds reflection of `services`, and of itself, to `server`."""
+    """Add reflection of `services`, and of itself, to `server`."""
     names = (*services, reflection.SERVICE_NAME)
-    known = descriptor_pool.Default()
-    files = [known.FindServiceByName(name).file for name in names]
+    pool = descriptor_pool.Default()
+    files = [pool.FindServiceByName(name).file for name in names]
     reflection.enable_server_reflection(names, server, pool=pool_with_json_names(files))
 
 
 def pool_with_json_names(files: Iterable[FileDescriptor]) -> DescriptorPool:
-    """A pool of `files` and all they import, where every field has its JSON name written out."""
+    """Return a pool of `files` and all their imports, in which every field has its JSON name."""
     pool, added = DescriptorPool(), set()
 
     def add(file: FileDescriptor) -> None:
@@ -89,7 +89,8 @@ def _name_fields(proto: DescriptorProto, message: Descriptor) -> None:
 
 
 def parse_size(text: str) -> int:
-    """`512MB`, `1 GiB`, `1048576`: units are powers of 1,024. Raises ValueError."""
+    """Return the bytes of `512MB`, `1 GiB` or `1048576`; units are powers of 1,024. Raise
+    ValueError."""
     match = re.fullmatch(r"(\d+)\s*([KMG]?)I?(B?)", text.strip().upper())
     if match is None:
         raise ValueError(f"{text!r} is not a size such as 512MB")
@@ -139,38 +140,39 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> Settings:
         help="of the log that the engine has yet to consume, as in 64GB",
     )
     add_options(parser)
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     return Settings(
-        store=given.store,
-        host=given.host,
-        port=given.port,
-        end_with_stdin=given.end_with_stdin,
-        umask=given.umask,
-        durability=given.durability,
-        memory=given.memory,
-        token_key_file=given.token_key_file,
-        wait=given.wait,
-        clock_limit=given.clock_limit,
-        clock_settle=given.clock_settle,
-        batch=Limits(given.batch_rows, given.value, _batch_bytes(parser, given)),
-        message_bytes=given.message,
-        query_bytes=given.query,
-        columns=given.columns,
-        compute_rows=given.compute_rows,
-        join_pairs=given.join_pairs,
-        calls=given.calls,
-        watches=given.watches,
-        log_bytes=given.backlog,
-        identity=read_options(parser, given),
+        store=options.store,
+        host=options.host,
+        port=options.port,
+        end_with_stdin=options.end_with_stdin,
+        umask=options.umask,
+        durability=options.durability,
+        memory=options.memory,
+        token_key_file=options.token_key_file,
+        wait=options.wait,
+        clock_limit=options.clock_limit,
+        clock_settle=options.clock_settle,
+        batch=Limits(options.batch_rows, options.value, _batch_bytes(parser, options)),
+        message_bytes=options.message,
+        query_bytes=options.query,
+        columns=options.columns,
+        compute_rows=options.compute_rows,
+        join_pairs=options.join_pairs,
+        calls=options.calls,
+        watches=options.watches,
+        log_bytes=options.backlog,
+        identity=read_options(parser, options),
     )
 
 
-def _batch_bytes(parser: argparse.ArgumentParser, given: argparse.Namespace) -> int:
-    """A batch is in memory four times while it is taken, and half of the memory is for requests."""
-    most: int = given.memory // 8
-    if given.batch is not None and given.batch > most:
-        parser.error(f"--batch {given.batch} needs --memory {8 * given.batch} or more")
-    return most if given.batch is None else int(given.batch)
+def _batch_bytes(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+    """Return the most bytes of a batch. It is in memory four times while it is accepted, and half
+    of the memory is for requests."""
+    most: int = options.memory // 8
+    if options.batch is not None and options.batch > most:
+        parser.error(f"--batch {options.batch} needs --memory {8 * options.batch} or more")
+    return most if options.batch is None else int(options.batch)
 
 
 class Server:
@@ -196,7 +198,7 @@ class Server:
         )
 
     async def start(self) -> None:
-        """Raises StoreError, or RuntimeError where the port can't be had."""
+        """Raise StoreError, or RuntimeError if the port is not free."""
         add_service(self.core, self._grpc)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._grpc)
         enable_reflection((SERVICE, health.SERVICE_NAME), self._grpc)
@@ -206,29 +208,30 @@ class Server:
         await self._set_health(health_pb2.HealthCheckResponse.SERVING)
 
     def _listen(self) -> int:
-        """Gives the port. Raises RuntimeError where it can't be had."""
+        """Open the port and return its number. Raise RuntimeError if it is not free."""
         place = f"{self.settings.host}:{self.settings.port}"
         if self._certificates is None:
             return self._grpc.add_insecure_port(place)
         return self._grpc.add_secure_port(place, self._certificates.credentials())
 
     def identity(self) -> str:
-        """Says who may connect, for people."""
+        """Return a line for people on who may connect."""
         tls = self.settings.identity.tls
         line = "no TLS" if tls is None else "TLS, both ways" if tls.client_ca else "TLS"
         modes = self.core.authenticator.modes()
         return f"{line}; callers show {' or '.join(modes) if modes else 'nothing'}"
 
     async def stop(self) -> bool:
-        """Finishes the calls under way, for as long as `drain` says, then cuts them at their chunk.
+        """Finish the calls under way for at most `drain`, then cut them at their chunk.
 
-        Whether all has ended: what hangs, on a disk for example, is left after as long again.
+        Return whether all has ended: what hangs, on a disk for example, is left after as long
+        again.
         """
         drain = self.settings.drain
         await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
         self.core.close()
         try:
-            async with asyncio.timeout(2 * drain + _CUT):
+            async with asyncio.timeout(2 * drain + _CUT_SECONDS):
                 await self._grpc.stop(drain)
                 await self.core.stop()
                 await self.core.turns.ended()
@@ -242,22 +245,22 @@ class Server:
 
 
 async def serve(settings: Settings, adapt: Callable[[Server], None] = lambda server: None) -> None:
-    """Serves until SIGTERM or SIGINT. `adapt` may change the server before it starts."""
-    loop, asked = asyncio.get_running_loop(), asyncio.Event()
+    """Serve until SIGTERM or SIGINT. `adapt` may change the server before it starts."""
+    loop, stopping = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, asked.set)
+        loop.add_signal_handler(number, stopping.set)
     if settings.end_with_stdin:
         lifeline.end_with_stdin()
-    sys.setswitchinterval(_SWITCH)
+    sys.setswitchinterval(_SWITCH_SECONDS)
     server = Server(settings)
     adapt(server)
     await server.start()
-    # What is there now stays: no collection needs to look at it again.
+    # These objects stay: no garbage collection needs to visit them again.
     gc.freeze()
     _warn(settings)
     log.info("identity: %s", server.identity())
     print(f"server ready on {settings.host}:{server.port}", flush=True)
-    await asked.wait()
+    await stopping.wait()
     if not await server.stop():
         log.warning("some work did not end; it is left")
         logging.shutdown()
@@ -277,7 +280,7 @@ def _warn(settings: Settings) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0 after a clean end, 1 where the server can't start, 2 for wrong arguments."""
+    """Run a server; return 0 after a clean end, 1 if it can't start, 2 for wrong arguments."""
     settings = parse_arguments(arguments)
     log_to_stderr()
     try:

@@ -1,8 +1,8 @@
-"""Who may make which call: the one table of rules, and whom a call acts for.
+"""Who may make which call: the one table of rules, and the tenant and owner a call acts for.
 
 Every RPC of the proto has a rule; one without is refused. A call acts for the tenant and the owner
 of its caller. It may name another tenant only for an operator, and another owner only for those who
-administer the tenant. Where nobody is authenticated every caller is `anyone`, who may name all.
+administer the tenant. Without authentication every caller is `anyone`, who may name all.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Rule:
     of: Of
     actions: tuple[Action, ...] = ()
     # Whether calls, or the batches of one, count as events of quotas. Those that an administrator
-    # needs to lift a quota or to shut somebody out do not.
+    # needs to lift a quota or to shut a caller out do not.
     counts_events: bool = False
 
 
@@ -51,7 +51,7 @@ _PUBLISH = Rule(Of.OBJECT, (Action.PUBLISH,), counts_events=True)
 _ADMINISTER = Rule(Of.TENANT, (Action.ADMINISTER,))
 
 RULES: Mapping[str, Rule] = {
-    # GRANT and REVOKE need `administer`: `psoup.server.calls.define` tells which.
+    # GRANT and REVOKE need `administer`: see `psoup.server.calls.define`.
     "Define": Rule(Of.OBJECT, (Action.DEFINE,), counts_events=True),
     "ListStreams": Rule(Of.SEEN),
     "DescribeStream": Rule(Of.SEEN),
@@ -90,7 +90,7 @@ _NO_RULE = Rule(Of.STORE, tuple(Action))
 
 
 def rule_of(rpc: str) -> Rule:
-    """The rule of an RPC. Raises PermissionDenied for one that has none."""
+    """Return the rule of an RPC. Raise PermissionDenied for one that has none."""
     if rpc not in RULES:
         raise PermissionDenied(f"{rpc} has no rule that says who may call it")
     return RULES[rpc]
@@ -121,7 +121,7 @@ class Acting:
 
     @property
     def operates(self) -> bool:
-        """Tells whether the caller is an operator of the store."""
+        """Whether the caller is an operator of the store."""
         return _operates(self.principal)
 
     def may(self, state: State, action: Action, object_id: int = 0) -> bool:
@@ -131,28 +131,28 @@ class Acting:
         return self.may(state, Action.ADMINISTER)
 
     def own(self, state: State) -> str | None:
-        """The owner whose registrations the caller may use; None stands for every owner."""
+        """Return the owner whose registrations the caller may use; None stands for every owner."""
         return None if self.administers(state) else self.principal.owner
 
     def check_owner(self, state: State) -> None:
-        """Raises PermissionDenied where the call acts for an owner that the caller may not."""
+        """Raise PermissionDenied if the call acts for an owner that the caller may not."""
         if self.owner != self.principal.owner and not self.administers(state):
             raise _denied("act for another owner", "leave the owner out, or name yourself")
 
     # ---- streams and views
 
     def visible(self, state: State) -> Visible:
-        """Tells of streams and views whether the caller may know of them."""
+        """Return a predicate of streams and views: whether the caller may know of them."""
         if any(self.may(state, action) for action in Action):
             return _everything
 
-        def seen(object_id: int) -> bool:
+        def is_visible(object_id: int) -> bool:
             return any(self.may(state, action, object_id) for action in Action)
 
-        return seen
+        return is_visible
 
     def streams(self, state: State) -> TenantStreams:
-        """The streams and views that a text of the caller can name."""
+        """Return the streams and views that a text of the caller can name."""
         return TenantStreams(state, self.tenant, self.visible(state))
 
     def demand(
@@ -161,11 +161,11 @@ class Acting:
         objects: Iterable[int] = (0,),
         actions: Iterable[Action] | None = None,
     ) -> None:
-        """Raises PermissionDenied where the caller may not do what the rule of the call, or
+        """Raise PermissionDenied if the caller may not do what the rule of the call, or
         `actions`, says with one of the streams and views; 0 stands for all of the tenant."""
-        wanted = tuple(self.rule.actions if actions is None else actions)
+        needed = tuple(self.rule.actions if actions is None else actions)
         for object_id in objects:
-            for action in wanted:
+            for action in needed:
                 if not self.may(state, action, object_id):
                     on = name_of(state, object_id)
                     hint = f"ask an administrator for GRANT {action.value} ON {on} TO …"
@@ -174,52 +174,59 @@ class Acting:
                         f"no role or grant of yours allows {action.value} on {on}", hint=hint
                     )
 
-    def demand_named(self, state: State, query: Query, found: TenantStreams) -> None:
-        """Raises PermissionDenied where the caller may not do what the rule says with what the
-        text of a query names itself, which was bound to `found`."""
+    def demand_named(self, state: State, query: Query, streams: TenantStreams) -> None:
+        """Raise PermissionDenied if the caller may not do what the rule says with what the text
+        of a query names itself, which was bound to `found`."""
         named = named_objects(query)
-        self.demand(state, found.ids_of(named.streams | named.views))
+        self.demand(state, streams.ids_of(named.streams | named.views))
 
     # ---- registrations
 
     def owns(self, state: State, handle: bytes) -> bool:
-        """Tells whether a handle is that of a registration which the caller may use."""
-        found = state.registrations.get(handle)
-        own = self.own(state)
-        return found is not None and found.tenant == self.tenant and own in (None, found.owner)
+        """Return whether a handle is that of a registration which the caller may use."""
+        registration = state.registrations.get(handle)
+        owner = self.own(state)
+        return (
+            registration is not None
+            and registration.tenant == self.tenant
+            and owner in (None, registration.owner)
+        )
 
     def registration(self, state: State, handle: bytes) -> Registration:
-        """Raises RegistrationExpired, and UnknownHandle also for somebody else's."""
+        """Return a registration. Raise RegistrationExpired, and UnknownHandle also for one that the
+        caller may not use."""
         return find_registration(state, self.tenant, handle, self.own(state))
 
     def unread(self, state: State, registration: Registration, query: Query) -> set[int]:
         """Return the ids of the streams and views that the text of a registration names itself and
         the caller may not read.
 
-        Raises StreamDropped if all of them were dropped, and the caller may read what has their
+        Raise StreamDropped if all of them were dropped, and the caller may read what has their
         names now: grants end with a stream, so that it is not their end that bars the way.
         """
         if self.may(state, Action.READ):
             return set()
         objects = objects_of(state, registration, query)
-        refused = {one for one in objects if not self.may(state, Action.READ, one)}
-        if refused and all(self._reads_successor(state, one) for one in refused):
-            names = ", ".join(sorted(name_of(state, one) for one in refused))
+        refused = {
+            object_id for object_id in objects if not self.may(state, Action.READ, object_id)
+        }
+        if refused and all(self._reads_successor(state, object_id) for object_id in refused):
+            names = ", ".join(sorted(name_of(state, object_id) for object_id in refused))
             raise StreamDropped(f"{names} was dropped", hint="register this query again")
         return refused
 
     def reads(self, state: State, registration: Registration, query: Query) -> bool:
-        """Tells whether the caller may still read what the text of a registration names itself.
-        Raises StreamDropped as `unread` does."""
+        """Return whether the caller may still read what the text of a registration names itself.
+        Raise StreamDropped as `unread` does."""
         return not self.unread(state, registration, query)
 
     def demand_read(self, state: State, registration: Registration, query: Query) -> None:
-        """Raises PermissionDenied if the caller may not read what a text names any more, and
+        """Raise PermissionDenied if the caller may not read what a text names any more, and
         StreamDropped as `unread` does."""
         self.demand(state, sorted(self.unread(state, registration, query)), (Action.READ,))
 
     def _reads_successor(self, state: State, object_id: int) -> bool:
-        """Tells whether a stream or view was dropped, and the caller may read what has its name
+        """Return whether a stream or view was dropped, and the caller may read what has its name
         now."""
         name = name_of(state, object_id)
         live = state.find_stream(self.tenant, name) or state.find_view(self.tenant, name)
@@ -229,27 +236,27 @@ class Acting:
 
     @property
     def binding(self) -> bytes:
-        """The bytes that tie tokens to the caller; empty where nobody is authenticated."""
+        """The bytes that tie tokens to the caller; empty without authentication."""
         if self.principal.anyone:
             return b""
         return f"{len(self.tenant)} {self.tenant} {self.principal.owner}".encode()
 
 
 def check_call(rpc: str, state: State, acting: Acting) -> None:
-    """Refuses a call that its rule refuses whatever it is about. Raises PermissionDenied."""
+    """Refuse a call that its rule refuses whatever it is about. Raise PermissionDenied."""
     rule = rule_of(rpc)
     if rule.of is Of.TENANT:
         acting.demand(state, actions=rule.actions)
 
 
 def demand_operator(acting: Acting, doing: str) -> None:
-    """Raises PermissionDenied where the caller is no operator of the store."""
+    """Raise PermissionDenied unless the caller is an operator of the store."""
     if not acting.operates:
         raise _denied(doing, "ask an operator of the store")
 
 
 def name_of(state: State, object_id: int) -> str:
-    """The name of a stream or view, or ALL."""
+    """Return the name of a stream or view, or ALL."""
     if not object_id:
         return "ALL"
     view = state.views.get(object_id)

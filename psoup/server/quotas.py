@@ -1,11 +1,11 @@
-"""What tenants and owners do a second on this server, and how much they may.
+"""Quotas of what tenants and owners do per second on this server.
 
-Each rate has a bucket that fills with the limit a second and holds as much as one second brings.
-Whoever finds it filled may go on, whatever that takes: a batch larger than the bucket leaves a
+Each rate has a bucket that fills with the limit per second, and holds as much as one second brings.
+A call that finds it filled may go on, whatever that takes. A batch larger than the bucket leaves a
 debt, and until that is paid back everything else is refused with the time it takes. So the rate
 holds over time, and no batch is too large for it. Work is charged when it is done, in the units of
-`querystem.pace`; a call that was let in is not cut for it. It is counted by each server for itself,
-and so are rows and watches.
+`querystem.pace`; a call that was admitted is not cut for it. Each server counts for itself, work as
+well as rows and watches.
 
 For one event loop, but for `charge_work`, which any thread may call.
 """
@@ -37,17 +37,17 @@ _DONE = {
 }
 _WATCH_RETRY = timedelta(seconds=10)
 _BYTES_RETRY = timedelta(seconds=60)
-_LEAST_RETRY, _MOST_RETRY = 0.01, 3600.0
-# Seconds after which whoever rests looks again: the quota may be another one.
-_LONGEST_REST = 5.0
+_MIN_RETRY_SECONDS, _MAX_RETRY_SECONDS = 0.01, 3600.0
+# How long a watch waits before it looks again: the quota may have changed.
+_MAX_WAIT_SECONDS = 5.0
 
 # A tenant, and an owner of it, or an empty text for the tenant itself.
-Whose: TypeAlias = tuple[str, str]
+Party: TypeAlias = tuple[str, str]
 
 
 @dataclass(slots=True)
 class Bucket:
-    """Units that may be taken now; less than nothing is a debt. `at` is when that was so."""
+    """The units that may be taken; a negative level is a debt. `at` is when that was computed."""
 
     level: float
     at: float
@@ -57,7 +57,7 @@ class Bucket:
         self.at = now
 
     def used(self, rate: float) -> int:
-        """The amount that was taken and has not been filled up again."""
+        """Return the amount that was taken and has not been filled up again."""
         return max(0, round(rate - self.level))
 
 
@@ -68,8 +68,8 @@ class Quotas:
         self._follower = follower
         self._clock = clock
         self._lock = threading.Lock()
-        self._buckets: dict[tuple[str, Whose], Bucket] = {}
-        self._watches: Counter[Whose] = Counter()
+        self._buckets: dict[tuple[str, Party], Bucket] = {}
+        self._watches: Counter[Party] = Counter()
 
     # ---- rates
 
@@ -86,7 +86,7 @@ class Quotas:
         self._charge(EVENTS, tenant, owner, events)
 
     def check_rows(self, tenant: str, owner: str) -> None:
-        """Raises QuotaExceeded where the rows before were too many, or the tenant stores as much as
+        """Raise QuotaExceeded if the previous rows were too many, or the tenant stores as much as
         it may."""
         state = self._follower.state
         if state.access.quotas:
@@ -98,49 +98,50 @@ class Quotas:
         self._charge(ROWS, tenant, owner, max(1, rows))
 
     def check_work(self, tenant: str, owner: str) -> None:
-        """Raises QuotaExceeded where the calls before took more than they may."""
+        """Raise QuotaExceeded if the previous calls took more than they may."""
         state = self._follower.state
         if state.access.quotas:
             self._check(state, WORK, tenant, owner)
 
-    async def rest(self, tenant: str, owner: str) -> None:
-        """Returns when the calls before have been paid for: a watch waits where others are
-        refused."""
+    async def wait_for_work(self, tenant: str, owner: str) -> None:
+        """Return when the previous calls are paid for: a watch waits if other calls are refused."""
         while True:
             try:
                 return self.check_work(tenant, owner)
             except QuotaExceeded as full:
                 wait: timedelta = full.detail["retry_after"]
-            await asyncio.sleep(min(_LONGEST_REST, wait.total_seconds()))
+            await asyncio.sleep(min(_MAX_WAIT_SECONDS, wait.total_seconds()))
 
     def charge_work(self, tenant: str, owner: str, units: int) -> None:
-        """Counts units of work that were done."""
+        """Count units of work that were done."""
         self._charge(WORK, tenant, owner, units)
 
     def _check(self, state: State, name: str, tenant: str, owner: str) -> None:
-        for whose, limit in limits_on(state, name, tenant, owner):
+        for party, limit in limits_on(state, name, tenant, owner):
             with self._lock:
-                level = self._bucket(name, (tenant, whose), limit).level
+                level = self._bucket(name, (tenant, party), limit).level
             if level > 0:
                 continue
-            seconds = -level / limit if limit else _MOST_RETRY
+            seconds = -level / limit if limit else _MAX_RETRY_SECONDS
             done, units = _DONE[name]
             raise QuotaExceeded(
-                f"{_called(whose)} has {done} more than {limit:,} {units} a second",
+                f"{_called(party)} has {done} more than {limit:,} {units} a second",
                 field=name,
                 expected=f"at most {limit} {units} a second",
-                retry_after=timedelta(seconds=min(_MOST_RETRY, max(_LEAST_RETRY, seconds))),
+                retry_after=timedelta(
+                    seconds=min(_MAX_RETRY_SECONDS, max(_MIN_RETRY_SECONDS, seconds))
+                ),
                 hint="wait as long as retry_after says, or ask for a larger quota",
             )
 
     def _charge(self, name: str, tenant: str, owner: str, units: int) -> None:
-        for whose, limit in limits_on(self._follower.state, name, tenant, owner):
+        for party, limit in limits_on(self._follower.state, name, tenant, owner):
             with self._lock:
-                self._bucket(name, (tenant, whose), limit).level -= units
+                self._bucket(name, (tenant, party), limit).level -= units
 
-    def _bucket(self, name: str, whose: Whose, limit: int) -> Bucket:
+    def _bucket(self, name: str, party: Party, limit: int) -> Bucket:
         now = self._clock()
-        bucket = self._buckets.setdefault((name, whose), Bucket(limit, now))
+        bucket = self._buckets.setdefault((name, party), Bucket(limit, now))
         bucket.fill(limit, now)
         return bucket
 
@@ -160,21 +161,21 @@ class Quotas:
             )
 
     def stored(self, state: State, tenant: str) -> int:
-        """The bytes of the log, the stems and the matches of a tenant's streams, as far as this
-        server knows."""
+        """Return the bytes of the log, the stems and the matches of a tenant's streams, as far as
+        this server knows."""
         return sum(
             self._follower.stored_bytes(id_)
-            for (whose, _), id_ in state.stream_names.items()
-            if whose == tenant
+            for (stream_tenant, _), id_ in state.stream_names.items()
+            if stream_tenant == tenant
         )
 
     @contextmanager
     def watching(self, tenant: str, owner: str) -> Iterator[None]:
-        """Counts an open watch. Raises QuotaExceeded where there are as many as there may be."""
-        for whose, limit in limits_on(self._follower.state, WATCHES, tenant, owner):
-            if self._watches[tenant, whose] >= limit:
+        """Count an open watch. Raise QuotaExceeded if the quota is used up."""
+        for party, limit in limits_on(self._follower.state, WATCHES, tenant, owner):
+            if self._watches[tenant, party] >= limit:
                 raise QuotaExceeded(
-                    f"{_called(whose)} has {limit:,} watches open, and may have no more",
+                    f"{_called(party)} has {limit:,} watches open, and may have no more",
                     field=WATCHES,
                     expected=f"at most {limit} watches on this server",
                     retry_after=_WATCH_RETRY,
@@ -189,19 +190,23 @@ class Quotas:
             self._watches = +self._watches
 
     def used(self, state: State, quota: Quota) -> dict[str, int]:
-        """Tells what a tenant or owner has and does at present, for each limit of a quota."""
-        whose = quota.tenant, quota.owner
-        return {name: self._used(state, name, whose, limit) for name, limit in quota.limits}
+        """Return what a tenant or owner has and does at present, for each limit of a quota."""
+        party = quota.tenant, quota.owner
+        return {name: self._used(state, name, party, limit) for name, limit in quota.limits}
 
-    def _used(self, state: State, name: str, whose: Whose, limit: int) -> int:
+    def _used(self, state: State, name: str, party: Party, limit: int) -> int:
         if name in OBJECTS:
-            return state.owned_by(name, *whose)
+            return state.owned_by(name, *party)
         if name == BYTES:
-            return self.stored(state, whose[0])
+            return self.stored(state, party[0])
         if name == WATCHES:
-            return self._watches[whose]
+            return self._watches[party]
         with self._lock:
-            return self._bucket(name, whose, limit).used(limit)
+            return self._bucket(name, party, limit).used(limit)
+
+
+def _bounded(seconds: float) -> float:
+    return min(_MAX_RETRY_SECONDS, max(_MIN_RETRY_SECONDS, seconds))
 
 
 def _called(owner: str) -> str:

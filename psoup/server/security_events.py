@@ -3,8 +3,8 @@
 An attack may be millions of refusals from as many addresses, so all that is kept and written is
 bounded. Refusals are counted in windows of a minute, by address, credential and reason. The first
 of each is a line of the log at once; how many more there were is a line at the end of the window.
-What was denied to somebody who tried to administer is an event of the log of the store, by
-credential and reason, at the end of the window.
+A denied attempt to administer becomes an event of the store's log, by credential and reason, at
+the end of the window.
 
 For the event loop only.
 """
@@ -40,7 +40,7 @@ _MAX_DENIALS = 100
 _MAX_LINES = 100
 _MAX_REASON = 200
 # What is denied beyond _MAX_DENIALS is counted together, for operators.
-_OTHERS = Denial("", "", "others", "denials of more callers than are told apart")
+_OTHERS = Denial("", "", "others", "denials of further callers, counted together")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class SecurityEvents:
 
     async def flush(self) -> None:
         """End the window: write its counts to the server's log, and its denials to the store's."""
-        refusals, others = self._refusals, self._others
+        refusals, uncounted = self._refusals, self._others
         self._refusals, self._others = Counter(), 0
         lines = 0
         for number, (refusal, count) in enumerate(refusals.items()):
@@ -101,9 +101,9 @@ class SecurityEvents:
                 named = _named(refusal, refusal.peer)
                 log.warning("refused %d more calls from %s: %s", more, named, refusal.reason)
             elif more:
-                others += more
-        if others:
-            log.warning("refused %d more calls from others", others)
+                uncounted += more
+        if uncounted:
+            log.warning("refused %d more calls from others", uncounted)
         await self._flush_denials()
 
     async def _flush_denials(self) -> None:

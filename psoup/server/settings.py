@@ -30,7 +30,7 @@ class Settings:
     spot, `join_pairs` the pairs of rows its joins may look at. `calls` and `watches` bound how many
     are under way at once; a watch is no call there. With a clock ahead of the others by more than
     `clock_limit` a server appends nothing; a jump of its stamps is taken for true after
-    `clock_settle` of later ones. What a row policy is for some claims is forgotten when nobody has
+    `clock_settle` of later ones. A row policy with claims filled in is forgotten if no call has
     used it for `policy_lease`.
     """
 
@@ -93,7 +93,7 @@ def check_name(name: str, field: str) -> None:
 
 
 def check_text(text: str, settings: Settings) -> None:
-    """Raises BadRequest for a query that is too long to be read."""
+    """Raise BadRequest for a query that is too long to be read."""
     size = len(text.encode())
     if size > settings.query_bytes:
         raise BadRequest(

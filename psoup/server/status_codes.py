@@ -192,7 +192,8 @@ def code_of(error: Exception) -> grpc.StatusCode:
 
 
 def detail_of(error: Exception, store_id: str) -> pb.ErrorDetail:
-    """The detail of an error, for programs. `store_id` tells a client whose answer it is."""
+    """Return the detail of an error, for programs. A client sees by `store_id` which store has
+    answered."""
     detail = _detail(error)
     detail.store_id = store_id
     return detail
@@ -224,14 +225,15 @@ def _detail(error: Exception) -> pb.ErrorDetail:
 
 
 def status_of(error: Exception, store_id: str) -> status_pb2.Status:
-    """The google.rpc.Status whose details hold the one ErrorDetail."""
+    """Return the google.rpc.Status whose details hold the one ErrorDetail."""
     status = status_pb2.Status(code=code_of(error).value[0], message=_clip(str(error)))
     status.details.add().Pack(detail_of(error, store_id))
     return status
 
 
 def internal_status(ident: str, store_id: str) -> status_pb2.Status:
-    """For what nobody expected: the cause is in the server's own log under `ident`."""
+    """Return the status of an unexpected error, whose cause is in the server's log under
+    `ident`."""
     message = f"the server failed in a way it did not expect; its log has the cause under {ident}"
     status = status_pb2.Status(code=code_pb2.INTERNAL, message=message)
     detail = pb.ErrorDetail(reason="INTERNAL", row=-1, got=ident, store_id=store_id)
@@ -265,10 +267,10 @@ def _forget_frames(error: BaseException) -> None:
     """Drop the tracebacks of an error and of those it came from."""
     pending: list[BaseException | None] = [error]
     while pending:
-        each = pending.pop()
-        if each is not None:
-            pending += [each.__cause__, each.__context__]
-            each.__traceback__ = each.__cause__ = each.__context__ = None
+        linked = pending.pop()
+        if linked is not None:
+            pending += [linked.__cause__, linked.__context__]
+            linked.__traceback__ = linked.__cause__ = linked.__context__ = None
 
 
 def _status(error: Exception, store_id: str) -> status_pb2.Status:

@@ -74,7 +74,7 @@ def _log(caplog: pytest.LogCaptureFixture) -> None:
 
 async def test_a_million_refusals_are_few_lines(caplog: pytest.LogCaptureFixture) -> None:
     events = SecurityEvents(Kept().submit)
-    refused = Unauthenticated("the key is none of this store, or was revoked")
+    refused = Unauthenticated("the access key is unknown to this store, or was revoked")
     for number in range(5000):
         peer = f"ipv4:10.0.{number % 2}.1:{number}"
         events.note(Call(peer, "psk_bad"), None, "Ask", refused)  # type: ignore[arg-type]

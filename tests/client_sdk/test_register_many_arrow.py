@@ -14,8 +14,8 @@ from client_sdk._grpc.effects import Retry
 from client_sdk._session import Session
 from client_sdk._wire.values import MOST_TYPED_BYTES, MOST_TYPED_FIELDS
 from datastem.accept import Limits
-from psoup.server.admission import MOST_FIELDS, open_message
-from psoup.server.admission import MOST_TYPED_BYTES as SERVER_BYTES
+from psoup.server.admission import MAX_FIELDS, open_message
+from psoup.server.admission import MAX_TYPED_BYTES as SERVER_BYTES
 from psoup.server.wire.parameters import rows_columns, table_columns
 from psoup.v1 import psoup_pb2 as pb
 
@@ -39,7 +39,7 @@ def request_of(table: list[dict[str, Any]]) -> pb.RegisterManyRequest:
 
 
 def test_client_and_server_have_the_same_bounds() -> None:
-    assert (MOST_TYPED_BYTES, MOST_TYPED_FIELDS) == (SERVER_BYTES, MOST_FIELDS)
+    assert (MOST_TYPED_BYTES, MOST_TYPED_FIELDS) == (SERVER_BYTES, MAX_FIELDS)
 
 
 async def test_few_rows_are_typed_and_many_are_arrow_with_the_same_values() -> None:

@@ -25,7 +25,7 @@ from grpc_reflection.v1alpha import reflection
 
 from psoup.access.keys import new_key
 from psoup.errors import BadRequest
-from psoup.server.admission import MOST_FIELDS, MOST_TYPED_BYTES, open_message
+from psoup.server.admission import MAX_FIELDS, MAX_TYPED_BYTES, open_message
 from psoup.server.wire.scanning import Malformed, scan, shape_of
 from psoup.store import Store
 from psoup.v1 import psoup_pb2 as pb
@@ -39,7 +39,7 @@ MB = 1 << 20
 LARGEST = 16 * MB - 64
 SERVICES = "psoup.v1.Psoup", "grpc.health.v1.Health", reflection.SERVICE_NAME
 # Just below the bounds of fields and of bytes, and far beyond.
-SIZES = 2 * MOST_FIELDS - 2000, MOST_TYPED_BYTES - 64, LARGEST
+SIZES = 2 * MAX_FIELDS - 2000, MAX_TYPED_BYTES - 64, LARGEST
 PUBLISH, PUBLISH_STREAM, REGISTER = (
     f"/psoup.v1.Psoup/{name}" for name in ("Publish", "PublishStream", "Register")
 )
@@ -146,7 +146,7 @@ def accepted_publishes() -> Iterator[tuple[str, bytes]]:
 
 
 def many_parameters() -> bytes:
-    entries = (field(1, b"%d" % number) for number in range(MOST_FIELDS - 10))
+    entries = (field(1, b"%d" % number) for number in range(MAX_FIELDS - 10))
     return GOOD_FIELDS[REGISTER] + b"".join(field(5, entry) for entry in entries)
 
 

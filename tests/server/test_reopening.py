@@ -121,5 +121,5 @@ def test_every_answer_is_whole(start: Start, tmp_path: Path) -> None:
         for one in running:
             one.result()
     accepted.check()
-    opened = sleepy.errors.read_text().count("opening anew")
+    opened = sleepy.errors.read_text().count("opening the store again")
     assert opened, "the log was never trimmed under the server"

@@ -193,7 +193,7 @@ def test_a_client_that_stalls_loses_its_answer_if_others_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sending, "STALL_SECONDS", 0.2)
-    monkeypatch.setattr(sending, "_LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(sending, "_STALL_POLL_SECONDS", 0.05)
 
     async def test() -> None:
         async with serving(tmp_path, memory=32 * MIB, patience=60.0) as (core, stub, caller):

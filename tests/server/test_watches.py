@@ -246,7 +246,7 @@ async def test_who_opens_its_store_anew_past_commits_wakes_everybody(server: Ser
 async def test_who_sleeps_for_very_many_rows_is_asked_at_the_next_contact(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watch, "MANY_ROWS", 10)
+    monkeypatch.setattr(watch, "MAX_SLEPT_ROWS", 10)
     watcher = await server.watch("SELECT a FROM s WHERE a = 1", "SELECT a FROM other WHERE a = 1")
     for count, woken in ((10, []), (1, [0]), (9, [])):
         await server.publish("s", *range(5, 5 + count))
@@ -271,7 +271,7 @@ async def test_a_failed_probe_wakes_everybody(
 async def test_rows_that_come_faster_than_they_are_matched_wake_their_stream(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prober, "MOST_WAITING", 10)
+    monkeypatch.setattr(prober, "MAX_WAITING_BYTES", 10)
     watcher = await server.watch("SELECT a FROM s WHERE a = 1", "SELECT a FROM other WHERE a = 1")
     stream = server.core.follower.state.find_stream("main", "s")
     assert stream is not None

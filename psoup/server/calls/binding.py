@@ -30,37 +30,41 @@ _SHORT_TEXT_CHARACTERS = 2048
 
 
 async def bind(
-    core: Core, call: Call, found: TenantStreams, sql: str, parameters: Mapping[str, pb.Value]
+    core: Core, call: Call, streams: TenantStreams, sql: str, parameters: Mapping[str, pb.Value]
 ) -> tuple[Query, str]:
-    """The query, and its parameters as they are kept. Raises QueryError, BadRequest.
+    """Return the query, and its parameters as they are stored. Raise QueryError, BadRequest.
 
     A short text that needs no parsing is not worth a thread.
     """
     if not parameters and len(sql) <= _SHORT_TEXT_CHARACTERS:
-        known = core.templates.known(found.tenant, sql, found.lookup)
-        if known is not None:
-            return known, to_json({})
-    return await core.in_thread(call, _bind, core.templates, core.settings, found, sql, parameters)
+        cached = core.templates.known(streams.tenant, sql, streams.lookup)
+        if cached is not None:
+            return cached, to_json({})
+    return await core.in_thread(
+        call, _bind, core.templates, core.settings, streams, sql, parameters
+    )
 
 
 def _bind(
     templates: TemplateCache,
     settings: Settings,
-    found: TenantStreams,
+    streams: TenantStreams,
     sql: str,
     parameters: Mapping[str, pb.Value],
 ) -> tuple[Query, str]:
     limit, values = settings.query_bytes, to_scalars(parameters, settings.batch)
     if values:
-        query = bind_query(sql, found.lookup, values, max_text=limit, names=found.names)
+        query = bind_query(sql, streams.lookup, values, max_text=limit, names=streams.names)
     else:
-        query = templates.bind(found.tenant, sql, found.lookup, max_text=limit, names=found.names)
+        query = templates.bind(
+            streams.tenant, sql, streams.lookup, max_text=limit, names=streams.names
+        )
     return written_out(query), to_json(values)
 
 
 def written_out(query: Query) -> Query:
-    """The query, with its stored texts written already, so that nobody writes them on the event
-    loop."""
+    """Return the query after its stored texts were written, so that they are not written on the
+    event loop."""
     spending()(sum(map(len, query.predicate_keys)) + len(query_form(query)))
     return query
 
@@ -71,26 +75,26 @@ def written_out(query: Query) -> Query:
 async def readable(
     core: Core, call: Call, acting: Acting, handle: bytes, window: str, unrefreshed: bool
 ) -> tuple[StoredTexts, Query]:
-    """A registration of the caller, whose text names nothing that the caller may not read.
+    """Return the texts and the query of a registration, all of which the caller may read.
 
-    Raises UnknownHandle, RegistrationExpired, PermissionDenied, QueryError.
+    Raise UnknownHandle, RegistrationExpired, PermissionDenied, QueryError.
     """
     state = core.follower.state
     registration = acting.registration(state, handle)
-    asked = RegisteredQuery(acting.tenant, handle, owner=acting.own(state))
-    texts = texts_of(state, asked, window, unrefreshed)
+    source = RegisteredQuery(acting.tenant, handle, owner=acting.own(state))
+    texts = texts_of(state, source, window, unrefreshed)
     query = await reading(core, call, texts)
     if not acting.reads(core.follower.state, registration, query):
-        # Another server may just have been told to grant it.
+        # Another server may just have granted it.
         await core.follower.catch_up()
         acting.demand_read(core.follower.state, registration, query)
     return texts, query
 
 
 async def reading(core: Core, call: Call, texts: StoredTexts) -> Query:
-    """A registration's query, with the window that is brought, if any; texts that were not read
-    before are read in a thread. Raises QueryError for a window that is none."""
-    known = cached_query(core.maker.memo, texts)
+    """Return a registration's query, with the window that the call brings, if any. Texts that are
+    not cached are read in a thread. Raise QueryError for a malformed window."""
+    cached = cached_query(core.maker.memo, texts)
     return (
-        await core.in_thread(call, read_texts, core.maker.memo, texts) if known is None else known
+        await core.in_thread(call, read_texts, core.maker.memo, texts) if cached is None else cached
     )

@@ -130,10 +130,10 @@ async def _end_stream(core: Core, call: Call, acting: Acting, name: str, cascade
 
 
 def _check_drop(state: State, acting: Acting, object_id: int, name: str) -> None:
-    """Refuses a drop that would end, or name, views that the caller may not drop."""
+    """Refuse a drop that would end, or name, views that the caller may not drop."""
     acting.demand(state, [object_id])
-    others = (view.id for view in views_over(state.views, object_id))
-    if not all(acting.may(state, Action.DEFINE, one) for one in others):
+    view_ids = (view.id for view in views_over(state.views, object_id))
+    if not all(acting.may(state, Action.DEFINE, view_id) for view_id in view_ids):
         raise NamedByViews(
             f"{name} is named by views that you may not drop",
             got=name[:100],
@@ -142,14 +142,14 @@ def _check_drop(state: State, acting: Acting, object_id: int, name: str) -> None
 
 
 async def _grant(core: Core, call: Call, acting: Acting, statement: GrantActions) -> Position:
-    """Gives actions to a role or an owner, or takes them away."""
+    """Grant actions to a role or an owner, or revoke them."""
     state, tenant, named = core.follower.state, acting.tenant, statement.name
     object_id = 0
     if named is not None:
-        found = acting.streams(state)
-        if found.lookup(named) is None:
+        streams = acting.streams(state)
+        if streams.lookup(named) is None:
             raise NoSuchStream(f"there is no stream or view {named!r}", got=named[:100])
-        (object_id,) = found.ids_of([named])
+        (object_id,) = streams.ids_of([named])
     acting.demand(state, [object_id], (Action.ADMINISTER,))
     if not statement.revoked:
         check_name(statement.whom, statement.to)
@@ -164,21 +164,21 @@ async def _grant(core: Core, call: Call, acting: Acting, statement: GrantActions
 async def _create_view(
     core: Core, call: Call, acting: Acting, sql: str, statement: CreateView
 ) -> tuple[ViewState, Position]:
-    """The query is bound to the streams and views of the moment; again where one ends meanwhile.
+    """Bind a view to the present streams and views; again if one of them ends in between.
 
-    Whoever may read a view reads through it, so its maker must be allowed to read what it names.
+    Readers of a view read through it, so its maker must be allowed to read what it names.
     """
     tenant, owner = acting.tenant, acting.owner
 
-    def bound(found: TenantStreams) -> DefineView:
+    def bound(streams: TenantStreams) -> DefineView:
         limit = core.settings.query_bytes
-        view = bind_view(sql, statement, found.lookup, max_text=limit, names=found.names)
-        named = named_objects(bind_query(view.text, found.lookup, {}, max_text=limit))
-        objects = found.ids_of(named.streams | named.views)
+        view = bind_view(sql, statement, streams.lookup, max_text=limit, names=streams.names)
+        named = named_objects(bind_query(view.text, streams.lookup, {}, max_text=limit))
+        objects = streams.ids_of(named.streams | named.views)
         acting.demand(core.follower.state, objects, (Action.READ,))
-        return DefineView(tenant, owner, view, tuple(found.ids.values()), found.view_ids)
+        return DefineView(tenant, owner, view, tuple(streams.ids.values()), streams.view_ids)
 
-    return await _bound(core, call, acting, bound)
+    return await _submit_bound(core, call, acting, bound)
 
 
 async def _create_policy(
@@ -186,23 +186,22 @@ async def _create_policy(
 ) -> tuple[StreamState, Position]:
     tenant, owner = acting.tenant, acting.owner
 
-    def bound(found: TenantStreams) -> DefinePolicy:
+    def bound(streams: TenantStreams) -> DefinePolicy:
         limit = core.settings.query_bytes
-        condition = bind_policy(sql, statement, found.lookup, max_text=limit, names=found.names)
-        stream = found.stream(statement.stream)
+        condition = bind_policy(sql, statement, streams.lookup, max_text=limit, names=streams.names)
+        stream = streams.stream(statement.stream)
         try_predicate(predicate_key(sample_policy(condition.where)), stream.schema.types)
-        stream_id = stream.id
-        whose = tenant, owner, statement.name, statement.stream, stream_id
-        return DefinePolicy(*whose, statement.text, condition)
+        terms = tenant, owner, statement.name, statement.stream, stream.id
+        return DefinePolicy(*terms, statement.text, condition)
 
-    return await _bound(core, call, acting, bound)
+    return await _submit_bound(core, call, acting, bound)
 
 
-async def _bound(
+async def _submit_bound(
     core: Core, call: Call, acting: Acting, bind: Callable[[TenantStreams], Proposal[T]]
 ) -> T:
-    """Submits a proposal that `bind` makes for the streams and views of the moment, until none of
-    them has changed meanwhile."""
+    """Submit a proposal that `bind` makes for the present streams and views; again if one of them
+    has changed in between."""
     for _ in range(_ATTEMPTS):
         await core.follower.catch_up()
         proposal = await core.in_thread(call, bind, acting.streams(core.follower.state))

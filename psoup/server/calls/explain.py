@@ -41,15 +41,15 @@ from querystem.pace import spending
 from results.bitmaps import decode
 from results.id_sets import intersect, size
 
-# Each predicate that is looked at is parsed anew, so that nothing has to be kept for this.
-_LOOKED_AT = 5_000
-_ANOTHER = "another query"
+# The most predicates to compare with. Each is parsed again, so that nothing has to be kept.
+_MAX_COMPARED = 5_000
+_HIDDEN_CONDITION = "another query"
 # Units (`querystem.pace`) of a predicate that is parsed, and of a character of it.
 _READ_UNITS, _CHARACTER_UNITS = 50_000, 200
 
 
 async def explain(core: Core, call: Call, request: pb.ExplainRequest) -> pb.Explanation:
-    """Raises what Invoke raises. Runs one invoke, within the same limits."""
+    """Explain a registration by one invoke, within its limits. Raise what Invoke raises."""
     await core.follower.catch_up()
     while True:
         with contextlib.suppress(TextReplaced):
@@ -67,14 +67,14 @@ async def _explain(core: Core, call: Call, request: pb.ExplainRequest) -> pb.Exp
         plan = core.maker.plan(view, question)
     reader = question.reader
     legs = [
-        _leg(core, plan, leg, one.stream, reader)
-        for leg, one in zip(plan.legs, source.legs, strict=True)
+        _leg(core, plan, leg, named.stream, reader)
+        for leg, named in zip(plan.legs, source.legs, strict=True)
     ]
     message = pb.Explanation(
         composite=describe_composite(plan, view, administers(view.state, reader)),
         epoch=plan.epoch.number,
         refresh=refresh_text(question.query.refresh),
-        views=[view_name(view.state, one) for one in source.views],
+        views=[view_name(view.state, view_id) for view_id in source.views],
     )
     await core.in_thread(call, _complete, core, message, plan, legs, stages)
     return message
@@ -82,12 +82,12 @@ async def _explain(core: Core, call: Call, request: pb.ExplainRequest) -> pb.Exp
 
 @dataclass(frozen=True, slots=True)
 class _ExplainedLeg:
-    """A leg, what is said of it, the keys of the predicates it is compared with, and who asks. Of
-    one that is `bound` rows may be hidden, so that only those of the answer count."""
+    """A leg, its message, the predicate keys it is compared with, and the reader. If it is `bound`,
+    rows may be hidden, so that only those of the answer count."""
 
     plan: LegPlan
     message: pb.ExplainedLeg
-    others: pa.Array
+    other_keys: pa.Array
     reader: Principal
     bound: bool
 
@@ -95,56 +95,56 @@ class _ExplainedLeg:
 def _leg(
     core: Core, plan: Plan, leg: LegPlan, stream: StreamState, reader: Principal
 ) -> _ExplainedLeg:
-    """A leg with all that is known of it at once. Predicates of others are compared only for those
+    """Return a leg with all that is quick to find. Other predicates are compared only for callers
     who administer."""
     state = core.follower.state
     _, predicates = state.columns
-    found = state.predicates[leg.predicate_id]
+    predicate = state.predicates[leg.predicate_id]
     message = pb.ExplainedLeg(stream=stream.schema.name, window=leg_window_text(leg.leg))
-    others = pa.array([], pa.string())
+    other_keys = pa.array([], pa.string())
     if administers(state, reader):
         ids = predicates.of_stream(leg.stream_id)
-        others = predicates.having(ids[ids != leg.predicate_id][-_LOOKED_AT:]).column("key")
-        message.registration_count = found.registrations
-        message.other_predicates, message.compared_predicates = len(ids) - 1, len(others)
+        other_keys = predicates.having(ids[ids != leg.predicate_id][-_MAX_COMPARED:]).column("key")
+        message.registration_count = predicate.registrations
+        message.other_predicates, message.compared_predicates = len(ids) - 1, len(other_keys)
     message.quarantined = _quarantined(plan, leg, administers(state, reader))
     bound = plan.hides(leg.stream_id)
     if not bound:
         covered = plan.epoch.covering(leg.stream_id).ranges(leg.predicate_id)
         message.matched_rows = size(intersect(0, stream.high, covered))
         message.stream_rows = stream.high
-    return _ExplainedLeg(leg, message, others, reader, bound)
+    return _ExplainedLeg(leg, message, other_keys, reader, bound)
 
 
 def _quarantined(plan: Plan, leg: LegPlan, reason: bool) -> str:
-    """Describe what is in quarantine of a leg; with its reason if the caller may see that, since it
-    can quote values."""
-    told = []
+    """Return what of a leg is in quarantine. The reason is left out unless the caller may see it:
+    it can quote values."""
+    notes = []
     entry = plan.epoch.epoch.quarantine.find(PREDICATE, leg.predicate_id)
     if entry is not None:
-        told.append("the condition fails" + (f": {entry.reason}" if reason else ""))
-    if any(one.is_set_aside for one in leg.policy or ()):
-        told.append("a row policy fails, and shows nothing")
-    return "; ".join(told)
+        notes.append("the condition fails" + (f": {entry.reason}" if reason else ""))
+    if any(policy.is_set_aside for policy in leg.policy or ()):
+        notes.append("a row policy fails, and shows nothing")
+    return "; ".join(notes)
 
 
 def _complete(
     core: Core, message: pb.Explanation, plan: Plan, legs: Sequence[_ExplainedLeg], stages: Stages
 ) -> None:
-    """Fills in what takes long."""
+    """Fill in what takes long."""
     try:
         run = make_run(core, plan, stages)
     except ConditionFails:
         # What is in quarantine is shown all the same.
         message.legs.extend(leg.message for leg in legs)
-        _tell_of_first(message)
+        _describe_first_leg(message)
         return
     for leg, rows in zip(legs, run.legs, strict=True):
         if rows.matched is not None:
             leg.message.row_count = rows.matched
         if (use := core.maker.implied.used(leg.plan.predicate_id)) is not None:
             leg.message.implied_by.CopyFrom(_implied_by(core, leg, use))
-        leg.message.factors.extend(_factors(leg.plan.leg.where, leg.others.to_pylist()))
+        leg.message.factors.extend(_factors(leg.plan.leg.where, leg.other_keys.to_pylist()))
         if leg.bound:
             continue
         leg.message.considered_rows = rows.considered
@@ -155,24 +155,25 @@ def _complete(
     message.run.CopyFrom(run.message)
     operators = operators_of(plan.query, plan.schema_of)
     message.operator.CopyFrom(_operator(operators, run.joins))
-    _tell_of_first(message)
+    _describe_first_leg(message)
 
 
 def _implied_by(core: Core, leg: _ExplainedLeg, use: ImpliedUse) -> pb.ImpliedBy:
-    """The predicate that another implies; it is named if it is the caller's own."""
+    """Return the predicate that another implies; it is named if it is the caller's own."""
     state, reader = core.follower.state, leg.reader
     registrations, _ = state.columns
-    own = registrations.has_predicate(reader.tenant, reader.owner, use.implied)
-    message = pb.ImpliedBy(condition=_ANOTHER)
-    if own or administers(state, reader):
+    is_own = registrations.has_predicate(reader.tenant, reader.owner, use.implied)
+    message = pb.ImpliedBy(condition=_HIDDEN_CONDITION)
+    if is_own or administers(state, reader):
         message.condition = expression_text(use.where)
     if not leg.bound:
         message.looked_at_rows, message.rows = use.looked_at, use.rows
     return message
 
 
-def _tell_of_first(message: pb.Explanation) -> None:
-    """Says of the first leg's predicate what an explanation said before queries had several."""
+def _describe_first_leg(message: pb.Explanation) -> None:
+    """Fill in the fields that an explanation had before queries had several legs: those of the
+    first."""
     first = message.legs[0]
     message.registration_count = first.registration_count
     message.factors.extend(first.factors)
@@ -194,12 +195,12 @@ _METHODS = {
 
 
 def _operator(operator: Operator, runs: Sequence[JoinRun]) -> pb.ExplainedOperator:
-    """An operator and those below it; `runs` are those of all joins."""
+    """Return an operator and those below it; `runs` are those of all joins."""
     message = pb.ExplainedOperator(
         name=operator.name,
         detail=operator.detail,
         pattern=pattern_number(operator.pattern),
-        inputs=[_operator(one, runs) for one in operator.inputs],
+        inputs=[_operator(below, runs) for below in operator.inputs],
         leg=operator.leg,
     )
     for run in runs:
@@ -234,19 +235,19 @@ _ACCESS = {
 }
 
 
-def _factors(where: Expression, others: Sequence[str]) -> list[pb.Factor]:
-    mine = factors_of(where)
+def _factors(where: Expression, other_keys: Sequence[str]) -> list[pb.Factor]:
+    leg_factors = factors_of(where)
     sharing: Counter[Factor] = Counter()
     beside: dict[Expression, set[Factor]] = {
-        operand: set() for factor in mine if (operand := operand_of(factor)) is not None
+        operand: set() for factor in leg_factors if (operand := operand_of(factor)) is not None
     }
-    for theirs in chain([mine], map(_factors_of, others)):
-        sharing.update(theirs)
-        for factor in theirs:
+    for factors in chain([leg_factors], map(_factors_of, other_keys)):
+        sharing.update(factors)
+        for factor in factors:
             operand = operand_of(factor)
             if operand is not None and operand in beside:
                 beside[operand].add(factor)
-    return [_factor(factor, beside, sharing[factor] - 1) for factor in mine]
+    return [_factor(factor, beside, sharing[factor] - 1) for factor in leg_factors]
 
 
 def _factors_of(key: str) -> Sequence[Factor]:
@@ -254,7 +255,7 @@ def _factors_of(key: str) -> Sequence[Factor]:
     try:
         return factors_of(from_json(json.loads(key)))
     except (LookupError, TypeError, ValueError):
-        # Another query's, which nobody can read; the engine has it in quarantine.
+        # An unreadable predicate of another query; the engine has it in quarantine.
         return ()
 
 
@@ -274,17 +275,17 @@ def _factor(factor: Factor, beside: dict[Expression, set[Factor]], shared_by: in
 
 
 def _stored(core: Core, plan: Plan, leg: LegPlan) -> pb.StoredMatches:
-    """The stored matches of a leg's predicate, read past the cache, which is for answers. Files
-    that are damaged have nothing."""
+    """Return the stored matches of a leg's predicate, read past the cache, which is for answers.
+    Files that are damaged have nothing."""
     message = pb.StoredMatches()
     matched: dict[int, list[UInt16s]] = {}
     for file in plan.epoch.files_of(leg.stream_id, leg.predicate_id):
-        held = core.maker.match_files.bitmaps(file, leg.predicate_id, plan.epoch.version)
-        for block, bitmap in held:
+        bitmaps = core.maker.match_files.bitmaps(file, leg.predicate_id, plan.epoch.version)
+        for block, bitmap in bitmaps:
             message.byte_count += len(bitmap)
             matched.setdefault(block, []).append(decode(bitmap))
-        message.file_count += bool(held)
-        message.piece_count += len(held)
+        message.file_count += bool(bitmaps)
+        message.piece_count += len(bitmaps)
     message.block_count = len(matched)
-    message.row_count = sum(len(np.unique(np.concatenate(found))) for found in matched.values())
+    message.row_count = sum(len(np.unique(np.concatenate(places))) for places in matched.values())
     return message

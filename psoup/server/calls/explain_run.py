@@ -50,7 +50,7 @@ class Stages:
 
 @dataclass
 class _WatchedMatcher:
-    """A matcher, and how many rows it is asked about, and for how long."""
+    """A matcher that counts the rows it is called for, and the time that takes."""
 
     inner: MatchSource
     considered: int = 0
@@ -66,11 +66,11 @@ class _WatchedMatcher:
 
     def match(self, part: Part, lo: int, hi: int) -> Int64s:
         started = time.perf_counter()
-        found = self.inner.match(part, lo, hi)
+        row_ids = self.inner.match(part, lo, hi)
         self.seconds += time.perf_counter() - started
         first, last = np.searchsorted(part.ids, [lo, hi])
         self.considered += int(last - first)
-        return found
+        return row_ids
 
     def cached(self, part: Part, lo: int, hi: int) -> Int64s | None:
         return self.inner.cached(part, lo, hi)
@@ -81,7 +81,7 @@ class _WatchedMatcher:
 
 @dataclass(frozen=True, slots=True)
 class LegRun:
-    """The rows of a leg: those its predicate was asked about, those that match where they were
+    """The rows of a leg: those its predicate was evaluated for, those that match, if they were
     counted, and those of a keyed stream that were current."""
 
     considered: int
@@ -99,7 +99,7 @@ class ExplainedInvoke:
 
 
 def make_run(core: Core, plan: Plan, stages: Stages) -> ExplainedInvoke:
-    """Makes the answer of a plan, and leaves its rows out. Raises what an invoke does."""
+    """Make the answer of a plan, without its rows. Raise what an invoke does."""
     maker = core.maker
     work = maker.work(bound=plan.bound)
     with stages.time("plan"):
@@ -113,7 +113,7 @@ def make_run(core: Core, plan: Plan, stages: Stages) -> ExplainedInvoke:
         ]
     legs = list(map(LegRows, plan.legs, matchers, choices))
     stages.seconds["match"] = 0.0
-    rows, counts, found = _rows(core, plan, legs, watched, stages)
+    rows, counts, combined_rows = _rows(core, plan, legs, watched, stages)
     with stages.time("shape"):
         rows = arrange(plan.query, rows)
     with stages.time("encode"):
@@ -130,22 +130,22 @@ def make_run(core: Core, plan: Plan, stages: Stages) -> ExplainedInvoke:
         answer_rows=rows.num_rows,
         answer_bytes=encoded,
         stages=stages.messages(),
-        joined_pairs=found.pairs if found else 0,
-        stored_combinations=found.stored if found else 0,
+        joined_pairs=combined_rows.pairs if combined_rows else 0,
+        stored_combinations=combined_rows.stored if combined_rows else 0,
     )
     if not plan.bound:
         message.considered_rows = sum(run.considered for run in runs)
         message.computed_rows = work.rows
         if runs[0].current is not None:
             message.current_rows = runs[0].current
-    return ExplainedInvoke(message, runs, found.runs if found else ())
+    return ExplainedInvoke(message, runs, combined_rows.runs if combined_rows else ())
 
 
 def _rows(
     core: Core, plan: Plan, legs: Sequence[LegRows], matchers: LegMatchers, stages: Stages
 ) -> tuple[pa.RecordBatch, Sequence[int | None], Combined | None]:
-    """The rows or groups that `arrange` takes, the number of rows of each leg, and where there are
-    several how they were combined."""
+    """Return the rows or groups that `arrange` takes, the number of rows of each leg, and if there
+    are several legs how they were combined."""
     query = plan.query
     if isinstance(query.source, Leg):
         with stages.time("take" if query.grouping is None else "aggregate"):
@@ -154,18 +154,19 @@ def _rows(
     limits = core.maker.join_limits
     if plan.composite is not None:
         with stages.time("take"):
-            found = combined(plan, legs, matchers, limits)
+            combined_rows = combined(plan, legs, matchers, limits)
     else:
         with stages.time("take"):
             inputs = leg_inputs(plan, legs)
         with stages.time("join" if has_joins(query.source) else "combine"):
-            found = joined(plan, inputs, limits)
+            combined_rows = joined(plan, inputs, limits)
     with stages.time("shape"):
-        rows = rows_or_groups(query, [found.rows])
-    return rows, found.leg_counts, found
+        rows = rows_or_groups(query, [combined_rows.rows])
+    return rows, combined_rows.leg_counts, combined_rows
 
 
 def _current(rows: LegRows) -> int | None:
-    """The current rows in the window of a keyed stream; None where the stream is not keyed."""
+    """Return the current rows in the window of a keyed stream; None if the stream is not
+    keyed."""
     ids = rows.choice.ids
     return None if rows.leg.keyed is None or ids is None else len(ids)

@@ -1,4 +1,4 @@
-"""Invoke and Ask: wait where they must, plan, compute, and stream what came out."""
+"""Invoke and Ask: wait if need be, plan, compute, and stream the answer."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from results.window import TimeWindow
 Terms: TypeAlias = pb.InvokeRequest | pb.AskRequest
 
 _ENCODINGS = frozenset(pb.Encoding.values())
-# Typed values are made one by one: so many of them on the event loop.
+# Typed values are made one by one: at most this many on the event loop.
 _FEW_VALUES = 1000
 
 
@@ -84,7 +84,7 @@ async def ask(core: Core, call: Call, request: pb.AskRequest) -> AsyncGenerator[
 
 
 def _terms(request: Terms) -> dict[str, Any]:
-    """The fields of a question that Invoke and Ask have in common. Raises BadRequest."""
+    """Return the fields of a question that Invoke and Ask have in common. Raise BadRequest."""
     terms: dict[str, Any] = {"unrefreshed": request.unrefreshed, "latest": request.latest}
     if not request.HasField("as_of"):
         return terms
@@ -125,12 +125,12 @@ async def _stream(
 async def _reply(
     core: Core, call: Call, request: Terms, find: Find, deadline: Deadline, hold: Hold
 ) -> tuple[pb.AnswerHeader, Outgoing]:
-    """Return all that is held of an answer while it is sent, which is no plan: that would keep
-    blocks of rows in memory."""
+    """Return what is kept of an answer while it is sent. That is no plan, which would keep blocks
+    of rows in memory."""
 
     async def attempt() -> tuple[pb.AnswerHeader, Outgoing]:
-        plan, found, messages = await _answer(core, call, request, find, deadline)
-        return _header(core, plan, found), messages
+        plan, answer, messages = await _answer(core, call, request, find, deadline)
+        return _header(core, plan, answer), messages
 
     return await weighed(call, hold, attempt, lambda reply: reply[1].nbytes)
 
@@ -141,8 +141,8 @@ async def _reply(
 async def _answer(
     core: Core, call: Call, request: Terms, find: Find, deadline: Deadline
 ) -> _Computed:
-    """Plans and computes; again each time the engine moves, for whoever waits for the engine, and
-    where the query was replaced meanwhile."""
+    """Plan and compute. Do so again when the engine moves, for a call that waits for it, and if the
+    query was replaced in between."""
     question = await find()
     plan: Plan
 
@@ -153,63 +153,63 @@ async def _answer(
 
     while True:
         try:
-            found = await core.follower.read(attempt)
-            if found[1].computed_rows:
-                _tell(core, call, request, plan)
-            return found
+            computed = await core.follower.read(attempt)
+            if computed[1].computed_rows:
+                _request_interest(core, call, request, plan)
+            return computed
         except Uncovered:
-            _tell(core, call, request, plan)
+            _request_interest(core, call, request, plan)
             await wait_for_engine(core, call, plan, deadline)
         except TooMuchWork:
-            _tell(core, call, request, plan)
+            _request_interest(core, call, request, plan)
             raise
         except TextReplaced:
             question = await find()
 
 
-def _tell(core: Core, call: Call, request: Terms, plan: Plan) -> None:
-    """Tells the engine where somebody looked further back than windows reach."""
-    own = isinstance(request, pb.InvokeRequest) and not request.window
-    if not own or request.HasField("as_of"):
+def _request_interest(core: Core, call: Call, request: Terms, plan: Plan) -> None:
+    """Request interest of the engine in rows that the answer needed and no window covers."""
+    is_stored_window = isinstance(request, pb.InvokeRequest) and not request.window
+    if not is_stored_window or request.HasField("as_of"):
         core.interest.request((Lookback(*rows) for rows in lookback(plan)), call.actor)
 
 
 async def _computed(core: Core, call: Call, plan: Plan, request: Terms) -> _Computed:
-    """Computes here if that is quick, else in a thread. The plan may be settled on the way."""
+    """Compute here if that is quick, else in a thread. The plan may be settled on the way."""
     waits = isinstance(request, pb.InvokeRequest) and request.wait_for_engine
     work = core.maker.work(wait_for_engine=waits, bound=plan.bound)
     size = core.settings.piece_bytes
-    found = core.maker.evaluate_at_once(plan, work)
-    if found is None:
+    answer = core.maker.evaluate_at_once(plan, work)
+    if answer is None:
         return await core.in_thread(call, _compute, core.maker, plan, request, work, size)
-    values = found.row_count * len(plan.query.columns)
+    values = answer.row_count * len(plan.query.columns)
     core.quotas.charge_work(call.tenant, call.owner, TURN_UNITS + values)
     if request.encoding == pb.ENCODING_ARROW or values <= _FEW_VALUES:
-        return plan, found, outgoing(plan.query, found, request.encoding, size)
-    messages = await core.in_thread(call, outgoing, plan.query, found, request.encoding, size)
-    return plan, found, messages
+        return plan, answer, outgoing(plan.query, answer, request.encoding, size)
+    messages = await core.in_thread(call, outgoing, plan.query, answer, request.encoding, size)
+    return plan, answer, messages
 
 
 def _compute(maker: AnswerMaker, plan: Plan, request: Terms, work: Work, size: int) -> _Computed:
     plan = maker.settle(plan, work)
-    found = maker.evaluate_in_chunks(plan, work, CHUNK_BYTES)
-    return plan, found, outgoing(plan.query, found, request.encoding, size)
+    answer = maker.evaluate_in_chunks(plan, work, CHUNK_BYTES)
+    return plan, answer, outgoing(plan.query, answer, request.encoding, size)
 
 
 # ---- the header
 
 
-def _header(core: Core, plan: Plan, found: Answer | ChosenRows) -> pb.AnswerHeader:
+def _header(core: Core, plan: Plan, answer: Answer | ChosenRows) -> pb.AnswerHeader:
     header = pb.AnswerHeader(
-        position=core.positions.encode(found.position),
-        row_count=found.row_count,
+        position=core.positions.encode(answer.position),
+        row_count=answer.row_count,
         columns=columns_message(plan.query.columns),
         epoch=plan.epoch.number,
         notes=(*plan.notes, *plan.losses),
     )
     if not plan.bound:
         rows, age = core.follower.behind_in(plan.streams)
-        header.computed_rows, header.joined_pairs = found.computed_rows, found.joined_pairs
+        header.computed_rows, header.joined_pairs = answer.computed_rows, answer.joined_pairs
         header.behind_rows = rows
         header.behind.CopyFrom(from_duration(age))
     if plan.now is not None:
@@ -228,11 +228,11 @@ def _header(core: Core, plan: Plan, found: Answer | ChosenRows) -> pb.AnswerHead
 
 
 def _common_region(plan: Plan) -> Region | None:
-    """The region of the window that all legs have; None where they have several, or none of
-    time."""
-    first, *others = plan.legs
-    own = first.window, first.now
-    if any((other.window, other.now) != own for other in others):
+    """Return the region of the window that all legs have. None if they have several, or their
+    window is not one of time."""
+    first, *following = plan.legs
+    window = first.window, first.now
+    if any((other.window, other.now) != window for other in following):
         return None
     if first.now is None or not isinstance(first.window, TimeWindow):
         return None

@@ -14,7 +14,7 @@ from psoup.write.keys import CreateKey, RevokeKey
 
 
 async def create_key(core: Core, call: Call, request: pb.CreateKeyRequest) -> pb.CreateKeyResponse:
-    """Raises PermissionDenied, BadRequest."""
+    """Raise PermissionDenied, BadRequest."""
     acting = call.acting(request)
     await core.follower.catch_up()
     if OPERATOR in request.roles:
@@ -34,7 +34,7 @@ async def create_key(core: Core, call: Call, request: pb.CreateKeyRequest) -> pb
 
 
 async def list_keys(core: Core, call: Call, request: pb.ListKeysRequest) -> pb.ListKeysResponse:
-    """Raises PermissionDenied."""
+    """Raise PermissionDenied."""
     acting = call.acting(request)
     await core.follower.catch_up()
     keys = [key for key in core.follower.state.access.keys.values() if key.tenant == acting.tenant]
@@ -43,7 +43,7 @@ async def list_keys(core: Core, call: Call, request: pb.ListKeysRequest) -> pb.L
 
 
 async def revoke_key(core: Core, call: Call, request: pb.RevokeKeyRequest) -> pb.RevokeKeyResponse:
-    """Raises PermissionDenied, NoSuchAccessKey."""
+    """Raise PermissionDenied, NoSuchAccessKey."""
     acting = call.acting(request)
     revocation = RevokeKey(acting.tenant, acting.principal.owner, request.id)
     key, position = await core.submit(call, revocation)

@@ -30,12 +30,12 @@ from psoup.write.draft import Chain, Stale
 from psoup.write.streams import PublishBatch, Published
 
 _ATTEMPTS = 3
-# What is quicker to read than to hand to a thread.
+# A batch of this size is read quicker than it is handed to a thread.
 _SMALL_BYTES = 8 << 10
 # How often the values of a batch are in memory at once: as sent, in the stream's types, encoded,
 # and in the file that is written.
 _COPIES = 4
-_IN_FLIGHT = 64
+_MAX_IN_FLIGHT = 64
 _LOG_FULL_RETRY = timedelta(seconds=30)
 
 
@@ -43,7 +43,7 @@ _Item = asyncio.Future[Published] | Exception | None
 
 
 async def publish(core: Core, call: Call, request: pb.PublishRequest) -> pb.PublishResponse:
-    """Raises RowError, ServerError. Durable when it returns."""
+    """Append a batch, durably. Raise RowError, ServerError."""
     for _ in range(_ATTEMPTS):
         batch = await accepted(core, call, request, None)
         try:
@@ -56,13 +56,14 @@ async def publish(core: Core, call: Call, request: pb.PublishRequest) -> pb.Publ
 async def accepted(
     core: Core, call: Call, request: pb.PublishRequest, chain: Chain | None
 ) -> PublishBatch:
-    """Refuses only by the newest state: another server may just have made the stream."""
-    seen = core.follower.version
+    """Return the batch that a request brings. Refuse only by the newest state: another server may
+    just have made the stream."""
+    version = core.follower.version
     try:
         return await _accepted(core, call, request, chain)
     except (NoSuchStream, NotAStream, PermissionDenied, RowError):
         await core.follower.catch_up()
-        if core.follower.version == seen:
+        if core.follower.version == version:
             raise
         return await _accepted(core, call, request, chain)
 
@@ -78,12 +79,12 @@ async def _accepted(
     _check_backlog(core.follower.backlog_bytes, core.settings.log_bytes, request)
     core.quotas.check_rows(acting.tenant, acting.owner)
     arrow = call.batch_of(request) if request.HasField("arrow") else None
-    given = core.follower, core.settings.batch, request, arrow, acting, stream, chain
+    arguments = core.follower, core.settings.batch, request, arrow, acting, stream, chain
     size, batches = await _reserve(core, call, request, arrow, stream.schema)
     if size <= _SMALL_BYTES:
-        batch = _accept(*given)
+        batch = _accept(*arguments)
     else:
-        batch = await core.in_thread(call, _accept, *given)
+        batch = await core.in_thread(call, _accept, *arguments)
     core.quotas.charge_rows(acting.tenant, acting.owner, max(batch.rows, batches))
     return batch
 
@@ -91,23 +92,25 @@ async def _accepted(
 async def _reserve(
     core: Core, call: Call, request: pb.PublishRequest, arrow: Buffer | None, schema: StreamSchema
 ) -> tuple[int, int]:
-    """The size of a request in the stream's types, for which there is room from here on, and its
-    record batches.
+    """Return the size of a request in the stream's types, for which there is room from here on, and
+    its record batches.
 
-    Typed values have had theirs since they were parsed. Raises Overloaded, RowError.
+    Typed values have had theirs since they were parsed. Raise Overloaded, RowError.
     """
     if arrow is None:
         return request.ByteSize(), 0
-    found = await measured(core, call, arrow)
+    measures = await measured(core, call, arrow)
     limit = core.settings.batch.batch_bytes
-    decoded = limit if found.dictionaries else found.nbytes + found.rows * _row_bytes(schema)
+    decoded = (
+        limit if measures.dictionaries else measures.nbytes + measures.rows * _row_bytes(schema)
+    )
     if call.hold is not None:
         await call.hold.reserve(len(arrow) + _COPIES * min(decoded, limit))
-    return max(len(arrow), decoded), found.batches
+    return max(len(arrow), decoded), measures.batches
 
 
 async def measured(core: Core, call: Call, arrow: Buffer) -> BatchMeasures:
-    """Measures an Arrow batch by what it says of itself. Raises RowError."""
+    """Measure an Arrow batch by what it says of itself. Raise RowError."""
     limits = core.settings.batch
     if len(arrow) <= _SMALL_BYTES:
         return measure(arrow, limits)
@@ -115,7 +118,7 @@ async def measured(core: Core, call: Call, arrow: Buffer) -> BatchMeasures:
 
 
 def _row_bytes(schema: StreamSchema) -> int:
-    """The bytes of a row without its texts. Columns may come in types that take less, or
+    """Return the bytes of a row without its texts. Columns may come in types that take less, or
     nothing."""
     return sum(_WIDTHS.get(column.type.kind, 8) for column in schema.columns)
 
@@ -124,17 +127,17 @@ _WIDTHS = {Kind.DECIMAL: 16, Kind.BOOLEAN: 1}
 
 
 def _check_backlog(behind: int, most: int, request: pb.PublishRequest) -> None:
-    """Raises LogFull; heartbeats are taken whatever the size of the log."""
+    """Raise LogFull; heartbeats are taken whatever the size of the log."""
     if behind <= most or request.HasField("heartbeat"):
         return
-    # The exact size is not told: it is the traffic of all tenants.
+    # The exact size stays secret: it is the traffic of all tenants.
     raise LogFull(
         f"the engine has more than {most:,} bytes of the log yet to consume, and no rows are taken "
         "until it has fewer",
         retry_after=_LOG_FULL_RETRY,
         expected=f"at most {most} bytes (--backlog)",
         got="more",
-        hint="see that the engine runs: `psoup status` tells how far behind it is",
+        hint="see that the engine runs: `psoup status` shows how far behind it is",
     )
 
 
@@ -178,18 +181,18 @@ def _accept(
         return _heartbeat(follower, request, acting, stream, chain)
     schema = stream.schema
     sent: pa.Table = to_table(request.rows, schema) if arrow is None else read_table(arrow, limits)
-    taken = accept(sent, schema, _stamp(follower), limits)
+    accepted_rows = accept(sent, schema, _stamp(follower), limits)
     return PublishBatch(
         tenant=acting.tenant,
         owner=acting.owner,
         stream_id=stream.id,
         publisher=request.publisher,
         sequence=request.sequence,
-        rows=taken.batch.num_rows,
-        min_ts=taken.min_ts,
-        max_ts=taken.max_ts,
-        digest=taken.digest,
-        payload=encode(taken.batch),
+        rows=accepted_rows.batch.num_rows,
+        min_ts=accepted_rows.min_ts,
+        max_ts=accepted_rows.max_ts,
+        digest=accepted_rows.digest,
+        payload=encode(accepted_rows.batch),
         chain=chain,
     )
 
@@ -228,8 +231,8 @@ def _heartbeat(
 
 
 def _stamp(follower: Follower) -> int:
-    """The least a batch will be stamped with; AHEAD is judged by it here, so that the row can be
-    named, and by the stamps that are vouched for when the batch is appended."""
+    """Return the least stamp that a batch can get. AHEAD is checked by it here, so that the error
+    can name the row, and by the vouched stamps when the batch is appended."""
     return follower.now
 
 
@@ -239,8 +242,9 @@ def _stamp(follower: Follower) -> int:
 async def publish_stream(
     core: Core, call: Call, requests: AsyncIterator[pb.PublishRequest]
 ) -> AsyncGenerator[pb.PublishResponse, None]:
-    """Raises the error of the first batch that is refused; no later one is taken."""
-    queue: asyncio.Queue[_Item] = asyncio.Queue(_IN_FLIGHT)
+    """Yield a response for each batch. Raise the error of the first that is refused; no later one
+    is accepted."""
+    queue: asyncio.Queue[_Item] = asyncio.Queue(_MAX_IN_FLIGHT)
     reader = asyncio.create_task(_enqueue(core, call, requests, queue))
     try:
         while (item := await queue.get()) is not None:
@@ -275,7 +279,7 @@ async def _enqueue(
 
 
 def _forget(queue: asyncio.Queue[_Item]) -> None:
-    """Nobody will ask after these: keeps their errors from being reported as lost."""
+    """Take the errors of batches that no caller awaits, so that asyncio does not report them."""
     while not queue.empty():
         item = queue.get_nowait()
         if isinstance(item, asyncio.Future):

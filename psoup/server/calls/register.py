@@ -40,11 +40,11 @@ from querystem.query import Query
 
 _ATTEMPTS = 3
 _KEY_COLUMN = "client_key"
-# A table of values in memory: as it came, as Python's values, as JSON and as keys; and around each
-# row of it.
+# A table of values is in memory as it came, as Python's values, as JSON and as predicate keys, with
+# this many bytes for the objects of a row.
 _COPIES = 8
 _ROW_BYTES = 1000
-_MAX_LEASE = 100 * 366 * 24 * 3600
+_MAX_LEASE_SECONDS = 100 * 366 * 24 * 3600
 
 
 async def handle_register(
@@ -82,16 +82,16 @@ async def unregister(
     """Raise UnknownHandle, also for a registration that the caller may not use."""
     acting = call.acting(request)
     await core.follower.catch_up()
-    own = acting.own(core.follower.state)
-    position = await core.submit(call, UnregisterOne(acting.tenant, request.handle, own))
+    owner = acting.own(core.follower.state)
+    position = await core.submit(call, UnregisterOne(acting.tenant, request.handle, owner))
     return pb.UnregisterResponse(position=core.positions.encode(position))
 
 
 async def register(
     core: Core, call: Call, request: pb.RegisterRequest
 ) -> tuple[Registered, Query, TenantStreams]:
-    """Registers a query, durably; with it come the streams it was bound to, which may be gone by
-    now. Raises QueryError, ServerError."""
+    """Register a query, durably. Return it with the streams it was bound to, which may have ended
+    by now. Raise QueryError, ServerError."""
     acting, lease = await _terms(core, call, request)
     check_name(request.client_key, "client_key")
     if request.replace and not request.client_key:
@@ -102,29 +102,30 @@ async def register(
         )
     for _ in range(_ATTEMPTS):
         await core.follower.catch_up()
-        found = acting.streams(core.follower.state)
-        query, parameters = await bind(core, call, found, request.sql, request.parameters)
-        acting.demand_named(core.follower.state, query, found)
-        composition = await _composition(core, call, found, query)
+        streams = acting.streams(core.follower.state)
+        query, parameters = await bind(core, call, streams, request.sql, request.parameters)
+        acting.demand_named(core.follower.state, query, streams)
+        composition = await _composition(core, call, streams, query)
         ready = [Prepared(request.client_key, parameters, query, composition)]
-        terms = acting.tenant, acting.owner, found.ids, request.sql, lease
-        proposal = RegisterAll(*terms, ready, request.replace, found.view_ids)
+        terms = acting.tenant, acting.owner, streams.ids, request.sql, lease
+        proposal = RegisterAll(*terms, ready, request.replace, streams.view_ids)
         with contextlib.suppress(Stale):
-            return await core.submit(call, proposal), query, found
-    raise _again_and_again()
+            return await core.submit(call, proposal), query, streams
+    raise _dropped_repeatedly()
 
 
 async def _composition(
-    core: Core, call: Call, found: TenantStreams, query: Query
+    core: Core, call: Call, streams: TenantStreams, query: Query
 ) -> Composition | None:
-    """The composite of a query; None where it has none. One stream is not worth a thread."""
+    """Return the composite of a query, or None. One stream is not worth a thread."""
     if len(query.legs) < 2:
         return None
-    return await core.in_thread(call, composition_of, query, found.streams_of(query))
+    return await core.in_thread(call, composition_of, query, streams.streams_of(query))
 
 
 async def register_many(core: Core, call: Call, request: pb.RegisterManyRequest) -> Registered:
-    """Raises QueryError, RowError, ServerError. All rows or none."""
+    """Register a query for each row of a table: for all or for none. Raise QueryError, RowError,
+    ServerError."""
     if request.WhichOneof("table") is None:
         raise BadRequest("RegisterMany needs a table of values", field="table")
     acting, lease = await _terms(core, call, request)
@@ -132,24 +133,24 @@ async def register_many(core: Core, call: Call, request: pb.RegisterManyRequest)
     arrow = call.batch_of(request) if request.HasField("arrow") else None
     await _reserve(core, call, arrow)
 
-    def propose(found: TenantStreams) -> RegisterAll | RegisterRows:
-        given = _Given(core.settings, request.rows, arrow)
+    def propose(streams: TenantStreams) -> RegisterAll | RegisterRows:
+        values = _ParameterTable(core.settings, request.rows, arrow)
         limit, sql = core.settings.query_bytes, request.sql
         bound = bind_rows(
-            sql, found.lookup, given.columns, given.count, max_text=limit, names=found.names
+            sql, streams.lookup, values.columns, values.count, max_text=limit, names=streams.names
         )
         if bound.pattern is not None:
-            acting.demand_named(core.follower.state, bound.pattern, found)
-        parameters = to_json_many(given.columns, given.count)
+            acting.demand_named(core.follower.state, bound.pattern, streams)
+        parameters = to_json_many(values.columns, values.count)
         if bound.form is not None:
-            rows = ManyRows(given.client_keys, parameters, bound.keys)
-            terms = tenant, owner, found.bound.id, sql, lease
-            return RegisterRows(*terms, bound.form, rows, request.replace, found.view_ids)
+            rows = ManyRows(values.client_keys, parameters, bound.keys)
+            terms = tenant, owner, streams.bound.id, sql, lease
+            return RegisterRows(*terms, bound.form, rows, request.replace, streams.view_ids)
         written = list(map(written_out, bound.queries))
-        composed = (composition_of(query, found.streams_of(query)) for query in written)
-        ready = list(map(Prepared, given.client_keys, parameters, written, composed))
-        terms_of_all = tenant, owner, found.ids, sql, lease
-        return RegisterAll(*terms_of_all, ready, request.replace, found.view_ids)
+        composed = (composition_of(query, streams.streams_of(query)) for query in written)
+        ready = list(map(Prepared, values.client_keys, parameters, written, composed))
+        terms_of_all = tenant, owner, streams.ids, sql, lease
+        return RegisterAll(*terms_of_all, ready, request.replace, streams.view_ids)
 
     for _ in range(_ATTEMPTS):
         await core.follower.catch_up()
@@ -159,26 +160,27 @@ async def register_many(core: Core, call: Call, request: pb.RegisterManyRequest)
             more = len(registered.handles) - 1
             core.quotas.charge_events(tenant, acting.principal.owner, more)
             return registered
-    raise _again_and_again()
+    raise _dropped_repeatedly()
 
 
 async def _reserve(core: Core, call: Call, arrow: Buffer | None) -> None:
-    """Finds room for the table as it will be unpacked. Raises Overloaded, RowError."""
+    """Reserve room for the table as it will be unpacked. Raise Overloaded, RowError."""
     if call.hold is not None and arrow is not None:
-        found = await measured(core, call, arrow)
+        measures = await measured(core, call, arrow)
         limit = core.settings.batch.batch_bytes
-        nbytes = limit if found.dictionaries else found.nbytes
-        await call.hold.reserve(len(arrow) + _COPIES * nbytes + found.rows * _ROW_BYTES)
+        nbytes = limit if measures.dictionaries else measures.nbytes
+        await call.hold.reserve(len(arrow) + _COPIES * nbytes + measures.rows * _ROW_BYTES)
 
 
-def _again_and_again() -> BadRequest:
+def _dropped_repeatedly() -> BadRequest:
     return BadRequest("the stream was dropped and created again, over and over")
 
 
 async def _terms(
     core: Core, call: Call, request: pb.RegisterRequest | pb.RegisterManyRequest
 ) -> tuple[Acting, int]:
-    """Whom a request acts for, and its lease; its text is not too long."""
+    """Return the tenant and owner that a request acts for, and its lease, after its text was
+    checked."""
     acting, settings = call.acting(request), core.settings
     check_text(request.sql, settings)
     lease = _lease(settings, request.lease if request.HasField("lease") else None)
@@ -191,7 +193,7 @@ def _lease(settings: Settings, lease: Duration | None) -> int:
     if lease is None:
         return settings.default_lease * SECOND
     micros = lease.seconds * SECOND + lease.nanos // 1000
-    if not 0 < micros <= _MAX_LEASE * SECOND:
+    if not 0 < micros <= _MAX_LEASE_SECONDS * SECOND:
         raise BadRequest(
             "a lease is longer than nothing and shorter than a hundred years",
             field="lease",
@@ -200,11 +202,11 @@ def _lease(settings: Settings, lease: Duration | None) -> int:
     return micros
 
 
-class _Given:
+class _ParameterTable:
     """The table of a RegisterMany: the values of the parameters, and client keys if it has any."""
 
     def __init__(self, settings: Settings, rows: pb.Rows, arrow: Buffer | None) -> None:
-        """Raises RowError, BadRequest."""
+        """Raise RowError, BadRequest."""
         limits = settings.batch
         if arrow is not None:
             table = read_table(arrow, limits)
@@ -221,7 +223,7 @@ class _Given:
 
 
 def _checked(settings: Settings, count: int) -> int:
-    """The count of rows. Raises BadRequest where one call does not take so many."""
+    """Return the count of rows. Raise BadRequest if it exceeds the limit of a call."""
     most = settings.registrations_per_call
     if count > most:
         raise BadRequest(

@@ -1,4 +1,4 @@
-"""Answers on their way to clients: messages made as the client reads, and weighed meanwhile.
+"""Answers on their way to clients: messages are made as the client reads, and weighed until then.
 
 An answer of many rows is kept as ids (`psoup.answers.chosen`), any other one that needs several
 messages as it was computed. Both count in the server's room for answers until they are sent. For a
@@ -28,15 +28,16 @@ T = TypeVar("T")
 
 # The bytes of rows in a chunk of a large answer.
 CHUNK_BYTES = 256 << 10
-# A visit to a thread costs as much as making a message: for a quick client so many are made in one.
-_MOST_AHEAD = 8
+# A visit to a thread costs as much as making a message, so one visit makes several for a client
+# that is quick.
+_MAX_AHEAD = 8
 # The share of the room for answers in which messages are made ahead. The rest is for answers.
 _AHEAD_SHARE = 0.25
 # A client that takes longer than this for a message is slow.
 _SLOW_SECONDS = 0.05
-# A client that takes no message for so long stalls. How often it is looked whether others wait.
+# A client that takes no message for this long stalls, and how often is checked whether others wait.
 STALL_SECONDS = 10.0
-_LOOK_SECONDS = 1.0
+_STALL_POLL_SECONDS = 1.0
 
 
 class Outgoing(Protocol):
@@ -55,7 +56,7 @@ class Outgoing(Protocol):
         """Whether all messages are made."""
 
     async def make(self, core: Core, call: Call, count: int) -> list[Message]:
-        """Return the next messages, about so many."""
+        """Return about `count` of the next messages."""
 
     def drop(self) -> None:
         """Forget the answer: there are no more messages."""
@@ -156,8 +157,8 @@ def outgoing(query: Query, answer: Answer | ChosenRows, encoding: int, limit: in
 async def weighed(
     call: Call, hold: Hold, attempt: Callable[[], Awaitable[T]], weight: Callable[[T], int]
 ) -> T:
-    """Return the outcome of `attempt`, with room for what it weighs. If there is none the outcome
-    is dropped, so that a call that waits holds nothing, and made again. Raises Overloaded."""
+    """Return the outcome of `attempt`, with room for what it weighs. Without room the outcome is
+    dropped and made again, so that a call that waits holds nothing. Raise Overloaded."""
     while True:
         outcome = await attempt()
         nbytes = weight(outcome)
@@ -172,7 +173,7 @@ async def weighed(
 async def send(
     core: Core, call: Call, messages: Outgoing, hold: Hold
 ) -> AsyncGenerator[Message, None]:
-    """Yield the messages of an answer that `hold` has room for. Raises RowsGone if the client
+    """Yield the messages of an answer that `hold` has room for. Raise RowsGone if the client
     stalled while others waited for that room."""
     ready, messages.first = deque(messages.first), []
     base, ahead = messages.nbytes, 1
@@ -200,7 +201,7 @@ async def send(
                     task.cancel()
             if count:
                 quick = seconds < _SLOW_SECONDS * count
-                ahead = min(2 * ahead, _MOST_AHEAD) if quick else 1
+                ahead = min(2 * ahead, _MAX_AHEAD) if quick else 1
                 nbytes = base + 2 * ahead * messages.message_bytes
                 if ahead > 1 and not hold.try_reserve(nbytes, _AHEAD_SHARE):
                     ahead = 1
@@ -231,7 +232,7 @@ class Stalls:
             self._wait(STALL_SECONDS)
 
     def end(self) -> None:
-        """Note that the client has taken it. Raises RowsGone."""
+        """Note that the client has taken it. Raise RowsGone."""
         self._stop()
         if self._dropped:
             raise RowsGone(
@@ -245,7 +246,7 @@ class Stalls:
 
     def _look(self) -> None:
         if not self._hold.contended:
-            self._wait(_LOOK_SECONDS)
+            self._wait(_STALL_POLL_SECONDS)
             return
         self._dropped = True
         self._drop()

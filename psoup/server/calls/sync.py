@@ -1,4 +1,4 @@
-"""One Sync: wait where it must, aim all items at one moment, send them by priority."""
+"""One Sync: wait for positions, aim all items at one moment, send them by priority."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ from results.id_sets import from_runs
 
 T = TypeVar("T")
 
-MOST_ITEMS = 1000
+MAX_ITEMS = 1000
 # Ids a client may name in `have` and `resend`, of all items of a call: a few bytes can name many.
-MOST_IDS = 50_000_000
-# What an id takes in memory: its array, and another one while it is compared with the rows.
+MAX_IDS = 50_000_000
+# An id is in memory twice while it is compared with the rows.
 _ID_BYTES = 16
 
 _UNLIMITED = sys.maxsize
@@ -60,19 +60,18 @@ async def sync(
 
 @dataclass(frozen=True, slots=True)
 class ItemRead:
-    """All that takes long to read of an item: its texts, and ids, of which a few bytes may name
-    many."""
+    """The parts of an item that take long to read: its texts, and its ids, of which a few bytes may
+    name many."""
 
     question: Question
     repair: Repair
 
 
 class SyncCall:
-    """A request of a `tenant` that was checked. `transfers` are by item, as far as the call has
-    come."""
+    """A request that was checked. `transfers` are by item, for the items that were begun."""
 
     def __init__(self, core: Core, call: Call, request: pb.SyncRequest) -> None:
-        """Raises BadRequest."""
+        """Raise BadRequest."""
         _check(request)
         self._core = core
         self._call = call
@@ -84,7 +83,7 @@ class SyncCall:
         self._hold = call.hold
 
     async def parts(self, deadline: Deadline) -> AsyncGenerator[pb.SyncPart, None]:
-        """The parts of all items, one item after the other. Raises Overloaded, BadRequest."""
+        """Yield the parts of all items, one item after the other. Raise Overloaded, BadRequest."""
         room_bytes = 0 if self._hold is None else self._hold.nbytes
         try:
             async with contextlib.aclosing(self._parts(deadline)) as parts:
@@ -103,30 +102,35 @@ class SyncCall:
             await core.follower.catch_up()
         jobs: list[_Job | None] = [*await self._read_jobs()]
         budget = Budget(self._request.byte_budget or _UNLIMITED)
-        waiting, said = sorted(range(len(items)), key=lambda index: -items[index].priority), False
+        waiting, has_sent = (
+            sorted(range(len(items)), key=lambda index: -items[index].priority),
+            False,
+        )
         while waiting:
             index = waiting[0]
             try:
                 async with contextlib.aclosing(self._item(index, jobs, budget)) as parts:
                     async for part in parts:
-                        part.item, said = index, True
+                        part.item, has_sent = index, True
                         budget.spend(part)
                         yield part
             except TextReplaced:
-                if not said:
+                if not has_sent:
                     jobs = [*await self._read_jobs()]
                     continue
-                # What was sent of it is of no use; the next call gets the other answer whole.
+                # The parts that were sent are of no use; the next call gets the other answer whole.
             del waiting[0]
 
     async def _reach(self, deadline: Deadline) -> None:
         """Return when the server is as far as all that the client shows; a token of a history that
-        the store does not have is unusable then. Raises ForeignPosition, NotReached."""
+        the store does not have is unusable then. Raise ForeignPosition, NotReached."""
         if self._request.least_position:
             await reach_own(self._core, self._call, self._request.least_position, deadline)
-        marked = [one.marked for one in self._signed if isinstance(one, Signed)]
-        await reach(self._core, self._call, [one for one in marked if one is not None], deadline)
-        self._signed = [self._checked(one) for one in self._signed]
+        marked = [signed.marked for signed in self._signed if isinstance(signed, Signed)]
+        await reach(
+            self._core, self._call, [signed for signed in marked if signed is not None], deadline
+        )
+        self._signed = [self._checked(signed) for signed in self._signed]
 
     def _checked(self, signed: Signed | Unusable | None) -> Signed | Unusable | None:
         if not isinstance(signed, Signed) or signed.marked is None:
@@ -159,59 +163,59 @@ class SyncCall:
                     async for part in parts:
                         yield part
             elif self._request.one_position:
-                yield await transfer.held()
+                yield await transfer.hold_target()
         except FAMILIES as error:
             self.transfers.pop(index, None)
             yield pb.SyncPart(refused=_refused(self._core.store.id, error))
 
-    # ---- what is asked for
+    # ---- reading the items
 
     async def _read_jobs(self) -> list[_Job]:
-        """The jobs of all items. They are read again where a query was replaced meanwhile."""
+        """Return the jobs of all items. Read the items again if a query was replaced in between."""
         while True:
             reads = await self._read_items()
             with contextlib.suppress(TextReplaced):
                 return self._jobs(reads)
 
     async def _read_items(self) -> list[ItemRead | Exception]:
-        """Reads the items in a thread, unless all were read before."""
+        """Read the items in a thread, unless all were read before."""
         items = self._request.items
         if any(item.have.runs or item.resend.runs for item in items):
             named = await self._core.in_thread(self._call, _count_ids, items)
             if self._hold is not None:
                 await self._hold.reserve(_ID_BYTES * named)
         state = self._core.follower.state
-        own = self._acting.own(state)
+        owner = self._acting.own(state)
         texts = [
             _caught(
                 texts_of,
                 state,
-                RegisteredQuery(self._acting.tenant, item.handle, owner=own),
+                RegisteredQuery(self._acting.tenant, item.handle, owner=owner),
                 item.window,
                 item.base_rows,
             )
             for item in items
         ]
-        found = [self._known(*one) for one in zip(items, texts, strict=True)]
-        if None in found:
+        reads = list(map(self._read_if_quick, items, texts))
+        if None in reads:
             return await self._core.in_thread(self._call, self._read_all, texts)
-        return [one for one in found if one is not None]
+        return [read for read in reads if read is not None]
 
-    def _known(
+    def _read_if_quick(
         self, item: pb.SyncItem, texts: StoredTexts | Exception
     ) -> ItemRead | Exception | None:
-        """The item where nothing of it takes long to read; else None."""
+        """Return an item that is quick to read, else None."""
         if item.have.runs or item.resend.runs:
             return None
         if isinstance(texts, Exception):
             return texts
-        known = cached_query(self._core.maker.memo, texts) is not None
-        return self._read(item, texts) if known else None
+        is_cached = cached_query(self._core.maker.memo, texts) is not None
+        return self._read(item, texts) if is_cached else None
 
     def _read_all(self, texts: Sequence[StoredTexts | Exception]) -> list[ItemRead | Exception]:
         return [
-            one if isinstance(one, Exception) else _caught(self._read, item, one)
-            for item, one in zip(self._request.items, texts, strict=True)
+            text if isinstance(text, Exception) else _caught(self._read, item, text)
+            for item, text in zip(self._request.items, texts, strict=True)
         ]
 
     def _read(self, item: pb.SyncItem, texts: StoredTexts) -> ItemRead:
@@ -230,7 +234,7 @@ class SyncCall:
     # ---- what to aim at
 
     def _jobs(self, reads: Sequence[ItemRead | Exception]) -> list[_Job]:
-        """The jobs of all items, of one moment: nothing here waits."""
+        """Return the jobs of all items, of one moment: nothing here waits."""
         jobs = [
             read if isinstance(read, Exception) else _caught(self._job, index, read)
             for index, read in enumerate(reads)
@@ -239,42 +243,43 @@ class SyncCall:
         if not self._request.one_position or not any(job.claim.target for job in good):
             return jobs
         together = len({job.claim.position for job in good}) == 1
-        again = _staying if together else self._anew
+        again = _staying if together else self._aim_at_now
         return [again(job) if isinstance(job, CopyJob) else job for job in jobs]
 
     def _job(self, index: int, read: ItemRead) -> CopyJob | WithdrawnTransfer:
         item, core = self._request.items[index], self._core
         token = self._signed[index]
         if is_withdrawn(core.follower.state, self._acting, read.question, token):
-            known = None if item.whole else token
-            return WithdrawnTransfer(core, self._acting, read.question, known)
+            previous = None if item.whole else token
+            return WithdrawnTransfer(core, self._acting, read.question, previous)
         plan = core.maker.plan(core.follower.view, read.question)
         question = replace(read.question, permission=plan.permission)
         claim, reason = _claim(item, token, copy_subject(question))
         return make_job(question, plan, claim, reason, read.repair, self._away)
 
-    def _anew(self, job: CopyJob) -> CopyJob:
-        """Aims an item at now: not all items can have the position that was begun, so none is held
+    def _aim_at_now(self, job: CopyJob) -> CopyJob:
+        """Aim an item at now: not all items can have the position that was begun, so none is held
         to it."""
         if job.claim.target is None:
             return job
         plan = self._core.maker.plan(self._core.follower.view, job.question)
-        anew = job.restarted(aim(plan, Claim(job.claim.copy), self._away))
-        return replace(anew, moment=plan) if plan.query.stays else anew
+        restarted = job.restarted(aim(plan, Claim(job.claim.copy), self._away))
+        return replace(restarted, moment=plan) if plan.query.stays else restarted
 
 
 def _staying(job: CopyJob) -> CopyJob:
-    """A copy that is there already waits for the others."""
+    """Return the job of an item, which stays if its copy is there already, until the others are,
+    too."""
     copy = job.claim.copy
     if job.claim.target is not None or copy is None:
         return job
     return replace(job, target=copy, fixed=True, moment=None)
 
 
-def _caught(work: Callable[..., T], *given: Any) -> T | Exception:
-    """Returns what the work gives, or the error that the item is refused with."""
+def _caught(work: Callable[..., T], *arguments: Any) -> T | Exception:
+    """Return what the work gives, or the error that the item is refused with."""
     try:
-        return work(*given)
+        return work(*arguments)
     except FAMILIES as error:
         return error
 
@@ -283,9 +288,9 @@ def _caught(work: Callable[..., T], *given: Any) -> T | Exception:
 
 
 def _check(request: pb.SyncRequest) -> None:
-    if not 0 < len(request.items) <= MOST_ITEMS:
+    if not 0 < len(request.items) <= MAX_ITEMS:
         raise BadRequest(
-            f"a Sync has from 1 to {MOST_ITEMS:,} items, not {len(request.items):,}", field="items"
+            f"a Sync has from 1 to {MAX_ITEMS:,} items, not {len(request.items):,}", field="items"
         )
     if request.encoding not in pb.Encoding.values():
         raise BadRequest("an encoding this server does not know", field="encoding")
@@ -296,8 +301,8 @@ def _check(request: pb.SyncRequest) -> None:
 def _count_ids(items: Sequence[pb.SyncItem]) -> int:
     """Count the ids that the items name. Raise BadRequest if they are more than are taken."""
     named = sum(sum(ids.runs[1::2]) for item in items for ids in (item.have, item.resend))
-    if named > MOST_IDS:
-        raise BadRequest(f"have and resend name more than {MOST_IDS:,} ids", field="items")
+    if named > MAX_IDS:
+        raise BadRequest(f"have and resend name more than {MAX_IDS:,} ids", field="items")
     return named
 
 
@@ -308,13 +313,13 @@ def _repair(item: pb.SyncItem) -> Repair:
 
 def _ids(ids: pb.Ids, field: str) -> Int64s:
     try:
-        return from_runs(ids.runs, MOST_IDS) if ids.runs else np.empty(0, np.int64)
+        return from_runs(ids.runs, MAX_IDS) if ids.runs else np.empty(0, np.int64)
     except ValueError as problem:
         raise BadRequest(f"{field}: {problem}", field=field) from None
 
 
 def _away(request: pb.SyncRequest) -> int | None:
-    """Microseconds; None where the client does not say."""
+    """Return how long the client is away, in microseconds, or None."""
     if not request.HasField("away"):
         return None
     try:
@@ -338,7 +343,7 @@ def _signed(tokens: Tokens, token: bytes, binding: bytes) -> Signed | Unusable |
 def _claim(
     item: pb.SyncItem, signed: Signed | Unusable | None, subject: CopySubject
 ) -> tuple[Claim, WholeReason]:
-    """The claim of the client, and where that is nothing the reason."""
+    """Return the claim of the client, and the reason if it claims nothing."""
     if signed is None:
         return Claim(), WholeReason.FIRST
     if item.whole:

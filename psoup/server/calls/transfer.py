@@ -41,39 +41,39 @@ T = TypeVar("T")
 Piece: TypeAlias = tuple[pb.SyncPart, int, Cursor]
 
 # What a message costs beside its content.
-_FRAME = 5
-_FEW_REMOVED = 1000
+_FRAME_BYTES = 5
+_MAX_REMOVED_WITH_ROWS = 1000
 
 
 @dataclass(slots=True)
 class Budget:
     """Bytes that may still be sent."""
 
-    left: int
+    remaining: int
 
     @property
     def spent(self) -> bool:
-        return self.left <= 0
+        return self.remaining <= 0
 
     def spend(self, part: pb.SyncPart) -> None:
-        self.left -= part.ByteSize() + _FRAME
+        self.remaining -= part.ByteSize() + _FRAME_BYTES
 
 
 @dataclass(frozen=True, slots=True)
 class _Opened:
-    """A difference that is about to be sent: the rows that must be `held` until they are sent, and
+    """A difference that is about to be sent: the `rows` that must be kept until they are sent, and
     the first piece of rows, if it was made already."""
 
-    found: Difference
-    held: CopyChunk | None = None
+    difference: Difference
+    rows: CopyChunk | None = None
     first: Piece | None = None
 
     @property
     def nbytes(self) -> int:
         """The bytes that are kept while it is sent, if those are many."""
-        found = self.found
-        ids = int(found.removed.nbytes) + int(found.ended.nbytes)
-        rows = 0 if self.held is None else self.held.nbytes
+        difference = self.difference
+        ids = int(difference.removed.nbytes) + int(difference.ended.nbytes)
+        rows = 0 if self.rows is None else self.rows.nbytes
         piece = 0 if self.first is None else self.first[0].ByteSize()
         nbytes = ids + rows + piece
         return nbytes if nbytes > SMALL_BYTES else 0
@@ -84,9 +84,9 @@ class Transfer:
     """One item on its way. `token` is the newest the client was given. Once the registration has
     another query, whatever computes raises TextReplaced.
 
-    `found` is there once the difference is known, and so is the `plan` that it was found by. A
+    `difference` is set once it is computed, and so is the `plan` that it was computed by. A
     transfer is `done` when all of it was sent, `interrupted` when it ended before, and `quiet` when
-    it tells the client nothing it does not know. One that was `resumed` has the position it was
+    it has nothing new for the client. One that was `resumed` has the position it was
     begun with, however much the store has taken since.
     """
 
@@ -97,16 +97,17 @@ class Transfer:
     job: CopyJob
     acting: Acting
     token: bytes = b""
-    found: Difference | None = None
+    difference: Difference | None = None
     done: bool = False
     quiet: bool = False
     plan: Plan | None = None
     interrupted: bool = False
     # The rows to send, if they can't be found again piece by piece.
-    _held: CopyChunk | None = None
+    _kept_rows: CopyChunk | None = None
 
     async def parts(self, budget: Budget) -> AsyncGenerator[pb.SyncPart, None]:
-        """Raises what Invoke raises. Ends after a resume token when the budget is spent."""
+        """Yield the parts of the item. End after a resume token when the budget is spent. Raise
+        what Invoke raises."""
         self.core.leases.contact(self.item.handle, self.call.actor)
         hold = self.core.answer_room.hold(self.call.tenant)
         try:
@@ -121,69 +122,74 @@ class Transfer:
             hold.release()
 
     def _drop(self) -> None:
-        self._held = None
+        self._kept_rows = None
 
     async def _parts(self, budget: Budget, hold: Hold) -> AsyncGenerator[pb.SyncPart, None]:
         async def attempt() -> tuple[Plan, _Opened]:
             return await self._compute(lambda plan: self._open(plan, budget))
 
-        plan, opened = await weighed(self.call, hold, attempt, lambda found: found[1].nbytes)
-        found, first, self._held = opened.found, opened.first, opened.held
-        self.found, self.job = found, found.job
+        plan, opened = await weighed(self.call, hold, attempt, lambda computed: computed[1].nbytes)
+        difference, first, self._kept_rows = opened.difference, opened.first, opened.rows
+        self.difference, self.job = difference, difference.job
         if self.item.window:
             self.core.interest.request(
                 (Lookback(*rows) for rows in lookback(plan)), self.call.actor
             )
-        self.quiet = found.nothing and not self.job.claim.target and self._same_now(plan)
-        begin = _begin(plan, found)
+        self.quiet = difference.nothing and not self.job.claim.target and self._same_now(plan)
+        begin = _begin(plan, difference)
         # A client may take long to read: nothing is kept that pins rows in memory.
         self.plan = plan = plan.released()
         del opened
         yield pb.SyncPart(begin=begin)
-        for part in self._removals(found, budget):
+        for part in self._removals(difference, budget):
             yield part
         if not self.interrupted:
             async with aclosing(self._rows(first, budget)) as parts:
                 async for part in parts:
                     yield part
         if not self.interrupted:
-            yield await self._finish(plan, self.found)
+            yield await self._finish(plan, self.difference)
 
-    def _removals(self, found: Difference, budget: Budget) -> Iterator[pb.SyncPart]:
+    def _removals(self, difference: Difference, budget: Budget) -> Iterator[pb.SyncPart]:
         """Ids to remove, with a resume token after each message but the last."""
-        removed = found.removed
+        removed = difference.removed
         while len(removed):
-            part, count = removed_piece(removed, found.ended, self._room(budget))
+            part, count = removed_piece(removed, difference.ended, self._room(budget))
             next_id, removed = int(removed[count - 1]) + 1, removed[count:]
             yield part
-            if len(removed) or (found.lacking and budget.spent):
+            if len(removed) or (difference.lacking and budget.spent):
                 yield self._resume(Cursor(-next_id))
                 if budget.spent:
                     self.interrupted = True
                     return
 
     async def _rows(self, first: Piece | None, budget: Budget) -> AsyncGenerator[pb.SyncPart, None]:
-        """The lacking rows, with a resume token after each message but the last.
+        """Yield the lacking rows, with a resume token after each message but the last.
 
-        `first` is the first piece, where it was made with the difference.
+        `first` is the first piece, if it was made with the difference.
         """
-        assert self.found is not None
-        left, cursor = self.found.lacking, BEGINNING
-        while left:
+        assert self.difference is not None
+        remaining, cursor = self.difference.lacking, BEGINNING
+        while remaining:
             piece = first or await self._piece(cursor, budget)
             first = None
             if piece is None:
-                found = await self._move_on(cursor)
-                if found is None or found.whole != self.found.whole:
+                moved = await self._move_on(cursor)
+                if moved is None or moved.whole != self.difference.whole:
                     self.interrupted = True
                     return
-                self.found, self.job, left, cursor = found, found.job, found.lacking, BEGINNING
+                self.difference, self.job, remaining, cursor = (
+                    moved,
+                    moved.job,
+                    moved.lacking,
+                    BEGINNING,
+                )
                 continue
             part, count, cursor = piece
             del piece
-            left -= count
+            remaining -= count
             yield part
-            if left and cursor > self.job.claim.cursor:
+            if remaining and cursor > self.job.claim.cursor:
                 yield self._resume(cursor)
                 if budget.spent:
                     self.interrupted = True
@@ -194,11 +200,12 @@ class Transfer:
         return pb.SyncPart(resume=self.token)
 
     def _room(self, budget: Budget) -> int:
-        """The bytes of the next message."""
-        return max(1, min(self.core.settings.sync_bytes, budget.left))
+        """Return the bytes of the next message."""
+        return max(1, min(self.core.settings.sync_bytes, budget.remaining))
 
-    async def held(self) -> pb.SyncPart:
-        """A token that holds the target; where some of it was sent, the one that says how much."""
+    async def hold_target(self) -> pb.SyncPart:
+        """Return a token that keeps the target; if a part of it was sent, the token that says how
+        much."""
         if self.job.continued:
             self.token = self.item.token
             return pb.SyncPart(resume=self.token)
@@ -223,32 +230,32 @@ class Transfer:
         return copy_subject(self.job.question)
 
     def _same_now(self, plan: Plan) -> bool:
-        """Tells whether NOW is where the client thinks it is, or does not matter to it."""
+        """Return whether the client has the present NOW, or does not need it."""
         copy = self.job.claim.copy
-        told = copy is not None and copy.now == self.job.target.now
-        return told or by_clock(plan) or not by_rows(plan)
+        is_current = copy is not None and copy.now == self.job.target.now
+        return is_current or by_clock(plan) or not by_rows(plan)
 
     def _open(self, plan: Plan, budget: Budget) -> _Opened:
-        """Finds the difference, and its first piece unless removals come before it and take of the
+        """Find the difference, and its first piece unless removals come before it and take of the
         budget."""
         copier = copier_of(self.core.maker, plan, self.job)
-        found = copier.difference()
-        if not found.lacking:
-            return _Opened(found)
-        copier = copier if found.job is copier.job else copier.renewed(plan, found.job)
-        held = copier.buffered()
-        if len(found.removed) > _FEW_REMOVED:
-            return _Opened(found, held)
+        difference = copier.difference()
+        if not difference.lacking:
+            return _Opened(difference)
+        copier = copier if difference.job is copier.job else copier.renewed(plan, difference.job)
+        rows = copier.buffered()
+        if len(difference.removed) > _MAX_REMOVED_WITH_ROWS:
+            return _Opened(difference, rows)
         chunk = copier.piece(BEGINNING, self._room(budget))
-        return _Opened(found, held, self._message(plan, chunk))
+        return _Opened(difference, rows, self._message(plan, chunk))
 
     async def _piece(self, cursor: Cursor, budget: Budget) -> Piece | None:
-        """None where the rows are gone."""
-        held = self._held
+        """Return the next piece, or None if its rows are gone."""
+        rows = self._kept_rows
 
         def make(plan: Plan) -> Piece | None:
-            if held is not None:
-                return self._message(plan, held.after(cursor).cut(self._room(budget)))
+            if rows is not None:
+                return self._message(plan, rows.after(cursor).cut(self._room(budget)))
             copier = copier_of(self.core.maker, plan, self.job)
             return self._message(plan, copier.piece(cursor, self._room(budget)))
 
@@ -261,8 +268,8 @@ class Transfer:
         return part, len(chunk.ids), chunk.cursor
 
     async def _move_on(self, cursor: Cursor) -> Difference | None:
-        """Rows of the target have passed the retention: what is left of it at the NOW of now; None
-        where a target can't move on, so that the next call begins anew."""
+        """Return the rest of a target at the present NOW, after some of its rows have passed the
+        retention. None if a target can't move on; then the next call begins again."""
         sent = max(cursor, self.job.claim.cursor)
 
         def make(plan: Plan) -> Difference | None:
@@ -273,7 +280,7 @@ class Transfer:
         return (await self._compute(make))[1]
 
     async def _compute(self, work: Callable[[Plan], T]) -> tuple[Plan, T]:
-        """Does the work in a thread when it is its turn, with a plan of now."""
+        """Do the work in a thread when it is its turn, with a plan of now."""
         first = True
 
         async def attempt() -> tuple[Plan, T]:
@@ -291,7 +298,7 @@ class Transfer:
     def _write(self, claim: Claim) -> bytes:
         return self.core.tokens.write(self._subject, claim, self.acting.binding)
 
-    async def _finish(self, plan: Plan, found: Difference) -> pb.SyncPart:
+    async def _finish(self, plan: Plan, difference: Difference) -> pb.SyncPart:
         self.done = True
         self.token = self._write(Claim(self.job.target))
         await self.core.leases.renewed(self.item.handle)
@@ -299,40 +306,42 @@ class Transfer:
         end = pb.SyncEnd(
             token=self.token,
             position=self.core.positions.encode(target.position),
-            row_count=found.row_count,
-            digest=found.digest,
+            row_count=difference.row_count,
+            digest=difference.digest,
             store_now=from_instant(self.core.follower.now),
-            notes=(*plan.notes, *plan.losses) if found.whole else plan.losses,
+            notes=(*plan.notes, *plan.losses) if difference.whole else plan.losses,
         )
         if target.now is not None:
             end.now.CopyFrom(from_instant(target.now))
         lease_until = self.core.leases.until(self.item.handle)
         if lease_until is not None:
             end.lease_until.CopyFrom(from_instant(lease_until))
-        if found.good_until is not None:
-            end.good_until.CopyFrom(from_instant(found.good_until))
+        if difference.good_until is not None:
+            end.good_until.CopyFrom(from_instant(difference.good_until))
         return pb.SyncPart(end=end)
 
 
 def copy_subject(question: Question) -> CopySubject:
-    """The copy of the answer to a question about a registration whose texts were read."""
+    """Return the copy of the answer to a question about a registration whose texts were read."""
     source = question.source
     assert isinstance(source, RegisteredQuery) and source.text is not None
     return CopySubject.of(source.handle, source.text, question)
 
 
-def _begin(plan: Plan, found: Difference) -> pb.SyncBegin:
-    begin = pb.SyncBegin(continued=found.job.continued, reason=reason_message(found.reason))
-    if not found.whole:
+def _begin(plan: Plan, difference: Difference) -> pb.SyncBegin:
+    begin = pb.SyncBegin(
+        continued=difference.job.continued, reason=reason_message(difference.reason)
+    )
+    if not difference.whole:
         return begin
     begin.mode = pb.SYNC_MODE_WHOLE
-    if found.job.continued:
+    if difference.job.continued:
         return begin
     rows = by_rows(plan)
     begin.columns.extend(columns_message(plan.query.columns))
     begin.pattern = pattern_message(plan.query, plan.schema_of)
     begin.digest_of = pb.DIGEST_OF_UNSPECIFIED if rows else pb.DIGEST_OF_CHECKSUMS
     begin.slides = rows and by_clock(plan)
-    begin.keyed = found.job.question.changes and has_keys(plan)
-    begin.combined = found.job.question.changes and is_combined(plan)
+    begin.keyed = difference.job.question.changes and has_keys(plan)
+    begin.combined = difference.job.question.changes and is_combined(plan)
     return begin

@@ -14,8 +14,8 @@ from psoup.server.core import Core
 from psoup.store import ForeignPosition, Position
 from psoup.store.log.position import MarkedPosition
 
-# What is left of a call's own time for the reason to arrive in time.
-_LEAST_MARGIN, _MOST_MARGIN = 0.05, 1.0
+# How long before the client gives up a call ends, so that the reason arrives in time.
+_MIN_MARGIN_SECONDS, _MAX_MARGIN_SECONDS = 0.05, 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,9 @@ class Deadline:
         does."""
         seconds = call.seconds_left
         if seconds is not None:
-            limit = min(limit, seconds - min(_MOST_MARGIN, max(_LEAST_MARGIN, seconds / 10)))
+            limit = min(
+                limit, seconds - min(_MAX_MARGIN_SECONDS, max(_MIN_MARGIN_SECONDS, seconds / 10))
+            )
         return cls(time.monotonic() + max(limit, 0.0))
 
     @classmethod
@@ -38,13 +40,13 @@ class Deadline:
         return cls(time.monotonic() + seconds)
 
     @property
-    def left(self) -> float:
+    def remaining(self) -> float:
         return max(0.0, self.at - time.monotonic())
 
 
 async def reach_own(core: Core, call: Call, content: bytes, deadline: Deadline) -> None:
-    """Return when the server is as far as a position that a client shows. Raises ForeignPosition
-    if it is not one of this store's history, NotReached if that can't be known in time."""
+    """Return when the server is as far as a position that a client shows. Raise ForeignPosition if
+    it is not one of this store's history, NotReached if that can't be known in time."""
     least = core.positions.decode(content)
     await reach(core, call, [least], deadline)
     if is_foreign(core, least):
@@ -57,8 +59,8 @@ async def reach(
     core: Core, call: Call, positions: Sequence[MarkedPosition], deadline: Deadline
 ) -> None:
     """Return when the server is as far as these positions, or knows that the log is not: what then
-    lies beyond its end is foreign. Raises NotReached if that can't be known in time."""
-    furthest = max((one.position for one in positions), default=None)
+    lies beyond its end is foreign. Raise NotReached if that can't be known in time."""
+    furthest = max((marked.position for marked in positions), default=None)
     if furthest is None or furthest.version <= core.follower.version:
         return
     await core.follower.catch_up()
@@ -66,7 +68,7 @@ async def reach(
         return
     call.end_turn()
     try:
-        await asyncio.wait_for(core.log_end.prove(), deadline.left)
+        await asyncio.wait_for(core.log_end.prove(), deadline.remaining)
     except (TimeoutError, ServerError):
         raise NotReached(
             "this server has not seen that position yet",
@@ -77,7 +79,7 @@ async def reach(
 
 
 def is_foreign(core: Core, marked: MarkedPosition) -> bool:
-    """Tells whether a position that was reached for is none of the log's: beyond its end, or of a
+    """Return whether a position that was reached for is not in the log: beyond its end, or of a
     history that a restore has undone."""
     version, follower = marked.position.version, core.follower
     return version > follower.version or follower.state.writers.at(version) != marked.mark
@@ -95,7 +97,7 @@ async def wait_for_engine(core: Core, call: Call, plan: Plan, deadline: Deadline
     follower = core.follower
     while follower.epoch.number == plan.epoch.number:
         call.end_turn()
-        if not deadline.left or not await follower.moved(deadline.left):
+        if not deadline.remaining or not await follower.moved(deadline.remaining):
             rows = 0 if plan.bound else follower.behind_in(plan.streams)[0]
             behind = f"; it is {rows:,} rows behind" if rows else ""
             raise NotReached(

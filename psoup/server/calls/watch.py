@@ -26,10 +26,10 @@ from psoup.server.wire.values import BadValue, from_instant, to_micros
 from psoup.v1 import psoup_pb2 as pb
 
 _SECOND = 1_000_000
-_LEAST_EVERY = 0.1
-_LEAST_BEAT, _DEFAULT_BEAT = 1.0, 30.0
-_LEAST_CONTACT, _MOST_CONTACT = 1.0, 60.0
-MANY_ROWS = 1 << 20
+_MIN_ROUND_SECONDS = 0.1
+_MIN_BEAT_SECONDS, _BEAT_SECONDS = 1.0, 30.0
+_MIN_CONTACT_SECONDS, _MAX_CONTACT_SECONDS = 1.0, 60.0
+MAX_SLEPT_ROWS = 1 << 20
 
 
 async def watch(
@@ -47,25 +47,25 @@ async def watch(
 async def _watch(
     core: Core, call: Call, request: pb.WatchRequest
 ) -> AsyncGenerator[pb.SyncPart, None]:
-    every = _seconds(request, "every", _LEAST_EVERY, _LEAST_EVERY)
-    beat = _seconds(request, "beat", _LEAST_BEAT, _DEFAULT_BEAT)
+    every = _seconds(request, "every", _MIN_ROUND_SECONDS, _MIN_ROUND_SECONDS)
+    beat = _seconds(request, "beat", _MIN_BEAT_SECONDS, _BEAT_SECONDS)
     with Watcher(core, call, request.sync) as watcher:
         rounds, spoke, met = 0, time.monotonic(), time.monotonic()
         while watcher.items and not core.closing:
-            began, said = time.monotonic(), False
+            began, has_sent = time.monotonic(), False
             async with aclosing(watcher.round()) as parts:
                 async for part in parts:
-                    said = True
+                    has_sent = True
                     yield part
-            rounds += said
+            rounds += has_sent
             if not watcher.items or (request.rounds and rounds >= request.rounds):
                 return
-            if said and len(request.sync.items) > 1:
+            if has_sent and len(request.sync.items) > 1:
                 # Items without news have no parts, so only this says that the round is over.
                 yield _beat(core)
-            spoke = time.monotonic() if said else spoke
+            spoke = time.monotonic() if has_sent else spoke
             meet = met + watcher.contact_seconds
-            await watcher.pause(began + every if said else began, min(spoke + beat, meet))
+            await watcher.pause(began + every if has_sent else began, min(spoke + beat, meet))
             if time.monotonic() >= meet:
                 watcher.contact()
                 met = time.monotonic()
@@ -80,8 +80,8 @@ def _beat(core: Core) -> pb.SyncPart:
 
 @dataclass(frozen=True, slots=True)
 class _Watched:
-    """An item as its next round asks for it, and who sleeps for it meanwhile. Its streams had so
-    many `rows` at its last round."""
+    """An item as its next round requests it, and its sleeper until then. `rows` is how many its
+    streams had at its last round."""
 
     item: pb.SyncItem
     sleeper: Sleeper
@@ -92,7 +92,7 @@ class Watcher:
     """The items of one Watch, by their number in the request."""
 
     def __init__(self, core: Core, call: Call, request: pb.SyncRequest) -> None:
-        """Raises BadRequest."""
+        """Raise BadRequest."""
         SyncCall(core, call, request)
         tenant = call.acting(request).tenant
         self._core = core
@@ -108,8 +108,8 @@ class Watcher:
 
     def __enter__(self) -> Watcher:
         self._core.watches.open(self._news)
-        for one in self.items.values():
-            self._core.watches.insert(one.sleeper)
+        for watched in self.items.values():
+            self._core.watches.insert(watched.sleeper)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -118,12 +118,12 @@ class Watcher:
         self._core.watches.close(self._news)
 
     async def round(self) -> AsyncGenerator[pb.SyncPart, None]:
-        """The parts of the items that have something new."""
+        """Yield the parts of the items that have something new."""
         due = sorted(self.items if self._due and self._request.one_position else self._due)
         if not due:
             return
         self._call.renew_ticket()
-        await self._core.quotas.rest(self._call.tenant, self._call.owner)
+        await self._core.quotas.wait_for_work(self._call.tenant, self._call.owner)
         # Before anything is planned: what happens from here on wakes them again.
         self._due.difference_update(due)
         for index in due:
@@ -139,18 +139,18 @@ class Watcher:
         self._go_on(due, round_)
 
     def contact(self) -> None:
-        """Who watches is there, also where there is nothing to say.
+        """Renew the leases of all items, also if there is nothing to send.
 
-        Whom no row has woken for many rows is asked nevertheless: a token must not get so old that
-        all those rows have to be looked at in one round.
+        Also wake items that slept through more than MAX_SLEPT_ROWS rows, so that the next sync
+        never scans them all at once.
         """
-        for index, one in self.items.items():
-            self._core.leases.contact(one.item.handle, self._call.actor)
-            if self._rows(one.item.handle) - one.rows > MANY_ROWS:
+        for index, watched in self.items.items():
+            self._core.leases.contact(watched.item.handle, self._call.actor)
+            if self._rows(watched.item.handle) - watched.rows > MAX_SLEPT_ROWS:
                 self._wake(index)
 
     def _rows(self, handle: bytes) -> int:
-        """The rows that the streams of a registration ever had."""
+        """Return the rows that the streams of a registration ever had."""
         state = self._core.follower.state
         registration = state.registrations.get(handle)
         ids = registration.streams if registration is not None else ()
@@ -158,14 +158,16 @@ class Watcher:
 
     @property
     def contact_seconds(self) -> float:
-        """How often to do so: some times in the shortest lease."""
+        """How often to renew leases: several times in the shortest of them."""
         registrations = self._core.follower.state.registrations
-        found = (registrations.get(one.item.handle) for one in self.items.values())
-        shortest = min((one.lease for one in found if one), default=0)
-        return max(_LEAST_CONTACT, min(_MOST_CONTACT, shortest / _SECOND / 3))
+        watched = (
+            registrations.get(registration.item.handle) for registration in self.items.values()
+        )
+        shortest = min((registration.lease for registration in watched if registration), default=0)
+        return max(_MIN_CONTACT_SECONDS, min(_MAX_CONTACT_SECONDS, shortest / _SECOND / 3))
 
     async def pause(self, least: float, most: float) -> None:
-        """Waits until something is due, not before the instant `least` nor after `most`."""
+        """Wait until something is due, not before the instant `least` nor after `most`."""
         while not self._core.closing:
             clock = time.monotonic()
             if clock >= most or (self._due and clock >= least):
@@ -194,15 +196,15 @@ class Watcher:
         return request
 
     def _go_on(self, due: list[int], round_: SyncCall) -> None:
-        """Makes the next round go on from the tokens of this one. An item that was refused is done
-        with."""
+        """Make the next round continue from the tokens of this one. An item that was refused
+        ends."""
         for place, index in enumerate(due):
             transfer = round_.transfers.get(place)
             if transfer is None:
                 self._end(index)
                 continue
-            one = self.items[index]
-            item = one.item
+            watched = self.items[index]
+            item = watched.item
             if transfer.token:
                 item = pb.SyncItem(
                     handle=item.handle,
@@ -212,28 +214,28 @@ class Watcher:
                     base_rows=item.base_rows,
                     changes=item.changes,
                 )
-            self.items[index] = _Watched(item, one.sleeper, self._rows(item.handle))
+            self.items[index] = _Watched(item, watched.sleeper, self._rows(item.handle))
             if transfer.done and not transfer.resumed:
-                self._settle(one.sleeper, transfer)
+                self._settle(watched.sleeper, transfer)
             else:
                 self._due.add(index)
 
     def _settle(self, sleeper: Sleeper, transfer: Transfer | WithdrawnTransfer) -> None:
-        """Tells the watches what concerns an item whose round is done. Where it may not be read, no
-        row does, until something is granted."""
+        """Give the watches the concern of an item whose round is done. If it may not be read, no
+        row concerns it until something is granted."""
         if isinstance(transfer, WithdrawnTransfer):
             self._core.watches.settle(sleeper, NO_CONCERN, None)
             return
         state, question = self._core.follower.state, transfer.job.question
         registration = state.registrations.get(sleeper.handle)
         if registration is None or registration.position != transfer.text:
-            # That woke it.
+            # The event that changed it has woken the sleeper.
             return
         triggers = () if question.unrefreshed else question.query.triggers
         named = zip(registration.triggers, triggers, strict=bool(triggers))
-        assert transfer.plan is not None and transfer.found is not None
+        assert transfer.plan is not None and transfer.difference is not None
         concern = concern_of(transfer.plan, state, named, registration.views)
-        self._core.watches.settle(sleeper, concern, transfer.found.good_until)
+        self._core.watches.settle(sleeper, concern, transfer.difference.good_until)
 
     def _end(self, index: int) -> None:
         self._core.watches.remove(self.items.pop(index).sleeper)

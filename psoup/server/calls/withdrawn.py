@@ -27,10 +27,10 @@ Token: TypeAlias = Signed | Unusable | None
 
 
 def is_withdrawn(state: State, acting: Acting, question: Question, token: Token) -> bool:
-    """Tells whether a copy is to be emptied: because the caller may not read any more what its
+    """Return whether a copy is to be emptied: because the caller may not read any more what its
     query names, or has base rows of streams that the caller may now read through views only.
 
-    Not if the registration has ended, or has another query by now: planning tells those. Raises
+    Not if the registration has ended, or has another query by now: planning finds those. Raise
     StreamDropped if what its query names was dropped, and made again for the caller to read.
     """
     source = question.source
@@ -53,7 +53,7 @@ def _subject(question: Question) -> CopySubject:
 
 
 def _is_emptied(token: Token, subject: CopySubject) -> bool:
-    """Tells whether the client was told before that its copy is empty."""
+    """Return whether the client knows already that its copy is empty."""
     try:
         return isinstance(token, Signed) and bool(token.about(subject))
     except Unusable:
@@ -62,14 +62,14 @@ def _is_emptied(token: Token, subject: CopySubject) -> bool:
 
 @dataclass
 class WithdrawnTransfer:
-    """An item that is emptied. It has what a Transfer has for those who watch it."""
+    """An item that is emptied. It has the fields of a Transfer that a Watch reads."""
 
     core: Core
     acting: Acting
     question: Question
     signed: Token
     token: bytes = b""
-    found: Difference | None = None
+    difference: Difference | None = None
     done: bool = False
     resumed: bool = False
 

@@ -1,4 +1,4 @@
-"""Authenticators tell whose a call is, before anything else of it is looked at."""
+"""Authenticators: who makes a call, decided before anything else of it is read."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from psoup.server.status_codes import Context
 
 class Authenticator(Protocol):
     async def principal(self, context: Context) -> Principal:
-        """The caller of a call. Raises Unauthenticated."""
+        """Return the caller of a call. Raise Unauthenticated."""
 
     def check(self, caller: Principal) -> None:
-        """Raises Unauthenticated where what a caller has shown is no longer worth anything."""
+        """Raise Unauthenticated if the credential of a caller has ended."""
 
     def modes(self) -> tuple[str, ...]:
-        """The ways to show who calls that are asked for at present; none where anyone may call."""
+        """Return the ways to authenticate that are required at present; none if anyone may call."""
 
 
 class AcceptAnyone:
-    """Takes every caller for anyone: of a server that only the own machine reaches."""
+    """An authenticator that takes every caller for anyone, for a server that only this machine
+    reaches."""
 
     async def principal(self, context: Context) -> Principal:
         return ANYONE

@@ -21,11 +21,11 @@ _SCHEME = "bearer "
 
 
 class Callers:
-    """Tells callers by what the modes of a server allow. A bearer token decides where there is one,
-    whatever certificate the connection has.
+    """Callers by the credentials that a server accepts. A bearer token precedes the certificate of
+    the connection.
 
-    With `unless_keyless` anyone may call until the store has its first key. From then on this
-    server asks for keys, also when the last one was revoked.
+    With `unless_keyless` anyone may call until the store has its first access key. From then on
+    this server requires one, also when the last was revoked.
     """
 
     def __init__(
@@ -46,54 +46,55 @@ class Callers:
             return ANYONE
         text = _bearer(context)
         if text is not None:
-            return await self._told_by(text)
+            return await self._principal_of(text)
         if self._certificates is not None:
-            found = self._certificates.principal(context)
-            if found is not None:
-                return found
+            principal = self._certificates.principal(context)
+            if principal is not None:
+                return principal
         raise Unauthenticated(
             "this store asks who calls, and the call does not say",
-            hint=f"show {self._wanted()}: Client(credentials=…), or PSOUP_TOKEN or --token-file "
+            hint=f"show {self._accepted()}: Client(credentials=…), or PSOUP_TOKEN or --token-file "
             "for psoup",
         )
 
     def check(self, caller: Principal) -> None:
-        for one in (self._keys, self._web_tokens, self._certificates):
-            if one is not None and one.made(caller):
-                one.check(caller)
+        for mode in (self._keys, self._web_tokens, self._certificates):
+            if mode is not None and mode.made(caller):
+                mode.check(caller)
                 return
         if not self._is_open():
-            raise Unauthenticated("this store asks who calls by now", hint="call again with a key")
+            raise Unauthenticated("this store requires a key by now", hint="call again with a key")
 
     def modes(self) -> tuple[str, ...]:
         if self._is_open():
             return ()
         has = {KEYS: self._keys, JWT: self._web_tokens, CERTIFICATES: self._certificates}
-        return tuple(name for name, one in has.items() if one is not None)
+        return tuple(name for name, mode in has.items() if mode is not None)
 
     def _is_open(self) -> bool:
         if self._open and self._keys is not None and self._keys.any:
             self._open = False
         return self._open
 
-    async def _told_by(self, text: str) -> Principal:
+    async def _principal_of(self, text: str) -> Principal:
         if self._keys is not None and (text.startswith(PREFIX) or self._web_tokens is None):
             return await self._keys.principal(text)
         if self._web_tokens is not None:
             return await self._web_tokens.principal(text)
-        raise Unauthenticated("this server takes no bearer tokens", hint=f"show {self._wanted()}")
+        raise Unauthenticated("this server takes no bearer tokens", hint=f"show {self._accepted()}")
 
-    def _wanted(self) -> str:
+    def _accepted(self) -> str:
         words = {KEYS: "a key (psk_…)", JWT: "a JWT", CERTIFICATES: "a client certificate"}
         return " or ".join(words[mode] for mode in self.modes())
 
 
 def _bearer(context: Context) -> str | None:
-    """The bearer token of a call. Raises Unauthenticated for any other authorization, or two."""
-    shown = [value for name, value in context.invocation_metadata() or () if name == _HEADER]
-    if not shown:
+    """Return the bearer token of a call. Raise Unauthenticated for any other authorization, or
+    two."""
+    values = [value for name, value in context.invocation_metadata() or () if name == _HEADER]
+    if not values:
         return None
-    (first, *more) = shown
+    (first, *more) = values
     if more or not isinstance(first, str) or first[: len(_SCHEME)].lower() != _SCHEME:
         raise Unauthenticated(
             "the call's authorization can't be read", hint="send `authorization: Bearer TOKEN`"
@@ -102,11 +103,11 @@ def _bearer(context: Context) -> str | None:
 
 
 def shown_credential(context: Context) -> str:
-    """Name what a call has shown that was refused: the id of a key, or only of what kind it is.
-    Nothing of it is secret."""
-    shown = [value for name, value in context.invocation_metadata() or () if name == _HEADER]
-    if shown:
-        text = shown[0] if isinstance(shown[0], str) else ""
+    """Return the name of a refused credential: the id of an access key, or only its kind. The name
+    holds no secret."""
+    values = [value for name, value in context.invocation_metadata() or () if name == _HEADER]
+    if values:
+        text = values[0] if isinstance(values[0], str) else ""
         id_ = id_of(text[len(_SCHEME) :].strip())
         return "a token" if id_ is None else f"key {id_}"
     return "a certificate" if context.auth_context().get("x509_pem_cert") else ""
@@ -118,8 +119,8 @@ def authenticator(
     now: Callable[[], int],
     catch_up: Callable[[], Awaitable[None]],
 ) -> Authenticator:
-    """Makes the authenticator of a server. Raises ValueError or OSError where the keys of JWTs
-    can't be had."""
+    """Make the authenticator of a server. Raise ValueError or OSError if the keys of JWTs can't be
+    read."""
     if NONE in settings.auth:
         return AcceptAnyone()
     keys = StaticKeys(state, now, catch_up)
@@ -127,9 +128,9 @@ def authenticator(
         return Callers(keys, unless_keyless=True)
     web_tokens = None
     if settings.jwt is not None:
-        found = KeySet(settings.jwt.keys)
-        found.load()
-        web_tokens = WebTokens(settings.jwt, found, now)
+        key_set = KeySet(settings.jwt.keys)
+        key_set.load()
+        web_tokens = WebTokens(settings.jwt, key_set, now)
     return Callers(
         keys if KEYS in settings.auth else None,
         web_tokens,

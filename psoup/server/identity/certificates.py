@@ -1,7 +1,7 @@
 """The certificates of a server, read again when their files change, and callers by certificate.
 
-A caller's certificate was verified by TLS before any call of it is seen. Its subject names the
-caller: O is the tenant, CN the owner. It has no roles: what it may do are grants to that owner.
+TLS verifies a caller's certificate before any call arrives. Its subject names the caller: O is the
+tenant, CN the owner. It has no roles: what it may do are grants to that owner.
 """
 
 from __future__ import annotations
@@ -46,22 +46,23 @@ class ServerCertificates:
     handshake at which they belonged together."""
 
     def __init__(self, files: TlsFiles) -> None:
-        """Raises ValueError or OSError where they can't be used."""
+        """Raise ValueError or OSError if they can't be used."""
         self._files = files
         self._lock = threading.Lock()
         self._marks = self._look()
         self._configuration = self._read()
 
     def credentials(self) -> grpc.ServerCredentials:
-        """For a port: TLS 1.2 and later, which is the least that gRPC speaks."""
+        """Return the credentials for a port: TLS 1.2 and later, which is the least that gRPC
+        speaks."""
         renewed: Any = self.renewed  # may give None, which the stubs leave out
         return grpc.dynamic_ssl_server_credentials(
             self._configuration, renewed, self._files.client_ca is not None
         )
 
     def renewed(self) -> grpc.ServerCertificateConfiguration | None:
-        """The configuration, if files have changed; called by gRPC before each handshake, on a
-        thread of its own. Files that can't be used leave it as it was."""
+        """Return the configuration if files have changed, else None. gRPC calls this before each
+        handshake, in a thread of its own. Unusable files leave it as it was."""
         with self._lock:
             try:
                 marks = self._look()
@@ -77,8 +78,8 @@ class ServerCertificates:
 
     def _look(self) -> list[tuple[int, int, int]]:
         paths = (self._files.cert, self._files.key, self._files.client_ca)
-        found = [os.stat(path) for path in paths if path is not None]
-        return [(one.st_mtime_ns, one.st_size, one.st_ino) for one in found]
+        stats = [os.stat(path) for path in paths if path is not None]
+        return [(file.st_mtime_ns, file.st_size, file.st_ino) for file in stats]
 
     def _read(self) -> grpc.ServerCertificateConfiguration:
         files = self._files
@@ -91,7 +92,7 @@ class ServerCertificates:
 
 
 def _check_pair(chain: bytes, key: bytes, files: TlsFiles) -> None:
-    """Raises ValueError where a certificate and a key don't belong together."""
+    """Raise ValueError if a certificate and a key don't belong together."""
     first = _load(x509.load_pem_x509_certificates, chain, str(files.cert))[0]
     private = _load(lambda content: load_pem_private_key(content, None), key, str(files.key))
     if _spki(first.public_key()) != _spki(private.public_key()):
@@ -106,7 +107,8 @@ def _spki(key: object) -> bytes:
 
 
 def _load(read: Callable[[bytes], T], content: bytes, name: str) -> T:
-    """Raises ValueError that names the file, and nothing of what is in it."""
+    """Return what `read` makes of a file. Raise ValueError, which names the file and none of its
+    content."""
     try:
         return read(content)
     except Exception:
@@ -117,23 +119,23 @@ def _load(read: Callable[[bytes], T], content: bytes, name: str) -> T:
 
 
 class CallerCertificates:
-    """Tells callers by the certificates of their connections; `now` gives the present instant."""
+    """Callers by the certificates of their connections. `now` returns the present instant."""
 
     def __init__(self, now: Callable[[], int]) -> None:
         self._now = now
 
     def principal(self, context: Context) -> Principal | None:
-        """The caller whose certificate the connection has; None where it has none. Raises
+        """Return the caller whose certificate the connection has; None without one. Raise
         Unauthenticated."""
-        shown = context.auth_context().get("x509_pem_cert")
-        if not shown:
+        certificates = context.auth_context().get("x509_pem_cert")
+        if not certificates:
             return None
-        caller = _principal(bytes(next(iter(shown))))
+        caller = _principal(bytes(next(iter(certificates))))
         self.check(caller)
         return caller
 
     def check(self, caller: Principal) -> None:
-        """Raises Unauthenticated where the certificate of a caller has expired."""
+        """Raise Unauthenticated if the certificate of a caller has expired."""
         if caller.expires is not None and self._now() >= caller.expires:
             raise Unauthenticated(
                 "the client's certificate has expired", hint="connect again with a new one"
@@ -141,17 +143,17 @@ class CallerCertificates:
 
     @staticmethod
     def made(caller: Principal) -> bool:
-        """Tells whether a caller was told by a certificate."""
+        """Return whether a caller was identified by a certificate."""
         return caller.credential.startswith(_LABEL)
 
 
 @lru_cache(4096)
 def _principal(pem: bytes) -> Principal:
     try:
-        found = x509.load_pem_x509_certificate(pem)
-        tenant = _only(found, NameOID.ORGANIZATION_NAME, "O", "the tenant")
-        owner = _only(found, NameOID.COMMON_NAME, "CN", "the owner")
-        ends = found.not_valid_after_utc - datetime(1970, 1, 1, tzinfo=UTC)
+        certificate = x509.load_pem_x509_certificate(pem)
+        tenant = _only(certificate, NameOID.ORGANIZATION_NAME, "O", "the tenant")
+        owner = _only(certificate, NameOID.COMMON_NAME, "CN", "the owner")
+        ends = certificate.not_valid_after_utc - datetime(1970, 1, 1, tzinfo=UTC)
     except (ValueError, x509.InvalidVersion):
         raise Unauthenticated(
             "the client's certificate can't be read",
@@ -164,8 +166,8 @@ def _principal(pem: bytes) -> Principal:
     )
 
 
-def _only(found: x509.Certificate, oid: x509.ObjectIdentifier, short: str, what: str) -> str:
-    match [one.value for one in found.subject.get_attributes_for_oid(oid)]:
+def _only(certificate: x509.Certificate, oid: x509.ObjectIdentifier, short: str, what: str) -> str:
+    match [attribute.value for attribute in certificate.subject.get_attributes_for_oid(oid)]:
         case [str() as value] if is_name(value):
             return value
     raise Unauthenticated(

@@ -35,7 +35,7 @@ class _Stream:
             self._waiting.cancel()
 
     async def next(self, responses: AsyncIterator[T]) -> T:
-        """Raises StopAsyncIteration after the last, and Unauthenticated once it was ended."""
+        """Raise StopAsyncIteration after the last, and Unauthenticated once it was ended."""
         task = self._waiting = asyncio.current_task()
         assert task is not None
         try:
@@ -61,7 +61,7 @@ class Endings:
     async def until_ended(
         self, caller: Principal, responses: AsyncIterator[T]
     ) -> AsyncGenerator[T, None]:
-        """The responses, for as long as the caller is one. Raises Unauthenticated."""
+        """Yield the responses, for as long as the caller is one. Raise Unauthenticated."""
         stream = _Stream()
         _, streams = self._open.setdefault(caller.credential, (caller, set()))
         streams.add(stream)
@@ -78,13 +78,13 @@ class Endings:
                 self._open.pop(caller.credential, None)
 
     async def run(self) -> None:
-        """Looks again and again, until cancelled."""
+        """Look again and again, until cancelled."""
         while True:
             await asyncio.sleep(LOOK)
             self.look()
 
     def look(self) -> None:
-        """Ends the streams of callers who are none any more."""
+        """End the streams whose credential has ended."""
         authenticator = self._authenticator()
         for caller, streams in list(self._open.values()):
             try:
@@ -94,4 +94,4 @@ class Endings:
                     stream.end(error)
             except Exception:
                 # The others are looked at all the same, and this one again in a second.
-                log.exception("can't tell whether %s still counts", caller.credential)
+                log.exception("can't check whether %s is still valid", caller.credential)

@@ -1,4 +1,4 @@
-"""The settings of who may connect, and as whom: TLS, the ways to authenticate, where to listen."""
+"""The settings of who may connect: TLS, the ways to authenticate, the host to listen on."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import ipaddress
 from dataclasses import dataclass
 from pathlib import Path
 
-# A server that is told none of these asks for a key where the store has one.
+# Without any of these a server asks for an access key if the store has one.
 KEYS, JWT, CERTIFICATES, NONE = "keys", "jwt", "certificates", "none"
 MODES = (KEYS, JWT, CERTIFICATES, NONE)
 
@@ -38,8 +38,8 @@ class JwtSettings:
 
 @dataclass(frozen=True, slots=True)
 class IdentitySettings:
-    """`auth` are some of MODES; nothing for the default. `insecure` lets a server listen beyond the
-    own machine without TLS or authentication."""
+    """Settings of identity. `auth` are values of MODES, none for the default. `insecure` lets a
+    server listen beyond its machine without TLS or authentication."""
 
     auth: tuple[str, ...] = ()
     tls: TlsFiles | None = None
@@ -52,8 +52,8 @@ class IdentitySettings:
         return bool(self.auth) and NONE not in self.auth
 
     def check_host(self, host: str) -> None:
-        """Raises ValueError for a host beyond the own machine where not everything is asked for
-        that belongs there, unless it was allowed."""
+        """Raise ValueError if other machines reach a host, and the server lacks what it needs for
+        that, unless `insecure` allows it."""
         missing = self.missing_for(host)
         if missing and not self.insecure:
             raise ValueError(
@@ -63,7 +63,7 @@ class IdentitySettings:
             )
 
     def missing_for(self, host: str) -> list[str]:
-        """Names what a server at a host should have, and has not."""
+        """Return the names of what a server at a host needs, and lacks."""
         if is_loopback(host):
             return []
         has = {"TLS": self.tls is not None, "authentication": self.authenticates}
@@ -71,7 +71,7 @@ class IdentitySettings:
 
 
 def is_loopback(host: str) -> bool:
-    """Tells whether only the own machine reaches a host."""
+    """Return whether only this machine reaches a host."""
     if host.lower() == "localhost":
         return True
     try:
@@ -94,8 +94,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--auth",
         action="append",
         choices=MODES,
-        help="how callers show who they are; may be repeated. Left out: keys where the store has "
-        "any, else nobody is asked",
+        help="how callers show who they are; may be repeated. Default: keys if the store has "
+        "any, else none",
     )
     group.add_argument("--jwt-keys", help="the issuer's JWKS: a file, or an https URL")
     group.add_argument("--jwt-issuer", help="the `iss` a JWT must have")
@@ -114,48 +114,49 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def read_options(parser: argparse.ArgumentParser, given: argparse.Namespace) -> IdentitySettings:
-    """Reads what `add_options` has added; ends the process where that makes no sense."""
-    auth = tuple(dict.fromkeys(given.auth or ()))
+def read_options(parser: argparse.ArgumentParser, options: argparse.Namespace) -> IdentitySettings:
+    """Return the settings of the options that `add_options` has added. End the process if they
+    contradict each other."""
+    auth = tuple(dict.fromkeys(options.auth or ()))
     if NONE in auth and len(auth) > 1:
         parser.error("--auth none can't be beside another --auth")
-    if (given.tls_cert is None) != (given.tls_key is None):
+    if (options.tls_cert is None) != (options.tls_key is None):
         parser.error("--tls-cert and --tls-key belong together")
-    if given.tls_client_ca is not None and given.tls_cert is None:
+    if options.tls_client_ca is not None and options.tls_cert is None:
         parser.error("--tls-client-ca needs --tls-cert and --tls-key")
-    if CERTIFICATES in auth and given.tls_client_ca is None:
+    if CERTIFICATES in auth and options.tls_client_ca is None:
         parser.error("--auth certificates needs --tls-client-ca")
     tls = None
-    if given.tls_cert is not None:
-        tls = TlsFiles(given.tls_cert, given.tls_key, given.tls_client_ca)
-    return IdentitySettings(auth, tls, _jwt(parser, given, JWT in auth), given.insecure)
+    if options.tls_cert is not None:
+        tls = TlsFiles(options.tls_cert, options.tls_key, options.tls_client_ca)
+    return IdentitySettings(auth, tls, _jwt(parser, options, JWT in auth), options.insecure)
 
 
 def _jwt(
-    parser: argparse.ArgumentParser, given: argparse.Namespace, wanted: bool
+    parser: argparse.ArgumentParser, options: argparse.Namespace, is_enabled: bool
 ) -> JwtSettings | None:
     needed = {
-        "--jwt-keys": given.jwt_keys,
-        "--jwt-issuer": given.jwt_issuer,
-        "--jwt-audience": given.jwt_audience,
+        "--jwt-keys": options.jwt_keys,
+        "--jwt-issuer": options.jwt_issuer,
+        "--jwt-audience": options.jwt_audience,
     }
     missing = [flag for flag, value in needed.items() if not value]
-    if not wanted:
+    if not is_enabled:
         if len(missing) < len(needed):
             parser.error("--jwt-keys, --jwt-issuer and --jwt-audience need --auth jwt")
         return None
     if missing:
         parser.error(f"--auth jwt needs {', '.join(missing)}")
-    if given.jwt_keys.startswith("http://") and not _is_local(given.jwt_keys):
-        parser.error("--jwt-keys must be a file or an https URL: whoever answers decides who calls")
+    if options.jwt_keys.startswith("http://") and not _is_local(options.jwt_keys):
+        parser.error("--jwt-keys must be a file or an https URL: its content decides who may call")
     return JwtSettings(
-        given.jwt_keys,
-        given.jwt_issuer,
-        given.jwt_audience,
-        given.jwt_skew,
-        given.jwt_tenant,
-        given.jwt_owner,
-        given.jwt_roles,
+        options.jwt_keys,
+        options.jwt_issuer,
+        options.jwt_audience,
+        options.jwt_skew,
+        options.jwt_tenant,
+        options.jwt_owner,
+        options.jwt_roles,
     )
 
 

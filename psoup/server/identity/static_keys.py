@@ -1,5 +1,5 @@
-"""Callers who show a static key of the store: looked up in the state on each call, so that a key
-is worth nothing as soon as this server has read of its end."""
+"""Callers with an access key of the store. It is looked up in the state on each call, so that it
+ends as soon as this server has read of its end."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _HINT = "ask an administrator of the tenant for a new one: `psoup key create`"
 
 
 class StaticKeys:
-    """`state` gives the newest state, which `catch_up` reads up to the end of the log, and `now`
-    the present instant."""
+    """The access keys of a store. `state` returns the newest state, which `catch_up` reads up to
+    the end of the log, and `now` the present instant."""
 
     def __init__(
         self,
@@ -33,37 +33,39 @@ class StaticKeys:
 
     @property
     def any(self) -> bool:
-        """Whether the store has a key, expired or not."""
+        """Whether the store has an access key, expired or not."""
         return bool(self._state().access.keys)
 
     async def principal(self, text: str) -> Principal:
-        """The caller who shows a text. Raises Unauthenticated, for a key that is not known only by
-        the newest state: another server may just have made it."""
+        """Return the caller with the key that a text is. Raise Unauthenticated. Whether a key is
+        unknown is decided by the newest state: another server may just have made it."""
         id_ = id_of(text)
         if id_ is not None and id_ not in self._state().access.keys:
             await self._catch_up()
         key = self._state().access.keys.get(id_ or "")
         if not is_text_of(key, text):
-            raise Unauthenticated("the key is none of this store, or was revoked", hint=_HINT)
+            raise Unauthenticated(
+                "the access key is unknown to this store, or was revoked", hint=_HINT
+            )
         assert key is not None
         self._check_time(key)
         return _principal(key)
 
     def check(self, caller: Principal) -> None:
-        """Raises Unauthenticated where the key of a caller has ended."""
+        """Raise Unauthenticated if the key of a caller has ended."""
         key = self._state().access.keys.get(caller.credential.removeprefix(_LABEL))
         if key is None:
-            raise Unauthenticated("the key was revoked", hint=_HINT)
+            raise Unauthenticated("the access key was revoked", hint=_HINT)
         self._check_time(key)
 
     def _check_time(self, key: Key) -> None:
         if key.expires is not None and self._now() >= key.expires:
             when = format_instant(key.expires)
-            raise Unauthenticated(f"the key {key.id} expired at {when}", hint=_HINT)
+            raise Unauthenticated(f"the access key {key.id} expired at {when}", hint=_HINT)
 
     @staticmethod
     def made(caller: Principal) -> bool:
-        """Tells whether a caller was told by a key."""
+        """Return whether a caller was identified by an access key."""
         return caller.credential.startswith(_LABEL)
 
 

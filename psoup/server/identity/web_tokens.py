@@ -1,7 +1,7 @@
-"""Callers who show a JWT (RFC 7519) that an issuer has signed.
+"""Callers with a JWT (RFC 7519) that an issuer has signed.
 
-A JWT that was verified is remembered by its digest until it expires, so that a call need not check
-a signature; whether its key is still among the issuer's is looked at each time.
+A verified JWT is cached by its digest until it expires, so that a call need not check a signature.
+Whether its key is still one of the issuer is checked each time.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from psoup.server.identity.key_sets import KeySet, VerifyingKey
 from psoup.server.identity.settings import JwtSettings
 from psoup.texts import NAME_BYTES, is_name
 
-_LARGEST = 8 << 10
+_MAX_BYTES = 8 << 10
 _REMEMBERED = 10_000
 _LABEL = "jwt "
 _HINT = "get a new one from its issuer"
-# The issuer's own words about the token, which say nothing about the caller.
+# Claims about the token, which say nothing about the caller.
 _REGISTERED = ("iss", "aud", "exp", "nbf", "iat", "jti")
-_LATEST = 1 << 53
+_MAX_SECONDS = 1 << 53
 _A_NAME = f"a name of 1 to {NAME_BYTES} bytes, without control characters"
 
 
@@ -41,7 +41,7 @@ class _Verified:
 
 
 class WebTokens:
-    """`keys` must have been loaded; `now` gives the present instant."""
+    """The JWTs of an issuer. `keys` must have been loaded; `now` returns the present instant."""
 
     def __init__(self, settings: JwtSettings, keys: KeySet, now: Callable[[], int]) -> None:
         self._settings = settings
@@ -51,21 +51,21 @@ class WebTokens:
         self._verified: OrderedDict[bytes, _Verified] = OrderedDict()
 
     async def principal(self, text: str) -> Principal:
-        """The caller who shows a text. Raises Unauthenticated."""
-        if len(text) > _LARGEST:
-            raise _refused(f"it has {len(text):,} bytes; at most {_LARGEST:,} are taken")
+        """Return the caller that a JWT names. Raise Unauthenticated."""
+        if len(text) > _MAX_BYTES:
+            raise _refused(f"it has {len(text):,} bytes; at most {_MAX_BYTES:,} are taken")
         mark = hashlib.sha256(text.encode()).digest()
-        found = self._verified.get(mark)
-        kid = found.key.id if found is not None else _kid(text)
+        verified = self._verified.get(mark)
+        kid = verified.key.id if verified is not None else _kid(text)
         key = await self._keys.find(kid)
         if key is None:
             self._verified.pop(mark, None)
-            raise _refused("its `kid` is none of the issuer's keys")
-        if found is None or found.key.content != key.content:
-            found = self._verify(text, key, mark)
-            self._remember(mark, found)
-        self._check_time(found)
-        return found.principal
+            raise _refused("its `kid` is not a key of the issuer")
+        if verified is None or verified.key.content != key.content:
+            verified = self._verify(text, key, mark)
+            self._remember(mark, verified)
+        self._check_time(verified)
+        return verified.principal
 
     def check(self, caller: Principal) -> None:
         """Raise Unauthenticated if the JWT of a caller has expired, or its key is gone: also if the
@@ -76,15 +76,15 @@ class WebTokens:
         kid, fingerprint, _ = caller.credential.removeprefix(_LABEL).rsplit(" ", 2)
         key = self._keys.known(kid)
         if key is None or key.fingerprint != fingerprint:
-            raise _refused("its key is none of the issuer's any more")
+            raise _refused("its key is no longer one of the issuer")
 
     @staticmethod
     def made(caller: Principal) -> bool:
-        """Tells whether a caller was told by a JWT."""
+        """Return whether a caller was identified by a JWT."""
         return caller.credential.startswith(_LABEL)
 
-    def _remember(self, mark: bytes, found: _Verified) -> None:
-        self._verified[mark] = found
+    def _remember(self, mark: bytes, verified: _Verified) -> None:
+        self._verified[mark] = verified
         while len(self._verified) > _REMEMBERED:
             self._verified.popitem(last=False)
 
@@ -98,7 +98,7 @@ class WebTokens:
                 issuer=settings.issuer,
                 audience=settings.audience,
                 options={
-                    # Times are looked at here, by the server's own clock.
+                    # Times are checked here, by the server's own clock.
                     "verify_exp": False,
                     "verify_nbf": False,
                     "verify_iat": False,
@@ -115,11 +115,11 @@ class WebTokens:
         principal = self._principal(claims, _credential(key, mark), expires)
         return _Verified(principal, begins, expires, key)
 
-    def _check_time(self, found: _Verified) -> None:
+    def _check_time(self, verified: _Verified) -> None:
         now = self._now()
-        if now >= found.expires:
+        if now >= verified.expires:
             raise _refused("it has expired")
-        if now < found.begins:
+        if now < verified.begins:
             raise _refused("it is not valid yet")
 
     def _principal(self, claims: Mapping[str, Any], credential: str, expires: int) -> Principal:
@@ -145,16 +145,17 @@ _REASONS: dict[type[Exception], str] = {
     jwt.InvalidIssuerError: "its `iss` is another issuer",
     jwt.InvalidAudienceError: "its `aud` is another audience",
     jwt.MissingRequiredClaimError: "it needs `exp`, `iss` and `aud`",
-    jwt.DecodeError: "it is none",
+    jwt.DecodeError: "malformed",
 }
 
 
 def _kid(text: str) -> str:
-    """The key that a JWT names; nothing else of its header is believed. Raises Unauthenticated."""
+    """Return the key that a JWT names; nothing else of its header is believed. Raise
+    Unauthenticated."""
     try:
         kid = jwt.get_unverified_header(text).get("kid")
     except (jwt.PyJWTError, ValueError, TypeError, RecursionError):
-        raise _refused("it is none") from None
+        raise _refused("malformed") from None
     if not isinstance(kid, str) or not kid:
         raise _refused("it has no `kid`")
     return kid
@@ -162,8 +163,12 @@ def _kid(text: str) -> str:
 
 def _instant(claims: Mapping[str, Any], name: str) -> int:
     value = claims[name]
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < _LATEST:
-        raise _refused(f"its `{name}` is no instant")
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or not abs(value) < _MAX_SECONDS
+    ):
+        raise _refused(f"its `{name}` is not an instant")
     return int(value * SECOND)
 
 
@@ -175,7 +180,8 @@ def _name(claims: Mapping[str, Any], claim: str) -> str:
 
 
 def _roles(value: Any, claim: str) -> frozenset[str]:
-    """A list of names, or one text of names with spaces between; nothing where it is absent."""
+    """Return a list of names, or one text of names with spaces between; nothing if it is
+    absent."""
     if value is None:
         return frozenset()
     listed = value.split() if isinstance(value, str) else value

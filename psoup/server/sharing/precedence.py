@@ -33,7 +33,7 @@ from psoup.tenant_queue import TenantQueue
 # else that is ready.
 _ROUND_MESSAGES = 4
 _ROUND_PARTIES = 64
-# A tenant crowds if it has more messages than this here, averaged over about so many seconds.
+# A tenant crowds if it has more messages than this here, averaged over about this time.
 _CROWDING_THRESHOLD = 1.2
 _AVERAGING_SECONDS = 0.25
 # A message counts as one more for each of these.
@@ -45,7 +45,7 @@ _RECENT_CALL_SECONDS = 5.0
 _YOUNG_SECONDS = 0.05
 # A caller that makes one call after the other does so within this time.
 _NEXT_CALL_SECONDS = 0.002
-# gRPC hands over the next of several calls within this time. After so many in a row a message
+# gRPC hands over the next of several calls within this time. After that many in a row a message
 # waits for no more of them.
 _HAND_OVER_SECONDS = 0.0003
 _MAX_HANDED_OVER = 256

@@ -149,7 +149,7 @@ class Hold:
             self._arrived += nbytes
 
     async def reserve(self, nbytes: int) -> None:
-        """Take room for so many bytes in all. Raise Overloaded.
+        """Take room for `nbytes` in all. Raise Overloaded.
 
         A request that has to wait gives back what it has: two that keep a part and wait for more
         would wait for each other.
@@ -166,7 +166,7 @@ class Hold:
         self._enter()
 
     def try_reserve(self, nbytes: int, share: float = 1.0) -> bool:
-        """Take what is missing to so many bytes if that needs no wait, and no more than a share of
+        """Take what is missing to `nbytes` if that needs no wait, and no more than a share of
         the room is in use; return whether the hold has them."""
         missing = nbytes - self._nbytes
         if missing > 0:

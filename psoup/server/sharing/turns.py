@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 # What a turn costs beside its work.
 TURN_UNITS = CHUNK_UNITS // 100
-# A turn that has begun keeps its thread while it waits: at most so many, and of one caller.
+# A turn that has begun keeps its thread while it waits: the most of all callers, and of one.
 _MAX_BEGUN = 256
 _MAX_BEGUN_PER_CALLER = 16
 # A turn works for at least this long before it steps back: less is not worth waking a thread.

@@ -1,4 +1,4 @@
-"""Who is woken when something happened: the items of all Watch calls between their rounds."""
+"""The items of all Watch calls between their rounds, and which of them an event wakes."""
 
 from __future__ import annotations
 

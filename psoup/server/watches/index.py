@@ -1,8 +1,8 @@
-"""The sleepers of a server, and whom an event of the log wakes.
+"""The sleepers of a server, and which of them an event of the log wakes.
 
-A row wakes those whom it concerns, found by their predicates and the ts of their windows: a row
-that concerns nobody costs one probe, however many sleep. Whatever else happens wakes whom it is
-about, and what was known of their concern is forgotten until they were asked anew.
+A row wakes the sleepers it concerns, found by their predicates and the ts of their windows. A row
+that concerns none costs one probe, however many sleep. Any other event wakes the sleepers it is
+about, and their concern is forgotten until their next round.
 
 For the event loop only.
 """
@@ -37,47 +37,48 @@ from psoup.store.state.access import Grant, Policy
 K = TypeVar("K")
 
 _SECOND = 1_000_000
-# Seconds. A clock may be set while everybody sleeps, so it is looked at now and then.
-_SOONEST, _LATEST = 0.001, 1.0
+# How soon a timer rings. A clock may be set while all items sleep, so it rings at least this often.
+_MIN_DELAY_SECONDS, _MAX_DELAY_SECONDS = 0.001, 1.0
 
 
 class StreamSleepers:
-    """The sleepers whom rows of a stream concern, by the intervals of ts of their windows:
-    PSoup's WindowsTable, one for each predicate."""
+    """The sleepers that rows of a stream concern, by the intervals of ts of their windows: PSoup's
+    WindowsTable, one for each predicate."""
 
     def __init__(self, timed: bool) -> None:
         self.timed = timed
         self.members: dict[Sleeper, int] = {}
         self.tables: dict[int, IntervalTable[Sleeper]] = {}
 
-    def insert(self, one: RowConcern, sleeper: Sleeper) -> bool:
-        """Takes a concern; tells whether it is the first of its predicate."""
+    def insert(self, concern: RowConcern, sleeper: Sleeper) -> bool:
+        """Add a concern; return whether it is the first of its predicate."""
         self.members[sleeper] = self.members.get(sleeper, 0) + 1
-        is_new = one.predicate_id not in self.tables
-        table = self.tables.setdefault(one.predicate_id, IntervalTable())
-        table.insert(one.begin, one.end, sleeper)
+        is_new = concern.predicate_id not in self.tables
+        table = self.tables.setdefault(concern.predicate_id, IntervalTable())
+        table.insert(concern.begin, concern.end, sleeper)
         return is_new
 
-    def remove(self, one: RowConcern, sleeper: Sleeper) -> bool:
-        """Gives up a concern; tells whether it was the last of its predicate."""
+    def remove(self, concern: RowConcern, sleeper: Sleeper) -> bool:
+        """Remove a concern; return whether it was the last of its predicate."""
         self.members[sleeper] -= 1
         if not self.members[sleeper]:
             del self.members[sleeper]
-        table = self.tables[one.predicate_id]
-        table.remove(one.begin, one.end, sleeper)
+        table = self.tables[concern.predicate_id]
+        table.remove(concern.begin, concern.end, sleeper)
         if not len(table):
-            del self.tables[one.predicate_id]
+            del self.tables[concern.predicate_id]
         return not len(table)
 
     def wake(self, predicate_id: int, least: int, most: int) -> None:
-        """Wakes whose window can hold a row of the predicate with a ts in `[least, most]`."""
+        """Wake sleepers whose window can hold a row of the predicate with a ts in `[least,
+        most]`."""
         table = self.tables.get(predicate_id)
         for sleeper in table.probe(least, most + 1) if table is not None else ():
             sleeper.wake()
 
     @property
     def is_probed(self) -> bool:
-        """Whether rows must be matched to know whom they wake."""
+        """Whether rows must be matched to know which sleepers they wake."""
         return len(self.tables) > (EVERY_ROW in self.tables)
 
 
@@ -86,12 +87,12 @@ class Watches:
 
     def __init__(self, now: Callable[[], int]) -> None:
         self._now = now
-        self._prober = Prober(self._told, self.wake_all)
+        self._prober = Prober(self._hear_matches, self.wake_all)
         self._timers = Timers()
         self._ringing: asyncio.TimerHandle | None = None
         self._streams: dict[int, StreamSleepers] = {}
         self._waiting: set[asyncio.Event] = set()
-        # Those without a concern, and all of them.
+        # The sleepers without a concern, and all of them by three keys.
         self._unsettled: set[Sleeper] = set()
         self._by_handle: dict[bytes, set[Sleeper]] = {}
         self._by_tenant: dict[str, set[Sleeper]] = {}
@@ -103,32 +104,30 @@ class Watches:
     # ---- who sleeps
 
     def open(self, news: asyncio.Event) -> None:
-        """Takes the event that a Watch waits for, which is set when the server ends."""
+        """Add the event that a Watch waits for, which is set when the server ends."""
         self._waiting.add(news)
 
     def close(self, news: asyncio.Event) -> None:
         self._waiting.discard(news)
 
     def end(self) -> None:
-        """Ends the waiting of everyone."""
+        """End the waits of all watches."""
         for news in self._waiting:
             news.set()
 
     def insert(self, sleeper: Sleeper) -> None:
-        """Takes a sleeper, which every commit wakes from here on."""
+        """Add a sleeper, which every commit wakes from here on."""
         _put(self._by_handle, sleeper.handle, sleeper)
         _put(self._by_tenant, sleeper.tenant, sleeper)
         self._unsettled.add(sleeper)
 
     def ask(self, sleeper: Sleeper) -> None:
-        """Says that a sleeper is asked anew from here on: what happens later wakes it again."""
+        """Note that a round of a sleeper begins: later events wake it again."""
         sleeper.stale = False
 
     def settle(self, sleeper: Sleeper, concern: Concern, until: int | None) -> None:
-        """Says what concerns a sleeper, as it was found since it was last asked.
-
-        It does not count where something has happened meanwhile that may have changed it.
-        """
+        """Set what concerns a sleeper, as its round has found. Do nothing if an event has come
+        since the round began that may have changed it."""
         self._timers.put(sleeper, until)
         self._ring()
         if not sleeper.stale:
@@ -144,7 +143,7 @@ class Watches:
     # ---- what happens
 
     def hear(self, entries: Sequence[Entry], rows: DecodedRows) -> None:
-        """Takes a commit that was just applied, with its rows."""
+        """Wake the sleepers that a commit concerns, which was just applied."""
         for sleeper in [*self._unsettled] if entries else ():
             sleeper.wake()
         for entry in entries:
@@ -158,9 +157,11 @@ class Watches:
                 case ViewEnded(view_id):
                     self.wake_view(view_id)
                 case Accept(lost):
-                    for one in lost:
-                        self.wake_stream(one.stream_id)
-                case AccessPut(values) if any(isinstance(one, Grant | Policy) for one in values):
+                    for value in lost:
+                        self.wake_stream(value.stream_id)
+                case AccessPut(values) if any(
+                    isinstance(value, Grant | Policy) for value in values
+                ):
                     self.wake_tenant(entry.tenant)
                 case AccessEnded(ids) if any(kind in ("grant", "policy") for kind, _ in ids):
                     self.wake_tenant(entry.tenant)
@@ -168,28 +169,30 @@ class Watches:
         self._wake_due()
 
     def wake_handle(self, handle: bytes) -> None:
-        """Wakes whoever watches a registration about which something may be different."""
-        self._wake_anew(self._by_handle.get(handle, ()))
+        """Wake the watchers of a registration that may have changed."""
+        self._wake_unsettled(self._by_handle.get(handle, ()))
 
     def wake_tenant(self, tenant: str) -> None:
-        """Wakes whoever watches a registration of a tenant."""
-        self._wake_anew(self._by_tenant.get(tenant, ()))
+        """Wake the watchers of a tenant's registrations."""
+        self._wake_unsettled(self._by_tenant.get(tenant, ()))
 
     def wake_stream(self, stream_id: int) -> None:
-        """Wakes whom a stream concerns about which something may be different."""
+        """Wake the sleepers that a stream concerns, which may have changed."""
         if stream_id in self._streams:
-            self._wake_anew(self._streams[stream_id].members)
+            self._wake_unsettled(self._streams[stream_id].members)
 
     def wake_view(self, view_id: int) -> None:
-        """Wakes whoever watches a query that was bound through a view."""
-        self._wake_anew(self._by_view.get(view_id, ()))
+        """Wake the watchers of queries that were bound through a view."""
+        self._wake_unsettled(self._by_view.get(view_id, ()))
 
     def wake_all(self) -> None:
-        """Wakes everybody: nobody knows what happened."""
-        self._wake_anew(sleeper for some in self._by_handle.values() for sleeper in some)
+        """Wake all sleepers: it is not known what happened."""
+        self._wake_unsettled(
+            sleeper for sleepers in self._by_handle.values() for sleeper in sleepers
+        )
 
     async def settled(self) -> None:
-        """Returns when everybody was woken whom the commits so far wake."""
+        """Return when the commits so far have woken their sleepers."""
         await self._prober.settled()
 
     def stop(self) -> None:
@@ -197,7 +200,7 @@ class Watches:
         if self._ringing is not None:
             self._ringing.cancel()
 
-    def _wake_anew(self, sleepers: Iterable[Sleeper]) -> None:
+    def _wake_unsettled(self, sleepers: Iterable[Sleeper]) -> None:
         for sleeper in [*sleepers]:
             sleeper.stale = True
             self._change(sleeper, None)
@@ -222,42 +225,43 @@ class Watches:
             if stream.is_probed and not self._prober.probe(event.stream_id, rows.rows):
                 _wake(stream.members)
 
-    def _told(self, found: Sequence[MatchedRows]) -> None:
-        for one in found:
-            stream = self._streams.get(one.stream_id)
+    def _hear_matches(self, matches: Sequence[MatchedRows]) -> None:
+        for match in matches:
+            stream = self._streams.get(match.stream_id)
             if stream is not None:
-                stream.wake(one.predicate_id, one.least, one.most)
+                stream.wake(match.predicate_id, match.least, match.most)
 
     # ---- concerns
 
     def _change(self, sleeper: Sleeper, concern: Concern | None) -> None:
-        """Gives a sleeper another concern. A predicate that both have is not touched."""
+        """Replace the concern of a sleeper. A predicate that both have is not touched."""
         before, sleeper.concern = sleeper.concern, concern
         if concern is not None:
             self._unsettled.discard(sleeper)
         if before == concern:
             return
-        old, new = (frozenset() if one is None else one.rows for one in (before, concern))
-        for one in new - old:
-            self._insert(one, sleeper)
-        for one in old - new:
-            self._remove(one, sleeper)
-        views = (() if one is None else one.views for one in (before, concern))
+        old = frozenset() if before is None else before.rows
+        new = frozenset() if concern is None else concern.rows
+        for rows in new - old:
+            self._insert(rows, sleeper)
+        for rows in old - new:
+            self._remove(rows, sleeper)
+        views = (before.views if before else (), concern.views if concern else ())
         for change, ids in zip((_take, _put), views, strict=True):
             for view_id in ids:
                 change(self._by_view, view_id, sleeper)
 
-    def _insert(self, one: RowConcern, sleeper: Sleeper) -> None:
-        stream = self._streams.setdefault(one.stream_id, StreamSleepers(one.timed))
-        if stream.insert(one, sleeper) and one.where is not None:
-            self._prober.insert(one.stream_id, one.predicate_id, one.where)
+    def _insert(self, concern: RowConcern, sleeper: Sleeper) -> None:
+        stream = self._streams.setdefault(concern.stream_id, StreamSleepers(concern.timed))
+        if stream.insert(concern, sleeper) and concern.where is not None:
+            self._prober.insert(concern.stream_id, concern.predicate_id, concern.where)
 
-    def _remove(self, one: RowConcern, sleeper: Sleeper) -> None:
-        stream = self._streams[one.stream_id]
-        if stream.remove(one, sleeper) and one.where is not None:
-            self._prober.remove(one.stream_id, one.predicate_id)
+    def _remove(self, concern: RowConcern, sleeper: Sleeper) -> None:
+        stream = self._streams[concern.stream_id]
+        if stream.remove(concern, sleeper) and concern.where is not None:
+            self._prober.remove(concern.stream_id, concern.predicate_id)
         if not stream.members:
-            del self._streams[one.stream_id]
+            del self._streams[concern.stream_id]
 
     # ---- time
 
@@ -265,12 +269,12 @@ class Watches:
         _wake(self._timers.due(self._now()))
 
     def _ring(self) -> None:
-        """Sets the one timer that there is, unless it is set as soon."""
+        """Set the timer, unless it rings as soon already."""
         first, loop = self._timers.first, asyncio.get_running_loop()
         if first is None:
             return
-        left = (first - self._now()) / _SECOND
-        delay = min(max(left, _SOONEST), _LATEST)
+        seconds = (first - self._now()) / _SECOND
+        delay = min(max(seconds, _MIN_DELAY_SECONDS), _MAX_DELAY_SECONDS)
         if self._ringing is not None:
             if self._ringing.when() <= loop.time() + delay:
                 return
@@ -283,28 +287,37 @@ class Watches:
         self._ring()
 
     def _check(self) -> None:
-        """Asserts every invariant; no probe may be under way."""
-        everybody = {one for some in self._by_handle.values() for one in some}
-        assert everybody == {one for some in self._by_tenant.values() for one in some}
-        assert self._unsettled == {one for one in everybody if one.concern is None}
-        told = {(one, row) for one in everybody if one.concern for row in one.concern.rows}
-        assert self._streams.keys() == {row.stream_id for _, row in told}
+        """Assert every invariant; no probe may be under way."""
+        sleepers = {sleeper for sleepers in self._by_handle.values() for sleeper in sleepers}
+        assert sleepers == {
+            sleeper for sleepers in self._by_tenant.values() for sleeper in sleepers
+        }
+        assert self._unsettled == {sleeper for sleeper in sleepers if sleeper.concern is None}
+        pairs = {
+            (sleeper, row)
+            for sleeper in sleepers
+            if sleeper.concern
+            for row in sleeper.concern.rows
+        }
+        assert self._streams.keys() == {row.stream_id for _, row in pairs}
         for id_, stream in self._streams.items():
-            rows = [(one, row) for one, row in told if row.stream_id == id_]
-            assert stream.members.keys() == {one for one, _ in rows}
+            rows = [(sleeper, row) for sleeper, row in pairs if row.stream_id == id_]
+            assert stream.members.keys() == {sleeper for sleeper, _ in rows}
             assert sum(stream.members.values()) == len(rows)
             assert stream.tables.keys() == {row.predicate_id for _, row in rows}
-            for one, row in rows:
+            for sleeper, row in rows:
                 table = stream.tables[row.predicate_id]
                 table._check()
-                assert row.begin >= row.end or one in table.probe(row.begin, row.begin + 1)
+                assert row.begin >= row.end or sleeper in table.probe(row.begin, row.begin + 1)
         self._timers._check()
-        held = {id_: {*stream.tables} - {EVERY_ROW} for id_, stream in self._streams.items()}
-        self._prober._check(held)
+        predicate_ids = {
+            id_: {*stream.tables} - {EVERY_ROW} for id_, stream in self._streams.items()
+        }
+        self._prober._check(predicate_ids)
 
 
 def _moves_now(event: Data) -> bool:
-    """Tells whether an event takes a stream whose rows bring their own ts to a later one."""
+    """Return whether an event moves a stream whose rows bring their own ts to a later one."""
     return event.max_ts is not None and (event.before is None or event.max_ts > event.before)
 
 

@@ -1,7 +1,7 @@
 """New rows against the predicates of all sleepers: a query SteM for each stream, in a thread.
 
-Whatever changes the SteMs, and what probes them, is done in one thread in the order it was asked
-for; batches that wait for it at once are one probe.
+One thread changes and probes the SteMs, in the order of the tasks. Batches that wait at once are
+one probe.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ from querystem.index import Matches, QueryStem
 log = logging.getLogger("psoup.server")
 
 # Rows that are probed together, and bytes of a stream's rows that may wait.
-_TOGETHER = 4096
-MOST_WAITING = 64 << 20
-_WORTH_A_TURN = 64
+_PROBE_ROWS = 4096
+MAX_WAITING_BYTES = 64 << 20
+# Changes of predicates that are worth a visit to the thread.
+_MIN_CHANGES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,17 +64,17 @@ _Task: TypeAlias = _Insert | _Remove | _Probe
 
 
 class Prober:
-    """The predicates of sleepers by stream; `tell` hears what was found. `fail` hears that nothing
-    can be told of any row so far, and removes all predicates. For the event loop only.
+    """The predicates of sleepers by stream. `report` is called with matches. `fail` is called if
+    rows could not be matched; it has to remove all predicates. For the event loop only.
 
-    Rows are probed with the predicates of when it is their turn: with those at least that were
-    there when the rows came and are there still.
+    Rows are probed with the predicates at the time of their turn: at least with those that were
+    there when the rows came and are still there.
     """
 
     def __init__(
-        self, tell: Callable[[Sequence[MatchedRows]], None], fail: Callable[[], None]
+        self, report: Callable[[Sequence[MatchedRows]], None], fail: Callable[[], None]
     ) -> None:
-        self._tell, self._fail = tell, fail
+        self._report, self._fail = report, fail
         self._thread = ThreadPoolExecutor(1, "watches")
         self._stems = _Stems()
         self._tasks: list[_Task] = []
@@ -82,7 +83,7 @@ class Prober:
         self._stopped = False
 
     def insert(self, stream_id: int, predicate_id: int, where: Expression) -> None:
-        """Takes a predicate that is not here."""
+        """Take a predicate that is not here."""
         self._tasks.append(_Insert(stream_id, predicate_id, where))
         self._start()
 
@@ -91,10 +92,10 @@ class Prober:
         self._start()
 
     def probe(self, stream_id: int, rows: pa.RecordBatch) -> bool:
-        """Takes new rows; False where too many of the stream wait already, so that nothing will be
-        told of these."""
+        """Queue new rows; return False if too many of the stream wait already, so that these will
+        not be matched."""
         waiting = self._waiting.get(stream_id, 0)
-        if waiting and waiting + rows.nbytes > MOST_WAITING:
+        if waiting and waiting + rows.nbytes > MAX_WAITING_BYTES:
             return False
         self._waiting[stream_id] = waiting + rows.nbytes
         self._tasks.append(_Probe(stream_id, rows))
@@ -102,7 +103,7 @@ class Prober:
         return True
 
     async def settled(self) -> None:
-        """Returns when everything that was told so far has been found."""
+        """Return when all rows so far were matched."""
         while self._working is not None:
             await asyncio.wait([self._working])
             await asyncio.sleep(0)
@@ -112,11 +113,11 @@ class Prober:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _start(self) -> None:
-        """Has the thread do what waits, unless it is at work. Predicates without rows can wait for
-        each other."""
+        """Let the thread do the tasks that wait, unless it is at work. Predicates without rows wait
+        for more of them."""
         if self._working is not None or self._stopped:
             return
-        if not self._waiting and len(self._tasks) < _WORTH_A_TURN:
+        if not self._waiting and len(self._tasks) < _MIN_CHANGES:
             return
         tasks, self._tasks, self._waiting = self._tasks, [], {}
         loop = asyncio.get_running_loop()
@@ -136,15 +137,17 @@ class Prober:
             self._working = None
             return
         self._working = None
-        self._tell(work.result())
+        self._report(work.result())
         self._start()
 
-    def _check(self, held: dict[int, set[int]]) -> None:
-        """Asserts that just these predicates are held; nothing may be under way."""
+    def _check(self, expected: dict[int, set[int]]) -> None:
+        """Assert that just these predicates are held; nothing may be under way."""
         assert self._working is None
         self._stems.work(self._tasks)
         self._tasks = []
-        assert self._stems.held() == {stream_id: ids for stream_id, ids in held.items() if ids}
+        assert self._stems.predicate_ids() == {
+            stream_id: ids for stream_id, ids in expected.items() if ids
+        }
 
 
 class _StreamStem:
@@ -189,7 +192,7 @@ class _StreamStem:
             return self._stem.probe(view)
 
     def _fails(self, predicate_id: int, view: pa.RecordBatch) -> bool:
-        """Tell whether a predicate fails by itself."""
+        """Return whether a predicate fails by itself."""
         alone = QueryStem()
         alone.insert(predicate_id, self._wheres[predicate_id])
         try:
@@ -209,8 +212,8 @@ class _StreamStem:
 
     def _check(self) -> None:
         self._stem._check()
-        seen = self.ids - self.blind
-        assert len(self._stem) == len(seen) and all(id_ in self._stem for id_ in seen)
+        sighted = self.ids - self.blind
+        assert len(self._stem) == len(sighted) and all(id_ in self._stem for id_ in sighted)
 
 
 class _Stems:
@@ -220,7 +223,7 @@ class _Stems:
         self._stems: dict[int, _StreamStem] = {}
 
     def work(self, tasks: Sequence[_Task]) -> list[MatchedRows]:
-        """Does the tasks; rows are probed last, those of a stream together."""
+        """Do the tasks; rows are probed last, those of a stream together."""
         batches: dict[int, list[pa.RecordBatch]] = {}
         for task in tasks:
             match task:
@@ -230,9 +233,13 @@ class _Stems:
                     self._remove(stream_id, predicate_id)
                 case _Probe(stream_id, rows):
                     batches.setdefault(stream_id, []).append(rows)
-        return [found for id_, some in batches.items() for found in self._probe(id_, some)]
+        return [
+            match
+            for id_, rows_of_stream in batches.items()
+            for match in self._probe(id_, rows_of_stream)
+        ]
 
-    def held(self) -> dict[int, set[int]]:
+    def predicate_ids(self) -> dict[int, set[int]]:
         for stem in self._stems.values():
             stem._check()
         return {stream_id: stem.ids for stream_id, stem in self._stems.items()}
@@ -251,9 +258,9 @@ class _Stems:
         rows = rows.filter(pa.array(are_rows(rows)))
         ts, view = rows.column("_ts").view(pa.int64()).to_numpy(), query_view(rows)
         spans: dict[int, tuple[int, int]] = {}
-        for first in range(0, rows.num_rows, _TOGETHER):
-            some = slice(first, first + _TOGETHER)
-            for id_, least, most in _spans(stem, view.slice(first, _TOGETHER), ts[some]):
+        for first in range(0, rows.num_rows, _PROBE_ROWS):
+            chunk = slice(first, first + _PROBE_ROWS)
+            for id_, least, most in _spans(stem, view.slice(first, _PROBE_ROWS), ts[chunk]):
                 before = spans.get(id_, (least, most))
                 spans[id_] = min(before[0], least), max(before[1], most)
         if len(ts):
@@ -262,8 +269,8 @@ class _Stems:
 
 
 def _spans(stem: _StreamStem, view: pa.RecordBatch, ts: Int64s) -> list[tuple[int, int, int]]:
-    """The predicates that match any of the rows, with the least and greatest ts of those."""
-    found: list[tuple[int, int, int]] = []
+    """Return the predicates that match any of the rows, with the least and greatest ts of those."""
+    spans: list[tuple[int, int, int]] = []
     for part in stem.probe(view).parts:
         lists = part.lists()
         if len(lists.ids):
@@ -272,5 +279,5 @@ def _spans(stem: _StreamStem, view: pa.RecordBatch, ts: Int64s) -> list[tuple[in
             matched = ts[lists.rows]
             least = np.minimum.reduceat(matched, begins)
             most = np.maximum.reduceat(matched, begins)
-            found += zip(lists.ids.tolist(), least.tolist(), most.tolist(), strict=True)
-    return found
+            spans += zip(lists.ids.tolist(), least.tolist(), most.tolist(), strict=True)
+    return spans

@@ -10,9 +10,9 @@ from psoup.answers.planning.concern import Concern
 class Sleeper:
     """An item of a Watch, woken by what can change its answer.
 
-    Without a `concern` it is woken by every commit: nobody knows yet what concerns it. `until` is
-    the instant at which time alone may change its answer, None without one. A sleeper that is
-    `stale` has to be asked anew before its concern is known.
+    Without a `concern` it is woken by every commit: what concerns it is not known yet. `until` is
+    the instant at which time alone may change its answer, or None. A sleeper that is `stale` needs
+    another round before its concern is known.
     """
 
     __slots__ = ("_wake", "concern", "handle", "stale", "tenant", "until")
@@ -26,5 +26,5 @@ class Sleeper:
         self._wake = wake
 
     def wake(self) -> None:
-        """Tells its Watch that the answer may be another; more than once is as good as once."""
+        """Notify its Watch that the answer may have changed; more than once is as good as once."""
         self._wake()

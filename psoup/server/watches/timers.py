@@ -8,7 +8,7 @@ from itertools import count
 
 from psoup.server.watches.sleeper import Sleeper
 
-_SPARE = 64
+_SPARE_ENTRIES = 64
 
 
 class Timers:
@@ -22,23 +22,23 @@ class Timers:
 
     @property
     def first(self) -> int | None:
-        """An instant before which nobody is due; None where nobody ever is."""
+        """An instant before which no sleeper is due; None if none ever is."""
         return self._heap[0][0] if self._heap else None
 
     def put(self, sleeper: Sleeper, until: int | None) -> None:
-        """Sets when a sleeper is due; None: never."""
+        """Set when a sleeper is due; None for never."""
         if sleeper.until == until:
             return
         self._live += (until is not None) - (sleeper.until is not None)
         sleeper.until = until
         if until is not None:
             heapq.heappush(self._heap, (until, next(self._numbers), sleeper))
-        if len(self._heap) > 2 * self._live + _SPARE:
-            self._heap = [one for one in self._heap if one[2].until == one[0]]
+        if len(self._heap) > 2 * self._live + _SPARE_ENTRIES:
+            self._heap = [entry for entry in self._heap if entry[2].until == entry[0]]
             heapq.heapify(self._heap)
 
     def due(self, now: int) -> Iterator[Sleeper]:
-        """Takes those out that are due."""
+        """Remove the sleepers that are due, and yield them."""
         while self._heap and self._heap[0][0] <= now:
             until, _, sleeper = heapq.heappop(self._heap)
             if sleeper.until == until:
@@ -47,9 +47,9 @@ class Timers:
                 yield sleeper
 
     def _check(self) -> None:
-        """Asserts every invariant."""
+        """Assert every invariant."""
         live = {id(sleeper) for until, _, sleeper in self._heap if sleeper.until == until}
         assert len(live) == self._live
-        assert len(self._heap) <= 2 * self._live + _SPARE
+        assert len(self._heap) <= 2 * self._live + _SPARE_ENTRIES
         heap = self._heap
         assert all(heap[(place - 1) // 2] <= heap[place] for place in range(1, len(heap)))

@@ -25,9 +25,9 @@ Message = pb.InvokeResponse | bytes
 
 # Columns of the record batches of a message, each counted in every one: an empty one takes some
 # tens of bytes, and some tens of microseconds to check.
-MOST_ARRAYS = 20_000
+MAX_ARRAYS = 20_000
 # What a piece may have besides its values.
-_FRAME = 8 << 10
+_FRAME_BYTES = 8 << 10
 # How an IPC stream ends.
 _END = b"\xff\xff\xff\xff\0\0\0\0"
 _LENGTH_DELIMITED = 2
@@ -53,27 +53,31 @@ class BatchMeasures:
 
 
 def measure(content: Buffer, limits: Limits) -> BatchMeasures:
-    """Unpacks nothing. Raises RowError for what is no IPC stream, or past the limits."""
+    """Measure an IPC stream without unpacking it. Raise RowError if it is malformed, or past the
+    limits."""
     try:
-        found = _measured(content)
+        measures = _measured(content)
     except RowError:
         raise
     except Exception as error:
         raise RowError("MALFORMED_ARROW", f"no Arrow IPC stream: {error}", hint=_HINT) from error
-    if found.nbytes > limits.batch_bytes:
-        raise too_large(f"the batch unpacks to {found.nbytes:,}", found.nbytes, limits.batch_bytes)
-    return found
+    if measures.nbytes > limits.batch_bytes:
+        raise too_large(
+            f"the batch unpacks to {measures.nbytes:,}", measures.nbytes, limits.batch_bytes
+        )
+    return measures
 
 
 def read_table(content: Buffer, limits: Limits) -> pa.Table:
-    """Raises RowError for what is no IPC stream, or would unpack to more than the limits allow.
+    """Read an IPC stream. Raise RowError if it is malformed, or would unpack to more than the
+    limits allow.
 
     Values are not checked here; `accept` does that.
     """
     measure(content, limits)
     try:
         with pa.ipc.open_stream(content) as reader:
-            reader.schema.names  # noqa: B018 - raises where a name is no UTF-8
+            reader.schema.names  # noqa: B018 - raises if a name is no UTF-8
             return reader.read_all()
     except Exception as error:
         raise RowError("MALFORMED_ARROW", f"no Arrow IPC stream: {error}", hint=_HINT) from error
@@ -97,7 +101,7 @@ def _measured(content: Buffer) -> BatchMeasures:
         body = memoryview(message.body) if message.body is not None else memoryview(b"")
         kind, batch = _header(metadata)
         arrays += 1 + (_arrays(metadata, batch) if batch else 0)
-        if arrays > MOST_ARRAYS:
+        if arrays > MAX_ARRAYS:
             raise _too_many_arrays()
         if not batch or kind == _SCHEMA:
             continue
@@ -106,15 +110,15 @@ def _measured(content: Buffer) -> BatchMeasures:
         rows += _length(metadata, batch) if kind == _RECORD_BATCH else 0
         nbytes += len(body)
         if _field(metadata, batch, 3) or _OLD_COMPRESSION in message.metadata.to_pybytes():
-            nbytes += sum(_unpacked(body, *one) for one in _buffers(metadata, batch))
+            nbytes += sum(_unpacked(body, *extent) for extent in _buffers(metadata, batch))
     return BatchMeasures(nbytes, rows, batches, dictionaries)
 
 
 def _too_many_arrays() -> RowError:
     return RowError(
         "BATCH_TOO_LARGE",
-        f"the columns of all record batches are more than {MOST_ARRAYS:,}",
-        expected=f"at most {MOST_ARRAYS} columns, each counted in every record batch",
+        f"the columns of all record batches are more than {MAX_ARRAYS:,}",
+        expected=f"at most {MAX_ARRAYS} columns, each counted in every record batch",
         hint="send the rows as one record batch, or as few",
     )
 
@@ -133,7 +137,7 @@ _OLD_COMPRESSION = b"ARROW:experimental_compression"
 
 
 def _header(metadata: memoryview) -> tuple[int, int]:
-    """The kind of a message, and where its schema or batch lies; 0 where it has neither."""
+    """Return the kind of a message, and the offset of its schema or batch; 0 if it has neither."""
     message = _u32(metadata, 0)
     kind_at, header_at = _field(metadata, message, 1), _field(metadata, message, 2)
     if not kind_at or not header_at:
@@ -152,13 +156,13 @@ def _arrays(metadata: memoryview, table: int) -> int:
 
 
 def _length(metadata: memoryview, batch: int) -> int:
-    """The rows of a batch."""
+    """Return the rows of a batch."""
     at = _field(metadata, batch, 0)
     return max(0, int(struct.unpack_from("<q", metadata, at)[0])) if at else 0
 
 
 def _buffers(metadata: memoryview, batch: int) -> list[tuple[int, int]]:
-    """The places of a batch's buffers in its body, those of nested columns too."""
+    """Return the places of a batch's buffers in its body, those of nested columns too."""
     buffers_at = _field(metadata, batch, 2)
     if not buffers_at:
         return []
@@ -172,7 +176,7 @@ def _u32(data: memoryview, at: int) -> int:
 
 
 def _field(data: memoryview, table: int, number: int) -> int:
-    """The place of a table's field, or 0 where it is left out."""
+    """Return the offset of a table's field, or 0 if it is left out."""
     vtable = table - struct.unpack_from("<i", data, table)[0]
     slot = 4 + 2 * number
     if slot + 2 > struct.unpack_from("<H", data, vtable)[0]:
@@ -224,7 +228,7 @@ def pieces(
 
 
 def _few(batch: pa.RecordBatch, columns: int) -> Iterator[pa.RecordBatch]:
-    """The rows of a batch, a few at a time; each time others may go first."""
+    """Yield the rows of a batch, a few at a time; each time others may go first."""
     step = max(1, _TYPED_AT_ONCE // max(1, columns))
     for start in range(0, batch.num_rows, step):
         part = batch.slice(start, step)
@@ -233,14 +237,14 @@ def _few(batch: pa.RecordBatch, columns: int) -> Iterator[pa.RecordBatch]:
 
 
 def arrow_pieces(batches: Sequence[pa.RecordBatch], limit: int) -> Iterator[bytes]:
-    """An IPC stream of one batch or more; joined, the pieces are it."""
+    """Return an IPC stream of one batch or more; joined, the pieces are it."""
     return _arrow(batches, limit, False, WHOLE)
 
 
 def _arrow(
     batches: Sequence[pa.RecordBatch], limit: int, framed: bool, answer_part: AnswerPart
 ) -> Iterator[bytes]:
-    room = max(limit - _FRAME, limit // 2, 1)
+    room = max(limit - _FRAME_BYTES, limit // 2, 1)
     parts = (part.serialize() for batch in batches for part in _slices(batch, room))
     waiting: list[Any] = [batches[0].schema.serialize()] if answer_part.first else []
     size = 0
@@ -267,7 +271,7 @@ def _cut(content: Sequence[Any], limit: int, framed: bool) -> Iterator[bytes]:
 
 
 def _prefix(size: int, field: int = _ARROW) -> bytes:
-    """The bytes that stand before `size` bytes of a field in an InvokeResponse."""
+    """Return the bytes that stand before `size` bytes of a field in an InvokeResponse."""
     varint = bytearray([field << 3 | _LENGTH_DELIMITED])
     while size > 0x7F:
         varint.append(size & 0x7F | 0x80)
@@ -277,9 +281,10 @@ def _prefix(size: int, field: int = _ARROW) -> bytes:
 
 
 def _whole(rows: pa.RecordBatch, columns: tuple[Column, ...], limit: int) -> bytes | None:
-    """A small answer in one message. To ask a batch for its size takes longer than to make it."""
+    """Return a small answer in one message. To ask a batch for its size takes longer than to make
+    it."""
     width = _width(columns)
-    if width is None or width * rows.num_rows + 2 * _FRAME > limit:
+    if width is None or width * rows.num_rows + 2 * _FRAME_BYTES > limit:
         return None
     batch = rows.serialize() if rows.num_rows else b""
     content = rows.schema.serialize(), batch, _END
@@ -289,7 +294,7 @@ def _whole(rows: pa.RecordBatch, columns: tuple[Column, ...], limit: int) -> byt
 
 @lru_cache(maxsize=4096)
 def _width(columns: tuple[Column, ...]) -> int | None:
-    """Bytes a row takes at most; None where that depends on its values."""
+    """Return the most bytes of a row; None if they depend on its values."""
     types = [column.type.arrow for column in columns]
     if not all(pa.types.is_primitive(type_) for type_ in types):
         return None

@@ -25,12 +25,12 @@ _LOOP_BYTES = 1 << 20
 
 
 def is_promised(metadata: Iterable[tuple[str, str | bytes]] | None) -> bool:
-    """Tell whether every message of a call has a checksum."""
+    """Return whether every message of a call has a checksum."""
     return any((key, value) == METADATA for key, value in metadata or ())
 
 
 async def is_intact(message: bytes) -> bool:
-    """Tell whether a message ends with the checksum of what is before it."""
+    """Return whether a message ends with the checksum of what is before it."""
     if message[-_TAIL_BYTES : 1 - _TAIL_BYTES] != _TAG:
         return False
     content = memoryview(message)[:-_TAIL_BYTES]
@@ -40,7 +40,7 @@ async def is_intact(message: bytes) -> bool:
 
 
 def has_checksum(request: Any) -> bool:
-    """Tell whether a request that was parsed has a checksum, wherever it stood."""
+    """Return whether a request that was parsed has a checksum, wherever it stood."""
     return "checksum" in request.DESCRIPTOR.fields_by_name and request.HasField("checksum")
 
 

@@ -1,7 +1,7 @@
 """Copies on the wire: sealed tokens that say what a client has, and parts with rows for it.
 
 A token is a client's claim about its copy, sealed by the store, so that no server remembers it.
-Rows are typed values where they are few, Arrow where they are many.
+A few rows are typed values, many are Arrow.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class CopySubject:
     what changes.
 
     `text` is the position of the event that gave the registration its text, `permission` names the
-    policies that bind whoever asks.
+    policies that bind the reader.
     """
 
     handle: bytes
@@ -104,14 +104,14 @@ class CopySubject:
         if question.changes:
             shape.append("changes")
         # Windows over views, which a caller may have brought.
-        if opened := [one.over for one in question.query.opened]:
+        if opened := [view.over for view in question.query.opened]:
             shape.append([None if over is None else window_to_json(over) for over in opened])
         written = json.dumps(shape, separators=(",", ":"))
         return cls(handle, text, written, question.permission or ())
 
     @classmethod
     def withdrawn(cls, handle: bytes, text: Position) -> CopySubject:
-        """The copy of a caller who may not read what the registration's text names."""
+        """Return the copy of a caller who may not read what the registration's text names."""
         return cls(handle, text, _WITHDRAWN)
 
     @property
@@ -121,7 +121,7 @@ class CopySubject:
 
     @property
     def permission_mark(self) -> bytes:
-        """The policies as a token names them; empty where none binds."""
+        """The policies as a token names them; empty if none binds."""
         return _short(json.dumps(self.permission).encode()) if self.permission else b""
 
 
@@ -143,7 +143,7 @@ class Signed:
         return None if position is None else MarkedPosition(position, self.mark)
 
     def about(self, subject: CopySubject) -> Claim:
-        """The claim. Raises Unusable where the token is about another copy."""
+        """Return the claim. Raise Unusable if the token is about another copy."""
         handle, shape = subject.marks
         if handle != self.handle:
             raise Unusable(WholeReason.OTHER_REGISTRATION)
@@ -175,8 +175,8 @@ class Tokens:
         self._writers = writers
 
     def write(self, subject: CopySubject, claim: Claim, binding: bytes = b"") -> bytes:
-        """A token that is of use to the caller with that `binding` only; an empty one stands for
-        all where nobody is authenticated."""
+        """Return a token that is of use to the caller with that `binding` only; an empty one stands
+        for all callers without authentication."""
         marks = [mark for mark in (claim.copy, claim.target) if mark is not None]
         legs = any(mark.legs != (LegMark(mark.legs[0].high),) for mark in marks)
         digests = any(mark.digest != NO_DIGEST for mark in marks)
@@ -201,7 +201,7 @@ class Tokens:
         return self._open + self._cipher.encrypt(content, [self._open, binding])
 
     def read(self, token: bytes, binding: bytes = b"") -> Signed:
-        """Raises Unusable for anything this store did not sign for the caller with that
+        """Raise Unusable for anything this store did not sign for the caller with that
         `binding`."""
         head, sealed = token[: _OPEN.size], token[_OPEN.size :]
         if head != self._open:
@@ -223,18 +223,18 @@ class Tokens:
 
 
 def read_key(store: Store, path: Path | None) -> bytes:
-    """The key in the file `path`, or the store's own, which is made where there is none.
+    """Return the key in the file `path`, or the store's own, which is made if it is missing.
 
-    Raises OSError, or ValueError for a file that holds no key.
+    Raise OSError, or ValueError for a file that holds no key.
     """
-    own = store.root / KEY_NAME
-    if path is None and not own.exists():
+    path_of_store = store.root / KEY_NAME
+    if path is None and not path_of_store.exists():
         # The group reads it only if servers of several users share the store.
         is_shared = (store.root / "log").stat().st_mode & stat.S_IWGRP
         mode = 0o660 if is_shared else 0o600
         with contextlib.suppress(FileExistsError):
-            put_if_absent(own, os.urandom(KEY_BYTES), sync=store.sync, mode=mode)
-    chosen = own if path is None else path
+            put_if_absent(path_of_store, os.urandom(KEY_BYTES), sync=store.sync, mode=mode)
+    chosen = path_of_store if path is None else path
     key = chosen.read_bytes()
     if len(key) < KEY_BYTES:
         raise ValueError(f"{chosen} holds {len(key)} bytes; a key has {KEY_BYTES} or more")
@@ -253,13 +253,13 @@ def _pack(mark: Mark, digest: bool, legs: bool) -> bytes:
 
 
 def _pack_leg(leg: LegMark) -> bytes:
-    current, now = (SINCE_EVER if one is None else one for one in (leg.current, leg.now))
+    current, now = (SINCE_EVER if ts is None else ts for ts in (leg.current, leg.now))
     return _LEG.pack(leg.high, current, leg.low, now)
 
 
 def _pack_nows(nows: Sequence[int | None]) -> bytes:
-    known = [SINCE_EVER if one is None else one for one in nows]
-    return _PART_COUNT.pack(len(known)) + b"".join(map(_NEXT.pack, known))
+    coded = [SINCE_EVER if now is None else now for now in nows]
+    return _PART_COUNT.pack(len(coded)) + b"".join(map(_NEXT.pack, coded))
 
 
 def _pack_cursor(cursor: Cursor, legs: bool) -> bytes:
@@ -286,7 +286,7 @@ class _TokenReader:
         mark = self._mark()
         if not self._flags & _NOWS:
             return mark
-        return replace(mark, nows=tuple(_known(now, SINCE_EVER) for now in self._numbers()))
+        return replace(mark, nows=tuple(_unless(now, SINCE_EVER) for now in self._numbers()))
 
     def _mark(self) -> Mark:
         form = _MARK if self._flags & _DIGESTS else _PLAIN_MARK
@@ -294,8 +294,8 @@ class _TokenReader:
         mark = Mark(
             Position.unpack(position),
             (LegMark(high),),
-            _known(now, SINCE_EVER),
-            _known(horizon, FOR_EVER),
+            _unless(now, SINCE_EVER),
+            _unless(horizon, FOR_EVER),
             *digest,
         )
         if not self._flags & _LEGS:
@@ -303,7 +303,7 @@ class _TokenReader:
         rows, salt, count = self._take(_LEG_COUNT)
         legs = [self._take(_LEG) for _ in range(count)]
         found = tuple(
-            LegMark(high, _known(current, SINCE_EVER), low, _known(now, SINCE_EVER))
+            LegMark(high, _unless(current, SINCE_EVER), low, _unless(now, SINCE_EVER))
             for high, current, low, now in legs
         )
         return replace(mark, legs=found, rows=rows, salt=salt)
@@ -319,12 +319,12 @@ class _TokenReader:
         return tuple(self._take(_NEXT)[0] for _ in range(count))
 
     def _take(self, form: struct.Struct) -> tuple[Any, ...]:
-        found = form.unpack_from(self._content)
+        fields = form.unpack_from(self._content)
         self._content = self._content[form.size :]
-        return found
+        return fields
 
 
-def _known(instant: int, absent: int) -> int | None:
+def _unless(instant: int, absent: int) -> int | None:
     return None if instant == absent else instant
 
 
@@ -348,14 +348,14 @@ def row_part(chunk: CopyChunk, columns: Sequence[Column], encoding: int) -> pb.S
 
 
 def removed_piece(ids: Int64s, ended: Int64s, limit: int) -> tuple[pb.SyncPart, int]:
-    """The first of the ids, in a message of about `limit` bytes, and how many they are; those of
-    them that are `ended` are named."""
+    """Return the first of the ids, in a message of about `limit` bytes, and how many they are;
+    those of them that are `ended` are named."""
     fitting = max(1, limit // _RUN_BYTES)
     breaks = np.flatnonzero(np.diff(ids) != 1) + 1
     count = int(breaks[fitting - 1]) if fitting <= len(breaks) else len(ids)
-    told = ids[:count]
-    named = to_runs(told[member(told, ended)]) if len(ended) else ()
-    return pb.SyncPart(removed=pb.Removed(runs=to_runs(told), ended=named)), count
+    named_ids = ids[:count]
+    named = to_runs(named_ids[member(named_ids, ended)]) if len(ended) else ()
+    return pb.SyncPart(removed=pb.Removed(runs=to_runs(named_ids), ended=named)), count
 
 
 def _arrow(chunk: CopyChunk) -> bytes:

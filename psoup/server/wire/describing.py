@@ -36,9 +36,9 @@ from querystem.query import Leg, Query
 from results.id_sets import intersect, size
 
 PAGE = 1000
-# At most so many objects of a kind are named that ended with a stream or view.
+# The most objects of a kind that are named as ended with a stream or view.
 _NAMED_ENDED = 100
-# Any predicate will do where only the rest of a query is described; the rest is often the same.
+# Any predicate will do to describe the rest of a query, which is often the same.
 _ANY = '["lit","BOOLEAN",true]'
 _TOKEN = re.compile(r"[0-9a-f]{1,15}\.[0-9a-f]{32}")
 
@@ -49,8 +49,8 @@ def lease_until(leases: LeaseKeeper, handle: bytes) -> Timestamp | None:
 
 
 def stream_message(view: View, stream: StreamState, acting: Acting) -> pb.Stream:
-    """A stream as a caller may see it: its rows are counted for those who may read all of them, its
-    registrations for those who administer the tenant."""
+    """Return a stream as a caller may see it: its rows are counted for those who may read all of
+    them, its registrations for those who administer the tenant."""
     message = _whole_stream(view, stream, acting.principal)
     if not acting.may(view.state, Action.READ, stream.id):
         message.ClearField("row_count")
@@ -76,7 +76,9 @@ def _whole_stream(view: View, stream: StreamState, reader: Principal) -> pb.Stre
         key=schema.key,
     )
     if not bound:
-        message.policies.extend(policy_sql(one.name, schema.name, one.text) for one in policies)
+        message.policies.extend(
+            policy_sql(policy.name, schema.name, policy.text) for policy in policies
+        )
     if schema.retain is not None:
         message.retain.CopyFrom(from_duration(schema.retain))
     if now is not None:
@@ -85,15 +87,15 @@ def _whole_stream(view: View, stream: StreamState, reader: Principal) -> pb.Stre
 
 
 def view_message(state: State, view: ViewState, acting: Acting) -> pb.View:
-    """A view; its text is told to those who see all that it is over."""
+    """Return a view. Callers who see all that it is over get its text."""
     definition, visible = view.definition, acting.visible(state)
-    shown = [id_ for id_ in view.over if visible(id_)]
+    visible_ids = [id_ for id_ in view.over if visible(id_)]
     return pb.View(
         name=definition.name,
         id=view.id,
         columns=columns_message(definition.columns),
-        sql=view_sql(definition) if len(shown) == len(view.over) else "",
-        over=sorted(name_of(state, id_) for id_ in shown),
+        sql=view_sql(definition) if len(visible_ids) == len(view.over) else "",
+        over=sorted(name_of(state, id_) for id_ in visible_ids),
     )
 
 
@@ -104,12 +106,15 @@ def view_name(state: State, view_id: int) -> str:
 async def registration_messages(
     core: Core, call: Call, acting: Acting, registrations: Sequence[Registration]
 ) -> list[pb.Registration]:
-    """Their queries are read in a thread, and others have their say between two of them. Of
+    """Return their queries are read in a thread, and others have their say between two of them. Of
     streams that the caller may not read any more nothing is counted."""
 
     def read() -> list[Query]:
         memo = core.maker.memo
-        return [read_query(memo, one.query, (_ANY,) * len(one.legs)) for one in registrations]
+        return [
+            read_query(memo, registration.query, (_ANY,) * len(registration.legs))
+            for registration in registrations
+        ]
 
     messages = []
     for registration, query in zip(registrations, await core.in_thread(call, read), strict=True):
@@ -123,8 +128,8 @@ async def registration_messages(
 def _hide(
     state: State, acting: Acting, registration: Registration, query: Query, message: pb.Registration
 ) -> None:
-    """Leaves out counts of rows that the caller may not read any more, and the names of streams
-    that the caller knows only as a view."""
+    """Leave out counts of rows that the caller may not read any more, and the names of streams that
+    the caller knows only as a view."""
     counted = acting.reads(state, registration, query)
     visible = acting.visible(state)
     parts = [message, *message.legs]
@@ -142,8 +147,8 @@ def _registration_message(
     streams = [core.follower.state.streams[leg.stream_id] for leg in registration.legs]
     schemas = {stream.schema.name: stream.schema for stream in streams}
     legs = [
-        _leg_message(core, stream, kept.predicate_id, leg, reader)
-        for stream, kept, leg in zip(streams, registration.legs, query.legs, strict=True)
+        _leg_message(core, stream, stored.predicate_id, leg, reader)
+        for stream, stored, leg in zip(streams, registration.legs, query.legs, strict=True)
     ]
     first = legs[0]
     return pb.Registration(
@@ -164,7 +169,7 @@ def _registration_message(
         pattern=pattern_message(query, schemas.__getitem__),
         lease_until=lease_until(core.leases, registration.handle),
         legs=legs,
-        views=[view_name(core.follower.state, one) for one in registration.views],
+        views=[view_name(core.follower.state, id_) for id_ in registration.views],
     )
 
 
@@ -194,8 +199,8 @@ def ended_message(
     grants = ended.grants if acting.administers(state) else ()
     ids = [dropped.id, *(view.id for view in ended.views)]
     registrations, _ = state.columns
-    whose = acting.tenant, acting.own(state)
-    count, named = registrations.over(ids, *whose, _NAMED_ENDED)
+    tenant_and_owner = acting.tenant, acting.own(state)
+    count, named = registrations.over(ids, *tenant_and_owner, _NAMED_ENDED)
     return pb.Ended(
         views=[view.definition.name for view in ended.views[:_NAMED_ENDED]],
         view_count=len(ended.views),
@@ -204,8 +209,12 @@ def ended_message(
         grants=[grant_message(state, grant) for grant in grants[:_NAMED_ENDED]],
         grant_count=len(grants),
         registrations=[
-            pb.EndedRegistration(handle=one.handle, owner=one.owner, client_key=one.client_key)
-            for one in named
+            pb.EndedRegistration(
+                handle=registration.handle,
+                owner=registration.owner,
+                client_key=registration.client_key,
+            )
+            for registration in named
         ],
         registration_count=count,
     )
@@ -214,8 +223,8 @@ def ended_message(
 def page_of(
     state: State, tenant: str, owner: str, request: pb.ListRegistrationsRequest
 ) -> tuple[list[Registration], str]:
-    """A page of registrations of an owner, or where that is empty of all, in the order they were
-    made, and the token of the next page."""
+    """Return a page of registrations of an owner, or of all if that is empty, in the order they
+    were made, and the token of the next page."""
     if request.page_size < 0:
         raise BadRequest("page_size is negative", field="page_size", got=str(request.page_size))
     limit = min(request.page_size or PAGE, PAGE)
@@ -232,14 +241,15 @@ def _token(last: Registration) -> str:
 def _place(token: str) -> tuple[int, bytes]:
     if not _TOKEN.fullmatch(token):
         raise BadRequest(
-            "page_token is not one of this server's", field="page_token", hint="start anew"
+            "page_token is not one of this server's", field="page_token", hint="start again"
         )
     position, handle = token.split(".")
     return int(position, 16), bytes.fromhex(handle)
 
 
 def status_message(core: Core, acting: Acting) -> pb.StatusResponse:
-    """All that is known of the store for operators; for others the part of their own tenant."""
+    """Return all that is known of the store for operators; for others the part of their own
+    tenant."""
     view = core.follower.view
     state, epoch, now = view.state, view.epoch.epoch, view.now
     rows, age = core.follower.behind()
@@ -267,7 +277,7 @@ def status_message(core: Core, acting: Acting) -> pb.StatusResponse:
         composite_count=len(state.composites),
         suspended_count=sum(mark.suspended for mark in epoch.composites.values()),
         security=_security(core, acting.principal),
-        quarantine=[_quarantined(state, one) for one in epoch.quarantine.entries],
+        quarantine=[_quarantined(state, entry) for entry in epoch.quarantine.entries],
     )
     if epoch.number:
         message.epoch_at.CopyFrom(from_instant(epoch.made_at))
@@ -286,21 +296,21 @@ _OF_LOST_ROWS = ("first_row_id", "row_count", "begin", "end")
 
 
 def _own_part(core: Core, acting: Acting, message: pb.StatusResponse) -> pb.StatusResponse:
-    """A status without what is about other tenants, about rows that the caller may not read, or
-    about the machines of the store."""
+    """Return a status without what is about other tenants, about rows that the caller may not read,
+    or about the machines of the store."""
     state, tenant, reader = core.follower.state, acting.tenant, acting.principal
     visible = acting.visible(state)
     for field in _OF_ALL:
         message.ClearField(field)
     message.engine.ClearField("host")
     message.engine.ClearField("pid")
-    mine = [id_ for (whose, _), id_ in state.stream_names.items() if whose == tenant]
-    message.stream_count = sum(map(visible, mine))
+    stream_ids = [id_ for (owner, _), id_ in state.stream_names.items() if owner == tenant]
+    message.stream_count = sum(map(visible, stream_ids))
     message.registration_count = state.owned_by("registrations", tenant, acting.own(state) or "")
-    counted = {id_ for id_ in mine if reads_all(state, id_, reader)}
+    counted = {id_ for id_ in stream_ids if reads_all(state, id_, reader)}
     message.behind_rows, age = core.follower.behind_in(counted)
     message.behind.CopyFrom(from_duration(age))
-    entries = [one for one in message.quarantine if one.tenant == tenant]
+    entries = [entry for entry in message.quarantine if entry.tenant == tenant]
     del message.quarantine[:]
     for entry in entries if acting.administers(state) else ():
         entry.ClearField("name")
@@ -365,9 +375,9 @@ def _quarantined(state: State, entry: QuarantineEntry) -> pb.Quarantined:
 
 def _security(core: Core, caller: Principal) -> pb.SecurityStatus:
     settings = core.settings.identity
-    known = {} if caller.anyone else {"tenant": caller.tenant, "owner": caller.owner}
+    names = {} if caller.anyone else {"tenant": caller.tenant, "owner": caller.owner}
     return pb.SecurityStatus(
-        **known,
+        **names,
         credential=caller.credential,
         tls=settings.tls is not None,
         client_certificates=settings.tls is not None and settings.tls.client_ca is not None,
@@ -386,7 +396,7 @@ def _limits(settings: Settings) -> pb.Limits:
 
 
 def clock_message(guard: ClockGuard, state: State, acting: Acting) -> pb.ClockState:
-    """The clocks of the store for operators; for others that of the server that answers."""
+    """Return the clocks of the store for operators; for others that of the server that answers."""
     message = pb.ClockState(
         server=guard.timepiece.name,
         clock=from_instant(guard.timepiece.wall()),

@@ -31,19 +31,19 @@ from querystem.language.templates.predicate_texts import marks_of
 
 
 def to_scalars(parameters: Mapping[str, pb.Value], limits: Limits) -> dict[str, Scalar]:
-    """Raises BadRequest for a value that is none."""
-    found = {}
+    """Raise BadRequest for a malformed value."""
+    scalars = {}
     for name, value in parameters.items():
         try:
-            found[name] = _scalar(value, limits)
+            scalars[name] = _scalar(value, limits)
         except BadValue as bad:
             message = f"parameter :{name} {bad}"
             raise BadRequest(message, reason=bad.reason, field=name[:100]) from None
-    return found
+    return scalars
 
 
 def _scalar(value: pb.Value, limits: Limits) -> Scalar:
-    """Raises BadValue."""
+    """Raise BadValue."""
     kind = value.WhichOneof("kind")
     match kind:
         case None:
@@ -123,14 +123,14 @@ def _value(kind: str = "", value: Any = None) -> pb.Value:
 
 
 def table_columns(table: pa.Table, limits: Limits) -> dict[str, list[Scalar]]:
-    """The values of each column of an Arrow table. Raises RowError."""
+    """Return the values of each column of an Arrow table. Raise RowError."""
     columns = tuple(Column(field.name, _type(field)) for field in table.schema)
     batch = accept(table, StreamSchema("parameters", columns), 0, limits).batch
     return {name: batch.column(name).to_pylist() for name in batch.schema.names}
 
 
 def rows_columns(rows: pb.Rows, limits: Limits) -> dict[str, list[Scalar]]:
-    """The values of each column of typed rows. Raises RowError."""
+    """Return the values of each column of typed rows. Raise RowError."""
     check_width(rows)
     for name, times in Counter(rows.columns).items():
         if times > 1:
@@ -159,7 +159,7 @@ def _type(field: pa.Field) -> Type:
             return type_
     raise RowError(
         "WRONG_TYPE",
-        f"parameter :{field.name} has type {kind}, which is none of the language's",
+        f"parameter :{field.name} has type {kind}, which the language does not have",
         field=field.name,
         got=str(kind),
     )

@@ -4,7 +4,7 @@ The parser of protobuf holds the interpreter until it is done, and makes an obje
 hundred bytes out of two bytes of an empty message. So what it is given is bounded first, and an
 Arrow batch is left where it is. The scan follows only those fields that hold repeated fields
 themselves, rows for example, and skips the others by their lengths; it takes a step for each field
-and stops after `most_fields` steps.
+and stops after `max_fields` steps.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from google.protobuf.descriptor import Descriptor
 
 from psoup.v1 import psoup_pb2 as pb
 
-# A varint has at most so many bytes.
-_MOST_VARINT_BYTES = 10
+# The most bytes of a varint.
+_MAX_VARINT_BYTES = 10
 _VARINT, _FIXED64, _LENGTH_DELIMITED, _FIXED32 = 0, 1, 2, 5
 
 
@@ -67,10 +67,10 @@ def shape_of(method: str) -> MessageShape:
     empty message for a method of an unknown service."""
     service, _, name = method[1:].partition("/")
     try:
-        found = descriptor_pool.Default().FindServiceByName(service)
+        shape = descriptor_pool.Default().FindServiceByName(service)
     except KeyError:
         return MessageShape({})
-    kind = found.methods_by_name[name].input_type
+    kind = shape.methods_by_name[name].input_type
     arrow = kind.fields_by_name[_ARROW_FIELD].number if kind in _ARROW_TYPES else 0
     return MessageShape(_nested(kind), _tag(arrow) if arrow else 0)
 
@@ -96,8 +96,8 @@ def _tag(number: int) -> int:
     return number << 3 | _LENGTH_DELIMITED
 
 
-def scan(message: bytes, shape: MessageShape, most_fields: int) -> Scan:
-    """Scan at most so many fields, those of the outermost message first. Raise Malformed."""
+def scan(message: bytes, shape: MessageShape, max_fields: int) -> Scan:
+    """Scan at most `max_fields` fields, those of the outermost message first. Raise Malformed."""
     fields, arrow = 0, None
     # Begin, end and shape of the messages to scan; the last is next.
     pending = [(0, len(message), shape)]
@@ -107,7 +107,7 @@ def scan(message: bytes, shape: MessageShape, most_fields: int) -> Scan:
             nested, arrow_tag = inside.nested, inside.arrow_tag
             while at < end:
                 fields += 1
-                if fields > most_fields:
+                if fields > max_fields:
                     return Scan(arrow, complete=False)
                 field, tag, at = at, message[at], at + 1
                 if tag & 0x80:
@@ -142,7 +142,7 @@ def scan(message: bytes, shape: MessageShape, most_fields: int) -> Scan:
 def _varint(message: bytes, at: int) -> tuple[int, int]:
     """Return the number there, and where it ends. Raise Malformed, IndexError."""
     value = 0
-    for place in range(_MOST_VARINT_BYTES):
+    for place in range(_MAX_VARINT_BYTES):
         byte = message[at + place]
         value |= (byte & 0x7F) << 7 * place
         if byte < 0x80:

@@ -289,7 +289,7 @@ def test_verify_finds_pages_that_are_broken(
 def test_a_repair_that_takes_too_large_a_message_asks_for_all(
     store: InsideStore, kept: Copies, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(flow, "MOST_TYPED_BYTES", 10)
+    monkeypatch.setattr(flow, "MAX_TYPED_BYTES", 10)
     flip(kept)
     kept.verify()
     synced = kept.sync(store.client)

@@ -57,7 +57,7 @@ def test_a_token_decides_where_there_is_a_certificate_too(world: World) -> None:
     both = world.client(world.issuer.token(), cert=pair.cert, key=pair.key)
     assert who(both) == ("acme", "bob")
     wrong = world.client("psk_0123456789abcdef_" + "x" * 43, cert=pair.cert, key=pair.key)
-    with wrong, pytest.raises(Unauthenticated, match="none of this store"):
+    with wrong, pytest.raises(Unauthenticated, match="unknown to this store"):
         wrong.status()
 
 
