@@ -45,10 +45,8 @@ Find = Callable[[], Awaitable[Question]]
 _Computed: TypeAlias = tuple[Plan, Answer | ChosenRows, Outgoing]
 
 
-async def invoke(
-    core: Core, call: Call, request: pb.InvokeRequest
-) -> AsyncGenerator[Message, None]:
-    """Yield the answer of a registration."""
+def invoke(core: Core, call: Call, request: pb.InvokeRequest) -> AsyncGenerator[Message, None]:
+    """Return the messages of the answer of a registration."""
     acting = call.acting(request)
 
     async def find() -> Question:
@@ -60,13 +58,11 @@ async def invoke(
         core.leases.contact(request.handle, call.actor)
         return Question(texts.source, query, acting.principal, **_terms(request))
 
-    async with aclosing(_stream(core, call, request, find)) as messages:
-        async for message in messages:
-            yield message
+    return _stream(core, call, request, find)
 
 
-async def ask(core: Core, call: Call, request: pb.AskRequest) -> AsyncGenerator[Message, None]:
-    """Yield the answer of a query that is not registered. Nothing is written."""
+def ask(core: Core, call: Call, request: pb.AskRequest) -> AsyncGenerator[Message, None]:
+    """Return the messages of the answer of a query that is not registered. Nothing is written."""
     acting = call.acting(request)
 
     async def find() -> Question:
@@ -78,9 +74,7 @@ async def ask(core: Core, call: Call, request: pb.AskRequest) -> AsyncGenerator[
         source = text_source(query, streams)
         return Question(source, query, acting.principal, **_terms(request))
 
-    async with aclosing(_stream(core, call, request, find)) as messages:
-        async for message in messages:
-            yield message
+    return _stream(core, call, request, find)
 
 
 def _terms(request: Terms) -> dict[str, Any]:

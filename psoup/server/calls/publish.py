@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from datetime import timedelta
-
-import pyarrow as pa
+from typing import TypeAlias
 
 from datastem.accept import Limits, accept, check_ahead
 from datastem.codec import encode
@@ -39,6 +38,8 @@ _MAX_IN_FLIGHT = 64
 _LOG_FULL_RETRY = timedelta(seconds=30)
 
 
+# Rows, least and greatest ts, digest, and payload of a batch.
+_Contents: TypeAlias = tuple[int, int | None, int | None, bytes, bytes]
 _Item = asyncio.Future[Published] | Exception | None
 
 
@@ -172,39 +173,27 @@ def _accept(
     stream: StreamState,
     chain: Chain | None,
 ) -> PublishBatch:
+    # Batches get a stamp of `now` at least. AHEAD is checked by it here, so that the error can name
+    # the row, and by the vouched stamps when the batch is appended.
     kind = request.WhichOneof("batch")
     if kind is None:
         raise BadRequest(
             "a publish needs rows, an Arrow batch or a heartbeat", field="batch", got="nothing"
         )
+    schema, now = stream.schema, follower.now
+    contents: _Contents
     if kind == "heartbeat":
-        return _heartbeat(follower, request, acting, stream, chain)
-    schema = stream.schema
-    sent: pa.Table = to_table(request.rows, schema) if arrow is None else read_table(arrow, limits)
-    accepted_rows = accept(sent, schema, _stamp(follower), limits)
-    return PublishBatch(
-        tenant=acting.tenant,
-        owner=acting.owner,
-        stream_id=stream.id,
-        publisher=request.publisher,
-        sequence=request.sequence,
-        rows=accepted_rows.batch.num_rows,
-        min_ts=accepted_rows.min_ts,
-        max_ts=accepted_rows.max_ts,
-        digest=accepted_rows.digest,
-        payload=encode(accepted_rows.batch),
-        chain=chain,
-    )
+        ts = _heartbeat_ts(request, schema, now)
+        contents = 0, None, ts, heartbeat_digest(schema.name, ts), b""
+    else:
+        table = to_table(request.rows, schema) if arrow is None else read_table(arrow, limits)
+        rows = accept(table, schema, now, limits)
+        contents = rows.batch.num_rows, rows.min_ts, rows.max_ts, rows.digest, encode(rows.batch)
+    source = acting.tenant, acting.owner, stream.id, request.publisher, request.sequence
+    return PublishBatch(*source, *contents, chain)
 
 
-def _heartbeat(
-    follower: Follower,
-    request: pb.PublishRequest,
-    acting: Acting,
-    stream: StreamState,
-    chain: Chain | None,
-) -> PublishBatch:
-    schema = stream.schema
+def _heartbeat_ts(request: pb.PublishRequest, schema: StreamSchema, now: int) -> int:
     if schema.ordered_by is None:
         raise BadRequest(
             f"stream {schema.name} has arrival time: its NOW is the clock, and needs no heartbeat",
@@ -214,26 +203,8 @@ def _heartbeat(
         ts = to_instant(request.heartbeat)
     except BadValue as bad:
         raise RowError(bad.reason, f"the heartbeat {bad}", field="heartbeat") from None
-    check_ahead(ts, schema, _stamp(follower))
-    return PublishBatch(
-        tenant=acting.tenant,
-        owner=acting.owner,
-        stream_id=stream.id,
-        publisher=request.publisher,
-        sequence=request.sequence,
-        rows=0,
-        min_ts=None,
-        max_ts=ts,
-        digest=heartbeat_digest(schema.name, ts),
-        payload=b"",
-        chain=chain,
-    )
-
-
-def _stamp(follower: Follower) -> int:
-    """Return the least stamp that a batch can get. AHEAD is checked by it here, so that the error
-    can name the row, and by the vouched stamps when the batch is appended."""
-    return follower.now
+    check_ahead(ts, schema, now)
+    return ts
 
 
 # ---- many batches in flight

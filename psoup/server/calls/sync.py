@@ -48,14 +48,9 @@ _UNLIMITED = sys.maxsize
 _Job: TypeAlias = CopyJob | WithdrawnTransfer | Exception
 
 
-async def sync(
-    core: Core, call: Call, request: pb.SyncRequest
-) -> AsyncGenerator[pb.SyncPart, None]:
-    """Bring copies up to date."""
-    deadline = Deadline.of(call, core.settings.wait)
-    async with contextlib.aclosing(SyncCall(core, call, request).parts(deadline)) as parts:
-        async for part in parts:
-            yield part
+def sync(core: Core, call: Call, request: pb.SyncRequest) -> AsyncGenerator[pb.SyncPart, None]:
+    """Return the parts that bring copies up to date. Raise BadRequest."""
+    return SyncCall(core, call, request).parts(Deadline.of(call, core.settings.wait))
 
 
 @dataclass(frozen=True, slots=True)

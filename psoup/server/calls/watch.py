@@ -38,18 +38,10 @@ async def watch(
     """Watch until `rounds` are done, no item is left, or the server stops. Raise what Sync does,
     and QuotaExceeded."""
     acting = call.acting(request)
-    with core.quotas.watching(acting.tenant, acting.owner):
-        async with aclosing(_watch(core, call, request)) as parts:
-            async for part in parts:
-                yield part
-
-
-async def _watch(
-    core: Core, call: Call, request: pb.WatchRequest
-) -> AsyncGenerator[pb.SyncPart, None]:
     every = _seconds(request, "every", _MIN_ROUND_SECONDS, _MIN_ROUND_SECONDS)
     beat = _seconds(request, "beat", _MIN_BEAT_SECONDS, _BEAT_SECONDS)
-    with Watcher(core, call, request.sync) as watcher:
+    watching = core.quotas.watching(acting.tenant, acting.owner)
+    with watching, Watcher(core, call, request.sync) as watcher:
         rounds, spoke, met = 0, time.monotonic(), time.monotonic()
         while watcher.items and not core.closing:
             began, has_sent = time.monotonic(), False
