@@ -130,6 +130,7 @@ class Cohorts:
     def extend(self, stream_id: int, wants: Iterable[Want], row_lo: int) -> pa.Table:
         """Note that the predicates of `wants` were matched with the rows from `row_lo` on, or from
         their target if that is higher; return the rows to append to the table."""
+        # Each want with its new `row_lo`; those that gained no rows are left out.
         moved = [(want, max(row_lo, want.target)) for want in wants]
         moved = [(want, lo) for want, lo in moved if lo < want.row_lo]
         extended = [Cohort(want.lo, want.hi, lo) for want, lo in moved]
@@ -236,6 +237,7 @@ def bands(wants: Iterable[Want], rows: int, floor: int, top: int) -> list[Band]:
         # Row groups end with their block, and one that two slices share is read twice.
         end -= end % BLOCK_ROWS
     end = max(end, floor, min(want.target for want in open_wants))
+    # Row ids at which predicates join or leave, newest first; bands lie between them.
     levels = {level for want in open_wants for level in (want.row_lo, want.target) if level > end}
     cuts = [*sorted(levels, reverse=True), end]
     candidates = [

@@ -114,6 +114,7 @@ class Engine:
             while not self._stopping.is_set():
                 self._set_idle(idle=False)
                 busy = self._round()
+                # Back-fill of unreached rows may wait until a stream is idle.
                 wait = None if busy else self._backfill.idle_in(self._ledger)
                 self._set_idle(idle=not busy and wait is None)
                 if not busy:
@@ -149,6 +150,7 @@ class Engine:
             except SecondEngine:
                 raise
             except Exception as error:
+                # Repairs and quarantine are not counted as attempts: each of them is progress.
                 if isinstance(error, CorruptStore | DataFileGone) and error.file:
                     self._ledger = open_ledger(self._store)
                     mend(self._ledger, error.file)

@@ -76,6 +76,7 @@ def closure_rows(stream_id: int, closures: Iterable[Closures], epoch: int) -> pa
     ids = np.concatenate([np.empty(0, np.int64), *(part.ids for part in parts)])
     ends = np.concatenate([np.empty(0, np.int64), *(part.ends for part in parts)])
     by = np.concatenate([np.empty(0, np.int64), *(part.by for part in parts)])
+    # Parallel arrays, one entry per closure: the row that ends, its end, and the row that ends it.
     order = np.lexsort((by, ids))
     columns = [
         pa.array(np.full(len(ids), stream_id, np.int64)),

@@ -84,6 +84,7 @@ class WiderPredicates:
     def _index(
         self, stream_id: int, predicates: Predicates, set_aside: frozenset[int]
     ) -> ImplicationIndex:
+        # Ended predicates stay in the indexes: start again when these are too large.
         if len(self._wheres) > _MAX_INDEXED:
             self._indexes.clear()
             self._wheres.clear()

@@ -80,6 +80,7 @@ class Ledger:
 
     def files(self, name: str) -> list[DataFile]:
         """Return the files of a table, without those whose rows are known to be lost."""
+        # The path of a hole's file is relative to the store, as in the epoch.
         lost = {hole.file for hole in self.state.losses.holes}
         files = self.tables[name].files.values()
         return [file for file in files if f"{name}/{file.path}" not in lost] if lost else [*files]

@@ -166,6 +166,7 @@ def forget_matches(ledger: Ledger, stream_id: int, row_hi: int) -> None:
         if file.partition["stream_id"] == str(stream_id) and file.low
     ]
     removed = [file for file in files if file.low["lo"] < row_hi]
+    # A removed file may have pieces above `row_hi`: then all rows up to its end are matched again.
     while (reach := max((file.high["hi"] for file in removed), default=row_hi)) > row_hi:
         row_hi = reach
         removed = [file for file in files if file.low["lo"] < row_hi]
@@ -180,6 +181,7 @@ def restart_coverage(ledger: Ledger) -> None:
     coverage, (_, predicates) = Cohorts(), ledger.state.columns
     for stream_id in filter(ledger.is_live, (*ledger.state.streams, *ledger.composites)):
         ids = np.sort(predicates.of_stream(stream_id))
+        # Ids between those of a stream belong to others, so one range holds all of them.
         if len(ids):
             high = ledger.high(stream_id)
             coverage.start(stream_id, Cohort(int(ids[0]), int(ids[-1]) + 1, high))
@@ -286,6 +288,7 @@ def _from_log(ledger: Ledger, stream_id: int, file: DataFile) -> pa.Table | None
     """Return the rows of a damaged file, if the log still has all of them; None otherwise."""
     schema, events = ledger.state.streams[stream_id].schema, ledger.store.log
     ends = (Position.unpack(side["_position"]).version for side in (file.low, file.high))
+    # The versions of the log that the file's rows came from.
     first, last = ends
     batches = []
     for version in range(first, last + 1):

@@ -115,6 +115,7 @@ def merge(pieces: pa.Table, live: pa.Array) -> pa.Table:
     bitmaps = live_pieces.column("bitmap").to_pylist()
     los: Int64s = live_pieces.column("lo").to_numpy()
     his: Int64s = live_pieces.column("hi").to_numpy()
+    # A group is the run of pieces of one predicate and block; `firsts` are the groups' first rows.
     unions = [_union(bitmaps[first:last]) for first, last in groups]
     firsts = np.array([first for first, _ in groups], dtype=np.int64)
     head = live_pieces.take(pa.array(firsts))
@@ -128,6 +129,7 @@ def merge(pieces: pa.Table, live: pa.Array) -> pa.Table:
 
 def _probe(index: QueryStem, ids: Int64s, view: pa.RecordBatch) -> Matches:
     """Return the matches of rows of one block, numbered by the low bits of their ids."""
+    # Matches are numbered within the block, as bitmaps are.
     lows = ids & BLOCK_MASK
     first = int(lows[0])
     matches = index.probe(view, first)

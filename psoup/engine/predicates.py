@@ -54,6 +54,7 @@ class PredicateTexts:
     def insert(self, ids: Int64s, texts: pa.Array) -> None:
         """Add predicates. `ids` must ascend, and none of them may be live."""
         self._parts.append(_Part(ids, texts))
+        # Sizes fall geometrically, so a predicate is copied a logarithmic number of times.
         while len(self._parts) > 1 and len(self._parts[-2]) < _PART_SIZE_RATIO * len(
             self._parts[-1]
         ):
@@ -227,6 +228,7 @@ class LivePredicates:
     def _insert(self, stream_id: int, rows: pa.Table) -> None:
         """Add the predicates of `rows` that are not live yet. The table has a row for a predicate
         each time its number of users changes."""
+        # Distinct ids, ascending, and the first row of each.
         ids, first = np.unique(rows.column("predicate_id").to_numpy(), return_index=True)
         new = ~self._of(stream_id).contains(ids) & ~np.isin(ids, self._excluded)
         if not new.any():

@@ -62,6 +62,7 @@ def confirm(failure: TaskFailed) -> list[QuarantineEntry]:
     """Try a failed unit again in a second process, and return the predicates or the composite that
     make it fail. Return nothing if it does not fail there, or for another reason."""
     log.error("a task failed with %s; looking for the cause in a second process", failure)
+    # In a second process, since a bad predicate may crash it or use up its memory.
     work = pickle.dumps((failure.work, failure.job, failure.unit))
     try:
         done = subprocess.run(
@@ -190,6 +191,7 @@ class Search:
         reason = self._failure(self._all)
         if reason is None:
             return []
+        # If the unit fails without any predicate, the composite or the machine is the cause.
         alone = self._failure(self._all[:0])
         if alone is None:
             return list(self._among(self._all, reason))

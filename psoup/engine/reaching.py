@@ -84,6 +84,7 @@ class Reaching:
         different, inverse = np.unique(begins, return_inverse=True)
         levels = [self._level(ledger, stream_id, int(begin)) for begin in different]
         targets = np.minimum(np.array(levels, np.int64), row_lo)[inverse]
+        # The places at which a range of predicates with another target begins.
         edges = np.flatnonzero(np.diff(targets)) + 1
         is_crowded = len(ledger.coverage.cohorts(stream_id)) > MAX_COHORTS
         if is_crowded or len(edges) >= _MAX_RANGES:

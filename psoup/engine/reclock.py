@@ -102,6 +102,7 @@ def _carry_out(store: Store, repair: ClockRepair) -> None:
         _set_newest(ledger, name, columns, repair.clock)
     _set_heartbeats(ledger, repair.clock)
     _check_tail(store, tail)
+    # From here on the log changes: the note keeps others out until the repair is finished.
     leave_note(store.root, repair)
     old = list(store.log.folder.snapshot().files.values())
     consumed = _append_again(ledger, tail, repair.clock)
@@ -212,6 +213,7 @@ def _append_again(ledger: Ledger, tail: Iterable[int], clock: int) -> int:
     consumed."""
     log, sync = ledger.store.log, ledger.store.sync
     consumed = version = log.folder.latest_version() + 1
+    # First remove all files, those of an interrupted repair included.
     files = log.folder.snapshot().files.values()
     log.folder.commit(version, (), files, operation=_OPERATION, sync=sync)
     schemas = {stream.id: stream.schema for stream in ledger.state.streams.values()}

@@ -30,6 +30,7 @@ def open_ledger(store: Store) -> Ledger:
     for folder in (store.log.folder, store.epochs.folder, *_folders(store)):
         folder.mend()
     epochs_version, epoch = store.epochs.latest()
+    # If the log ended before the epoch's version, positions and row ids would be used twice.
     store.log.prove_end(epoch.log_version)
     tables, restarted = _tables(store, epoch)
     ledger = Ledger(store, epoch, epochs_version, tables, store.state(epoch), Cohorts())

@@ -78,6 +78,7 @@ def take_step(
     entries = _headers(ledger.store.log.folder.root, stretch)
     highs = {stream.id: stream.high for stream in ledger.state.streams.values()}
     highs |= {composite_id: mark.high for composite_id, mark in ledger.composites.items()}
+    # The state before the step: new predicates are matched from these row ids on.
     born = ledger.state.next_predicate_id
     touched, records, set_aside = Touched(), list[AuditRecord](), ledger.state.quarantine
     for entry in entries:
@@ -90,6 +91,7 @@ def take_step(
     )
     reached = heartbeat_rows(list(heartbeats(entries)))
     driver_rows = {"coverage": coverage, "reached": reached, "audit": audit_rows(records)}
+    # Predicates are committed before rows are matched: workers read them from the table.
     _write_changes(ledger, touched, driver_rows)
     if any(isinstance(entry.event, Data) and entry.event.rows for entry in entries):
         _insert_and_probe(ledger, spark, stretch, settings)

@@ -147,6 +147,7 @@ class Appender:
                 await self._compare_clocks()
             draft = self._draft(self._moment())
             outcomes = [_propose(waiting, draft) for waiting in group]
+            # If another server was faster, every proposal is validated again over its commit.
             if draft.empty or await self._write(draft):
                 break
         _deliver(group, outcomes)
@@ -213,6 +214,7 @@ class Appender:
     def _append(self, draft: CommitDraft, state: State) -> tuple[Sequence[Entry], DecodedRows, int]:
         """Write the commit; return its entries, its rows and the size of its file."""
         rows = decode_rows(draft.entries, state)
+        # The digest of a payload is checked here: memory errors must not reach the log.
         if any(isinstance(decoded, Hole) for decoded in rows.values()):
             raise StorageFailed("a batch changed in this server's memory; nothing was accepted")
         try:
@@ -248,6 +250,7 @@ def _deliver(group: list[_Waiting], outcomes: list[Any]) -> None:
         if failed and waiting.proposal.chain is not None:
             waiting.proposal.chain.broken = True
         if waiting.future.done():
+            # The caller was cancelled.
             continue
         if failed:
             waiting.future.set_exception(outcome)
@@ -256,6 +259,7 @@ def _deliver(group: list[_Waiting], outcomes: list[Any]) -> None:
 
 
 def _storage_error(error: OSError) -> Exception:
+    # Arrow reports a full disk without errno.
     full = error.errno in (errno.ENOSPC, errno.EDQUOT) or "errno 28" in str(error).lower()
     if full:
         return DiskFull(

@@ -83,6 +83,7 @@ class ClockGuard:
             return
         last = entries[-1]
         self.see(last.stamp)
+        # All entries of a commit have one server and one clock.
         if last.server == self.timepiece.name:
             self._last_commit_at, self.is_asked = self.timepiece.boot(), False
         elif last.server and last.clock is not None:
@@ -121,6 +122,7 @@ class ClockGuard:
 
     def see(self, stamp: int) -> None:
         """Note the last stamp of the log: this server can account for the time from now on."""
+        # A repeated stamp keeps its first time, from which the server accounts for its run.
         if stamp != self._last_seen[0]:
             self._last_seen = stamp, self.timepiece.boot()
 
@@ -164,6 +166,7 @@ class ClockGuard:
 
     def _ahead(self) -> int:
         """Return by how much the clock is at least ahead of most others; 0 within the limit."""
+        # The lower median: one machine with a wrong clock must not stop the others.
         ahead = sorted(self.others().values())
         least = ahead[(len(ahead) - 1) // 2] if ahead else 0
         return least if least > self._limit else 0

@@ -55,6 +55,7 @@ def end_with(
             hint="drop those first, or write CASCADE to end them and their registrations too",
         )
     grants: list[Grant] = []
+    # Grants end before their object, so that a replay never sees a grant on nothing.
     for view in views:
         grants += end_grants(draft, view.id, tenant, owner)
         draft.append(tenant, owner, ViewEnded(view.id))

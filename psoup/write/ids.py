@@ -13,6 +13,7 @@ def new_id(state: State) -> int:
     """Draw an id for a stream, view, composite or policy: a positive int64 that says nothing about
     how many others there are, and that none of them has or had."""
     while True:
+        # 0 stands for "all" in grants.
         drawn = secrets.randbits(63)
         if drawn and not state.has_id(drawn):
             return drawn

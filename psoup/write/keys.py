@@ -49,7 +49,7 @@ def find_key(state: State, tenant: str, id_: str) -> Key:
     key = state.access.keys.get(id_)
     if key is None or key.tenant != tenant:
         raise NoSuchAccessKey(
-            f"there is no key {id_[:32]!r}", hint="`psoup key list` shows the keys"
+            f"there is no access key {id_[:32]!r}", hint="`psoup key list` shows the access keys"
         )
     return key
 
@@ -93,4 +93,5 @@ def _append(store: Store, tenant: str, event: AccessEvent) -> Position:
             store.log.append(version, [entry])
             return position
         except Conflict:
+            # A server was faster: take the next version.
             continue

@@ -128,6 +128,7 @@ class LeaseKeeper:
             return None
         now = self._now
         remaining = registration.lease - state.awake_since_contact(registration, now)
+        # Rounded down: the registration must not end before the instant that is promised.
         return (now + max(remaining, 0)) // SECOND * SECOND
 
     async def run(self) -> None:
@@ -164,6 +165,7 @@ class LeaseKeeper:
         """End the registrations whose lease is used up; return their number."""
         state, now = self._tail.state, self._now
         registrations, _ = state.columns
+        # Columns with an entry per registration; each proposal checks its lease again.
         handles, since, leases = registrations.leases()
         used = state.leases.awake_all(since, state.clock, now)
         due = handles.filter(pa.array(used >= leases)).to_pylist()

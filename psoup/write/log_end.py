@@ -35,6 +35,7 @@ class LogEnd:
         """
         begun = self._begun
         async with self._proving:
+            # Another call's proof that began after this call is as good.
             if self._proved > begun:
                 return
             await asyncio.sleep(self._next_at - time.monotonic())

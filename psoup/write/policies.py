@@ -149,6 +149,7 @@ class EndUnused:
     def propose(self, draft: CommitDraft) -> int:
         """Return the number of those that end."""
         candidates = (draft.state.access.filled.get(id_) for id_ in self.ids)
+        # Unconfirmed jumps of the clock must not end anything.
         now, lease = draft.vouched, self.lease
         due = [
             filled
@@ -190,6 +191,7 @@ class PolicyKeeper:
         key."""
         filled = self._tail.state.access.filled.get(f"{policy_id} {predicate_id}")
         name = policy_id, key
+        # Many answers may use a policy at once: one note is enough.
         if name in self._noting or self._appender.stopping or is_noted(filled, self._now):
             return
         self._noting.add(name)

@@ -39,6 +39,7 @@ def quota_of(state: State, tenant: str, owner: str = "") -> Mapping[str, int]:
 def limits_on(state: State, name: str, tenant: str, owner: str) -> Iterator[tuple[str, int]]:
     """Yield the limits of a name that hold for an owner of a tenant: the subject of the limit,
     which is the owner or, if empty, the tenant; and the number."""
+    # Most stores have no quotas, and this runs for every publish and registration.
     if not state.access.quotas:
         return
     for subject in ("", owner):

@@ -134,6 +134,7 @@ class RegisterAll:
                 continue
             existing = self._find(draft.state, prepared)
             differs = existing is not None and not self._has_same_text(existing, prepared)
+            # A client key may occur twice in a call, but only with equal parameters.
             first = parameters_by_key.setdefault(prepared.client_key, prepared.parameters)
             if (differs and not self.replace) or first != prepared.parameters:
                 raise key_taken(prepared.client_key)
@@ -288,6 +289,7 @@ class RegisterRows:
         ]
         if len(replaced) >= draft.room:
             raise BadRequest(f"{len(replaced)} registrations can't be replaced in one commit")
+        # The answer's position is after all registrations that it names, also existing ones.
         packed = max((old.position for old in existing.values()), default=START.packed)
         position = Position.unpack(packed)
         new = first.copy()
@@ -300,6 +302,7 @@ class RegisterRows:
         return Registered(self._handles(existing, first), int(new.sum()), position, len(replaced))
 
     def _handles(self, existing: Mapping[int, KeyedRegistration], first: Mask) -> list[bytes]:
+        # The usual case: all rows are new, and no client key repeats.
         if not existing and first.all():
             return self.rows.handles
         return [
@@ -340,6 +343,7 @@ class RegisterRows:
         return draft.append(self.tenant, self.owner, event)
 
     def _append(self, draft: CommitDraft, new: Mask) -> Position:
+        # Usually all rows are new, and their predicate keys were encoded in the thread.
         table, keys = self.rows.table, self.rows.encoded_keys
         if not new.all():
             table = table.filter(pa.array(new))

@@ -113,6 +113,7 @@ class PublishBatch:
         return len(self.payload) + HEADER_BYTES
 
     def propose(self, draft: CommitDraft) -> Published:
+        # First of all: a repeat gets its first outcome, even if the stream was dropped since.
         repeated = self._repeated(draft) if self.publisher else None
         if repeated is not None:
             return repeated
@@ -120,6 +121,7 @@ class PublishBatch:
         if stream.dropped:
             raise Stale
         self._check_ahead(draft, stream)
+        # Streams without ORDERED BY have the commit's stamp as ts.
         arrival = draft.stamp if self.rows and self.min_ts is None else None
         event = Data(
             stream_id=self.stream_id,

@@ -34,7 +34,7 @@ def slices(monkeypatch: pytest.MonkeyPatch) -> list[Slice]:
         return run_tasks(spark, job, work, units)
 
     monkeypatch.setattr(backfill_module, "run_tasks", noting)
-    monkeypatch.setattr(implied, "_SECONDS", 60.0)
+    monkeypatch.setattr(implied, "_SEARCH_SECONDS", 60.0)
     return noted
 
 

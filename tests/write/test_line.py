@@ -32,7 +32,7 @@ class Waiting:
 async def drained(line: ProposalLine[Any], count: int) -> list[list[Small]]:
     groups: list[list[Small]] = []
     while sum(map(len, groups)) < count:
-        groups.append([one.proposal for one in await line.group()])
+        groups.append([waiting.proposal for waiting in await line.group()])
         line.done(len(groups[-1]))
     await line.join()
     return groups
@@ -44,27 +44,27 @@ async def drained(line: ProposalLine[Any], count: int) -> list[list[Small]]:
     st.integers(1, 100),
 )
 def test_all_come_out_once_and_in_order(
-    given_: list[tuple[str, int, int]], proposals: int, nbytes: int
+    specs: list[tuple[str, int, int]], proposals: int, nbytes: int
 ) -> None:
     chains = [None, Chain(), Chain()]
     line: ProposalLine[Any] = ProposalLine(GroupLimits(proposals, nbytes))
     put = [
         Small(tenant, number, size, chains[chain])
-        for number, (tenant, size, chain) in enumerate(given_)
+        for number, (tenant, size, chain) in enumerate(specs)
     ]
-    for one in put:
-        line.put(Waiting(one))
+    for proposal in put:
+        line.put(Waiting(proposal))
     groups = asyncio.run(drained(line, len(put)))
-    out = [one for group in groups for one in group]
-    assert sorted(one.number for one in out) == list(range(len(put)))
+    out = [proposal for group in groups for proposal in group]
+    assert sorted(proposal.number for proposal in out) == list(range(len(put)))
     for same in (
-        *([one.number for one in out if one.tenant == t and not one.chain] for t in "abc"),
-        *([one.number for one in out if one.chain is chain] for chain in chains[1:]),
+        *([p.number for p in out if p.tenant == t and not p.chain] for t in "abc"),
+        *([p.number for p in out if p.chain is chain] for chain in chains[1:]),
     ):
         assert same == sorted(same)
     for group in groups:
         assert len(group) <= proposals
-        assert sum(one.nbytes for one in group) <= max(nbytes, group[0].nbytes)
+        assert sum(proposal.nbytes for proposal in group) <= max(nbytes, group[0].nbytes)
 
 
 def test_one_tenant_s_flood_delays_another_by_a_share() -> None:
@@ -73,7 +73,7 @@ def test_one_tenant_s_flood_delays_another_by_a_share() -> None:
         line.put(Waiting(Small("flood", number)))
     line.put(Waiting(Small("quiet", 1000)))
     first, *_ = asyncio.run(drained(line, 1001))
-    assert [one.tenant for one in first] == ["flood"] * 10 + ["quiet"]
+    assert [proposal.tenant for proposal in first] == ["flood"] * 10 + ["quiet"]
 
 
 def test_a_proposal_larger_than_a_share_is_first_in_the_next_commit() -> None:
@@ -98,8 +98,8 @@ async def test_who_steps_back_goes_with_others_or_after_a_while() -> None:
     group = asyncio.create_task(line.group())
     for _ in range(10):
         await asyncio.sleep(0)
-    assert waited and not group.done(), "it waits for a commit of somebody else's"
+    assert waited and not group.done(), "it waits for a commit of another tenant"
     line.put(Waiting(Small("quiet", 1)))
-    assert {one.proposal.tenant for one in await group} == {"flood", "quiet"}
+    assert {waiting.proposal.tenant for waiting in await group} == {"flood", "quiet"}
     line.put(Waiting(Small("flood", 2)))
-    assert [one.proposal.number for one in await line.group()] == [2]
+    assert [waiting.proposal.number for waiting in await line.group()] == [2]

@@ -42,6 +42,7 @@ def matching_ids(
 ) -> Int64s:
     """Return the ascending ids in `[low, high)` of the rows that any of the predicates matches, by
     the pieces in these files of the matches table."""
+    # The matching rows of each block, as the low bits of their ids.
     blocks: dict[int, pyroaring.BitMap] = {}
     predicate_ids = pa.array(predicates, pa.int64())
     for pieces in _pieces(root, files, predicates):

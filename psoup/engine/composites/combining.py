@@ -168,6 +168,7 @@ class LegTurn:
         )
         self._count_candidates(int(counts.sum()))
         if counts.any():
+            # Not all pairs at once: their columns must fit in memory.
             for begin, end in pieces_of(counts, PAIRS_AT_ONCE):
                 yield self._pairs(partial, leg, matches, condition, begin, end)
 
@@ -199,6 +200,7 @@ class LegTurn:
             )
             for name in ("ids", "ts", "positions")
         )
+        # Distinct rows, the first pair of each, and the place of each pair's row among them.
         row_ids, firsts, places = np.unique(ids, return_index=True, return_inverse=True)
         existing_ids, columns = self.fetch(leg, row_ids)
         if len(existing_ids) < len(row_ids):
@@ -268,6 +270,7 @@ class _Partial:
 
     def within(self, span: int | None) -> _Partial:
         """Return the combinations whose parts are at most `span` apart and exist at one time."""
+        # All parts exist at one time if the latest began before the earliest end.
         inside = self.last < self.end
         if span is not None:
             inside &= self.last - self.first <= span

@@ -106,6 +106,7 @@ class Growing:
         were matched with all rows count: their pieces say which rows are admitted."""
         ready = covered(box, local)
         admitted = box.mark.admitted
+        # An admitted predicate whose matches were dropped has to be back-filled first.
         if any(without(admitted, ready)):
             return False
         if box.mark.since is None:
@@ -157,6 +158,7 @@ class Growing:
         if since == 0:
             return False
         if since <= floor:
+            # There are no older rows, and there never will be.
             box.change(since=0)
             return True
         if self._is_large(box):

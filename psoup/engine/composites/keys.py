@@ -52,6 +52,7 @@ class KeyEdge:
         """Return the hash of the join key of each row of the leg at `end`, and a mask of the keys
         that can equal another: not one with NULL, or with a number outside the other type."""
         columns = [_key(pair, end, rows) for pair in self.equalities]
+        # A value that has no equal on the other side is NULL in its column.
         valid = np.ones(rows.num_rows, np.bool_)
         for column in columns:
             if column.null_count:

@@ -45,6 +45,7 @@ class LegReading:
             self._root / "matches", arrival.pieces, arrival.predicates, arrival.lo, arrival.hi
         )
         if arrival.again:
+            # Every side of a leg has the same rows: look at the first.
             side = sides_of(self.work.plan.edges, leg)[0]
             ids = np.setdiff1d(ids, self._state.ids(side), assume_unique=True)
         names, time = sorted(self._key_names[leg]), item_column(leg, "ts")

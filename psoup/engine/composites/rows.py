@@ -57,6 +57,7 @@ class StemRows:
                 [pa.nulls(0)] * len(names), names=list(names)
             )
         rows = parts[0] if len(parts) == 1 else pa.concat_batches(parts)
+        # The files may not be in the order of their rows.
         if (existing_ids[1:] > existing_ids[:-1]).all():
             return existing_ids, rows
         order = np.argsort(existing_ids)
@@ -167,6 +168,7 @@ class RowEnds:
                 part = slice(first, last)
                 places = np.minimum(np.searchsorted(ids, rows[part]), len(ids) - 1)
                 valid = (ids[places] == rows[part]) & (by[part] < self._before)
+                # A row may have several closures: late rows end it earlier.
                 np.minimum.at(row_ends, places[valid], ends[part][valid])
         return row_ends
 

@@ -57,6 +57,7 @@ class SparkJoin:
         parallelism = spark.sparkContext.defaultParallelism
         partitions = max(parallelism, sum(rows) // _PARTITION_ROWS)
         spark.conf.set("spark.sql.shuffle.partitions", str(partitions))
+        # Legs are joined one after the other, in the order of the plan for leg 0.
         joined, frame = [0], self._leg(spark, 0)
         for leg in self.work.plan.orders[0]:
             leg_rows = self._leg(spark, leg)
@@ -199,6 +200,7 @@ def _equal_parts(plan: JoinPlan, batch: pa.RecordBatch) -> CombinationRows:
     legs = range(plan.legs)
     keys = _keys(plan, legs, batch)
     equal = matches(conjunction([edge.condition for edge in plan.edges]), keys)
+    # Arrays of shape (legs, combinations).
     ts, positions, parts = (
         np.stack([batch.column(f"{name}{leg}").to_numpy() for leg in legs])
         for name in ("ts", "position", "id")

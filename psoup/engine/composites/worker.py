@@ -45,6 +45,7 @@ def combine(job: SparkJob, unit: CombineUnit) -> list[Outcome]:
     parts: list[CombinationRows] = []
     try:
         for leg in legs:
+            # Arrivals of earlier legs only, so that each combination is found once.
             turn.runs = [
                 reading.runs(keyed[other_leg] if other_leg < leg else None) for other_leg in legs
             ]
@@ -127,6 +128,7 @@ def _store(
     pieces of the predicates that match them."""
     if not len(combinations):
         return []
+    # In the order of time, so that blocks of combinations have narrow bounds.
     combinations = combinations.take(np.lexsort((combinations.ts, combinations.until)))
     ids = np.arange(first, first + len(combinations))
     bounds = ("_row_id", "_ts", "_until", "_position", *_parts(reading.work.plan.legs))

@@ -43,6 +43,7 @@ class CutPlan:
         """Return the plan, limited to the oldest rows that at least half of the predicates which
         cover them no longer reach. Rows are checked in ranges of `step`; fewer predicates cover
         older rows."""
+        # A cohort weighs as much as its live predicates, but at least 1.
         cap, weights = 0, np.maximum(self.live, 1)
         for edge in np.unique(np.concatenate([self.levels, self.row_los // step * step])).tolist():
             holding = self.row_los < edge

@@ -110,6 +110,7 @@ class Merge:
         """Return enough neighbours of the smallest possible size class; None if there are too
         few."""
         least = self._settings.merge_files
+        # Size classes grow by the factor `merge_files`, as LSM levels do.
         classes = [int(math.log(file.size, least)) for file in files]
         for limit in sorted(set(classes)):
             for small, group in groupby(
@@ -144,6 +145,7 @@ def merge_run(job: SparkJob, run: FileRun) -> list[Outcome]:
         return write_closures(job, run.stream_id, rows.sort_by(_BY_ROW))
     predicates = predicates_of(job.root)
     predicates.advance(job.predicates, job.excluded)
+    # Pieces of ended predicates are dropped on this occasion.
     live = pa.array(predicates.live(run.stream_id), pa.int64())
     rows = pieces.covered(rows, run.cohorts)
     return write_pieces(job, run.stream_id, pieces.merge(rows, live))

@@ -177,6 +177,7 @@ class Thin:
         thinnings = list(self._batch(_thinnings(name, stream_id, files, ended)))
         if not thinnings:
             return False
+        # The closures of removed rows are removed, too.
         removed_ids = np.sort(np.concatenate([thinning.ids for thinning in thinnings]))
         closures = _closures(
             ledger, stream_id, {thinning.segment for thinning in thinnings}, removed_ids

@@ -48,6 +48,7 @@ class Scrub:
         size, mended = 0, False
         while self._queue and size < self._bytes:
             name, file = self._queue.popleft()
+            # The file may have been merged since it was queued.
             if file.path in ledger.tables[name].files:
                 mended |= self._check(ledger, name, file)
                 size += file.size
