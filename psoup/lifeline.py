@@ -7,7 +7,7 @@ import signal
 import threading
 
 OPTION = "--end-with-stdin"
-HELP = "end when standard input ends, as it does when the parent process ends"
+HELP = "end when standard input ends, which it does with the process that holds its other end"
 
 _STDIN = 0
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 OPTION = "--umask"
 HELP = (
-    "octal: rights that other users do not get to new files. By default a store keeps the umask it "
-    "was made with, and a new one is private (077). 007 with a setgid folder lets its group in"
+    "the rights that new files withhold from others, octal. By default a store keeps its umask; a "
+    "new store is private (077). 007 with a setgid folder lets its group in"
 )
 # Child processes and Spark's executors read the umask from this environment variable.
 VARIABLE = "PSOUP_UMASK"

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from psoup import lifeline, umask
+from psoup.command_help import HelpFormatter
 from psoup.engine.engine import Engine
 from psoup.engine.errors import EngineError
 from psoup.engine.lock import EngineLock
@@ -24,6 +25,10 @@ from psoup.store.delta.durable import MIN_GRACE_SECONDS
 log = logging.getLogger(__name__)
 
 _CHECK_SECONDS = 0.2
+_EXAMPLE = """\
+example:
+  psoup engine --store ./store --master spark://host:7077
+"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -51,31 +56,41 @@ def _listen(ending: threading.Event) -> None:
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     defaults = EngineSettings()
-    parser = argparse.ArgumentParser("psoup engine", description=__doc__)
-    parser.add_argument("--store", type=Path, required=True, help="the store's folder")
-    parser.add_argument("--master", default="local[*]", help="the Spark master (local[*])")
+    parser = argparse.ArgumentParser(
+        "psoup engine",
+        description="Run the engine of a store: it matches rows and queries with Spark.",
+        epilog=_EXAMPLE,
+        formatter_class=HelpFormatter,
+    )
+    parser.add_argument(
+        "--store", type=Path, required=True, metavar="FOLDER", help="the store's folder"
+    )
+    parser.add_argument("--master", default="local[*]", metavar="URL", help="the Spark master")
     parser.add_argument(
         "--poll-ms",
         type=float,
         default=1000 * defaults.poll,
-        help=f"how often to check the log for new commits ({1000 * defaults.poll:g})",
+        metavar="MILLISECONDS",
+        help="how often to look for new commits in the log",
     )
     parser.add_argument(
         "--grace",
         type=_grace,
         default=defaults.grace,
         metavar="SECONDS",
-        help=f"how long files outlive their epoch (3600; at least {MIN_GRACE_SECONDS:g})",
+        help="how long to keep files after the last epoch that names them; at least "
+        f"{MIN_GRACE_SECONDS:g}",
     )
     parser.add_argument(
         "--rest",
         choices=[choice.value for choice in Rest],
         default=defaults.rest.value,
-        help="what to do about rows that no window reaches: `never` match them, and drop matches "
-        "that no window reaches any more; or match them while their stream is `idle`, and drop "
-        "none (never)",
+        help="when to match rows outside of all windows. never: don't, and drop the matches that "
+        "all windows have passed. idle: while their stream is idle, and drop no matches",
     )
-    parser.add_argument("--ui", action="store_true", help="serve Spark's web page")
+    parser.add_argument(
+        "--ui", action="store_true", help="serve Spark's web page, on its usual port"
+    )
     parser.add_argument(lifeline.OPTION, action="store_true", help=lifeline.HELP)
     parser.add_argument(umask.OPTION, type=umask.parse_umask, metavar="OCTAL", help=umask.HELP)
     return parser.parse_args(arguments)

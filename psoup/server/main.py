@@ -23,6 +23,7 @@ from grpc_reflection.v1alpha import reflection
 
 from datastem.accept import Limits
 from psoup import lifeline, umask
+from psoup.command_help import HelpFormatter, format_size
 from psoup.escaping import log_to_stderr
 from psoup.server.admission import QUEUE_OPTIONS, Admission
 from psoup.server.core import Core
@@ -39,6 +40,12 @@ log = logging.getLogger("psoup.server")
 _SWITCH_SECONDS = 0.0002
 # How long a chunk of work may take to end.
 _CUT_SECONDS = 2.0
+_EXAMPLE = """\
+example:
+  psoup server --store ./store --port 7182
+  psoup server --store ./store --host 0.0.0.0 --port 7181 --auth keys \\
+      --tls-cert server.pem --tls-key server.key
+"""
 _UNITS = {"": 1, "B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
 
 
@@ -100,44 +107,148 @@ def parse_size(text: str) -> int:
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> Settings:
     defaults = Settings(Path())
-    parser = argparse.ArgumentParser(prog="python -m psoup.server", description=__doc__)
-    parser.add_argument("--store", type=Path, required=True, help="the store's folder")
-    parser.add_argument("--host", default=defaults.host)
-    parser.add_argument("--port", type=int, default=defaults.port, help="0 chooses a free one")
-    parser.add_argument("--memory", type=parse_size, default=defaults.memory, help="as in 512MB")
-    parser.add_argument("--durability", choices=["fsync", "none"], default=defaults.durability)
-    parser.add_argument("--token-key-file", type=Path, help="the store's own if left out")
-    parser.add_argument("--wait", type=float, default=defaults.wait, help="seconds")
+    parser = argparse.ArgumentParser(
+        prog="psoup server",
+        description="Run one server of a store: it takes rows and queries, and answers.",
+        epilog=_EXAMPLE,
+        formatter_class=HelpFormatter,
+    )
+    parser.add_argument(
+        "--store",
+        type=Path,
+        required=True,
+        metavar="FOLDER",
+        help="the store's folder; a new store is made in one that is missing or empty",
+    )
+    parser.add_argument(
+        "--host",
+        default=defaults.host,
+        help="the address to listen on; any but this machine's needs TLS and --auth",
+    )
+    parser.add_argument(
+        "--port",
+        type=int,
+        default=defaults.port,
+        help="the port to listen on; 0 chooses a free one",
+    )
+    parser.add_argument(
+        "--memory",
+        type=parse_size,
+        default=format_size(defaults.memory),
+        metavar="SIZE",
+        help="memory for rows, matches and running requests together",
+    )
+    parser.add_argument(
+        "--durability",
+        choices=["fsync", "none"],
+        default=defaults.durability,
+        help="fsync: what is acknowledged survives a power cut; none: it may be lost",
+    )
+    parser.add_argument(
+        "--token-key-file",
+        type=Path,
+        metavar="FILE",
+        help="the secret that signs sync tokens; without it, the one in the store's folder",
+    )
+    parser.add_argument(
+        "--wait",
+        type=float,
+        default=defaults.wait,
+        metavar="SECONDS",
+        help="how long an invoke or a sync may wait for a position or the engine",
+    )
     parser.add_argument(lifeline.OPTION, action="store_true", help=lifeline.HELP)
     parser.add_argument(umask.OPTION, type=umask.parse_umask, metavar="OCTAL", help=umask.HELP)
     parser.add_argument(
         "--clock-limit",
         type=float,
         default=defaults.clock_limit,
-        help="seconds this clock may be ahead of the other servers'",
+        metavar="SECONDS",
+        help="how far this machine's clock may be ahead of the other servers'",
     )
     parser.add_argument(
         "--clock-settle",
         type=float,
         default=defaults.clock_settle,
-        help="seconds of later stamps that confirm a jump of this clock; 0 trusts it at once",
+        metavar="SECONDS",
+        help="confirm a jump of the clock after stamps this much later; 0 trusts it at once",
     )
     limits = parser.add_argument_group("limits")
-    limits.add_argument("--compute-rows", type=int, default=defaults.compute_rows)
-    limits.add_argument("--join-pairs", type=int, default=defaults.join_pairs)
-    limits.add_argument("--message", type=parse_size, default=defaults.message_bytes)
-    limits.add_argument("--batch", type=parse_size, help="an eighth of --memory, or less")
-    limits.add_argument("--batch-rows", type=int, default=defaults.batch.rows)
-    limits.add_argument("--value", type=parse_size, default=defaults.batch.value_bytes)
-    limits.add_argument("--query", type=parse_size, default=defaults.query_bytes)
-    limits.add_argument("--columns", type=int, default=defaults.columns)
-    limits.add_argument("--calls", type=int, default=defaults.calls, help="at once")
-    limits.add_argument("--watches", type=int, default=defaults.watches, help="at once")
+    limits.add_argument(
+        "--compute-rows",
+        type=int,
+        default=defaults.compute_rows,
+        metavar="ROWS",
+        help="the most rows that one answer may evaluate without the engine",
+    )
+    limits.add_argument(
+        "--join-pairs",
+        type=int,
+        default=defaults.join_pairs,
+        metavar="PAIRS",
+        help="the most pairs of rows that the joins of one answer may look at",
+    )
+    limits.add_argument(
+        "--message",
+        type=parse_size,
+        default=format_size(defaults.message_bytes),
+        metavar="SIZE",
+        help="the largest message that a client may send",
+    )
+    limits.add_argument(
+        "--batch",
+        type=parse_size,
+        metavar="SIZE",
+        help="the largest decoded batch of rows; at most, and by default, an eighth of --memory",
+    )
+    limits.add_argument(
+        "--batch-rows",
+        type=int,
+        default=defaults.batch.rows,
+        metavar="ROWS",
+        help="the most rows of a batch",
+    )
+    limits.add_argument(
+        "--value",
+        type=parse_size,
+        default=format_size(defaults.batch.value_bytes),
+        metavar="SIZE",
+        help="the longest TEXT in a row",
+    )
+    limits.add_argument(
+        "--query",
+        type=parse_size,
+        default=format_size(defaults.query_bytes),
+        metavar="SIZE",
+        help="the longest SQL text",
+    )
+    limits.add_argument(
+        "--columns",
+        type=int,
+        default=defaults.columns,
+        metavar="COUNT",
+        help="the most columns of a stream",
+    )
+    limits.add_argument(
+        "--calls",
+        type=int,
+        default=defaults.calls,
+        metavar="COUNT",
+        help="the most calls at the same time",
+    )
+    limits.add_argument(
+        "--watches",
+        type=int,
+        default=defaults.watches,
+        metavar="COUNT",
+        help="the most watches at the same time; they are not counted as calls",
+    )
     limits.add_argument(
         "--backlog",
         type=parse_size,
-        default=defaults.log_bytes,
-        help="of the log that the engine has yet to consume, as in 64GB",
+        default=format_size(defaults.log_bytes),
+        metavar="SIZE",
+        help="refuse rows while the engine has more than this of the log to consume",
     )
     add_options(parser)
     options = parser.parse_args(arguments)

@@ -85,32 +85,52 @@ def is_loopback(host: str) -> bool:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("identity (docs/reference/security.md)")
-    group.add_argument("--tls-cert", type=Path, help="the server's certificate chain, PEM")
-    group.add_argument("--tls-key", type=Path, help="the certificate's private key, PEM")
     group.add_argument(
-        "--tls-client-ca", type=Path, help="clients need a certificate of these authorities, PEM"
+        "--tls-cert",
+        type=Path,
+        metavar="FILE",
+        help="the server's certificate chain, PEM; read again when it changes",
+    )
+    group.add_argument(
+        "--tls-key", type=Path, metavar="FILE", help="the certificate's private key, PEM"
+    )
+    group.add_argument(
+        "--tls-client-ca",
+        type=Path,
+        metavar="FILE",
+        help="accept only clients with a certificate of these authorities, PEM",
     )
     group.add_argument(
         "--auth",
         action="append",
         choices=MODES,
-        help="how callers show who they are; may be repeated. Default: keys if the store has "
-        "any, else none",
+        help="how callers prove who they are; may be repeated. Without it: keys if the store has "
+        "any, else anyone may call",
     )
-    group.add_argument("--jwt-keys", help="the issuer's JWKS: a file, or an https URL")
-    group.add_argument("--jwt-issuer", help="the `iss` a JWT must have")
-    group.add_argument("--jwt-audience", help="the `aud` a JWT must have")
+    group.add_argument(
+        "--jwt-keys", metavar="FILE|URL", help="the issuer's JWKS: a file, or an https URL"
+    )
+    group.add_argument("--jwt-issuer", metavar="ISS", help="the `iss` that a JWT must have")
+    group.add_argument("--jwt-audience", metavar="AUD", help="the `aud` that a JWT must have")
     usual = JwtSettings("", "", "")
     group.add_argument(
-        "--jwt-skew", type=float, default=usual.skew, help="seconds clocks may differ"
+        "--jwt-skew",
+        type=float,
+        default=usual.skew,
+        metavar="SECONDS",
+        help="how much the issuer's clock and the server's may differ",
     )
-    group.add_argument("--jwt-tenant", default=usual.tenant, help="the claim with the tenant")
-    group.add_argument("--jwt-owner", default=usual.owner, help="the claim with the owner")
-    group.add_argument("--jwt-roles", default=usual.roles, help="the claim with the roles")
+    for claim in ("tenant", "owner", "roles"):
+        group.add_argument(
+            f"--jwt-{claim}",
+            default=getattr(usual, claim),
+            metavar="CLAIM",
+            help=f"the claim of a JWT that names the {claim}",
+        )
     group.add_argument(
         "--insecure",
         action="store_true",
-        help="listen beyond this machine without TLS or authentication",
+        help="allow other machines to connect without TLS or authentication",
     )
 
 
