@@ -1,4 +1,4 @@
-"""The group of commands and what holds for all of them."""
+"""The `psoup` command group, and the options of all its commands."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from psoup.cli.problems import ProblemGroup
 
 EPILOG = """
 \b
-A store of your own; the first line in a terminal of its own:
+A new store; run the first line in its own terminal:
   psoup serve ./store
   psoup stream create "CREATE STREAM trades (symbol TEXT, price DOUBLE, at TIMESTAMP)
                        ORDERED BY at RETAIN 30 DAYS"
@@ -46,20 +46,20 @@ A store of your own; the first line in a terminal of its own:
   psoup invoke dear
 
 \b
-The same for a client that is usually away, with its answers in a file:
+The same for a client that is usually offline, with its answers in a file:
   psoup copy keep phone.db dear "SELECT symbol, price FROM trades WHERE price > 100 RANGE 1 HOUR"
   psoup copy sync phone.db
   psoup copy rows phone.db dear
 
 \b
-A store that asks who calls; `psoup key`, `grant`, `policy` and `quota` --help tell more:
+A store whose callers authenticate; see also `psoup key`, `grant`, `policy` and `quota` --help:
   psoup key create root --role operator --store ./store --to root.key
   psoup --token-file root.key status
   psoup --token-file root.key audit
 
 \b
 Exit codes: 0 done, 1 refused by the store, 2 wrong usage, 3 no store at the target,
-130 ended with Ctrl-C. `psoup pull` has a few more.
+130 ended with Ctrl-C. `psoup pull` has more.
 """
 
 
@@ -83,7 +83,11 @@ def _set_umask(text: str | None) -> None:
 @click.group(
     cls=ProblemGroup,
     epilog=EPILOG,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "max_content_width": 100,
+        "show_default": True,
+    },
 )
 @click.option(
     "--target",
@@ -98,14 +102,14 @@ def _set_umask(text: str | None) -> None:
     envvar="PSOUP_TENANT",
     show_default="main, or that of the token",
     show_envvar=True,
-    help="Whose streams, publishers and registrations are seen.",
+    help="The tenant whose streams, publishers and registrations to use.",
 )
 @click.option(
     "--owner",
     envvar="PSOUP_OWNER",
     show_default="main, or that of the token",
     show_envvar=True,
-    help="Whose registrations, within the tenant: keys are unique for each owner.",
+    help="The owner of registrations within the tenant; each owner has its own client keys.",
 )
 @click.option(
     "--timeout",
@@ -113,7 +117,7 @@ def _set_umask(text: str | None) -> None:
     default=60.0,
     show_default=True,
     metavar="SECONDS",
-    help="For the command as a whole, retries included.",
+    help="The most time for the whole command, with its retries.",
 )
 @click.option(
     umask.OPTION,
@@ -123,8 +127,8 @@ def _set_umask(text: str | None) -> None:
     metavar="OCTAL",
     callback=lambda _context, _parameter, text: _set_umask(text),
     expose_value=False,
-    help="Rights that others do not get to files this command makes. By default nobody else may "
-    "read them; a store keeps the rights it was made with. 007 lets the group in.",
+    help="The rights that new files withhold from others. By default only you can read them; a "
+    "store keeps its umask. 007 lets the group in.",
 )
 @credentials.options
 @click.version_option(_version(), prog_name="psoup")
@@ -136,17 +140,17 @@ def cli(
     tenant: str | None,
     owner: str | None,
     timeout: float,
-    **shown: Any,
+    **credential_options: Any,
 ) -> None:
-    """Register queries, publish rows, go away, come back and ask."""
-    given = context.obj if isinstance(context.obj, Connection) else Connection()
+    """Register queries, publish rows, go offline, come back and get the answers."""
+    connection = context.obj if isinstance(context.obj, Connection) else Connection()
     context.obj = replace(
-        given,
+        connection,
         target=target,
         tenant=tenant,
         owner=owner,
         timeout=timeout,
-        credentials=credentials.read(**shown),
+        credentials=credentials.read(**credential_options),
     )
 
 

@@ -1,4 +1,4 @@
-"""psoup clock: what the servers' clocks say, and which jumps of the store's time are true."""
+"""psoup clock: the servers' clocks, and jumps of the store's time to confirm."""
 
 from __future__ import annotations
 
@@ -19,64 +19,66 @@ from psoup.cli.problems import Problem
     type=click.IntRange(min=1),
     multiple=True,
     metavar="NUMBER",
-    help="Say that the jump with this number is true. May be repeated.",
+    help="Confirm the jump with this number. May be repeated.",
 )
-@click.option("--confirm-all", is_flag=True, help="The same for every unconfirmed jump.")
-@click.option("--json", "as_json_", is_flag=True, help="For programs.")
+@click.option("--confirm-all", is_flag=True, help="Confirm every jump.")
+@click.option("--json", "as_json_", is_flag=True, help="Print JSON, for programs.")
 @click.pass_obj
 def clock(
     connection: Connection, numbers: tuple[int, ...], confirm_all: bool, as_json_: bool
 ) -> None:
-    """The store's time: jumps that nobody has confirmed yet, and servers with a wrong clock.
+    """Show unconfirmed jumps of the store's time, and servers with a wrong clock.
 
-    A jump is a step of more than an hour that nothing accounted for: an outage, or a wrong clock.
-    Until it is confirmed nothing is deleted that only the jump has made old. Confirm one where the
-    time between really passed. Where it did not, put the clock right, stop every server and the
-    engine, and run `psoup repair STORE --clock`.
+    A jump is an unexplained step of more than an hour: an outage, or a wrong clock. Until it is
+    confirmed, rows that only the jump made old are not deleted. Confirm a jump if the time really
+    passed. If it did not, correct the clock, stop every server and the engine, and run
+    `psoup repair STORE --clock`.
 
     \b
     psoup clock
     psoup clock --confirm 3
     """
     if numbers and confirm_all:
-        raise Problem("--confirm NUMBER or --confirm-all, not both")
+        raise Problem("give --confirm NUMBER or --confirm-all, not both")
     with connection.client() as client:
-        found = client.clock(confirm=numbers)
+        store_clock = client.clock(confirm=numbers)
         if confirm_all:
-            found = client.clock(confirm=waiting(found))
+            store_clock = client.clock(confirm=unconfirmed(store_clock))
     if as_json_:
-        echo(as_json(found))
+        echo(as_json(store_clock))
         return
-    pair_table(f"clocks at {connection.target}", _pairs(found))
-    for line in warnings(found):
+    pair_table(f"clocks at {connection.target}", _pairs(store_clock))
+    for line in warnings(store_clock):
         note(line)
 
 
-def waiting(found: StoreClock) -> list[int]:
-    """The numbers of the unconfirmed jumps."""
-    return [jump.number for jump in found.jumps if not jump.confirmed]
+def unconfirmed(store_clock: StoreClock) -> list[int]:
+    """Return the numbers of the unconfirmed jumps."""
+    return [jump.number for jump in store_clock.jumps if not jump.confirmed]
 
 
-def warnings(found: StoreClock) -> list[str]:
-    """Lists what an operator should do something about, a line each."""
-    lines = [f"this server appends nothing: {found.problem}"] if found.problem else []
-    if found.unconfirmed:
+def warnings(store_clock: StoreClock) -> list[str]:
+    """Return a line for each thing that an operator should act upon."""
+    lines = [f"this server accepts no rows: {store_clock.problem}"] if store_clock.problem else []
+    if store_clock.unconfirmed:
         lines.append(
-            f"{_length(found.unconfirmed)} of the store's time are unconfirmed; look at "
-            "`psoup clock`, then --confirm what is true, or take it back with "
+            f"{_length(store_clock.unconfirmed)} of the store's time are unconfirmed; look at "
+            "`psoup clock`, then --confirm what really passed, or undo the jump with "
             "`psoup repair STORE --clock`"
         )
     return lines
 
 
-def _pairs(found: StoreClock) -> list[tuple[str, str]]:
+def _pairs(store_clock: StoreClock) -> list[tuple[str, str]]:
     pairs = [
-        ("this server", f"{found.server}, {found.clock}"),
-        ("last stamp", str(found.stamp or "none yet")),
-        ("unconfirmed", _length(found.unconfirmed) if found.unconfirmed else "nothing"),
+        ("this server", f"{store_clock.server}, {store_clock.clock}"),
+        ("last stamp", str(store_clock.stamp or "none yet")),
+        ("unconfirmed", _length(store_clock.unconfirmed) if store_clock.unconfirmed else "nothing"),
     ]
-    pairs += [(f"jump {jump.number}", _jump(jump)) for jump in found.jumps]
-    return pairs + [(f"server {name}", _other(ahead)) for name, ahead in found.others.items()]
+    pairs += [(f"jump {jump.number}", _jump(jump)) for jump in store_clock.jumps]
+    return pairs + [
+        (f"server {name}", _difference(ahead)) for name, ahead in store_clock.others.items()
+    ]
 
 
 def _jump(jump: ClockJump) -> str:
@@ -85,13 +87,13 @@ def _jump(jump: ClockJump) -> str:
     return f"from {jump.before} to {jump.to} ({length}) by {jump.server}: {by}"
 
 
-def _other(ahead: timedelta) -> str:
+def _difference(ahead: timedelta) -> str:
     seconds = ahead.total_seconds()
     return f"this server is {abs(seconds):.1f} s {'ahead of' if seconds > 0 else 'behind'} it"
 
 
 def _length(span: timedelta) -> str:
-    """Days and hours where there are some, else minutes."""
+    """Return days and hours, or minutes if it is less than an hour."""
     minutes = round(span.total_seconds() / 60)
     days, hours = minutes // 1440, minutes % 1440 // 60
     parts = [f"{days:,} d"] * bool(days) + [f"{hours} h"] * bool(hours)

@@ -1,4 +1,4 @@
-"""Which store, as whom: the options before the command."""
+"""The options before the command: which store to call, and as which tenant and owner."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from psoup.cli.problems import fail
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """`transport` is for tests; None means the network."""
+    """How to reach a store. `transport` is for tests; None means the network."""
 
     target: str = DEFAULT_TARGET
     tenant: str | None = None
@@ -20,7 +20,7 @@ class Connection:
     credentials: Credentials | None = None
 
     def client(self) -> Client:
-        """Fails where the credentials must not be sent."""
+        """Return a client; raise a Problem if the credentials must not be sent."""
         try:
             return self._client()
         except ValueError as error:

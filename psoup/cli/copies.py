@@ -1,4 +1,4 @@
-"""psoup copy: answers kept in a file, brought up to date when there is a connection."""
+"""psoup copy: answers kept in a file, synced when there is a connection."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from client_sdk import Change, Copies, Sent, Synced, Unauthenticated, Verified
 from psoup.cli.copy_aside import discard, doubtful, rejected, requeue, resend
 from psoup.cli.copy_changes import changes
 from psoup.cli.copy_file import COPIES, connection_of, opened
-from psoup.cli.copy_queue import move, publish, send, tell_sent
+from psoup.cli.copy_queue import move, publish, report_sent, send
 from psoup.cli.copy_rows import query, rows
-from psoup.cli.output import SentenceGroup, as_json, echo, grid, note
+from psoup.cli.output import SentenceGroup, as_json, counted, echo, grid, note
 from psoup.cli.problems import REFUSED, fail, show
 from psoup.cli.texts import FILE, duration, parameters, size, sql_text
 
 
 @click.group(cls=SentenceGroup)
 def copy() -> None:
-    """Answers kept in a FILE: synced when there is a connection, read at any time.
+    """Copies: answers kept in a FILE, synced when there is a connection, read at any time.
 
     \b
     psoup copy keep phone.db dear "SELECT symbol, price FROM trades WHERE price > 100
@@ -31,7 +31,7 @@ def copy() -> None:
     psoup copy sync phone.db                 the whole answer; later only what changed
     psoup copy rows phone.db dear            the answer now, without any connection
     psoup copy changes phone.db dear         what changed in it, each change once
-    psoup copy publish phone.db trades new.csv        waits in the file …
+    psoup copy publish phone.db trades new.csv        is queued in the file …
     psoup copy sync phone.db                 … and is sent, exactly once, before the sync
     """
 
@@ -41,19 +41,36 @@ def copy() -> None:
 @click.argument("name")
 @click.argument("sql", required=False)
 @click.option("--file", "-f", "text", type=FILE, help="Read the SQL from a file.")
-@click.option("--handle", help="In place of SQL: a registration that is there already.")
+@click.option("--handle", help="Keep the answer of this registration, instead of SQL.")
 @click.option("--param", multiple=True, metavar="NAME[:TYPE]=VALUE", help="A value for :name.")
-@click.option("--window", help='Another window than the query\'s, as "RANGE 1 HOUR".')
-@click.option("--priority", type=int, default=0, show_default=True, help="Greater is sooner.")
-@click.option("--lease", metavar="DURATION", help="How long it lives without contact, as 30d.")
+@click.option("--window", show_default="the query's", help='A window such as "RANGE 1 HOUR".')
+@click.option(
+    "--priority",
+    type=int,
+    default=0,
+    show_default=True,
+    help="Sync copies with a greater number first.",
+)
+@click.option(
+    "--lease",
+    metavar="DURATION",
+    show_default="30d",
+    help="End the registration after this time without contact.",
+)
 @click.option(
     "--base-rows",
     is_flag=True,
     help="Keep the rows that groups, DISTINCT, LIMIT or REFRESH EVERY are computed from, so that "
-    "the answer goes on with time while offline. Needs pip install 'psoup[offline]'.",
+    "the answer follows the clock while offline. Needs pip install 'psoup[offline]'.",
 )
-@click.option("--changes", "with_changes", is_flag=True, help="Keep what changes, to be read once.")
-@click.option("--without-left", is_flag=True, help="With --changes: not rows that leave with time.")
+@click.option(
+    "--changes", "with_changes", is_flag=True, help="Record changes for `psoup copy changes`."
+)
+@click.option(
+    "--without-left",
+    is_flag=True,
+    help="With --changes: leave out rows that leave their window by time.",
+)
 def keep(
     file: Path,
     name: str,
@@ -70,8 +87,8 @@ def keep(
 ) -> None:
     """Declare that FILE keeps the answer of a query as NAME. Needs no connection.
 
-    FILE is made where it is not there. The same again changes nothing; another text under the
-    same name replaces the copy.
+    FILE is created if it is missing. The same command again changes nothing; another text under
+    the same name replaces the copy.
 
     \b
     psoup copy keep phone.db dear "SELECT * FROM trades WHERE price > :p RANGE 1 HOUR" --param p=100
@@ -85,7 +102,7 @@ def keep(
     if handle is None:
         sql = sql_text(sql, text)
     elif sql is not None or text is not None or param:
-        fail("give SQL, or --handle, and not both")
+        fail("give SQL or --handle, not both")
     with opened(file) as copies:
         copies.keep(
             name,
@@ -105,7 +122,11 @@ def keep(
 @click.argument("file", type=COPIES)
 @click.argument("name")
 def forget(file: Path, name: str) -> None:
-    """Drop a copy from FILE. Its registration ends with its lease, or by psoup unregister."""
+    """Drop a copy from FILE. Its registration ends with its lease, or by psoup unregister.
+
+    \b
+    psoup copy forget phone.db dear
+    """
     with opened(file) as copies:
         handle = copies[name].handle
         copies.forget(name)
@@ -115,11 +136,13 @@ def forget(file: Path, name: str) -> None:
 @copy.command()
 @click.argument("file", type=COPIES)
 @click.argument("names", nargs=-1)
-@click.option("--budget", metavar="SIZE", help="Stop after about so many bytes, as 100kB.")
-@click.option("--away", metavar="DURATION", help="How long you will be away, as 8h.")
-@click.option("--one-position", is_flag=True, help="All copies change together.")
-@click.option("--keep-queue", is_flag=True, help="Do not send what waits.")
-@click.option("--json", "as_json_", is_flag=True, help="For programs.")
+@click.option("--budget", metavar="SIZE", help="Stop after about this number of bytes, as 100kB.")
+@click.option(
+    "--away", metavar="DURATION", help="Fetch the rows that enter a window within this time, as 8h."
+)
+@click.option("--one-position", is_flag=True, help="Bring all copies to one position of the log.")
+@click.option("--keep-queue", is_flag=True, help="Do not send queued rows.")
+@click.option("--json", "as_json_", is_flag=True, help="Print JSON, for programs.")
 @click.pass_context
 def sync(
     context: click.Context,
@@ -133,9 +156,9 @@ def sync(
 ) -> None:
     """Bring the copies of FILE (or only NAMES) up to date, in one round trip.
 
-    First sends what waits in the queue. A query that is not registered yet is registered. With
-    --budget the rest comes with the next sync; until a copy is complete, its old answer stays.
-    --away says how far ahead rows are needed that enter a window by time alone.
+    Sends queued rows first, and registers queries that are not registered yet. With --budget the
+    remaining rows come with the next sync; until a copy is complete, its old answer stays.
+    Give --away if you will be offline: rows may enter a window by time alone.
 
     \b
     psoup copy sync phone.db
@@ -154,12 +177,12 @@ def sync(
             )
         except Unauthenticated as error:
             show(error)
-            note("nothing was synced: the copies stay as they were, and so does what waits")
+            note("nothing was synced: the copies and the queue stay as they were")
             context.exit(REFUSED)
     if as_json_:
         echo(_json(synced))
     else:
-        _tell(synced)
+        _report(synced)
     sent = synced.sent
     if sent.error or sent.doubtful or any(change.error for change in synced.values()):
         context.exit(REFUSED)
@@ -168,9 +191,12 @@ def sync(
 @copy.command()
 @click.argument("file", type=COPIES)
 @click.argument("names", nargs=-1)
-@click.option("--every", metavar="DURATION", help="At most so often, as 10s.")
+@click.option("--every", metavar="DURATION", help="Sync at most this often, as 10s.")
 @click.option(
-    "--rounds", type=click.IntRange(min=1), help="End after this many rounds with something new."
+    "--rounds",
+    type=click.IntRange(min=1),
+    show_default="until Ctrl-C",
+    help="End after this number of rounds with changes.",
 )
 @click.pass_context
 def watch(
@@ -180,102 +206,122 @@ def watch(
     every: str | None,
     rounds: int | None,
 ) -> None:
-    """Stay connected, and sync whenever there is something new. Ctrl-C ends it.
+    """Stay connected, and sync whenever an answer changes. Ctrl-C ends it.
 
     \b
     psoup copy watch phone.db --every 10s
     """
     with opened(file) as copies, connection_of(context).client() as client:
-        found = copies.watch(
+        syncs = copies.watch(
             client, only=list(names) or None, every=None if every is None else duration(every)
         )
         refused: set[str] = set()
-        for number, synced in enumerate(found, 1):
+        for number, synced in enumerate(syncs, 1):
             for name, change in synced.items():
                 if change.status != "unchanged" and name not in refused:
-                    echo(f"{datetime.now():%H:%M:%S} {name}: {_said(change)}")
+                    echo(f"{datetime.now():%H:%M:%S} {name}: {_change_text(change)}")
                 if change.error is not None:
                     refused.add(name)
             if number == rounds:
                 break
-        found.close()
+        syncs.close()
 
 
 @copy.command()
 @click.argument("file", type=COPIES)
-@click.option("--json", "as_json_", is_flag=True, help="For programs: one object.")
+@click.option("--json", "as_json_", is_flag=True, help="Print one JSON object, for programs.")
 def status(file: Path, as_json_: bool) -> None:
-    """Show what FILE keeps, as of when, how long it is right without new data, and what waits.
+    """Show the copies of FILE, how fresh they are, and what is queued.
 
     \b
-    fresh until    from then on the store would answer otherwise, even without new data
-    lease until    the registration may end if nobody syncs until then
+    slides         whether rows leave and enter by this machine's clock
+    fresh until    after this the store would answer differently, even without new rows
+    lease until    the registration ends if it is not synced until then
     clock          how far this machine's clock is ahead of the store's (-: behind)
-    staged         a part of the next answer has come; sync again
+    staged         a part of the next answer has arrived; sync again
+
+    \b
+    psoup copy status phone.db
+    psoup copy status phone.db --json
     """
     with opened(file) as copies:
-        found = [_status(copies, name) for name in copies]
+        statuses = [_status(copies, name) for name in copies]
         queued = copies.queued
     if as_json_:
-        waiting = {"batches": queued.batches, "rows": queued.rows, "bytes": queued.bytes}
+        queue = {"batches": queued.batches, "rows": queued.rows, "bytes": queued.bytes}
         aside = {"rejected": queued.rejected, "doubtful": queued.doubtful}
-        echo(as_json({"copies": found, "queue": {**waiting, **aside}}))
+        echo(as_json({"copies": statuses, "queue": {**queue, **aside}}))
         return
     heads = ["name", "rows", "now", "slides", "fresh until", "lease until", "clock", "staged"]
-    lines = [[one[head.replace(" ", "_")] for head in heads] for one in found]
-    grid(heads, [[_shown(value) for value in line] for line in lines], empty="no copies yet")
+    lines = [[fields[head.replace(" ", "_")] for head in heads] for fields in statuses]
+    grid(heads, [[_cell_text(value) for value in line] for line in lines], empty="no copies yet")
     for name, stream in queued.streams.items():
-        said = f"{stream.batches:,} batches wait for {name}: {stream.rows:,} rows"
-        note(f"{said}, in no copy before a sync")
+        batches, rows = _batches(stream.batches), counted(stream.rows, "row")
+        note(f"queued for {name}: {batches}, {rows}; copies show them after a sync")
     if queued.rejected:
-        note(f"{queued.rejected:,} batches were refused; psoup copy rejected {file} shows them")
+        note(f"refused: {_batches(queued.rejected)}; psoup copy rejected {file} shows them")
     if queued.doubtful:
-        note(f"{queued.doubtful:,} batches are doubtful; psoup copy doubtful {file} shows them")
+        note(f"doubtful: {_batches(queued.doubtful)}; psoup copy doubtful {file} shows them")
 
 
 @copy.command()
 @click.argument("file", type=COPIES)
 @click.argument("names", nargs=-1)
-@click.option("--json", "as_json_", is_flag=True, help="For programs: one object.")
+@click.option("--json", "as_json_", is_flag=True, help="Print one JSON object, for programs.")
 @click.pass_context
 def verify(context: click.Context, file: Path, names: tuple[str, ...], as_json_: bool) -> None:
-    """Read every row of the copies of FILE (or only NAMES), and tell what is damaged.
+    """Read every row of the copies of FILE (or only NAMES), and report damage.
 
-    Needs no connection. A sync does this by itself once a day and whenever it has a doubt; what
-    is damaged is repaired by the next sync. Ends with 1 where anything is.
+    Needs no connection. A sync verifies once a day, and whenever the file looks wrong; the next
+    sync repairs damage. The exit code is 1 if anything is damaged.
 
     \b
     psoup copy verify phone.db
     psoup copy verify phone.db dear --json
     """
     with opened(file) as copies:
-        found = copies.verify(list(names) or None)
-    sound = all(one.sound for one in found.values())
+        verdicts = copies.verify(list(names) or None)
+    sound = all(verdict.sound for verdict in verdicts.values())
     if as_json_:
-        echo(as_json({name: {**asdict(one), "sound": one.sound} for name, one in found.items()}))
+        echo(
+            as_json(
+                {
+                    name: {**asdict(verdict), "sound": verdict.sound}
+                    for name, verdict in verdicts.items()
+                }
+            )
+        )
     else:
-        lines = [[name, f"{one.rows:,}", _verdict(one)] for name, one in found.items()]
+        lines = [
+            [name, f"{verdict.rows:,}", _verdict(verdict)] for name, verdict in verdicts.items()
+        ]
         grid(["copy", "rows", ""], lines, empty="no copy has been synced yet")
     if not sound:
-        note(f"psoup copy sync {file} repairs what is damaged")
+        note(f"psoup copy sync {file} repairs the damage")
         context.exit(REFUSED)
 
 
-def _verdict(found: Verified) -> str:
-    said = [f"{found.damaged:,} rows are damaged"] if found.damaged else []
-    said += [] if found.complete else ["rows are missing, or not those that were sent"]
-    return "; ".join(said) or "every row is as it was sent"
+def _verdict(verified: Verified) -> str:
+    problems = [f"{counted(verified.damaged, 'row')} damaged"] if verified.damaged else []
+    problems += (
+        [] if verified.complete else ["rows are missing, or differ from those that were sent"]
+    )
+    return "; ".join(problems) or "every row is as it was sent"
+
+
+def _batches(count: int) -> str:
+    return counted(count, "batch", "batches")
 
 
 def _status(copies: Copies, name: str) -> dict[str, Any]:
     copy = copies[name]
-    known = {"name": name, "staged": copy.staged, "synced": copy.synced}
+    fields = {"name": name, "staged": copy.staged, "synced": copy.synced}
     if not copy.synced:
-        unknown = ("rows", "now", "slides", "fresh_until", "lease_until", "clock")
-        return {**known, **dict.fromkeys(unknown), "base_rows": None}
+        unsynced = ("rows", "now", "slides", "fresh_until", "lease_until", "clock")
+        return {**fields, **dict.fromkeys(unsynced), "base_rows": None}
     state = copy.state
     return {
-        **known,
+        **fields,
         "rows": len(copy),
         "now": state.now,
         "slides": state.slides,
@@ -286,7 +332,7 @@ def _status(copies: Copies, name: str) -> dict[str, Any]:
     }
 
 
-def _shown(value: Any) -> str:
+def _cell_text(value: Any) -> str:
     match value:
         case None:
             return "-"
@@ -302,18 +348,18 @@ def _shown(value: Any) -> str:
 # ---- what a sync did
 
 
-def _tell(synced: Synced) -> None:
-    tell_sent(synced.sent)
+def _report(synced: Synced) -> None:
+    report_sent(synced.sent)
     heads = ["copy", "status", "received", "removed", "repaired", ""]
     grid(heads, map(_line, synced.items()), empty="no copies yet; psoup copy keep declares one")
-    note(f"{synced.received_bytes:,} bytes received")
+    note(f"{counted(synced.received_bytes, 'byte')} received")
     for name, change in synced.items():
         if change.error is not None:
             show(change.error)
         elif change.status == "changed" and change.reason == "PERMISSION":
-            note(f"what you may see has changed: {name} has that now, and nothing else")
+            note(f"your permissions have changed: {name} now has only the rows you may see")
     if any(change.status == "incomplete" for change in synced.values()):
-        note("the rest comes with the next sync; until then the old answers stay")
+        note("the next sync brings the remaining rows; until then the old answers stay")
 
 
 def _line(item: tuple[str, Change]) -> list[str]:
@@ -323,10 +369,10 @@ def _line(item: tuple[str, Change]) -> list[str]:
     return [name, change.status, *counts, whole]
 
 
-def _said(change: Change) -> str:
+def _change_text(change: Change) -> str:
     if change.error is not None:
         return f"refused: {change.error}"
-    return f"{change.status}, {change.rows:,} rows received, {change.removed:,} removed"
+    return f"{change.status}, {counted(change.rows, 'row')} received, {change.removed:,} removed"
 
 
 def _json(synced: Synced) -> str:
@@ -354,8 +400,8 @@ def _sent(sent: Sent) -> dict[str, Any]:
     return {
         "batches": sent.batches,
         "rows": sent.rows,
-        "rejected": [f"{one.stream}: {one.message}" for one in sent.rejected],
-        "doubtful": [f"{one.stream}: {one.message}" for one in sent.doubtful],
+        "rejected": [f"{batch.stream}: {batch.message}" for batch in sent.rejected],
+        "doubtful": [f"{batch.stream}: {batch.message}" for batch in sent.doubtful],
         "error": None if sent.error is None else str(sent.error),
     }
 

@@ -1,4 +1,4 @@
-"""psoup copy rejected, requeue, doubtful, resend, discard: what was put aside in a file's queue."""
+"""psoup copy rejected, requeue, doubtful, resend, discard: batches put aside in a file's queue."""
 
 from __future__ import annotations
 
@@ -9,54 +9,60 @@ import click
 
 from client_sdk import Doubtful, Rejected
 from psoup.cli.copy_file import COPIES, opened
-from psoup.cli.output import as_json, echo, grid, note
+from psoup.cli.output import as_json, counted, echo, grid, note
 
 
 @click.command()
 @click.argument("file", type=COPIES)
-@click.option("--json", "lines", is_flag=True, help="For programs: one object a line.")
+@click.option("--json", "lines", is_flag=True, help="Print a JSON object a line, for programs.")
 def rejected(file: Path, lines: bool) -> None:
-    """List what the store refused for good, and why.
+    """List the batches that the store refused for good, and why.
 
-    Mend what is wrong and requeue it, or discard it; it stays here until then.
+    Correct the cause and requeue them, or discard them; they stay here until then.
+
+    \b
+    psoup copy rejected phone.db
     """
     with opened(file) as copies:
-        found = copies.rejected
-    _show(found, lines, "nothing was refused")
+        batches = copies.rejected
+    _show(batches, lines, "nothing was refused")
 
 
 @click.command()
 @click.argument("file", type=COPIES)
-@click.option("--json", "lines", is_flag=True, help="For programs: one object a line.")
+@click.option("--json", "lines", is_flag=True, help="Print a JSON object a line, for programs.")
 def doubtful(file: Path, lines: bool) -> None:
-    """List what may be in the store already, and may not.
+    """List the batches of which it is unknown whether the store has them.
 
-    After FILE was copied, or came from a back-up, the store may have had the number of a batch
-    with other rows, and not know it any more. Look whether the rows are there: resend them if
-    not, else discard them. They stay here until then.
+    If FILE was copied or restored from a back-up, the store may have accepted other rows under the
+    number of a batch. Check whether the rows are in the store: resend the batch if they are not,
+    else discard it. It stays here until then.
+
+    \b
+    psoup copy doubtful phone.db
     """
     with opened(file) as copies:
-        found = copies.doubtful
-    _show(found, lines, "nothing is doubtful")
+        batches = copies.doubtful
+    _show(batches, lines, "nothing is doubtful")
 
 
-def _show(found: Sequence[Rejected] | Sequence[Doubtful], lines: bool, empty: str) -> None:
+def _show(batches: Sequence[Rejected] | Sequence[Doubtful], lines: bool, empty: str) -> None:
     if lines:
-        for one in found:
-            echo(as_json(_plain(one)))
+        for batch in batches:
+            echo(as_json(_plain(batch)))
         return
     heads = ["batch", "stream", "rows", "queued at", "reason", "message"]
-    grid(heads, [list(_plain(one).values()) for one in found], empty=empty)
+    grid(heads, [list(_plain(batch).values()) for batch in batches], empty=empty)
 
 
-def _plain(one: Rejected | Doubtful) -> dict[str, object]:
+def _plain(batch: Rejected | Doubtful) -> dict[str, object]:
     return {
-        "batch": one.batch,
-        "stream": one.stream,
-        "rows": one.row_count,
-        "queued_at": one.queued_at,
-        "reason": one.reason,
-        "message": one.message,
+        "batch": batch.batch,
+        "stream": batch.stream,
+        "rows": batch.row_count,
+        "queued_at": batch.queued_at,
+        "reason": batch.reason,
+        "message": batch.message,
     }
 
 
@@ -64,36 +70,50 @@ def _plain(one: Rejected | Doubtful) -> dict[str, object]:
 @click.argument("file", type=COPIES)
 @click.argument("batch", type=int, required=False)
 def requeue(file: Path, batch: int | None) -> None:
-    """Let a refused BATCH (all of them without one) wait again, at the end of the queue."""
+    """Put a refused BATCH at the end of the queue again; without BATCH, all of them.
+
+    \b
+    psoup copy requeue phone.db 17
+    """
     with opened(file) as copies:
         count = copies.requeue(batch)
-    note(f"{count:,} wait again; psoup copy send {file} sends them")
+    note(f"queued again: {_batches(count)}; psoup copy send {file} sends them")
 
 
 @click.command()
 @click.argument("file", type=COPIES)
 @click.argument("batch", type=int, required=False)
 def resend(file: Path, batch: int | None) -> None:
-    """Let a doubtful BATCH (all of them without one) wait again, as one that was never sent.
+    """Queue a doubtful BATCH again, as if it was never sent; without BATCH, all of them.
 
-    Rows that are in the store already will be there twice: psoup copy doubtful says of which
-    batches that may be so.
+    Rows that are in the store already are then stored twice: look with psoup copy doubtful first.
+
+    \b
+    psoup copy resend phone.db 17
     """
     with opened(file) as copies:
         count = copies.resend(batch)
-    note(f"{count:,} wait again; psoup copy send {file} sends them")
+    note(f"queued again: {_batches(count)}; psoup copy send {file} sends them")
 
 
 @click.command()
 @click.argument("file", type=COPIES)
 @click.argument("batch", type=int, required=False)
-@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 def discard(file: Path, batch: int | None, yes: bool) -> None:
-    """Delete a refused or doubtful BATCH for good; without one, all that were refused."""
+    """Delete a refused or doubtful BATCH for good; without BATCH, all that were refused.
+
+    \b
+    psoup copy discard phone.db 17
+    """
     with opened(file) as copies:
         aside = [*copies.rejected, *(copies.doubtful if batch is not None else ())]
-        found = [one for one in aside if batch in (None, one.batch)]
-        if found and not yes:
-            count = sum(one.row_count for one in found)
-            click.confirm(f"Delete {count:,} rows for good?", abort=True, err=True)
-        note(f"{copies.discard(batch):,} deleted")
+        batches = [candidate for candidate in aside if batch in (None, candidate.batch)]
+        if batches and not yes:
+            count = sum(candidate.row_count for candidate in batches)
+            click.confirm(f"Delete {counted(count, 'row')} for good?", abort=True, err=True)
+        note(f"deleted: {_batches(copies.discard(batch))}")
+
+
+def _batches(count: int) -> str:
+    return counted(count, "batch", "batches")

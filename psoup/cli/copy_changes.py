@@ -1,4 +1,4 @@
-"""psoup copy changes: what changed in an answer of a file, each change once."""
+"""psoup copy changes: the changes of an answer in a file, each shown once."""
 
 from __future__ import annotations
 
@@ -10,57 +10,60 @@ import click
 
 from client_sdk import AnswerChange, ChangeBatch, Copies
 from psoup.cli.copy_file import COPIES, opened
-from psoup.cli.output import as_json, echo, note
+from psoup.cli.output import as_json, counted, echo, note
 
-# How often a file is looked at that somebody else syncs.
-_LOOK_SECONDS = 0.5
+# How often to look at a file that another process syncs.
+_POLL_SECONDS = 0.5
 
 
 @click.command()
 @click.argument("file", type=COPIES)
 @click.argument("name")
-@click.option("--follow", is_flag=True, help="Stay, and show changes as they come. Ctrl-C ends it.")
-@click.option("--rounds", type=click.IntRange(min=1), help="With --follow: end after so many.")
-@click.option("--json", "lines", is_flag=True, help="For programs: one object a line.")
+@click.option("--follow", is_flag=True, help="Wait for more changes. Ctrl-C ends it.")
+@click.option(
+    "--rounds", type=click.IntRange(min=1), help="With --follow: end after this number of changes."
+)
+@click.option("--json", "lines", is_flag=True, help="Print a JSON object a line, for programs.")
 def changes(file: Path, name: str, follow: bool, rounds: int | None, lines: bool) -> None:
     """Show what changed in the answer NAME of FILE, each change once. Needs no connection.
 
-    The copy must be kept with --changes. Changes are made by syncs, and by time: rows leave and
-    enter by themselves. What was shown is forgotten; where showing it fails it is shown again.
+    The copy must be kept with --changes. Syncs make changes, and so does time: rows leave and
+    enter a window. Changes that were shown are deleted; if showing them fails they stay.
 
     \b
-    +  a row came
-    u  it has other values now: before→now
-    -  it is gone: left (its window), ended (its key was updated or deleted), gone (a result)
+    +  a row was added
+    u  a row has other values: before→now
+    -  a row was removed: left (its window), ended (its stream key was updated or deleted),
+       gone (a computed row)
 
     \b
     psoup copy keep phone.db hot "SELECT room, temp FROM rooms WHERE temp > 80" --changes
     psoup copy sync phone.db
     psoup copy changes phone.db hot
-    psoup copy watch phone.db &              syncs whenever there is something new …
+    psoup copy watch phone.db &              syncs whenever the answer changes …
     psoup copy changes phone.db hot --follow --json | ./notify
     """
     if rounds is not None and not follow:
         raise click.UsageError("--rounds needs --follow")
     with opened(file) as copies:
-        shown = _show(copies, name, lines)
-        if not (shown or follow or lines):
+        shown_count = _show(copies, name, lines)
+        if not (shown_count or follow or lines):
             note("no changes")
-        while follow and (rounds is None or shown < rounds):
-            time.sleep(_LOOK_SECONDS)
-            shown += _show(copies, name, lines)
+        while follow and (rounds is None or shown_count < rounds):
+            time.sleep(_POLL_SECONDS)
+            shown_count += _show(copies, name, lines)
 
 
 def _show(copies: Copies, name: str, lines: bool) -> int:
-    """Shows a batch, and says how many changes it has."""
+    """Show a batch of changes, and return how many it has."""
     with copies.changes(name) as batch:
-        for said in _json_of(batch) if lines else _text_of(batch):
-            echo(said)
+        for text in _json_lines(batch) if lines else _text_lines(batch):
+            echo(text)
     return len(batch) + bool(batch.reset)
 
 
-def _json_of(batch: ChangeBatch) -> list[str]:
-    """A reset comes with the rows to go on from; changes that led there are left out."""
+def _json_lines(batch: ChangeBatch) -> list[str]:
+    """Return a reset with the rows of the whole answer, or the changes, a line each."""
     if batch.reset:
         return [as_json({"reset": batch.reset, "rows": list(batch.answer or ())})]
     return [as_json(_fields(change)) for change in batch]
@@ -77,9 +80,11 @@ def _fields(change: AnswerChange) -> dict[str, Any]:
     }
 
 
-def _text_of(batch: ChangeBatch) -> list[str]:
-    found = [f"{batch.reset}: the answer begins anew, with {len(batch.answer or ()):,} rows"]
-    return (found if batch.reset else []) + [_line(change) for change in batch]
+def _text_lines(batch: ChangeBatch) -> list[str]:
+    reset_lines = [
+        f"{batch.reset}: the answer starts over, with {counted(len(batch.answer or ()), 'row')}"
+    ]
+    return (reset_lines if batch.reset else []) + [_line(change) for change in batch]
 
 
 def _line(change: AnswerChange) -> str:

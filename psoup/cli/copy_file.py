@@ -12,14 +12,14 @@ from client_sdk import Copies
 from psoup.cli.connection import Connection
 from psoup.cli.problems import fail
 
-# One that is there: a name that was misspelled must not become a new file.
+# The file must exist: a misspelled name must not create a new one.
 COPIES = click.Path(exists=True, dir_okay=False, path_type=Path)
 NEW_COPIES = click.Path(dir_okay=False, path_type=Path)
 
 
 @contextmanager
 def opened(file: Path) -> Iterator[Copies]:
-    """The copies of a file; what the SDK calls misuse is wrong usage."""
+    """Open the copies of a file; raise a Problem for what the SDK reports as misuse."""
     try:
         with Copies(file) as copies:
             yield copies
@@ -28,5 +28,5 @@ def opened(file: Path) -> Iterator[Copies]:
 
 
 def connection_of(context: click.Context) -> Connection:
-    found: Connection = context.obj
-    return found
+    connection: Connection = context.obj
+    return connection

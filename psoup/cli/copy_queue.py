@@ -1,4 +1,4 @@
-"""psoup copy publish, send, move: what waits in a file to be sent."""
+"""psoup copy publish, send, move: rows that are queued in a file and sent later."""
 
 from __future__ import annotations
 
@@ -10,24 +10,35 @@ import pyarrow as pa
 from client_sdk import ConnectionFailed, Copies, Sent, Stream
 from psoup.cli.connection import Connection
 from psoup.cli.copy_file import COPIES, NEW_COPIES, connection_of, opened
-from psoup.cli.output import note
+from psoup.cli.output import counted, note
 from psoup.cli.problems import REFUSED, fail, refuse, show
 from psoup.cli.progress import FileProgress
 from psoup.cli.readers import BadLine, Options, read
 from psoup.cli.texts import FILE, instant, pairs
 
-_SHOWN = 10
+_SHOWN_LINES = 10
 
 
 @click.command()
 @click.argument("file", type=NEW_COPIES)
 @click.argument("stream")
 @click.argument("data", type=FILE, required=False)
-@click.option("--rename", multiple=True, metavar="THEIRS=OURS", help="A column of the file.")
-@click.option("--drop", multiple=True, metavar="COLUMN", help="Leave a column of the file out.")
-@click.option("--null", default="", help="What stands for NULL in a CSV.")
-@click.option("--skip-bad", is_flag=True, help="Leave bad lines out, and queue the rest.")
-@click.option("--heartbeat", metavar="INSTANT", help="Then, or alone, move NOW of event time.")
+@click.option(
+    "--rename",
+    multiple=True,
+    metavar="FILE_COLUMN=COLUMN",
+    help="Map a column of DATA to one of the stream. May be repeated.",
+)
+@click.option(
+    "--drop", multiple=True, metavar="COLUMN", help="Leave out a column of DATA. May be repeated."
+)
+@click.option(
+    "--null", default="", show_default="nothing", metavar="TEXT", help="The text for NULL in CSV."
+)
+@click.option("--skip-bad", is_flag=True, help="Leave out bad lines, and queue the good ones.")
+@click.option(
+    "--heartbeat", metavar="INSTANT", help="Also, or only, move NOW of the stream to here."
+)
 @click.pass_context
 def publish(
     context: click.Context,
@@ -42,9 +53,9 @@ def publish(
 ) -> None:
     """Queue the rows of DATA (CSV, JSON lines or Parquet, also .gz) in FILE, to be sent later.
 
-    They are sent by the next psoup copy sync or send, in the order of queuing and exactly once.
-    All of the file is queued or nothing; the same command again queues it again. What STREAM
-    looks like is known to FILE from an earlier contact, or asked now.
+    The next psoup copy sync or send sends them, in the order of queuing and exactly once. All of
+    DATA is queued or nothing; the same command again queues it again. FILE knows the columns of
+    STREAM from an earlier contact, or asks the store now.
 
     \b
     psoup copy publish phone.db trades new.csv --rename time=at
@@ -55,27 +66,28 @@ def publish(
         fail("give DATA, or --heartbeat INSTANT")
     with opened(file) as copies:
         if data is not None:
-            known = _stream(copies, stream, connection_of(context))
+            description = _stream(copies, stream, connection_of(context))
             options = Options(pairs(rename, "--rename"), frozenset(drop), null)
-            table = _rows(data, known, options, skip_bad)
+            table = _rows(data, description, options, skip_bad)
             copies.publish(stream, table)
-            note(f"{table.num_rows:,} rows wait for {stream}; no copy has them before a sync")
+            rows = counted(table.num_rows, "row")
+            note(f"queued for {stream}: {rows}; copies show them after a sync")
         if until is not None:
             copies.heartbeat(stream, until)
-            note(f"a heartbeat waits for {stream}")
+            note(f"queued for {stream}: a heartbeat")
 
 
 def _stream(copies: Copies, name: str, connection: Connection) -> Stream:
-    known = copies.known_stream(name)
-    if known is not None:
-        return known
+    description = copies.known_stream(name)
+    if description is not None:
+        return description
     try:
         with connection.client() as client:
             return copies.learn(client, name)
     except ConnectionFailed as error:
         message = (
-            f"what {name} looks like is not known here yet, and no store can be asked: "
-            f"connect once, with the same command or with a sync of a copy of {name}"
+            f"the columns of {name} are not in the file yet, and no store answers: connect once, "
+            f"with the same command or with a sync of a copy of {name}"
         )
         raise ConnectionFailed(f"{error.message}\n{message}", detail=error.detail) from None
 
@@ -86,12 +98,13 @@ def _rows(data: Path, stream: Stream, options: Options, skip_bad: bool) -> pa.Ta
         for chunk in read(data, stream, options, progress.at):
             tables.append(chunk.table)
             bad += chunk.bad
-    for line in bad[:_SHOWN]:
+    for line in bad[:_SHOWN_LINES]:
         note(str(line))
-    if len(bad) > _SHOWN:
-        note(f"… and {len(bad) - _SHOWN:,} more")
+    if len(bad) > _SHOWN_LINES:
+        note(f"… and {len(bad) - _SHOWN_LINES:,} more")
     if bad and not skip_bad:
-        refuse(f"{len(bad):,} bad lines; nothing was queued. --skip-bad leaves them out")
+        lines = counted(len(bad), "bad line")
+        refuse(f"{lines}; nothing was queued. --skip-bad leaves out bad lines")
     return pa.concat_tables([table for table in tables if table.num_rows] or tables[:1])
 
 
@@ -99,17 +112,20 @@ def _rows(data: Path, stream: Stream, options: Options, skip_bad: bool) -> pa.Ta
 @click.argument("file", type=COPIES)
 @click.pass_context
 def send(context: click.Context, file: Path) -> None:
-    """Send what waits in FILE, in order, each batch exactly once.
+    """Send the queued batches of FILE, in order, each exactly once.
 
-    A batch that is refused for good, say because its stream was dropped, is put aside and blocks
-    nothing: psoup copy rejected shows it. So is one that may have been sent by another copy of
-    FILE: psoup copy doubtful. Whatever else goes wrong, the rest waits on.
+    A batch that the store refuses for good, say because its stream was dropped, is put aside:
+    psoup copy rejected shows it. So is a batch that another copy of FILE may have sent: psoup
+    copy doubtful shows it. After any other error the remaining batches stay queued.
+
+    \b
+    psoup copy send phone.db
     """
     with opened(file) as copies, connection_of(context).client() as client:
         sent = copies.send(client)
-    tell_sent(sent)
+    report_sent(sent)
     if not (sent.batches or sent.rejected or sent.doubtful):
-        note("nothing waits")
+        note("nothing is queued")
     if sent.rejected or sent.doubtful:
         context.exit(REFUSED)
 
@@ -118,29 +134,34 @@ def send(context: click.Context, file: Path) -> None:
 @click.argument("file", type=COPIES)
 @click.pass_context
 def move(context: click.Context, file: Path) -> None:
-    """Let FILE belong to the store at the target, where it belongs to another one.
+    """Move FILE from the store it belongs to, to the store at the target.
 
-    What waits is sent there by the next sync or send, also what the other store may have taken
-    without saying so; the copies are replaced.
+    The next sync or send sends the queued rows there, also those that the old store may have
+    accepted without acknowledging them. The copies are replaced.
+
+    \b
+    psoup --target new.example:7181 copy move phone.db
     """
     with opened(file) as copies, connection_of(context).client() as client:
         store_id = copies.move(client)
-        waiting = copies.queued.rows
-    note(f"{file.name} belongs to store {store_id}; {waiting:,} rows wait to be sent there")
+        queued = counted(copies.queued.rows, "row")
+    note(f"{file.name} belongs to store {store_id}; queued to be sent there: {queued}")
 
 
-def tell_sent(sent: Sent) -> None:
+def report_sent(sent: Sent) -> None:
+    """Show what was sent, refused or put aside."""
     if sent.batches:
-        there = f" ({sent.duplicates:,} had been there)" if sent.duplicates else ""
-        note(f"sent {sent.batches:,} batches, {sent.rows:,} rows{there}")
-    for one in sent.rejected:
-        note(f"refused: batch {one.batch} for {one.stream}: {one.message}")
+        duplicates = f" ({sent.duplicates:,} already stored)" if sent.duplicates else ""
+        batches = counted(sent.batches, "batch", "batches")
+        note(f"sent {batches}, {counted(sent.rows, 'row')}{duplicates}")
+    for batch in sent.rejected:
+        note(f"refused: batch {batch.batch} for {batch.stream}: {batch.message}")
     if sent.rejected:
-        note("psoup copy rejected, requeue and discard say what becomes of what was refused")
+        note("psoup copy rejected shows refused batches; requeue or discard them")
     for doubt in sent.doubtful:
         note(f"doubtful: batch {doubt.batch} for {doubt.stream}: {doubt.message}")
     if sent.doubtful:
-        note("psoup copy doubtful, resend and discard say what becomes of what is doubtful")
+        note("psoup copy doubtful shows doubtful batches; resend or discard them")
     if sent.error is not None:
         show(sent.error)
-        note("what waits was not sent; the copies were synced")
+        note("queued rows were not sent; the copies were synced")

@@ -1,4 +1,4 @@
-"""psoup copy rows and query: answers out of a file, without a connection."""
+"""psoup copy rows and query: answers from a file, without a connection."""
 
 from __future__ import annotations
 
@@ -13,13 +13,22 @@ import pyarrow as pa
 
 from client_sdk import Column, Copy
 from psoup.cli.copy_file import COPIES, opened
-from psoup.cli.output import AnswerForm, as_json, echo, form_options, grid, note, write_answer
+from psoup.cli.output import (
+    AnswerForm,
+    as_json,
+    counted,
+    echo,
+    form_options,
+    grid,
+    note,
+    write_answer,
+)
 from psoup.cli.texts import instant
 
 
 @dataclass(frozen=True)
 class CopyHeader:
-    """A copy's header says what its answer is of. `now` is that of the last sync."""
+    """What an answer from a copy is of. `now` is that of the last sync."""
 
     row_count: int
     columns: tuple[Column, ...]
@@ -46,14 +55,17 @@ class CopyAnswer:
 @click.argument("file", type=COPIES)
 @click.argument("name")
 @click.option(
-    "--now", metavar="INSTANT", help="The answer at that NOW, no earlier than the sync's."
+    "--now",
+    metavar="INSTANT",
+    show_default="the clock's",
+    help="The NOW of the answer; not before the last sync.",
 )
 @form_options
 def rows(file: Path, name: str, now: str | None, form: AnswerForm) -> None:
-    """The answer NAME of FILE, as it is now, without any connection.
+    """Show the answer NAME of FILE as it is now. Needs no connection.
 
-    Of a stream with arrival time rows leave the window, and enter it, by this machine's clock;
-    of one with event time the answer stays as of the last sync.
+    If its stream has arrival time, rows leave and enter the window by this machine's clock. If it
+    has event time, the answer stays as of the last sync.
 
     \b
     psoup copy rows phone.db dear
@@ -64,7 +76,7 @@ def rows(file: Path, name: str, now: str | None, form: AnswerForm) -> None:
         unsent = copies.queued.rows_for(copies[name].stream)
     write_answer(answer, form, _footer)
     if unsent:
-        note(f"{unsent:,} rows wait to be sent and are not in it yet; psoup copy sync {file}")
+        note(f"not sent yet, and not shown: {counted(unsent, 'row')}; psoup copy sync {file}")
 
 
 def _answer(copy: Copy, now: datetime | None) -> CopyAnswer:
@@ -77,37 +89,38 @@ def _answer(copy: Copy, now: datetime | None) -> CopyAnswer:
 
 def _footer(header: CopyHeader) -> None:
     moves = "moves with the clock" if header.slides else "stays until the next sync"
-    fresh = f" · right until {header.good_until}" if header.good_until else ""
-    of = header.now or "no instant yet"
-    note(f"{header.row_count:,} rows · synced as of {of}, {moves}{fresh}", *header.notes)
+    fresh = f" · fresh until {header.good_until}" if header.good_until else ""
+    now = header.now or "no instant yet"
+    rows = counted(header.row_count, "row")
+    note(f"{rows} · synced as of {now}, {moves}{fresh}", *header.notes)
 
 
 @click.command()
 @click.argument("file", type=COPIES)
 @click.argument("sql")
-@click.option("--now", metavar="INSTANT", help="Of every copy the answer at that NOW.")
-@click.option("--json", "lines", is_flag=True, help="For programs: one object a line.")
+@click.option("--now", metavar="INSTANT", show_default="the clock's", help="The NOW of every copy.")
+@click.option("--json", "lines", is_flag=True, help="Print a JSON object a line, for programs.")
 def query(file: Path, sql: str, now: str | None, lines: bool) -> None:
-    """SQL over the copies of FILE, without any connection: each copy is a table of its name.
+    """Run SQL over the copies of FILE: each copy is a table. Needs no connection.
 
-    The SQL is SQLite's, and only reads. Instants are text as 2026-11-16 09:00:00.000000, UTC.
+    The SQL is SQLite's, and may only read. Instants are text as 2026-11-16 09:00:00.000000, UTC.
 
     \b
     psoup copy query phone.db "SELECT symbol, max(price) FROM dear GROUP BY symbol"
     psoup copy query phone.db "SELECT * FROM dear JOIN fleet USING (symbol)" --json
     """
     with opened(file) as copies:
-        found = copies.query(sql, now=None if now is None else instant(now))
+        result_rows = copies.query(sql, now=None if now is None else instant(now))
         unsent = copies.queued.rows
     if lines:
-        for row in found:
+        for row in result_rows:
             echo(as_json(row))
     else:
-        _show(found)
+        _show(result_rows)
     if unsent:
-        note(f"{unsent:,} rows wait to be sent and are in no copy yet; psoup copy sync {file}")
+        note(f"not sent yet, and not shown: {counted(unsent, 'row')}; psoup copy sync {file}")
 
 
-def _show(found: list[dict[str, Any]]) -> None:
-    names = list(found[0]) if found else []
-    grid(names, [list(row.values()) for row in found], empty="no rows")
+def _show(result_rows: list[dict[str, Any]]) -> None:
+    names = list(result_rows[0]) if result_rows else []
+    grid(names, [list(row.values()) for row in result_rows], empty="no rows")

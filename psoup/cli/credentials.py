@@ -1,4 +1,4 @@
-"""The options before the command that say how to know the store and who calls."""
+"""The options before the command that authenticate the store and the caller."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import click
 from client_sdk import Credentials
 from psoup.cli.problems import fail
 
-# A token stands in no option: every user of a machine can see the arguments of its processes.
-TOKEN = "PSOUP_TOKEN"
+# A token is never an option: every user of a machine can see the arguments of its processes.
+TOKEN_VARIABLE = "PSOUP_TOKEN"
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 _OPTIONS = [
@@ -23,14 +23,15 @@ _OPTIONS = [
         envvar="PSOUP_TOKEN_FILE",
         show_envvar=True,
         metavar="FILE",
-        help=f"A file with the key or JWT to show. Without it, what {TOKEN} has.",
+        show_default=f"what {TOKEN_VARIABLE} has",
+        help="A file with the access key or JWT to authenticate with.",
     ),
     click.option(
         "--tls",
         is_flag=True,
         envvar="PSOUP_TLS",
         show_envvar=True,
-        help="Encrypt; trust the system's CAs.",
+        help="Use TLS, and trust the system's certificate authorities.",
     ),
     click.option(
         "--tls-ca",
@@ -38,7 +39,7 @@ _OPTIONS = [
         envvar="PSOUP_TLS_CA",
         show_envvar=True,
         metavar="FILE",
-        help="Encrypt; trust stores with a certificate of these authorities, PEM.",
+        help="Use TLS, and trust these certificate authorities, PEM.",
     ),
     click.option(
         "--tls-cert",
@@ -46,7 +47,7 @@ _OPTIONS = [
         envvar="PSOUP_TLS_CERT",
         show_envvar=True,
         metavar="FILE",
-        help="The client's own certificate, PEM.",
+        help="The client's certificate, PEM.",
     ),
     click.option(
         "--tls-key",
@@ -59,12 +60,13 @@ _OPTIONS = [
     click.option(
         "--plaintext-token",
         is_flag=True,
-        help="Show the token to another machine without TLS: anyone on the way can take it.",
+        help="Send the token to another machine without TLS, where others can read it.",
     ),
 ]
 
 
 def options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options to a command."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
@@ -78,8 +80,8 @@ def read(
     tls_key: Path | None,
     plaintext_token: bool,
 ) -> Credentials | None:
-    """The credentials; None where nothing was said. Fails where they don't fit together."""
-    token = None if token_file is not None else os.environ.get(TOKEN) or None
+    """Return the credentials, or None without any; raise a Problem if they do not fit together."""
+    token = None if token_file is not None else os.environ.get(TOKEN_VARIABLE) or None
     if not (token or token_file or tls or tls_ca or tls_cert or tls_key):
         return None
     try:

@@ -1,4 +1,4 @@
-"""What ended with a stream or view that was dropped, for people."""
+"""Lines that say what ended together with a dropped stream or view."""
 
 from __future__ import annotations
 
@@ -9,19 +9,21 @@ from psoup.cli.output import note
 
 
 def grantee(grant: Grant) -> str:
+    """Return who has the grant: "role field" or "owner gate"."""
     return f"role {grant.role}" if grant.role else f"owner {grant.owner}"
 
 
 def note_ended(ended: Ended) -> None:
     """Print a line for each kind of object that ended."""
-    grants = [f"{one.action} on {one.object} to {grantee(one)}" for one in ended.grants]
+    grants = [f"{grant.action} on {grant.object} to {grantee(grant)}" for grant in ended.grants]
     queries = [
-        f"{one.client_key or one.handle.hex()} of {one.owner}" for one in ended.registrations
+        f"{query.client_key or query.handle.hex()} of {query.owner}"
+        for query in ended.registrations
     ]
     _note("views", ended.views, ended.view_count)
     _note("row policies", ended.policies, ended.policy_count)
     _note("grants", grants, ended.grant_count)
-    _note("queries that can't be answered any more", queries, ended.registration_count)
+    _note("queries that can no longer be answered", queries, ended.registration_count)
 
 
 def _note(kind: str, names: Sequence[str], count: int) -> None:

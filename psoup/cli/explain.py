@@ -1,4 +1,4 @@
-"""psoup explain: how a registration is matched, and where the time goes."""
+"""psoup explain: how a registration is matched, and what an invoke of it costs."""
 
 from __future__ import annotations
 
@@ -15,42 +15,42 @@ from client_sdk import (
     Factor,
 )
 from psoup.cli.connection import Connection
-from psoup.cli.output import as_json, echo, grid, pair_table
+from psoup.cli.output import as_json, counted, echo, grid, pair_table
 
 _FACTORS = ["factor", "shared by", "matched by"]
 _COST = {
-    "looked up": "one hash look-up a row, for all {0.constant_count:,} texts together",
-    "searched": "one binary search a row, for all {0.constant_count:,} constants together",
-    "compared": "a comparison a row for each constant, {0.constant_count:,} in all",
-    "evaluated": "evaluated, while its conjunction has rows left",
+    "looked up": "one hash look-up per row, for all {0.constant_count:,} texts together",
+    "searched": "one binary search per row, for all {0.constant_count:,} constants together",
+    "compared": "a comparison per row and constant, {0.constant_count:,} in all",
+    "evaluated": "evaluated while rows of its conjunction remain",
 }
 
 
 @click.command()
-@click.argument("query", metavar="HANDLE|KEY")
-@click.option("--window", help="Another window for the invoke that is measured.")
-@click.option("--json", "as_json_", is_flag=True, help="For programs.")
+@click.argument("query", metavar="HANDLE|CLIENT_KEY")
+@click.option("--window", show_default="the query's", help="The window of the measured invoke.")
+@click.option("--json", "as_json_", is_flag=True, help="Print JSON, for programs.")
 @click.pass_obj
 def explain(connection: Connection, query: str, window: str | None, as_json_: bool) -> None:
-    """How a registration is matched, what it shares, and where the time of an invoke goes.
+    """Show how a registration is matched, what it shares, and where the time of an invoke goes.
 
     \b
     psoup explain dear
     psoup explain dear --window "RANGE 1 HOUR" --json
     """
     with connection.client() as client:
-        found = client.explain(query, window=window)
+        explanation = client.explain(query, window=window)
     if as_json_:
-        echo(as_json(found))
+        echo(as_json(explanation))
         return
-    if len(found.legs) > 1:
-        _show_several(found)
+    if len(explanation.legs) > 1:
+        _show_several(explanation)
     else:
-        pair_table("predicate", _pairs(found))
+        pair_table("predicate", _pairs(explanation))
         echo()
-        grid(_FACTORS, [_line(each) for each in found.factors])
+        grid(_FACTORS, [_line(factor) for factor in explanation.factors])
     echo()
-    _show_stages(found.run)
+    _show_stages(explanation.run)
 
 
 def _show_stages(run: ExplainedRun) -> None:
@@ -68,165 +68,184 @@ def _show_stages(run: ExplainedRun) -> None:
 # ---- one stream
 
 
-def _pairs(found: Explanation) -> list[tuple[str, str]]:
+def _pairs(explanation: Explanation) -> list[tuple[str, str]]:
     return [
-        *_predicate_pairs(found),
-        ("refresh", _refresh(found)),
-        *_views(found),
-        ("engine", _engine(found)),
-        *_quarantined(found.legs),
-        *_implied(found.legs),
-        *_keyed(found.run.current_rows),
-        ("one invoke", _invoke(found.run)),
+        *_predicate_pairs(explanation),
+        ("refresh", _refresh(explanation)),
+        *_views(explanation),
+        ("engine", _engine(explanation)),
+        *_quarantined(explanation.legs),
+        *_implied(explanation.legs),
+        *_keyed(explanation.run.current_rows),
+        ("one invoke", _invoke(explanation.run)),
     ]
 
 
-def _predicate_pairs(found: Explanation | ExplainedLeg) -> list[tuple[str, str]]:
-    stored = found.stored
-    progress = 100.0 * found.matched_rows / found.stream_rows if found.stream_rows else 100.0
+def _predicate_pairs(explained: Explanation | ExplainedLeg) -> list[tuple[str, str]]:
+    stored, rows = explained.stored, counted(explained.stream_rows, "row")
+    progress = (
+        100.0 * explained.matched_rows / explained.stream_rows if explained.stream_rows else 100.0
+    )
     return [
-        ("registrations", f"{found.registration_count:,} share it"),
-        ("other predicates", _others(found)),
-        ("matched", f"{found.matched_rows:,} of {found.stream_rows:,} rows ({progress:.0f} %)"),
+        ("registrations", f"{explained.registration_count:,} with this predicate"),
+        ("other predicates", _other_predicates(explained)),
+        ("matched", f"{explained.matched_rows:,} of {rows} ({progress:.0f} %)"),
         (
             "stored",
-            f"{stored.row_count:,} matches in {stored.block_count:,} blocks: {stored.byte_count:,}"
-            f" bytes, {stored.piece_count:,} pieces, {stored.file_count:,} files",
+            f"{counted(stored.row_count, 'match', 'matches')} in "
+            f"{counted(stored.block_count, 'block')}: {counted(stored.byte_count, 'byte')}, "
+            f"{counted(stored.piece_count, 'piece')}, {counted(stored.file_count, 'file')}",
         ),
     ]
 
 
 def _quarantined(legs: Sequence[ExplainedLeg]) -> list[tuple[str, str]]:
-    """A line for each leg of which something is in quarantine."""
+    """Return a line for each leg that has a predicate in quarantine."""
     return [("quarantine", leg.quarantined) for leg in legs if leg.quarantined]
 
 
-def _engine(found: Explanation) -> str:
-    return f"epoch {found.epoch}" if found.epoch else "has never run"
+def _engine(explanation: Explanation) -> str:
+    return f"epoch {explanation.epoch}" if explanation.epoch else "has never run"
 
 
 def _invoke(run: ExplainedRun) -> str:
-    stored = f"{run.stored_combinations:,} combinations taken, " if run.stored_combinations else ""
-    pairs = f"{run.joined_pairs:,} pairs joined, " if run.joined_pairs else ""
+    stored = ""
+    if run.stored_combinations:
+        stored = f"{counted(run.stored_combinations, 'stored combination')} used, "
+    pairs = f"{counted(run.joined_pairs, 'pair')} joined, " if run.joined_pairs else ""
     return (
-        f"{run.considered_rows:,} rows considered, {run.computed_rows:,} computed on the spot, "
-        f"{stored}{pairs}{run.answer_rows:,} in the answer ({run.answer_bytes:,} bytes)"
+        f"{counted(run.considered_rows, 'row')} considered, "
+        f"{run.computed_rows:,} computed on the spot, "
+        f"{stored}{pairs}{run.answer_rows:,} in the answer ({counted(run.answer_bytes, 'byte')})"
     )
 
 
-def _refresh(found: Explanation) -> str:
-    shown = found.refresh or ("only inside the query" if _refreshes_inside(found) else "")
-    return shown or "always fresh"
+def _refresh(explanation: Explanation) -> str:
+    refresh = explanation.refresh or (
+        "only inside the query" if _refreshes_inside(explanation) else ""
+    )
+    return refresh or "always fresh"
 
 
-def _refreshes_inside(found: Explanation) -> bool:
-    """Tells whether a leg, or a query inside, has a REFRESH of its own."""
-    if any("REFRESH " in leg.window for leg in found.legs):
+def _refreshes_inside(explanation: Explanation) -> bool:
+    """Return whether a leg, or a query inside, has its own REFRESH."""
+    if any("REFRESH " in leg.window for leg in explanation.legs):
         return True
-    waiting = [] if found.operator is None else [found.operator]
-    while waiting:
-        operator = waiting.pop()
+    pending = [] if explanation.operator is None else [explanation.operator]
+    while pending:
+        operator = pending.pop()
         if operator.name == "refresh":
             return True
-        waiting += operator.inputs
+        pending += operator.inputs
     return False
 
 
-def _views(found: Explanation) -> list[tuple[str, str]]:
-    return [("views", ", ".join(found.views))] if found.views else []
+def _views(explanation: Explanation) -> list[tuple[str, str]]:
+    return [("views", ", ".join(explanation.views))] if explanation.views else []
 
 
 def _keyed(current_rows: int | None) -> list[tuple[str, str]]:
     if current_rows is None:
         return []
-    return [("keyed stream", f"{current_rows:,} current rows in the window, one a key")]
-
-
-def _implied(legs: Sequence[ExplainedLeg]) -> list[tuple[str, str]]:
-    """The lines about predicates that those of the legs imply."""
     return [
         (
-            "implied by",
-            f"{one.condition}, {one.looked_at_rows:,} of {one.rows:,} rows looked at",
+            "keyed stream",
+            f"{counted(current_rows, 'current row')} in the window, one for each stream key",
         )
-        for one in (leg.implied_by for leg in legs)
-        if one is not None
     ]
 
 
-def _others(found: Explanation | ExplainedLeg) -> str:
-    if found.compared_predicates == found.other_predicates:
-        return f"{found.other_predicates:,} over the stream"
-    return f"{found.other_predicates:,} over the stream, {found.compared_predicates:,} looked at"
+def _implied(legs: Sequence[ExplainedLeg]) -> list[tuple[str, str]]:
+    """Return a line for each leg whose predicate implies another one."""
+    return [
+        (
+            "implied by",
+            f"{implied.condition}, "
+            f"{implied.looked_at_rows:,} of {counted(implied.rows, 'row')} read",
+        )
+        for implied in (leg.implied_by for leg in legs)
+        if implied is not None
+    ]
+
+
+def _other_predicates(explained: Explanation | ExplainedLeg) -> str:
+    if explained.compared_predicates == explained.other_predicates:
+        return f"{explained.other_predicates:,} over the stream"
+    compared = f"{explained.compared_predicates:,} compared"
+    return f"{explained.other_predicates:,} over the stream, {compared}"
 
 
 def _line(factor: Factor) -> list[str]:
     cost = _COST.get(factor.access, factor.access).format(factor)
     index = f"index of {factor.operand}: " if factor.operand else ""
-    return [factor.text, f"{factor.shared_by:,} others", f"{index}{cost}"]
+    return [factor.text, counted(factor.shared_by, "other"), f"{index}{cost}"]
 
 
 # ---- several streams
 
 
 _METHODS = {
-    "equality": "by equal keys",
+    "equality": "by equal join keys",
     "range": "by sorted values",
     "pairs": "pair by pair",
 }
 
 
-def _show_several(found: Explanation) -> None:
-    """The tree of operators, then each reference to a stream."""
-    pairs = [("refresh", _refresh(found)), *_views(found), ("engine", _engine(found))]
-    if found.composite:
-        pairs.append(("join", found.composite))
-    pair_table("several streams", [*pairs, ("one invoke", _invoke(found.run))])
+def _show_several(explanation: Explanation) -> None:
+    """Show the tree of operators, then each reference to a stream."""
+    pairs = [
+        ("refresh", _refresh(explanation)),
+        *_views(explanation),
+        ("engine", _engine(explanation)),
+    ]
+    if explanation.composite:
+        pairs.append(("join", explanation.composite))
+    pair_table("several streams", [*pairs, ("one invoke", _invoke(explanation.run))])
     echo()
-    if found.operator is not None:
-        for line in _tree(found.operator, found.legs):
+    if explanation.operator is not None:
+        for line in _tree(explanation.operator, explanation.legs):
             echo(line)
-    for number, leg in enumerate(found.legs, 1):
+    for number, leg in enumerate(explanation.legs, 1):
         echo()
         title = f"{number}  {leg.stream} · {leg.window}"
-        more = [*_quarantined([leg]), *_implied([leg]), *_keyed(leg.current_rows), _counted(leg)]
-        pair_table(title, [*_predicate_pairs(leg), *more])
+        details = [*_quarantined([leg]), *_implied([leg]), *_keyed(leg.current_rows), _counted(leg)]
+        pair_table(title, [*_predicate_pairs(leg), *details])
         if leg.factors:
             echo()
-            grid(_FACTORS, [_line(each) for each in leg.factors])
+            grid(_FACTORS, [_line(factor) for factor in leg.factors])
 
 
 def _counted(leg: ExplainedLeg) -> tuple[str, str]:
-    found = "" if leg.row_count is None else f", {leg.row_count:,} match in the window"
-    return "rows", f"{leg.considered_rows:,} considered{found}"
+    matching = "" if leg.row_count is None else f", {leg.row_count:,} match in the window"
+    return "rows", f"{leg.considered_rows:,} considered{matching}"
 
 
 def _tree(operator: ExplainedOperator, legs: Sequence[ExplainedLeg]) -> Iterator[str]:
-    """The lines of an operator, and below it those of its inputs, drawn as branches."""
+    """Yield the lines of an operator, and below it those of its inputs, drawn as branches."""
     yield _operator_line(operator, legs)
-    more = "│  " if operator.inputs else "   "
-    names = [_input_name(one, legs) for one in operator.inputs]
+    margin = "│  " if operator.inputs else "   "
+    names = [_input_name(child, legs) for child in operator.inputs]
     if operator.first_input is not None:
-        yield f"{more}begins with {names[operator.first_input]}"
+        yield f"{margin}begins with {names[operator.first_input]}"
     for step in operator.steps:
-        yield f"{more}{_step_line(step, names)}"
-    for number, one in enumerate(operator.inputs, 1):
-        first, rest = ("└─ ", "   ") if number == len(operator.inputs) else ("├─ ", "│  ")
-        lines = _tree(one, legs)
+        yield f"{margin}{_step_line(step, names)}"
+    for number, child in enumerate(operator.inputs, 1):
+        first, other_lines = ("└─ ", "   ") if number == len(operator.inputs) else ("├─ ", "│  ")
+        lines = _tree(child, legs)
         yield first + next(lines)
-        yield from (rest + line for line in lines)
+        yield from (other_lines + line for line in lines)
 
 
 def _operator_line(operator: ExplainedOperator, legs: Sequence[ExplainedLeg]) -> str:
     place = "" if operator.leg is None else f"{operator.leg + 1}  "
     rows = None if operator.leg is None else legs[operator.leg].row_count
-    counted = "" if rows is None else f" · {rows:,} rows"
+    row_count = "" if rows is None else f" · {counted(rows, 'row')}"
     detail = f" {operator.detail}" if operator.detail else ""
-    return f"{place}{operator.name}{detail} · {operator.pattern}{counted}"
+    return f"{place}{operator.name}{detail} · {operator.pattern}{row_count}"
 
 
 def _input_name(operator: ExplainedOperator, legs: Sequence[ExplainedLeg]) -> str:
-    """The name of a join's input: the first stream below it, with its number."""
+    """Return the name of a join's input: the first stream below it, with its number."""
     while operator.leg is None:
         operator = operator.inputs[0]
     return f"{operator.leg + 1} {legs[operator.leg].stream}"
@@ -235,6 +254,6 @@ def _input_name(operator: ExplainedOperator, legs: Sequence[ExplainedLeg]) -> st
 def _step_line(step: ExplainedStep, names: Sequence[str]) -> str:
     return (
         f"then {names[step.input]}, {_METHODS.get(step.method, step.method)}: "
-        f"{step.joined_rows:,} × {step.input_rows:,} rows, {step.candidate_pairs:,} pairs looked "
-        f"at, {step.kept_pairs:,} left"
+        f"{step.joined_rows:,} × {step.input_rows:,} rows, "
+        f"{counted(step.candidate_pairs, 'pair')} compared, {step.kept_pairs:,} joined"
     )

@@ -1,4 +1,4 @@
-"""psoup key: static keys, which callers show as a token."""
+"""psoup key: access keys, which callers send as a token."""
 
 from __future__ import annotations
 
@@ -23,16 +23,17 @@ STORE = click.option(
     "--store",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="FOLDER",
-    help="The store's folder itself, in place of a server: for whoever may write it.",
+    show_default="call the server",
+    help="Work in the store's folder, without a server. Needs the right to write it.",
 )
 
 
 @click.group(cls=SentenceGroup)
 def key() -> None:
-    """Keys that callers show: made and revoked by those who administer their tenant.
+    """Access keys: how callers authenticate. Administrators make and revoke those of their tenant.
 
-    The first one is made in the store's folder. From then on servers that were told nothing else
-    ask every caller for a key.
+    Make the first one in the store's folder. As soon as there is one, servers ask every caller for
+    an access key, unless they run with another --auth.
 
     \b
     psoup key create root --role operator --store ./store --to root.key
@@ -49,16 +50,28 @@ def key() -> None:
     "--role",
     "roles",
     multiple=True,
-    help="operator, administrator, developer, publisher, reader, or one that has grants. May be "
+    help="operator, administrator, developer, publisher, reader, or a role with grants. May be "
     "repeated.",
 )
-@click.option("--claims", default="", metavar="JSON", help="For row policies, as an object.")
-@click.option("--expires", metavar="DURATION", help="After so long, as 90d; else never.")
+@click.option(
+    "--claims",
+    default="",
+    metavar="JSON",
+    show_default="none",
+    help="The caller's claims for row policies, as an object.",
+)
+@click.option(
+    "--expires",
+    metavar="DURATION",
+    show_default="never",
+    help="When the access key ends: after this time, as 90d.",
+)
 @click.option(
     "--to",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Write it to a new file that only you can read, and not to the terminal.",
+    show_default="the terminal",
+    help="Write the access key to a new file that only you can read.",
 )
 @STORE
 @click.pass_obj
@@ -71,40 +84,54 @@ def create(
     to: Path | None,
     store: Path | None,
 ) -> None:
-    """Make a key with which its bearer acts as OWNER of the tenant. It is shown once."""
+    """Make an access key with which a caller acts as OWNER of the tenant. It is shown once.
+
+    \b
+    psoup key create root --role operator --store ./store --to root.key
+    psoup --token-file root.key key create bob --role reader --claims '{"region": "north"}'
+    """
     until = None if expires is None else datetime.now(UTC) + duration(expires)
     values = _claims(claims)
     with _Output(to) as output:
         if store is not None:
-            made = _create_in(store, connection.tenant or "main", owner, roles, claims, until)
+            new = _create_in(store, connection.tenant or "main", owner, roles, claims, until)
         else:
             with connection.client() as client:
-                made = client.create_key(owner, roles=roles, claims=values, expires=until)
-        output.write(made.secret)
-    what = made.key
-    ends = f"until {what.expires:%Y-%m-%dT%H:%M:%SZ}" if what.expires else "until it is revoked"
-    note(f"key {what.id}: owner {what.owner} of tenant {what.tenant}, {ends}")
+                new = client.create_key(owner, roles=roles, claims=values, expires=until)
+        output.write(new.secret)
+    access_key = new.key
+    ends = (
+        f"until {access_key.expires:%Y-%m-%dT%H:%M:%SZ}"
+        if access_key.expires
+        else "until it is revoked"
+    )
+    note(f"key {access_key.id}: owner {access_key.owner} of tenant {access_key.tenant}, {ends}")
 
 
 @key.command("list")
-@click.option("--json", "lines", is_flag=True, help="For programs: one object a line.")
+@click.option("--json", "lines", is_flag=True, help="Print a JSON object a line, for programs.")
 @STORE
 @click.pass_obj
 def list_(connection: Connection, lines: bool, store: Path | None) -> None:
-    """The keys of the tenant, without what would let anyone show one."""
+    """List the access keys of the tenant, without their secrets.
+
+    \b
+    psoup key list
+    psoup key list --store ./store
+    """
     if store is not None:
-        found = _keys_in(store, connection.tenant or "main")
+        keys = _keys_in(store, connection.tenant or "main")
     else:
         with connection.client() as client:
-            found = client.access_keys()
+            keys = client.access_keys()
     if lines:
-        for each in found:
-            echo(as_json(each))
+        for access_key in keys:
+            echo(as_json(access_key))
         return
     grid(
         ["key", "owner", "roles", "claims", "created", "expires"],
-        [_line(each) for each in found],
-        empty="no keys yet; psoup key create makes one",
+        [_line(access_key) for access_key in keys],
+        empty="no access keys yet; psoup key create makes one",
     )
 
 
@@ -113,7 +140,12 @@ def list_(connection: Connection, lines: bool, store: Path | None) -> None:
 @STORE
 @click.pass_obj
 def revoke(connection: Connection, id: str, store: Path | None) -> None:
-    """End a key, named by its 16 digits. Servers refuse it within seconds, and end its watches."""
+    """Revoke an access key, named by its 16 digits. Servers refuse it, and end its watches, within
+    seconds.
+
+    \b
+    psoup key revoke 0f1e2d3c4b5a6978
+    """
     if store is not None:
         _revoke_in(store, connection.tenant or "main", id)
     else:
@@ -122,26 +154,28 @@ def revoke(connection: Connection, id: str, store: Path | None) -> None:
     note(f"revoked {id}")
 
 
-def _line(each: AccessKey) -> list[Any]:
-    expires = f"{each.expires:%Y-%m-%d %H:%MZ}" if each.expires else "never"
-    claims = json.dumps(dict(each.claims)) if each.claims else ""
-    created = f"{each.created:%Y-%m-%d %H:%MZ}"
-    return [each.id, each.owner, ", ".join(each.roles), claims, created, expires]
+def _line(access_key: AccessKey) -> list[Any]:
+    expires = f"{access_key.expires:%Y-%m-%d %H:%MZ}" if access_key.expires else "never"
+    claims = json.dumps(dict(access_key.claims)) if access_key.claims else ""
+    created = f"{access_key.created:%Y-%m-%d %H:%MZ}"
+    return [access_key.id, access_key.owner, ", ".join(access_key.roles), claims, created, expires]
 
 
 def _claims(text: str) -> dict[str, Any]:
     try:
-        found = json.loads(text or "{}")
+        claims = json.loads(text or "{}")
     except ValueError:
-        fail(f'--claims {text!r} is no JSON; write an object, as \'{{"region": "north"}}\'')
-    if not isinstance(found, dict):
+        fail(f'--claims {text!r} is not JSON; write an object, as \'{{"region": "north"}}\'')
+    if not isinstance(claims, dict):
         fail("--claims must be a JSON object")
-    return found
+    return claims
 
 
 class _Output:
-    """Takes a secret to standard output, or to a file that only its user can read. The file is made
-    first, so that no key is made whose secret has nowhere to go."""
+    """Writes a secret to standard output, or to a file that only its user can read.
+
+    The file is made first, so that no key is made whose secret can't be written.
+    """
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
@@ -192,11 +226,11 @@ def _create_in(
     now = to_micros(datetime.now(UTC))
     try:
         until = None if expires is None else to_micros(expires)
-        made, secret = new_key(tenant, owner, tuple(roles), claims, now, until)
-        append_key(Store.open(folder, create=True), made)
+        new, secret = new_key(tenant, owner, tuple(roles), claims, now, until)
+        append_key(Store.open(folder, create=True), new)
     except (StoreError, ServerError, OSError) as error:
         refuse(str(error))
-    return NewKey(_told(made), secret)
+    return NewKey(_as_sdk_key(new), secret)
 
 
 def _keys_in(folder: Path, tenant: str) -> list[AccessKey]:
@@ -206,11 +240,13 @@ def _keys_in(folder: Path, tenant: str) -> list[AccessKey]:
     from psoup.write.keys import last_state
 
     try:
-        known = last_state(Store.open(folder)).access.keys.values()
+        keys = last_state(Store.open(folder)).access.keys.values()
     except StoreError as error:
         refuse(str(error))
     return [
-        _told(one) for one in sorted(known, key=lambda one: one.created) if one.tenant == tenant
+        _as_sdk_key(stored)
+        for stored in sorted(keys, key=lambda stored: stored.created)
+        if stored.tenant == tenant
     ]
 
 
@@ -227,8 +263,8 @@ def _revoke_in(folder: Path, tenant: str, id_: str) -> None:
         refuse(str(error))
 
 
-def _told(key: Any) -> AccessKey:
-    """A key of the store, as a server would tell of it."""
+def _as_sdk_key(key: Any) -> AccessKey:
+    """Return a key of the store in the form that a server sends."""
     from datastem.instants import from_micros
 
     return AccessKey(

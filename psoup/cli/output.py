@@ -1,4 +1,4 @@
-"""How results and help look: tables for people, JSON, CSV and Arrow for programs."""
+"""Output and help: tables for people, JSON, CSV and Arrow for programs."""
 
 from __future__ import annotations
 
@@ -25,43 +25,50 @@ from client_sdk import AnswerHeader
 from client_sdk.pulls import formula_safe, formula_safe_schema
 from psoup.escaping import escaped, escaped_json
 
-_WIDE = 10_000
-# Between two columns; the longest word that is never broken, a name's; too little for a sentence.
-_GAP = 2
-_LONG = 64
-_LITTLE = 40
-# Longer than the first sentence of any command's help.
-_SENTENCE = 300
+# Widths in characters. A pipe has no edge to wrap at.
+_PIPE_WIDTH = 10_000
+_COLUMN_GAP = 2
+# The longest word that is never broken: that of a name.
+_LONGEST_WORD = 64
+# Less room than this is too little for a sentence.
+_SENTENCE_WIDTH = 40
+# More than the first sentence of any command's help.
+_SHORT_HELP_LIMIT = 300
 
 FORMATS = ("table", "json", "jsonl", "csv", "arrow")
 
 
 class SentenceGroup(click.Group):
-    """Its help lists the first sentence of each command whole; click would cut it."""
+    """A group whose help lists the whole first sentence of each command; click would cut it."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
-        lines = [(name, each.get_short_help_str(_SENTENCE)) for name, each in found if each]
+        commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        lines = [
+            (name, command.get_short_help_str(_SHORT_HELP_LIMIT))
+            for name, command in commands
+            if command
+        ]
         with formatter.section("Commands"):
             formatter.write_dl(lines)
 
 
-def console(least: int = 0) -> Console:
-    """Standard output, `least` columns wide at any rate; a pipe has no edge to wrap at."""
-    found = Console()
-    return Console(width=max(found.width, least) if found.is_terminal else _WIDE)
+def console(least_width: int = 0) -> Console:
+    """Return standard output, at least `least_width` wide; a pipe is never wrapped."""
+    standard = Console()
+    return Console(width=max(standard.width, least_width) if standard.is_terminal else _PIPE_WIDTH)
 
 
 def echo(text: str = "", *, err: bool = False, label: str = "") -> None:
-    """Print a text of one or more lines. It may come from anybody, so that it is escaped; a `label`
-    before it is ours, and may be styled.
+    """Print a text of one or more lines. The text is escaped, since any client may have written it.
+
+    A `label` is printed before it as it is, and may be styled.
     """
     click.echo(f"{label}{escaped(text, lines=True)}", err=err)
 
 
-def note(first: str, *more: str) -> None:
-    """For the person at the terminal: beside the result, never in it."""
-    for line in (first, *(f"  {line}" for line in more)):
+def note(first: str, *details: str) -> None:
+    """Print lines for the person at the terminal, to standard error: never part of the result."""
+    for line in (first, *(f"  {line}" for line in details)):
         echo(escaped(line), err=True)
 
 
@@ -77,9 +84,10 @@ def grid(
     empty: str = "",
     last_below: bool = False,
 ) -> None:
-    """Rows under their heads, without a word cut off: names and handles are there to be copied.
+    """Print rows under their heads. No word is cut off: names and handles are to be copied.
 
-    With `last_below` the last cell of a row stands in lines of its own, where it has little room.
+    With `last_below` the last cell of a row goes to its own lines if the terminal is narrow.
+    `empty` is noted if there are no rows.
     """
     cells = [[_cell(value) for value in row] for row in rows]
     if not cells and empty:
@@ -88,8 +96,8 @@ def grid(
     columns = [
         _GridColumn.of(_cell(head), [row[n] for row in cells]) for n, head in enumerate(heads)
     ]
-    room = Console().width - sum(column.least + _GAP for column in columns[:-1])
-    if last_below and Console().is_terminal and room < _LITTLE:
+    room = Console().width - sum(column.least + _COLUMN_GAP for column in columns[:-1])
+    if last_below and Console().is_terminal and room < _SENTENCE_WIDTH:
         _print_pairs(columns[:-1], cells)
     else:
         _print_grid(columns, cells)
@@ -97,7 +105,7 @@ def grid(
 
 @dataclasses.dataclass(frozen=True)
 class _GridColumn:
-    """`least` is the width below which a word would be cut; `whole`: of single words, unbroken."""
+    """A column's widths. Below `least` a word would be cut; `whole`: its cells are never broken."""
 
     head: str
     width: int
@@ -110,8 +118,8 @@ class _GridColumn:
         width = max(map(cell_len, plain))
         words = [cell_len(word) for text in plain for word in text.split()]
         longest = max(words, default=0)
-        whole = longest <= _LONG and not any(" " in text for text in plain[1:])
-        return cls(head, width, min(longest, _LONG), whole)
+        whole = longest <= _LONGEST_WORD and not any(" " in text for text in plain[1:])
+        return cls(head, width, min(longest, _LONGEST_WORD), whole)
 
 
 def _print_grid(columns: Sequence[_GridColumn], cells: Iterable[Sequence[str]]) -> None:
@@ -120,29 +128,30 @@ def _print_grid(columns: Sequence[_GridColumn], cells: Iterable[Sequence[str]]) 
         table.add_column(column.head, overflow="fold", no_wrap=column.whole)
     for row in cells:
         table.add_row(*row)
-    console(sum(column.least + _GAP for column in columns)).print(table)
+    console(sum(column.least + _COLUMN_GAP for column in columns)).print(table)
 
 
 def _print_pairs(columns: Sequence[_GridColumn], cells: Iterable[Sequence[str]]) -> None:
-    """A line for each row, and below it the row's last cell."""
+    """Print a line for each row, and below it the row's last cell."""
 
     def line(row: Iterable[str]) -> Text:
         text = Text()
         for cell, column in zip(row, columns, strict=False):
-            shown = Text.from_markup(cell)
-            shown.pad_right(column.width + _GAP - shown.cell_len)
-            text.append_text(shown)
+            padded = Text.from_markup(cell)
+            padded.pad_right(column.width + _COLUMN_GAP - padded.cell_len)
+            text.append_text(padded)
         text.rstrip()
         return text
 
-    found = console()
-    found.print(line(column.head for column in columns), style="bold", soft_wrap=True)
+    output = console()
+    output.print(line(column.head for column in columns), style="bold", soft_wrap=True)
     for row in cells:
-        found.print(line(row), soft_wrap=True)
-        found.print(Padding(row[-1], (0, 0, 0, _GAP)))
+        output.print(line(row), soft_wrap=True)
+        output.print(Padding(row[-1], (0, 0, 0, _COLUMN_GAP)))
 
 
 def pair_table(title: str, pairs: Iterable[tuple[str, str]]) -> None:
+    """Print names and their values, below a title."""
     table = Table(
         title=_cell(title), title_justify="left", box=None, show_header=False, pad_edge=False
     )
@@ -156,12 +165,12 @@ def pair_table(title: str, pairs: Iterable[tuple[str, str]]) -> None:
 def _cell(value: Any) -> str:
     if value is None:
         return "[dim]NULL[/dim]"
-    shown = value.isoformat(sep=" ") if isinstance(value, datetime) else str(value)
-    return escape(escaped(shown))
+    text = value.isoformat(sep=" ") if isinstance(value, datetime) else str(value)
+    return escape(escaped(text))
 
 
 def as_json(value: Any) -> str:
-    """One line. Bytes are hex, instants ISO 8601, decimals their digits as text."""
+    """Return JSON in one line: bytes in hex, instants in ISO 8601, decimals as text."""
     plain = dataclasses.asdict(value) if dataclasses.is_dataclass(value) else value  # type: ignore[arg-type]
     return escaped_json(json.dumps(plain, default=_plain, ensure_ascii=False))
 
@@ -179,8 +188,8 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} has no JSON form")
 
 
-class Shown(Protocol):
-    """Anything that comes as an answer does: what it is of, then batches by iteration."""
+class AnswerStream(Protocol):
+    """An answer: its header, and its batches by iteration."""
 
     @property
     def header(self) -> Any: ...
@@ -190,8 +199,9 @@ class Shown(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class AnswerForm:
-    """How an answer is written: in a format of FORMATS, to `path` or the terminal. A table shows
-    `limit` rows; `csv_safe` texts are no formulas.
+    """How an answer is written: in a format of FORMATS, to `path` or the terminal.
+
+    A table shows at most `limit` rows. With `csv_safe` no text of CSV is a formula.
     """
 
     name: str
@@ -219,34 +229,42 @@ def form_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--csv-safe",
             is_flag=True,
-            help="Put ' before texts of CSV that a spreadsheet would compute.",
+            help="Put ' before texts of CSV that a spreadsheet would read as formulas.",
         ),
         click.option(
             "--limit",
             type=click.IntRange(min=1),
             default=40,
             show_default=True,
-            help="The most rows a table shows; the other formats have all.",
+            help="The most rows of a table; other formats have all.",
         ),
         click.option(
             "--output",
             "-o",
             type=click.Path(dir_okay=False, path_type=Path),
-            help="Write to a file, not to the terminal.",
+            show_default="the terminal",
+            help="Write the answer to this file.",
         ),
         click.option(
-            "--format", "form", type=click.Choice(FORMATS), default="table", show_default=True
+            "--format",
+            "form",
+            type=click.Choice(FORMATS),
+            default="table",
+            show_default=True,
+            help="The form of the answer; arrow needs --output.",
         ),
     ):
         formed = option(formed)
     return formed
 
 
-def write_answer(answer: Shown, form: AnswerForm, tell: Callable[[Any], None]) -> None:
-    """Batch by batch, except that `json` is one document. `tell` says of a table what it is of."""
+def write_answer(
+    answer: AnswerStream, form: AnswerForm, write_footer: Callable[[Any], None]
+) -> None:
+    """Write an answer batch by batch; `json` is one document. A table gets a footer."""
     if form.name == "table":
         _write_table(answer, form.limit)
-        tell(answer.header)
+        write_footer(answer.header)
     elif form.name in ("csv", "arrow"):
         _write_binary(answer, form)
     else:
@@ -256,7 +274,7 @@ def write_answer(answer: Shown, form: AnswerForm, tell: Callable[[Any], None]) -
                 sink.write(f"{line}\n")
 
 
-def _write_table(answer: Shown, limit: int) -> None:
+def _write_table(answer: AnswerStream, limit: int) -> None:
     header = answer.header
     rows: list[dict[str, Any]] = []
     for batch in answer:
@@ -270,14 +288,16 @@ def _write_table(answer: Shown, limit: int) -> None:
 
 
 def footer(header: AnswerHeader) -> None:
+    """Note what an answer is of, and what it cost."""
     engine = f"epoch {header.epoch}" if header.epoch else "no engine yet"
     if header.behind_rows:
-        engine += f", {header.behind_rows:,} rows behind"
+        engine += f", {counted(header.behind_rows, 'row')} behind"
     point = f" · refreshed at {header.refreshed_at}" if header.refreshed_at else ""
     point += f", full at {header.full_at}" if header.full_at else ""
+    rows = counted(header.row_count, "row")
     note(
-        f"{header.row_count:,} rows at {header.now or 'no instant yet'}{_ends(header)}{point}",
-        f"{engine} · {header.computed_rows:,} rows computed on the spot{_pairs(header)} · "
+        f"{rows} at {header.now or 'no instant yet'}{_ends(header)}{point}",
+        f"{engine} · {counted(header.computed_rows, 'row')} computed on the spot{_pairs(header)} · "
         f"{header.elapsed.total_seconds() * 1000:.1f} ms",
         *_lagging(header),
         *header.notes,
@@ -285,7 +305,7 @@ def footer(header: AnswerHeader) -> None:
 
 
 def _pairs(header: AnswerHeader) -> str:
-    return f", {header.joined_pairs:,} pairs joined" if header.joined_pairs else ""
+    return f", {counted(header.joined_pairs, 'pair')} joined" if header.joined_pairs else ""
 
 
 def _ends(header: AnswerHeader) -> str:
@@ -295,20 +315,20 @@ def _ends(header: AnswerHeader) -> str:
 
 
 def _lagging(header: AnswerHeader) -> list[str]:
-    """A line about streams that are not all as far as one of them; none where they are."""
+    """Return a line if one stream lags behind another, else nothing."""
     if header.latest is None or header.complete_until == header.latest:
         return []
     if header.complete_until is None:
-        return [f"one stream has no rows yet, another has come to {header.latest}"]
-    return [f"complete until {header.complete_until}; one stream has come to {header.latest}"]
+        return [f"one stream has no rows yet, another one has reached {header.latest}"]
+    return [f"complete until {header.complete_until}; one stream has reached {header.latest}"]
 
 
-def _document(answer: Shown) -> str:
-    said = dataclasses.asdict(answer.header)
-    return as_json({**said, "rows": [row for batch in answer for row in batch.to_pylist()]})
+def _document(answer: AnswerStream) -> str:
+    header = dataclasses.asdict(answer.header)
+    return as_json({**header, "rows": [row for batch in answer for row in batch.to_pylist()]})
 
 
-def _json_lines(answer: Shown) -> Iterator[str]:
+def _json_lines(answer: AnswerStream) -> Iterator[str]:
     return (as_json(row) for batch in answer for row in batch.to_pylist())
 
 
@@ -316,7 +336,7 @@ def _text(path: Path | None) -> Any:
     return click.open_file("-" if path is None else str(path), "w", encoding="utf-8")
 
 
-def _write_binary(answer: Shown, form: AnswerForm) -> None:
+def _write_binary(answer: AnswerStream, form: AnswerForm) -> None:
     schema: pa.Schema = answer.header.schema
     written = formula_safe_schema(schema) if form.csv_safe else schema
     with (

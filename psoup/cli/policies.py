@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from psoup.cli.connection import Connection
-from psoup.cli.output import SentenceGroup, echo, note
+from psoup.cli.output import SentenceGroup, counted, echo, note
 from psoup.cli.problems import fail
 from psoup.cli.texts import FILE, first_words, sql_text
 
@@ -16,9 +16,9 @@ from psoup.cli.texts import FILE, first_words, sql_text
 def policy() -> None:
     """Row policies: which rows of a stream a caller may see.
 
-    A condition over the row and the caller's claims, which come with the key (`psoup key create
-    --claims`) or the JWT. A row is shown where the condition of one policy of its stream is true.
-    Those who administer see all rows, and they alone are shown the policies.
+    A policy is a condition over the row and the caller's claims, which come with the access key
+    (`psoup key create --claims`) or the JWT. A caller sees a row if one policy of its stream is
+    true for it. Administrators see all rows, and only they see the policies.
 
     \b
     psoup policy create "CREATE POLICY mine ON orders USING (region = claim('region'))"
@@ -32,9 +32,9 @@ def policy() -> None:
 @click.option("--file", "-f", type=FILE, help="Read the SQL from a file.")
 @click.pass_obj
 def create(connection: Connection, sql: str | None, file: Path | None) -> None:
-    """Create a policy from SQL text or a file. It holds from the next call on.
+    """Create a policy from SQL text or a file. It takes effect with the next call.
 
-    To change one, create the new one under another name first, and then drop the old one: a stream
+    To change one, create the new one under another name, and then drop the old one: a stream
     without any policy shows every row to every reader.
 
     \b
@@ -44,27 +44,35 @@ def create(connection: Connection, sql: str | None, file: Path | None) -> None:
     if first_words(text, 2) != "CREATE POLICY":
         fail("write CREATE POLICY name ON stream USING (condition)")
     with connection.client() as client:
-        made = client.define(text)
-    count = len(made.stream.policies)
-    note(f"{made.stream.name}: {count} {'policy' if count == 1 else 'policies'}")
+        defined = client.define(text)
+    policies = counted(len(defined.stream.policies), "policy", "policies")
+    note(f"{defined.stream.name}: {policies}")
 
 
 @policy.command("list")
 @click.pass_obj
 def list_(connection: Connection) -> None:
-    """The policies of the tenant's streams, as the statements that make them."""
+    """List the policies of the tenant's streams, as CREATE POLICY statements.
+
+    \b
+    psoup policy list
+    """
     with connection.client() as client:
-        found = [text for stream in client.streams() for text in stream.policies]
-    echo("\n".join(found) or "no policies that are shown to you; to those who administer, all")
+        policies = [text for stream in client.streams() for text in stream.policies]
+    echo("\n".join(policies) or "no policies, or none that you may see; administrators see all")
 
 
 @policy.command()
 @click.argument("name")
 @click.argument("stream")
-@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @click.pass_obj
 def drop(connection: Connection, name: str, stream: str, yes: bool) -> None:
-    """Drop a policy of a stream. With the last one every reader sees every row."""
+    """Drop a policy of a stream. After the last one, every reader sees every row.
+
+    \b
+    psoup policy drop mine orders
+    """
     with connection.client() as client:
         if not yes:
             click.confirm(f"Drop the policy {name} of {stream}?", abort=True, err=True)

@@ -1,4 +1,4 @@
-"""A problem as the terminal shows it: the message, the place, what to do, and the exit code."""
+"""Problems as the terminal shows them: the message, the place, what to do; exit codes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TERMINATED = 143
 
 
 class Problem(click.ClickException):
-    """Something the user can put right, found before or beside the store."""
+    """A mistake in the command, found without the store."""
 
     exit_code = USAGE
 
@@ -32,7 +32,7 @@ class Problem(click.ClickException):
 
 
 class Refusal(Problem):
-    """Nothing wrong with the command; the store, or what is in it, can't do it."""
+    """A correct command that the store, or its content, does not allow."""
 
     exit_code = REFUSED
 
@@ -59,11 +59,15 @@ def reported_problems(ctx: click.Context) -> Iterator[None]:
 
 
 def exit_code(error: PsoupError) -> int:
-    """A server that is there and says why is a refusal, also where it calls itself unavailable."""
+    """Return the exit code of an error of the SDK.
+
+    A server that answers with a reason has refused, even if it says that it is unavailable.
+    """
     return NO_STORE if isinstance(error, ConnectionFailed) and not error.reason else REFUSED
 
 
 def show(error: PsoupError) -> None:
+    """Print an error of the SDK with its place, and what to do about it."""
     detail = error.detail
     complain(error.message)
     if detail.excerpt and detail.excerpt.splitlines()[0].strip() not in error.message:
@@ -77,13 +81,14 @@ def show(error: PsoupError) -> None:
     if isinstance(error, ConnectionFailed) and not error.reason:
         echo("  Start one with `psoup serve ./store`, or give --target HOST:PORT.", err=True)
         echo(
-            "  One that has TLS needs --tls-ca FILE, or --tls; one without, neither.\n"
-            "  It is not believed with a certificate of another authority or for another name.",
+            "  A server with TLS needs --tls-ca FILE or --tls; one without TLS needs neither.\n"
+            "  Its certificate must be of a trusted authority, and for the name in --target.",
             err=True,
         )
 
 
 def complain(message: str) -> None:
+    """Print an error message."""
     echo(message, err=True, label=f"{click.style('psoup:', fg='red', bold=True)} ")
 
 
@@ -92,8 +97,10 @@ def _indented(text: str) -> str:
 
 
 def fail(message: str) -> NoReturn:
+    """End the command as wrong usage."""
     raise Problem(message)
 
 
 def refuse(message: str) -> NoReturn:
+    """End the command as refused."""
     raise Refusal(message)

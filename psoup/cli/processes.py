@@ -1,4 +1,4 @@
-"""Child processes whose output goes through ours, line by line, under their name."""
+"""Child processes whose output is printed line by line, each with the child's name."""
 
 from __future__ import annotations
 
@@ -9,30 +9,32 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-Say = Callable[[str, str], None]
+# Prints a line of the child with this name.
+PrintLine = Callable[[str, str], None]
 
 
 class Child:
-    """One process at a time; `start` again after it has ended.
+    """A child process; it can be started again after it has ended.
 
-    It has a session of its own, so Ctrl-C reaches only us and we end the children in order. Its
-    standard input ends when we do, however that comes about.
+    It has its own session, so that Ctrl-C reaches only this process, which stops the children in
+    order. Its standard input ends with this process, even if that is killed.
     """
 
     def __init__(
         self,
         name: str,
         command: Sequence[str],
-        say: Say,
+        print_line: PrintLine,
         environment: Mapping[str, str] | None = None,
         ready: str = "",
     ) -> None:
-        """`environment` is what it gets besides ours; `ready` is how the line begins that says that
-        it is up."""
+        """`environment` is added to that of this process; `ready` begins the line with which the
+        child reports that it is ready.
+        """
         self.name = name
         self._command = list(command)
         self._environment = {**os.environ, **(environment or {})}
-        self._say = say
+        self._print_line = print_line
         self._ready = ready
         self.is_ready = threading.Event()
         self._process: subprocess.Popen[str] | None = None
@@ -57,29 +59,29 @@ class Child:
         assert process.stdin is not None and process.stdout is not None
         with process.stdin, process.stdout as lines:
             for line in lines:
-                self._say(self.name, line.rstrip("\n"))
+                self._print_line(self.name, line.rstrip("\n"))
                 if self._ready and line.startswith(self._ready):
                     self.is_ready.set()
 
     @property
     def pid(self) -> int:
-        """The process id of the child, which must have been started."""
+        """The process id; the child must have been started."""
         assert self._process is not None
         return self._process.pid
 
     def ended(self) -> int | None:
-        """The exit code, negative for a signal; None while it runs or before it was started."""
+        """Return the exit code, negative for a signal; None while it runs or before the start."""
         return None if self._process is None else self._process.poll()
 
-    def stop(self, grace: float) -> None:
-        """SIGTERM; where that is not heard in `grace` seconds, SIGKILL to it and its children."""
+    def stop(self, grace_seconds: float) -> None:
+        """Send SIGTERM; if the child still runs after `grace_seconds`, kill its whole group."""
         if self._process is None or self._process.poll() is not None:
             return
         self._process.terminate()
         try:
-            self._process.wait(grace)
+            self._process.wait(grace_seconds)
         except subprocess.TimeoutExpired:
-            self._say(self.name, f"did not end within {grace:g} s and is killed")
+            self._print_line(self.name, f"did not end within {grace_seconds:g} s and is killed")
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
         if self._pump is not None:
@@ -88,14 +90,15 @@ class Child:
 
 @dataclass(slots=True)
 class Backoff:
-    """Seconds to wait before a restart: 1, 2, 4, … 60; from 1 again after a good minute."""
+    """Seconds to wait before a restart: 1, 2, 4, … 60; 1 again after a run of a minute."""
 
     first: float = 1.0
     longest: float = 60.0
-    good: float = 60.0
+    stable: float = 60.0
     _next: float = 0.0
 
-    def after(self, ran: float) -> float:
-        wait = self.first if ran >= self.good or not self._next else self._next
+    def after(self, run_seconds: float) -> float:
+        """Return how long to wait after a run of this length."""
+        wait = self.first if run_seconds >= self.stable or not self._next else self._next
         self._next = min(self.longest, wait * 2)
         return wait

@@ -1,4 +1,4 @@
-"""A bar for a file being read; nothing where no one is looking."""
+"""A progress bar for a file being read, if standard error is a terminal."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from psoup.cli.output import counted
 from psoup.escaping import escaped
 
 
@@ -28,10 +29,12 @@ class FileProgress:
         self._task = self._progress.add_task(escaped(f"{verb} {file.name}"), total=size, rows="")
 
     def at(self, position: int) -> None:
+        """Show that the file has been read up to this byte."""
         self._progress.update(self._task, completed=position)
 
     def rows(self, count: int) -> None:
-        self._progress.update(self._task, rows=f"{count:,} rows")
+        """Show how many rows are acknowledged."""
+        self._progress.update(self._task, rows=counted(count, "row"))
 
     def __enter__(self) -> FileProgress:
         self._progress.start()

@@ -1,4 +1,4 @@
-"""psoup publish: a file into a stream, whole, however often the command is cut and run again."""
+"""psoup publish: a whole file into a stream, even if the command is interrupted and run again."""
 
 from __future__ import annotations
 
@@ -24,26 +24,43 @@ from client_sdk import (
     Stream,
 )
 from psoup.cli.connection import Connection
-from psoup.cli.output import note
+from psoup.cli.output import counted, note
 from psoup.cli.problems import fail, refuse
 from psoup.cli.progress import FileProgress
 from psoup.cli.readers import BadLine, Options, read
 from psoup.cli.texts import FILE, instant, pairs
 
-SHOWN = 20
+SHOWN_LINES = 20
+# After these the store has certainly not accepted the batch.
 REFUSALS = (Conflict, InvalidRequest, LimitExceeded, NotFound, PreconditionFailed)
 
 
 @click.command()
 @click.argument("stream")
 @click.argument("file", required=False, type=FILE)
-@click.option("--rename", multiple=True, metavar="THEIRS=OURS", help="A column of the file.")
-@click.option("--drop", multiple=True, metavar="COLUMN", help="Leave a column of the file out.")
-@click.option("--null", default="", metavar="TEXT", help="What stands for NULL in CSV; nothing.")
-@click.option("--skip-bad", is_flag=True, help="Publish the good lines, report the others.")
-@click.option("--heartbeat", metavar="INSTANT", help="Then move NOW of the stream to here.")
-@click.option("--publisher", metavar="NAME", help="Publish under this name instead of the file's.")
-@click.option("--once", is_flag=True, help="Do not publish a file again that is there already.")
+@click.option(
+    "--rename",
+    multiple=True,
+    metavar="FILE_COLUMN=COLUMN",
+    help="Map a column of FILE to one of the stream. May be repeated.",
+)
+@click.option(
+    "--drop", multiple=True, metavar="COLUMN", help="Leave out a column of FILE. May be repeated."
+)
+@click.option(
+    "--null", default="", show_default="nothing", metavar="TEXT", help="The text for NULL in CSV."
+)
+@click.option("--skip-bad", is_flag=True, help="Publish the good lines, and report the bad ones.")
+@click.option(
+    "--heartbeat", metavar="INSTANT", help="Also, or only, move NOW of the stream to here."
+)
+@click.option(
+    "--publisher",
+    metavar="NAME",
+    show_default="one for the content",
+    help="The publisher's name, by which batches are recognized.",
+)
+@click.option("--once", is_flag=True, help="Do not publish a file that was published before.")
 @click.pass_obj
 def publish(
     connection: Connection,
@@ -59,16 +76,15 @@ def publish(
 ) -> None:
     """Publish FILE (CSV, JSON lines or Parquet; .gz too) into STREAM.
 
-    The whole file is checked first, and not published where a line is bad. A file is known by
-    its content: running the same command again after a cut publishes what is missing and
-    nothing twice.
+    The whole file is checked first, and nothing is published if a line is bad. A file is
+    recognized by its content: the same command again after an interruption publishes the missing
+    rows, and none twice.
 
-    A file that is there already is not published again into a stream without a KEY;
-    --publisher NAME publishes it once more. Into a stream with a KEY it is, since other values may
-    have come for its keys since; --once leaves it.
+    A stream without a KEY accepts the same file only once; --publisher NAME publishes it again. A
+    stream with a KEY accepts it again, since its rows may have changed since; not with --once.
 
     For a stream with a KEY the file may have a column _op: "delete" for a line that deletes its
-    key, "row" or nothing for any other. A delete needs no more than its key and the event time.
+    stream key, "row" or nothing for any other. A delete needs only its key and the event time.
 
     \b
     psoup publish trades day.csv.gz
@@ -80,17 +96,17 @@ def publish(
     if file is None and until is None:
         fail("give a FILE, or --heartbeat INSTANT")
     with connection.client() as client:
-        found = client.stream(stream)
+        description = client.stream(stream)
         if file is None:
             if until is not None:
                 client.heartbeat(stream, until)
             return
         options = Options(pairs(rename, "--rename"), frozenset(drop), null)
-        name = publisher or publisher_name(file, found, options, skip_bad)
-        load = Load(client, client.publisher(name), found, file, options)
+        name = publisher or publisher_name(file, description, options, skip_bad)
+        load = Load(client, client.publisher(name), description, file, options)
         if not skip_bad:
             load.check()
-        if found.key and not (publisher or once):
+        if description.key and not (publisher or once):
             load.begin_again()
         load.publish()
         if until is not None:
@@ -98,7 +114,7 @@ def publish(
 
 
 def publisher_name(file: Path, stream: Stream, options: Options, skip_bad: bool) -> str:
-    """Equal for equal content read in the same way into the same stream, and only then."""
+    """Return a name that is the same only for the same content, options and stream."""
     with file.open("rb") as content:
         digest = hashlib.file_digest(content, "sha256").hexdigest()
     how = [
@@ -115,7 +131,11 @@ def publisher_name(file: Path, stream: Stream, options: Options, skip_bad: bool)
 
 @dataclass
 class Load:
-    """One file on its way into one stream. `accepted` counts what the store has acknowledged."""
+    """The publishing of one file into one stream.
+
+    `accepted` counts the rows that the store has acknowledged, `duplicate` those of them that it
+    had already.
+    """
 
     client: Client
     publisher: Publisher
@@ -128,21 +148,23 @@ class Load:
     bad_count: int = 0
 
     def check(self) -> None:
-        """Reads the whole file and publishes nothing. Fails where a line is bad."""
+        """Read the whole file without publishing; refuse if a line is bad."""
         before = self._stamp()
         with FileProgress("checking", self.file) as progress:
             for _ in self._tables(progress):
-                if self.bad_count >= SHOWN:
+                if self.bad_count >= SHOWN_LINES:
                     break
         if self.bad_count:
             self._report_bad()
-            refuse("nothing was published; mend the file, or --skip-bad")
+            refuse("nothing was published; correct the file, or use --skip-bad")
         if self._stamp() != before:
             refuse(f"{self.file.name} changed while it was read; nothing was published")
 
     def begin_again(self) -> None:
-        """Takes the next name if the file is there already, as NAME/2; that of a run that was cut
-        if it is not all there.
+        """Choose the publisher's name if the file was published before.
+
+        It is the next one, such as NAME/2, if the store has the whole file; the last one if that
+        run was interrupted.
         """
         first = self.publisher.name
         sequences = self._sequences(first)
@@ -155,7 +177,7 @@ class Load:
             times += 1
             note(
                 f"{self.file.name} was published before: publishing it again, time {times} "
-                "(--once leaves it)"
+                "(not with --once)"
             )
         if times > 1:
             self.publisher = self.client.publisher(f"{first}/{times}")
@@ -170,6 +192,7 @@ class Load:
         return sequences
 
     def publish(self) -> None:
+        """Publish the file, and report bad lines and what was accepted."""
         self.bad, self.bad_count = [], 0
         with FileProgress("publishing", self.file) as progress:
             try:
@@ -179,15 +202,15 @@ class Load:
                     progress=lambda published: self._count(published, progress),
                 )
             except (PsoupError, KeyboardInterrupt, click.ClickException) as error:
-                self._half(certain=isinstance(error, REFUSALS))
+                self._report_partial(certain=isinstance(error, REFUSALS))
                 raise
         self._report_bad()
-        self._done()
+        self._report_accepted()
 
     def _tables(self, progress: FileProgress) -> Iterator[pa.Table]:
         for chunk in read(self.file, self.stream, self.options, progress.at):
             self.bad_count += len(chunk.bad)
-            self.bad += chunk.bad[: SHOWN - len(self.bad)]
+            self.bad += chunk.bad[: SHOWN_LINES - len(self.bad)]
             yield chunk.table
 
     def _count(self, published: Published, progress: FileProgress) -> None:
@@ -196,8 +219,8 @@ class Load:
         progress.rows(self.accepted)
 
     def _stamp(self) -> tuple[int, int]:
-        found = self.file.stat()
-        return found.st_size, found.st_mtime_ns
+        stat = self.file.stat()
+        return stat.st_size, stat.st_mtime_ns
 
     def _report_bad(self) -> None:
         for line in self.bad:
@@ -205,28 +228,28 @@ class Load:
         if self.bad_count > len(self.bad):
             note(f"… and {self.bad_count - len(self.bad):,} more")
 
-    def _half(self, certain: bool) -> None:
-        """Tells how much of the file the store has, when it is not all of it.
+    def _report_partial(self, certain: bool) -> None:
+        """Report how much of the file the store has, if it is not all of it.
 
-        That is `certain` after a refusal; after a cut, batches may be there unacknowledged.
+        It is `certain` after a refusal; after an interruption the store may have more batches.
         """
         if certain and not self.accepted:
             note(f"nothing of {self.file.name} was published")
             return
         fresh = self.accepted - self.duplicate
-        more = "" if certain else "; one or two batches more may be there"
+        uncertain = "" if certain else "; it may have one or two more batches"
         note(
-            f"{self.file.name} is in {self.stream.name} only in part: {self.accepted:,} rows are "
-            f"acknowledged ({fresh:,} by this run){more}.",
-            "The same command again carries on from there.",
+            f"{self.file.name} is only partly in {self.stream.name}: the store has acknowledged "
+            f"{counted(self.accepted, 'row')} ({fresh:,} of this run){uncertain}.",
+            "Run the same command again to continue from there.",
         )
 
-    def _done(self) -> None:
+    def _report_accepted(self) -> None:
         if self.accepted and self.duplicate == self.accepted:
             note(
-                f"{self.file.name} had been published before, and nothing is published twice; "
-                "--publisher NAME publishes it once more"
+                f"{self.file.name} was published before, and is not stored twice; --publisher NAME "
+                "publishes it again"
             )
-        there = f" ({self.duplicate:,} had been there)" if self.duplicate else ""
-        skipped = f", {self.bad_count:,} bad lines skipped" if self.bad_count else ""
-        note(f"{self.accepted:,} rows in {self.stream.name}{there}{skipped}")
+        duplicates = f" ({self.duplicate:,} already stored)" if self.duplicate else ""
+        skipped = f", {counted(self.bad_count, 'bad line')} skipped" if self.bad_count else ""
+        note(f"{counted(self.accepted, 'row')} in {self.stream.name}{duplicates}{skipped}")

@@ -1,4 +1,4 @@
-"""psoup publisher: the names under which an owner has published."""
+"""psoup publisher: the names under which owners have published."""
 
 from __future__ import annotations
 
@@ -10,22 +10,29 @@ import click
 
 from client_sdk import Client
 from psoup.cli.connection import Connection
-from psoup.cli.output import SentenceGroup, as_json, echo, grid, note
+from psoup.cli.output import SentenceGroup, as_json, counted, echo, grid, note
 from psoup.cli.problems import fail
 from psoup.cli.texts import duration
 
-# As many as the store forgets in one call.
+# The most names that the store forgets in one call.
 _NAMES_PER_CALL = 1000
 
-OF = click.option("--of", "owner", default="", metavar="OWNER", help="Publishers of this owner.")
+OF = click.option(
+    "--of",
+    "owner",
+    default="",
+    show_default="you, or all owners if you administer the tenant",
+    metavar="OWNER",
+    help="Only publishers of this owner.",
+)
 
 
 @click.group(cls=SentenceGroup)
 def publisher() -> None:
     """Publishers: names whose batches are numbered, so that none is stored twice.
 
-    A name belongs to the owner who published under it. The store remembers every name until it is
-    forgotten, and a quota may limit how many there are.
+    A name belongs to the owner who published under it. The store keeps every name until you
+    forget it, and a quota may limit how many there are.
 
     \b
     psoup publisher list
@@ -37,26 +44,25 @@ def publisher() -> None:
 @publisher.command("list")
 @click.argument("prefix", default="")
 @OF
-@click.option("--json", "as_json_", is_flag=True, help="For programs.")
+@click.option("--json", "as_json_", is_flag=True, help="Print JSON, for programs.")
 @click.pass_obj
 def list_(connection: Connection, prefix: str, owner: str, as_json_: bool) -> None:
     """List publishers whose names begin with PREFIX, with their last sequence.
 
-    Your own, or those of all owners if you administer the tenant.
-
     \b
+    psoup publisher list
     psoup publisher list file-
     """
     with connection.client() as client:
         publishers = list(client.publishers(owner=owner, prefix=prefix))
     if as_json_:
-        echo(as_json([asdict(each) for each in publishers]))
+        echo(as_json([asdict(record) for record in publishers]))
         return
     grid(
         ["owner", "name", "sequence", "last published"],
         [
-            [each.owner, each.name, f"{each.sequence:,}", f"{each.published_at:%F %T}"]
-            for each in publishers
+            [record.owner, record.name, f"{record.sequence:,}", f"{record.published_at:%F %T}"]
+            for record in publishers
         ],
         empty="no publishers",
     )
@@ -64,15 +70,16 @@ def list_(connection: Connection, prefix: str, owner: str, as_json_: bool) -> No
 
 @publisher.command()
 @click.argument("names", nargs=-1, metavar="[NAME…]")
-@click.option("--idle", metavar="DURATION", help="All that have been idle so long, as 90d.")
+@click.option(
+    "--idle", metavar="DURATION", help="All that published nothing for this time, as 90d."
+)
 @OF
 @click.pass_obj
 def forget(connection: Connection, names: tuple[str, ...], idle: str | None, owner: str) -> None:
     """Forget publishers that are done; their sequences begin again with 1.
 
-    Forget only what no program will repeat: a batch that is sent again under a name that was
-    forgotten is stored twice, or refused with SEQUENCE_GAP. Rows stay. With --idle, those of all
-    owners if you administer the tenant and leave --of out.
+    Forget only names under which no program will repeat a batch: a batch that is sent again under
+    a forgotten name is stored twice, or refused with SEQUENCE_GAP. The rows stay.
 
     \b
     psoup publisher forget nightly-2024
@@ -82,16 +89,18 @@ def forget(connection: Connection, names: tuple[str, ...], idle: str | None, own
         fail("give names, or --idle DURATION")
     with connection.client() as client:
         by_owner = {owner: [*names]} if idle is None else _idle(client, duration(idle), owner)
-        for whose, done in by_owner.items():
-            for start in range(0, len(done), _NAMES_PER_CALL):
-                client.forget_publishers(done[start : start + _NAMES_PER_CALL], owner=whose)
-    note(f"{sum(map(len, by_owner.values())):,} forgotten")
+        for publisher_owner, owned_names in by_owner.items():
+            for start in range(0, len(owned_names), _NAMES_PER_CALL):
+                client.forget_publishers(
+                    owned_names[start : start + _NAMES_PER_CALL], owner=publisher_owner
+                )
+    note(f"forgot {counted(sum(map(len, by_owner.values())), 'publisher')}")
 
 
 def _idle(client: Client, idle: timedelta, owner: str) -> dict[str, list[str]]:
-    """Return the names that published nothing for so long, by owner. The store's clock counts."""
+    """Return the names that published nothing for `idle`, by the store's clock, by owner."""
     before, names = client.status().now - idle, defaultdict[str, list[str]](list)
-    for each in client.publishers(owner=owner):
-        if each.published_at <= before:
-            names[each.owner].append(each.name)
+    for record in client.publishers(owner=owner):
+        if record.published_at <= before:
+            names[record.owner].append(record.name)
     return names

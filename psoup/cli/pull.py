@@ -1,4 +1,4 @@
-"""psoup pull: answers into files, once or on a schedule."""
+"""psoup pull: write answers to files, once or on a schedule."""
 
 from __future__ import annotations
 
@@ -30,65 +30,89 @@ from client_sdk.pulls import (
 from psoup.cli.connection import Connection
 from psoup.cli.output import echo
 from psoup.cli.problems import TERMINATED, fail
-from psoup.cli.pull_reports import Teller, code_of, code_of_all, describe
+from psoup.cli.pull_reports import Reporter, code_of, code_of_all, describe
 from psoup.cli.texts import FILE, duration, is_handle, parameters
 
 PATH = click.Path(path_type=Path)
 
 
 class Terminated(BaseException):
-    """SIGTERM came."""
+    """Raised by SIGTERM."""
 
 
-def span(option: str, help: str) -> Callable[[Any], Any]:
-    """An option that is a duration, as 15m."""
+def duration_option(
+    option: str, help: str, default_text: str | bool = False
+) -> Callable[[Any], Any]:
+    """Return an option that takes a duration, as 15m."""
 
     def convert(context: click.Context, option: click.Parameter, value: str | None) -> Any:
         return None if value is None else duration(value)
 
-    return click.option(option, metavar="DURATION", callback=convert, help=help)
+    return click.option(
+        option, metavar="DURATION", callback=convert, show_default=default_text, help=help
+    )
 
 
 @click.command()
-@click.argument("query", metavar="[HANDLE|KEY]", required=False)
-@click.option("--sql", help="Register this query; with a KEY, under that key.")
+@click.argument("query", metavar="[HANDLE|CLIENT_KEY]", required=False)
+@click.option("--sql", help="Register this query, under CLIENT_KEY if there is one.")
 @click.option("--param", multiple=True, metavar="NAME[:TYPE]=VALUE", help="A value for :name.")
-@click.option("--window", help='Another window, as "RANGE 1 HOUR".')
-@span("--lease", "How long the registration lives without contact.")
-@click.option("--to", type=PATH, metavar="OUTPUT", help="The file, or folder, to keep up to date.")
-@click.option("--format", "form", type=click.Choice(FORMATS), help="By the suffix unless given.")
+@click.option("--window", show_default="the query's", help='A window such as "RANGE 1 HOUR".')
+@duration_option("--lease", "End the registration after this time without contact.", "30d")
+@click.option("--to", type=PATH, metavar="OUTPUT", help="The file or folder to keep up to date.")
 @click.option(
-    "--csv-safe", is_flag=True, help="Put ' before texts of CSV that a spreadsheet would compute."
+    "--format",
+    "form",
+    type=click.Choice(FORMATS),
+    show_default="by the suffix of OUTPUT",
+    help="The format of OUTPUT.",
 )
-@click.option("--name", help="Of the pull, and of its table in SQLite.")
-@click.option("--state", type=PATH, metavar="FILE", help="The offline copy; OUTPUT.psoup.")
-@span("--every", "How often; without it, once.")
-@span("--jitter", "Each time up to so much later.")
-@click.option("--aligned", is_flag=True, help="At the full hours, quarters, … of UTC.")
-@span("--backoff", "The first pause after a failure; 5s.")
-@span("--backoff-cap", "The longest pause after failures; --every.")
+@click.option(
+    "--csv-safe",
+    is_flag=True,
+    help="Put ' before texts of CSV that a spreadsheet would read as formulas.",
+)
+@click.option(
+    "--name",
+    show_default="by CLIENT_KEY or OUTPUT",
+    help="The name of the pull, and of its table in SQLite.",
+)
+@click.option(
+    "--state",
+    type=PATH,
+    metavar="FILE",
+    show_default="OUTPUT.psoup",
+    help="The file of the copy that the pull syncs.",
+)
+@duration_option("--every", "How often to pull.", "once")
+@duration_option("--jitter", "Delay each pull by a random time up to this.", "none")
+@click.option(
+    "--aligned", is_flag=True, help="Pull at multiples of --every in UTC: full hours, quarters, …"
+)
+@duration_option("--backoff", "The first pause after a failure; it doubles.", "5s")
+@duration_option("--backoff-cap", "The longest pause after failures.", "--every")
 @click.option(
     "--changes-to",
     type=PATH,
     metavar="FILE",
-    help="Append what changed, each change once: changes.jsonl, or changes.delta.",
+    help="Append each change once, to changes.jsonl or changes.delta.",
 )
-@click.option("--always", is_flag=True, help="Write the output also where nothing changed.")
-@click.option("--on-change", metavar="COMMAND", help="Run it in a shell after a change.")
-@span("--hook-limit", "The longest COMMAND may take; 5m.")
-@click.option("--hook-must-succeed", is_flag=True, help="Its failure is the pull's.")
-@click.option("--file", "-f", type=FILE, metavar="PULLS.TOML", help="Several pulls.")
-@click.option("--once", is_flag=True, help="Each pull once, for cron and systemd timers.")
+@click.option("--always", is_flag=True, help="Write OUTPUT even if nothing changed.")
+@click.option("--on-change", metavar="COMMAND", help="Run a hook in a shell after a change.")
+@duration_option("--hook-limit", "The most time for the hook.", "5m")
+@click.option("--hook-must-succeed", is_flag=True, help="Fail the pull if the hook fails.")
+@click.option("--file", "-f", type=FILE, metavar="PULLS.TOML", help="Run the pulls of this file.")
+@click.option("--once", is_flag=True, help="Run each pull once, for cron and systemd timers.")
 @click.option(
     "--changed-code",
     type=click.IntRange(0, 255),
     default=0,
     metavar="N",
-    help="End with N where an answer of --once changed.",
+    help="The exit code of --once if an answer changed.",
 )
-@click.option("--check", is_flag=True, help="Say what would be done, and do nothing.")
-@click.option("--quiet", "-q", is_flag=True, help="Say only what went wrong.")
-@click.option("--json", "lines", is_flag=True, help="For programs: one object a line.")
+@click.option("--check", is_flag=True, help="Show what would be done, and do nothing.")
+@click.option("--quiet", "-q", is_flag=True, help="Print only errors.")
+@click.option("--json", "lines", is_flag=True, help="Print a JSON object a line, for programs.")
 @click.pass_context
 def pull(
     context: click.Context,
@@ -99,12 +123,12 @@ def pull(
     check: bool,
     quiet: bool,
     lines: bool,
-    **one: Any,
+    **pull_options: Any,
 ) -> None:
     """Keep the answer of a query up to date in a file.
 
-    Transfers only what changed, and writes only where the answer is another one; whoever reads
-    the file sees the old answer or the new one.
+    Transfers only what changed, and writes the file only if the answer changed. A reader of the
+    file sees the old answer or the new one, never a mix.
 
     \b
     psoup pull dear --every 15m --to dear.parquet
@@ -120,7 +144,7 @@ def pull(
     75 try again later, 130 ended with Ctrl-C, 143 with SIGTERM in the middle of --once.
     """
     connection: Connection = context.obj
-    usual = Store(
+    default_store = Store(
         connection.target,
         connection.tenant,
         connection.owner,
@@ -128,35 +152,41 @@ def pull(
         connection.credentials,
     )
     try:
-        pulls = _from_file(file, usual, one) if file else (_of_options(_One(**one), usual),)
-        plan = PullPlan(pulls, once or all(each.schedule is None for each in pulls), connection)
+        pulls = (
+            _from_file(file, default_store, pull_options)
+            if file
+            else (_from_options(_PullOptions(**pull_options), default_store),)
+        )
+        plan = PullPlan(
+            pulls, once or all(planned.schedule is None for planned in pulls), connection
+        )
         if check:
             plan.check()
         else:
-            context.exit(plan.run(Teller(quiet=quiet, lines=lines), changed_code))
+            context.exit(plan.run(Reporter(quiet=quiet, lines=lines), changed_code))
     except BadPull as error:
         fail(error.message)
 
 
 @dataclass(frozen=True)
 class PullPlan:
-    """A plan says what is to be pulled, and whether once or on and on."""
+    """The pulls to run, once or on their schedules."""
 
     pulls: tuple[Pull, ...]
     once: bool
     connection: Connection
 
     def check(self) -> None:
-        for each in self.pulls:
-            _check_outputs(each)
-            for line in describe(replace(each, schedule=None) if self.once else each):
+        for pull in self.pulls:
+            _check_outputs(pull)
+            for line in describe(replace(pull, schedule=None) if self.once else pull):
                 echo(line)
 
-    def run(self, tell: Teller, changed_code: int) -> int:
-        """The exit code. Raises BadPull for an output that can't be one."""
-        for each in self.pulls:
-            _check_outputs(each)
-        with Puller(self.pulls, on_report=tell, connect=self._client) as puller, _terminating():
+    def run(self, reporter: Reporter, changed_code: int) -> int:
+        """Return the exit code; raise BadPull for an output that can't be one."""
+        for pull in self.pulls:
+            _check_outputs(pull)
+        with Puller(self.pulls, on_report=reporter, connect=self._client) as puller, _terminating():
             try:
                 if self.once:
                     return code_of_all(puller.once(), changed_code)
@@ -177,7 +207,7 @@ class PullPlan:
 
 
 def _check_outputs(pull: Pull) -> None:
-    """Raises BadPull for an output that can't be one."""
+    """Raise BadPull for an output that can't be one."""
     sink_for(pull.to, pull.format, pull.name)
     if pull.changes_to is not None:
         change_sink_for(pull.changes_to)
@@ -185,20 +215,20 @@ def _check_outputs(pull: Pull) -> None:
 
 @contextmanager
 def _terminating() -> Iterator[None]:
-    """SIGTERM ends it wherever it is, as Ctrl-C does; nothing is ever half."""
+    """Raise Terminated on SIGTERM, as Ctrl-C raises KeyboardInterrupt; outputs stay whole."""
 
     def end(number: int, frame: Any) -> NoReturn:
         raise Terminated
 
-    before = signal.signal(signal.SIGTERM, end)
+    previous = signal.signal(signal.SIGTERM, end)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGTERM, previous)
 
 
 @dataclass(frozen=True)
-class _One:
+class _PullOptions:
     """The options that describe one pull."""
 
     query: str | None
@@ -223,61 +253,67 @@ class _One:
     hook_must_succeed: bool
 
 
-def _from_file(file: Path, usual: Store, one: dict[str, Any]) -> tuple[Pull, ...]:
-    for name, value in one.items():
+def _from_file(file: Path, default_store: Store, pull_options: dict[str, Any]) -> tuple[Pull, ...]:
+    for name, value in pull_options.items():
         if value:
-            option = "KEY" if name == "query" else f"--{name.replace('_', '-')}"
+            option = "CLIENT_KEY" if name == "query" else f"--{name.replace('_', '-')}"
             option = option.replace("--form", "--format")
-            fail(f"{option} is of one pull, and {file} has its own; write it there")
-    return load_pulls(file, usual)
+            fail(f"{option} does not go with --file; write it into {file}")
+    return load_pulls(file, default_store)
 
 
-def _of_options(one: _One, usual: Store) -> Pull:
-    if one.to is None:
+def _from_options(options: _PullOptions, default_store: Store) -> Pull:
+    if options.to is None:
         fail("give --to OUTPUT, or --file PULLS.TOML")
-    if one.query is None and one.sql is None:
-        fail("give the KEY or HANDLE of a registration, or --sql, or --file PULLS.TOML")
-    if one.csv_safe and (one.form or format_of(one.to)) != "csv":
+    if options.query is None and options.sql is None:
+        fail("give the client key or handle of a registration, or --sql, or --file PULLS.TOML")
+    if options.csv_safe and (options.form or format_of(options.to)) != "csv":
         fail("--csv-safe is for the format csv")
-    handle = one.query if one.query is not None and is_handle(one.query) else None
-    key = None if handle else one.query
+    handle = options.query if options.query is not None and is_handle(options.query) else None
+    key = None if handle else options.query
     return Pull(
-        one.name or name_from(key or one.to.stem),
-        one.to,
-        sql=one.sql,
+        options.name or name_from(key or options.to.stem),
+        options.to,
+        sql=options.sql,
         key=key,
         handle=handle,
-        parameters=parameters(one.param),
-        lease=one.lease,
-        window=one.window,
-        format=one.form or "",
-        csv_safe=one.csv_safe,
-        state=one.state,
-        schedule=_schedule(one),
-        always=one.always,
-        changes_to=one.changes_to,
-        hook=_hook(one),
-        store=usual,
+        parameters=parameters(options.param),
+        lease=options.lease,
+        window=options.window,
+        format=options.form or "",
+        csv_safe=options.csv_safe,
+        state=options.state,
+        schedule=_schedule(options),
+        always=options.always,
+        changes_to=options.changes_to,
+        hook=_hook(options),
+        store=default_store,
     )
 
 
-def _schedule(one: _One) -> Schedule | None:
-    spans = {"jitter": one.jitter, "backoff": one.backoff, "backoff_cap": one.backoff_cap}
-    given: dict[str, Any] = {name: value for name, value in spans.items() if value is not None}
-    if one.every is None:
-        if given or one.aligned:
+def _schedule(options: _PullOptions) -> Schedule | None:
+    durations = {
+        "jitter": options.jitter,
+        "backoff": options.backoff,
+        "backoff_cap": options.backoff_cap,
+    }
+    intervals: dict[str, Any] = {
+        name: value for name, value in durations.items() if value is not None
+    }
+    if options.every is None:
+        if intervals or options.aligned:
             fail("--jitter, --aligned and --backoff need --every")
         return None
     try:
-        return Schedule(one.every, aligned=one.aligned, **given)
+        return Schedule(options.every, aligned=options.aligned, **intervals)
     except ValueError as error:
         fail(f"--{str(error).replace('_', '-')}")
 
 
-def _hook(one: _One) -> Hook | None:
-    if one.on_change is None:
-        if one.hook_limit is not None or one.hook_must_succeed:
+def _hook(options: _PullOptions) -> Hook | None:
+    if options.on_change is None:
+        if options.hook_limit is not None or options.hook_must_succeed:
             fail("--hook-limit and --hook-must-succeed need --on-change")
         return None
-    usual = Hook(one.on_change, must_succeed=one.hook_must_succeed)
-    return usual if one.hook_limit is None else replace(usual, limit=one.hook_limit)
+    hook = Hook(options.on_change, must_succeed=options.hook_must_succeed)
+    return hook if options.hook_limit is None else replace(hook, limit=options.hook_limit)

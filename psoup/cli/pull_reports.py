@@ -1,4 +1,4 @@
-"""`psoup pull` reports each pull, and ends with the exit code they all come to."""
+"""Reports of `psoup pull`: a line for each pull, and one exit code for all."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from client_sdk.pulls import (
     passes,
     show_duration,
 )
-from psoup.cli.output import as_json, echo
+from psoup.cli.output import as_json, counted, echo
 from psoup.cli.problems import (
     BUSY,
     HOOK_FAILED,
@@ -27,12 +27,12 @@ from psoup.cli.problems import (
     show,
 )
 
-# Of several pulls the code that asks most of whoever looks.
-_GRAVITY = (USAGE, REFUSED, HOOK_FAILED, NO_STORE, TRY_LATER, BUSY)
+# The exit code of several pulls is the first one of these that occurred: the gravest first.
+_BY_GRAVITY = (USAGE, REFUSED, HOOK_FAILED, NO_STORE, TRY_LATER, BUSY)
 
 
-class Teller:
-    """Results go to standard output; what failed, to standard error."""
+class Reporter:
+    """Prints reports: results to standard output, failures to standard error."""
 
     def __init__(self, *, quiet: bool, lines: bool) -> None:
         self._quiet = quiet
@@ -51,9 +51,10 @@ class Teller:
 
 
 def line_of(report: PullReport) -> str:
+    """Return the line that describes a pull."""
     parts = [f"{report.at:%Y-%m-%d %H:%M:%SZ}", report.name]
     if report.position:
-        parts += [f"{report.rows:,} rows", _change(report)]
+        parts += [counted(report.rows, "row"), _change(report)]
         parts.append(f"-> {report.pull.to}" if report.written else f"{report.pull.to} is current")
     else:
         parts.append("failed")
@@ -66,18 +67,19 @@ def line_of(report: PullReport) -> str:
 
 
 def _change(report: PullReport) -> str:
-    told = "changed" if report.changed else "unchanged"
-    came = f"{report.received:,} received"
+    verdict = "changed" if report.changed else "unchanged"
+    received = f"{report.received:,} received"
     if report.whole:
-        came += f", whole ({report.reason.lower().replace('_', ' ')})"
+        received += f", whole ({report.reason.lower().replace('_', ' ')})"
     if report.removed:
-        came += f", {report.removed:,} removed"
+        received += f", {report.removed:,} removed"
     if report.pull.changes_to is not None:
-        came += f", {report.changes:,} changes -> {report.pull.changes_to}"
-    return f"{told}: {came}"
+        received += f", {counted(report.changes, 'change')} -> {report.pull.changes_to}"
+    return f"{verdict}: {received}"
 
 
 def code_of(error: PsoupError) -> int:
+    """Return the exit code of a failed pull."""
     match error:
         case BadPull():
             return USAGE
@@ -90,21 +92,20 @@ def code_of(error: PsoupError) -> int:
 
 
 def code_of_all(reports: Iterable[PullReport], changed_code: int) -> int:
-    """0 where all went well, or `changed_code` where one of them changed too."""
-    told = list(reports)
-    found = {code_of(report.error) for report in told if report.error is not None}
-    for code in _GRAVITY:
-        if code in found:
+    """Return the gravest exit code; without errors 0, or `changed_code` if an answer changed."""
+    all_reports = list(reports)
+    codes = {code_of(report.error) for report in all_reports if report.error is not None}
+    for code in _BY_GRAVITY:
+        if code in codes:
             return code
-    return changed_code if any(report.changed for report in told) else 0
+    return changed_code if any(report.changed for report in all_reports) else 0
 
 
 def describe(pull: Pull) -> Iterable[str]:
-    """Says what would be done, for --check."""
+    """Yield lines that say what a pull would do, for --check."""
     yield f"{pull.name}: {_source(pull)}"
-    tenant, owner = pull.store.names
-    own = "of the credentials"
-    yield f"  from      {pull.store.target}, tenant {tenant or own}, owner {owner or own}"
+    tenant, owner = (name or "of the credentials" for name in pull.store.names)
+    yield f"  from      {pull.store.target}, tenant {tenant}, owner {owner}"
     yield f"  to        {pull.to} ({pull.format})"
     if pull.changes_to is not None:
         yield f"  changes   {pull.changes_to}"
@@ -118,16 +119,16 @@ def _source(pull: Pull) -> str:
     if pull.handle is not None:
         return f"the registration {pull.handle}"
     if pull.sql is None:
-        return f"the registration with key {pull.key!r}"
-    where = "" if pull.key is None else f" with key {pull.key!r}"
-    return f"registers{where}: {' '.join(pull.sql.split())}"
+        return f"the registration with client key {pull.key!r}"
+    client_key = "" if pull.key is None else f" with client key {pull.key!r}"
+    return f"registers{client_key}: {' '.join(pull.sql.split())}"
 
 
 def _schedule(pull: Pull) -> str:
     plan = pull.schedule
     if plan is None:
         return "once"
-    aligned = " of the clock in UTC" if plan.aligned else " from the first one on"
+    aligned = ", at full times in UTC" if plan.aligned else " after the first one"
     jitter = f", up to {show_duration(plan.jitter)} later" if plan.jitter else ""
     longest = show_duration(plan.backoff_cap or plan.every)
     backoff = f"after a failure in {show_duration(plan.backoff)}, doubling up to {longest}"

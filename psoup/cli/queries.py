@@ -30,10 +30,15 @@ from psoup.cli.texts import FILE, duration, instant, parameters, sql_text
 @click.command()
 @click.argument("sql", required=False)
 @click.option("--file", "-f", type=FILE, help="Read the SQL from a file.")
-@click.option("--key", help="Your own name for it; registering again gives the same one.")
-@click.option("--replace", is_flag=True, help="Put it in the place of another query of that key.")
+@click.option("--key", metavar="CLIENT_KEY", help="A client key: your own name for the query.")
+@click.option("--replace", is_flag=True, help="Replace the query that has this client key.")
 @click.option("--param", multiple=True, metavar="NAME[:TYPE]=VALUE", help="A value for :name.")
-@click.option("--lease", metavar="DURATION", help="How long it lives without contact, as 30d.")
+@click.option(
+    "--lease",
+    metavar="DURATION",
+    show_default="30d",
+    help="End it after this time without contact.",
+)
 @click.pass_obj
 def register(
     connection: Connection,
@@ -46,6 +51,8 @@ def register(
 ) -> None:
     """Register a standing query and print its handle.
 
+    Registering the same query again under its client key prints the same handle.
+
     \b
     psoup register --key dear "SELECT * FROM trades WHERE price > 100 RANGE 10 MINUTES"
     psoup register --key dear --replace "SELECT * FROM trades WHERE price > 200 RANGE 1 HOUR"
@@ -53,49 +60,54 @@ def register(
     psoup register --file query.sql --param since:timestamp=2026-11-16T09:00
     """
     if replace and not key:
-        fail("--replace needs the --key of the query to replace")
+        fail("--replace needs --key, the client key of the query to replace")
     with connection.client() as client:
-        made = client.register(
+        registration = client.register(
             sql_text(sql, file),
             key=key,
             parameters=parameters(param),
             lease=None if lease is None else duration(lease),
             replace=replace,
         )
-    echo(made.hex)
-    done = "registered" if made.created else "registered already"
-    note("replaced" if made.replaced else done, *made.notes)
+    echo(registration.hex)
+    done = "registered" if registration.created else "registered already"
+    note("replaced" if registration.replaced else done, *registration.notes)
 
 
 @click.command("register-many")
 @click.argument("sql")
 @click.argument("table", type=FILE)
-@click.option("--lease", metavar="DURATION", help="How long each lives without contact, as 30d.")
-@click.option("--replace", is_flag=True, help="Put them in the place of other queries of the keys.")
+@click.option(
+    "--lease",
+    metavar="DURATION",
+    show_default="30d",
+    help="End each after this time without contact.",
+)
+@click.option("--replace", is_flag=True, help="Replace the queries that have these client keys.")
 @click.pass_obj
 def register_many(
     connection: Connection, sql: str, table: Path, lease: str | None, replace: bool
 ) -> None:
     """Register one text once for each row of TABLE (CSV, Parquet or an Arrow file).
 
-    Its columns are the :names of the text, and optionally client_key. Prints the handles in the
-    order of the rows; all of them are registered or none.
+    The columns are the :names of the text, and optionally client_key. Prints the handles in the
+    order of the rows. Either all queries are registered or none.
 
     \b
     psoup register-many "SELECT * FROM trades WHERE symbol = :s" watchlist.csv
     """
     with connection.client() as client:
-        made = client.register_many(
+        registered = client.register_many(
             sql,
             _table(table),
             lease=None if lease is None else duration(lease),
             replace=replace,
         )
-    for handle in made.handles:
+    for handle in registered.handles:
         echo(handle.hex())
-    known = len(made.handles) - made.created_count - made.replaced_count
-    replaced = f"{made.replaced_count:,} replaced, " if made.replaced_count else ""
-    note(f"{made.created_count:,} new, {replaced}{known:,} known already")
+    existing = len(registered.handles) - registered.created_count - registered.replaced_count
+    replaced = f"{registered.replaced_count:,} replaced, " if registered.replaced_count else ""
+    note(f"{registered.created_count:,} new, {replaced}{existing:,} registered already")
 
 
 def _table(path: Path) -> pa.Table:
@@ -110,20 +122,25 @@ def _table(path: Path) -> pa.Table:
 
 
 def answer_options(command: Callable[..., None]) -> Callable[..., None]:
-    """As of when, and how the answer is shown: the same for every command that gives one."""
+    """Add the options of every command that shows an answer: as of when, and in which form."""
     for option in reversed(
         [
-            click.option("--as-of", metavar="INSTANT", help="The answer as of then."),
+            click.option(
+                "--as-of", metavar="INSTANT", show_default="now", help="The instant of the answer."
+            ),
             click.option(
                 "--known",
+                "known_at",
                 type=click.Choice(["then", "today"]),
                 default="then",
                 show_default=True,
-                help="Rows accepted by then, or all of today.",
+                help="With --as-of: use the rows accepted by then, or all rows of today.",
             ),
-            click.option("--unrefreshed", is_flag=True, help="Leave REFRESH out."),
             click.option(
-                "--latest", is_flag=True, help="Wait for no stream that lags behind the others."
+                "--unrefreshed", is_flag=True, help="Compute the answer now, ignoring REFRESH."
+            ),
+            click.option(
+                "--latest", is_flag=True, help="Do not wait for streams that lag behind the others."
             ),
         ]
     ):
@@ -131,20 +148,22 @@ def answer_options(command: Callable[..., None]) -> Callable[..., None]:
     return form_options(command)
 
 
-def _moment(as_of: str | None, known: str, latest: bool) -> tuple[datetime | None, Knowledge]:
-    """Tells what the options mean together, or refuses them as wrong usage."""
-    if known == "today" and as_of is None:
-        fail("--known today needs --as-of: without it everything is known anyway")
+def _moment(as_of: str | None, knowledge: str, latest: bool) -> tuple[datetime | None, Knowledge]:
+    """Return the instant and the knowledge that the options mean together, or fail."""
+    if knowledge == "today" and as_of is None:
+        fail("--known today needs --as-of: without it, all rows are used anyway")
     if latest and as_of is not None:
-        fail("--latest and --as-of are two instants: leave one of them out")
+        fail("give --latest or --as-of, not both")
     moment = None if as_of is None else instant(as_of)
-    return moment, "today" if known == "today" else "then"
+    return moment, "today" if knowledge == "today" else "then"
 
 
 @click.command()
-@click.argument("query", metavar="HANDLE|KEY")
-@click.option("--window", help='Another window, as "BEGIN NOW - 1 HOUR END NOW".')
-@click.option("--wait", is_flag=True, help="For the engine: compute no rows on the spot.")
+@click.argument("query", metavar="HANDLE|CLIENT_KEY")
+@click.option("--window", show_default="the query's", help='A window such as "RANGE 1 HOUR".')
+@click.option(
+    "--wait", is_flag=True, help="Wait for the engine instead of computing rows on the spot."
+)
 @answer_options
 @click.pass_obj
 def invoke(
@@ -153,12 +172,12 @@ def invoke(
     window: str | None,
     wait: bool,
     as_of: str | None,
-    known: str,
+    known_at: str,
     unrefreshed: bool,
     latest: bool,
     form: AnswerForm,
 ) -> None:
-    """The current answer of a registration, by handle or by key.
+    """Show the current answer of a registration, by handle or by client key.
 
     \b
     psoup invoke dear
@@ -166,7 +185,7 @@ def invoke(
     psoup invoke dear --as-of 2026-11-16T09:00 --format json
     psoup invoke dear --format arrow --output answer.arrow
     """
-    moment, knowledge = _moment(as_of, known, latest)
+    moment, knowledge = _moment(as_of, known_at, latest)
     with (
         connection.client() as client,
         client.invoke_stream(
@@ -195,18 +214,18 @@ def ask(
     file: Path | None,
     param: tuple[str, ...],
     as_of: str | None,
-    known: str,
+    known_at: str,
     unrefreshed: bool,
     latest: bool,
     form: AnswerForm,
 ) -> None:
-    """The answer of a query, once, without registering it.
+    """Show the answer of a query once, without registering it.
 
     \b
     psoup ask "SELECT symbol, avg(price) AS mean FROM trades GROUP BY symbol RANGE 1 HOUR"
     psoup ask "SELECT * FROM trades WHERE symbol = :s ROWS 100" --param s=IBM --format csv
     """
-    moment, knowledge = _moment(as_of, known, latest)
+    moment, knowledge = _moment(as_of, known_at, latest)
     with (
         connection.client() as client,
         client.ask_stream(
@@ -223,46 +242,62 @@ def ask(
 
 
 @click.command("list")
-@click.option("--all", "everyone", is_flag=True, help="Of every owner.")
-@click.option("--json", "lines", is_flag=True, help="For programs: one object a line.")
+@click.option("--all", "everyone", is_flag=True, help="List the registrations of every owner.")
+@click.option("--json", "lines", is_flag=True, help="Print a JSON object a line, for programs.")
 @click.pass_obj
 def list_(connection: Connection, everyone: bool, lines: bool) -> None:
-    """The registrations of the owner, and how long each lives if nobody asks for it.
+    """List the registrations of the owner, and until when their leases run.
 
-    `matched` is how much of its streams the engine has matched already; the rest is computed when
-    it is asked for. `lease until` moves on whenever it is invoked or synced.
+    `matched` is the share of its streams that the engine has matched; servers compute the other
+    rows on invoke. Each invoke or sync extends the lease.
+
+    \b
+    psoup list
+    psoup list --all --json
     """
     with connection.client() as client:
-        found = client.registrations(owner=None if everyone else client.owner())
+        registrations = client.registrations(owner=None if everyone else client.owner())
         if lines:
-            for each in found:
-                echo(as_json(each))
+            for registration in registrations:
+                echo(as_json(registration))
         else:
             owner = ["owner"] if everyone else []
             grid(
-                ["handle", "key", *owner, "streams", "matched", "lease until", "query"],
-                [_line(each, everyone) for each in found],
+                ["handle", "client key", *owner, "streams", "matched", "lease until", "query"],
+                [_line(registration, everyone) for registration in registrations],
                 empty="no registrations yet; psoup register makes one",
                 last_below=True,
             )
 
 
-def _line(each: Registration, everyone: bool) -> list[str]:
-    legs = each.legs or [each]
+def _line(registration: Registration, everyone: bool) -> list[str]:
+    legs = registration.legs or [registration]
     done, rows = sum(leg.matched_rows for leg in legs), sum(leg.stream_rows for leg in legs)
     matched = 100.0 * done / rows if rows else 100.0
     streams = ", ".join(dict.fromkeys(leg.stream for leg in legs))
-    owner = [each.owner] if everyone else []
-    until = f"{each.lease_until:%Y-%m-%dT%H:%MZ}" if each.lease_until else ""
-    query = " ".join(each.sql.split())
-    return [each.hex, each.key or "", *owner, streams, f"{matched:.0f}%", until, query]
+    owner = [registration.owner] if everyone else []
+    until = f"{registration.lease_until:%Y-%m-%dT%H:%MZ}" if registration.lease_until else ""
+    query = " ".join(registration.sql.split())
+    return [
+        registration.hex,
+        registration.key or "",
+        *owner,
+        streams,
+        f"{matched:.0f}%",
+        until,
+        query,
+    ]
 
 
 @click.command()
-@click.argument("query", metavar="HANDLE|KEY")
+@click.argument("query", metavar="HANDLE|CLIENT_KEY")
 @click.pass_obj
 def unregister(connection: Connection, query: str) -> None:
-    """End a registration, by handle or by key."""
+    """End a registration, by handle or by client key.
+
+    \b
+    psoup unregister dear
+    """
     with connection.client() as client:
         client.unregister(query)
     note(f"unregistered {query}")

@@ -1,4 +1,4 @@
-"""psoup repair: what is damaged in a store on this machine, and what an operator says about it."""
+"""psoup repair: find damage in a store on this machine, and let an operator act upon it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from psoup.cli.output import echo, note
+from psoup.cli.output import counted, echo, note
 from psoup.cli.problems import refuse
 from psoup.cli.serve import require
 from psoup.umask import set_umask
@@ -17,39 +17,38 @@ from psoup.umask import set_umask
 @click.option(
     "--accept",
     is_flag=True,
-    help="Accept that the lost rows are lost: answers go on without them, and say so. This can't "
-    "be taken back.",
+    help="Give up lost rows: answers leave them out, and say so. This can't be undone.",
 )
 @click.option(
     "--clock",
     is_flag=True,
-    help="Take back stamps past this machine's clock. Servers and engine must be stopped.",
+    help="Set stamps past this machine's clock to it. Stop servers and engine first.",
 )
 @click.option(
     "--release",
     metavar="NAME",
     multiple=True,
-    help="Let the engine try again what it has in quarantine, by the name that is listed, or "
-    "`all`. May be repeated.",
+    help="Let the engine retry what it has in quarantine: a listed name, or `all`. May be "
+    "repeated.",
 )
-@click.option("--yes", is_flag=True, help="Don't ask before stamps are taken back.")
+@click.option("--yes", is_flag=True, help="Do not ask before stamps are changed.")
 def repair(store: Path, accept: bool, clock: bool, release: tuple[str, ...], yes: bool) -> None:
-    """Look for damage in the store in this folder; servers and the engine may run meanwhile.
+    """Look for damage in the store in this folder, also while servers and the engine run.
 
-    Every file that the log and the newest epoch name is read. Without an option nothing is written.
-    What is derived (matches, coverage, closures) a running engine makes anew by itself. A file that
-    is put back from a back-up, under its name, is as good as new. For rows that can't be had back
-    there is --accept: until then every answer that would need them fails.
+    Reads every file that the log and the newest epoch name. Without an option it writes nothing.
+    A running engine derives damaged matches, coverage and closures again. A damaged file can be
+    restored from a back-up, under its name. Answers that need lost rows fail, until the file is
+    restored or --accept gives the rows up.
 
-    Lines that begin with QUARANTINE name conditions and joins that the engine has set aside because
-    they fail: answers do without the engine there, and a row policy shows nothing. They are no
-    damage. With --release the engine tries them again.
+    Lines that begin with QUARANTINE name conditions and joins that the engine has put aside because
+    they fail. Servers compute answers without the engine there, and a row policy in quarantine
+    shows nothing. This is not damage. With --release the engine tries again.
 
-    With --clock the jumps of a wrong clock are taken back, which `psoup clock` shows: every stamp
-    past the clock of this machine is set to that clock, and what the jump had hidden is there
-    again. Positions of before are refused then, and clients get their next answers whole. Make sure
-    that this machine's clock is right, and keep a back-up of the folder. Where it was killed, run
-    it again: until it has ended nothing else opens the store.
+    --clock undoes the jumps of a wrong clock, which `psoup clock` shows: every stamp past this
+    machine's clock is set to that clock, and rows that the jump had hidden are visible again.
+    Earlier positions are then refused, and clients get their next answers whole. Make sure that
+    this machine's clock is right, and keep a back-up of the folder. If it is killed, run it again:
+    until it has finished, nothing else can open the store.
 
     \b
     psoup repair ./store
@@ -60,7 +59,7 @@ def repair(store: Path, accept: bool, clock: bool, release: tuple[str, ...], yes
     require("server")
     set_umask(store=store)
     if clock:
-        _take_back(store, yes)
+        _repair_clock(store, yes)
     elif release:
         _release(store, release)
     else:
@@ -73,26 +72,28 @@ def _look(store: Path, accept: bool) -> None:
 
     try:
         opened = Store.open(store)
-        found = list(inspection.damage(opened))
+        damage = list(inspection.damage(opened))
         losses = inspection.losses(opened)
         quarantine = inspection.quarantine(opened)
     except StoreError as error:
         refuse(f"{error}\n  Restore the damaged file from a back-up, under its name.")
-    for one in found:
-        echo(one.problem)
+    for finding in damage:
+        echo(finding.problem)
     for hole in losses.holes:
         text = hole.text(f"number {hole.stream_id}")
         echo(f"given up: {text}" if losses.is_accepted(hole) else f"LOST: {text}")
     for entry in quarantine.entries:
         where = "" if entry.kind == COMPOSITE else f" of stream number {entry.stream_id}"
         echo(f"QUARANTINE: {entry.name}{where}: {entry.reason}")
-    lost = {one.rows for one in found if one.rows} | {hole.rows for hole in losses.holes}
-    lost = {rows for rows in lost if not any(one.contains(rows) for one in losses.accepted)}
+    lost = {finding.rows for finding in damage if finding.rows} | {
+        hole.rows for hole in losses.holes
+    }
+    lost = {rows for rows in lost if not any(loss.contains(rows) for loss in losses.accepted)}
     if accept and lost:
         inspection.accept(opened, sorted(lost))
-        note(f"{sum(one.row_hi - one.row_lo for one in lost):,} rows are given up")
-    elif lost or any(one.rows is None for one in found):
-        refuse("the store is damaged; `psoup repair --help` says what can be done")
+        note(f"given up: {counted(sum(rows.row_hi - rows.row_lo for rows in lost), 'row')}")
+    elif lost or any(finding.rows is None for finding in damage):
+        refuse("the store is damaged; `psoup repair --help` says what to do")
     else:
         note("no other damage" if losses.accepted else "no damage")
 
@@ -102,19 +103,19 @@ def _release(store: Path, names: tuple[str, ...]) -> None:
 
     try:
         opened = Store.open(store)
-        known = [one.name for one in inspection.quarantine(opened).entries]
-        chosen = known if "all" in names else list(dict.fromkeys(names))
-        unknown = [name for name in chosen if name not in known]
+        quarantined = [entry.name for entry in inspection.quarantine(opened).entries]
+        chosen = quarantined if "all" in names else list(dict.fromkeys(names))
+        unknown = [name for name in chosen if name not in quarantined]
         if unknown:
             refuse(f"not in quarantine: {', '.join(unknown)}; `psoup repair {store}` lists what is")
         if chosen:
             inspection.release(opened, chosen)
     except StoreError as error:
         refuse(str(error))
-    note(f"released: {', '.join(chosen)}; the engine tries it again" if chosen else "nothing to do")
+    note(f"released: {', '.join(chosen)}; the engine tries again" if chosen else "nothing to do")
 
 
-def _take_back(store: Path, yes: bool) -> None:
+def _repair_clock(store: Path, yes: bool) -> None:
     from datastem.instants import format_instant
     from psoup.engine.errors import EngineError
     from psoup.engine.reclock import repair_clock

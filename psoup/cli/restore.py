@@ -1,4 +1,4 @@
-"""psoup restore: a back-up that was put back becomes the store that clients talk to."""
+"""psoup restore: let clients use a store that was restored from a back-up."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from psoup.cli.serve import require
     "--in-place",
     is_flag=True,
     required=True,
-    help="The folder holds the back-up already. Servers and engine must be stopped.",
+    help="The folder holds the back-up already. Stop servers and engine first.",
 )
 def restore(store: Path, in_place: bool) -> None:
-    """Give a store that was put back from a back-up a new incarnation.
+    """Begin a new incarnation of a store that was restored from a back-up.
 
-    Put the back-up into the folder, run this, then start the servers and the engine. Clients that
-    have seen what came after the back-up forget it: their positions are refused, the SDK asks again
-    without them, and their copies come whole at the next sync. Nothing else changes.
+    Put the back-up into the folder, run this, then start the servers and the engine. Clients
+    forget what came after the back-up: their positions are refused, the SDK calls again without
+    them, and the next sync replaces their copies. Nothing else changes.
 
     \b
     psoup restore ./store --in-place

@@ -19,7 +19,7 @@ from psoup import lifeline
 from psoup.cli.problems import fail
 from psoup.cli.supervisor import Supervisor
 
-_NEEDS = {
+_REQUIRED_PACKAGES = {
     "server": (
         "cryptography",
         "deltalake",
@@ -34,13 +34,14 @@ _NEEDS = {
     "engine": ("deltalake", "intervaltree", "pyspark"),
 }
 FILE = click.Path(dir_okay=False, path_type=Path)
-_PASS = {"ignore_unknown_options": True, "help_option_names": []}
+# The options of server and engine, --help too, are those of their own parsers.
+_PASS_THROUGH = {"ignore_unknown_options": True, "help_option_names": []}
 
 
-@click.command(context_settings=_PASS)
+@click.command(context_settings=_PASS_THROUGH)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def server(arguments: tuple[str, ...]) -> None:
-    """Run one server, as `python -m psoup.server`; --help shows its options.
+    """Run one server of a store; --help shows its options.
 
     \b
     psoup server --store ./store --port 7182
@@ -48,10 +49,10 @@ def server(arguments: tuple[str, ...]) -> None:
     _become("server", arguments)
 
 
-@click.command(context_settings=_PASS)
+@click.command(context_settings=_PASS_THROUGH)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def engine(arguments: tuple[str, ...]) -> None:
-    """Run the engine, as `python -m psoup.engine`; --help shows its options.
+    """Run the engine of a store; --help shows its options.
 
     \b
     psoup engine --store ./store --master spark://host:7077
@@ -66,8 +67,8 @@ def _become(part: str, arguments: tuple[str, ...]) -> None:
 
 
 def require(part: str) -> None:
-    """Fails with the line to type where the packages of a part are not installed."""
-    missing = [name for name in _NEEDS[part] if importlib.util.find_spec(name) is None]
+    """Fail with the command to type if the packages of a part are not installed."""
+    missing = [name for name in _REQUIRED_PACKAGES[part] if importlib.util.find_spec(name) is None]
     if missing:
         fail(
             f"the {part} needs {', '.join(missing)}, which the base install leaves out:\n"
@@ -82,18 +83,28 @@ def require(part: str) -> None:
     default="127.0.0.1:7181",
     show_default=True,
     metavar="HOST:PORT",
-    help="Port 0 takes any that is free.",
+    help="The address to listen on; port 0 chooses a free one.",
 )
-@click.option("--no-engine", is_flag=True, help="Only the server; answers are complete without.")
-@click.option("--master", metavar="URL", help="The engine's Spark master, as local[2].")
+@click.option(
+    "--no-engine",
+    is_flag=True,
+    help="Run only the server; answers are complete without the engine.",
+)
+@click.option("--master", metavar="URL", show_default="local[*]", help="The engine's Spark master.")
 @click.option("--tls-cert", type=FILE, metavar="FILE", help="The server's certificate, PEM.")
-@click.option("--tls-key", type=FILE, metavar="FILE", help="Its private key, PEM.")
-@click.option("--tls-client-ca", type=FILE, metavar="FILE", help="Ask for client certificates.")
+@click.option("--tls-key", type=FILE, metavar="FILE", help="The private key of --tls-cert, PEM.")
+@click.option(
+    "--tls-client-ca",
+    type=FILE,
+    metavar="FILE",
+    help="Accept only clients with a certificate of these authorities, PEM.",
+)
 @click.option(
     "--auth",
     multiple=True,
     type=click.Choice(["keys", "jwt", "certificates", "none"]),
-    help="How callers show who they are; may be repeated. Left out: keys, where the store has any.",
+    show_default="keys if the store has any, else anyone may call",
+    help="How callers prove who they are. May be repeated.",
 )
 @click.option("--jwt-keys", metavar="FILE|URL", help="The JWKS of the issuer of JWTs.")
 @click.option("--jwt-issuer", metavar="ISS", help="The issuer that JWTs must name.")
@@ -101,7 +112,7 @@ def require(part: str) -> None:
 @click.option(
     "--insecure",
     is_flag=True,
-    help="Listen beyond this machine without TLS or authentication.",
+    help="Allow other machines to connect without TLS or authentication.",
 )
 def serve(
     store: Path,
@@ -112,8 +123,7 @@ def serve(
 ) -> None:
     """Run a store over a local folder: one server, one engine, until Ctrl-C.
 
-    By itself it listens on this machine only. Elsewhere it needs TLS, and callers who show who they
-    are.
+    By default only this machine can connect. For others it needs TLS and --auth.
 
     \b
     psoup serve ./store
@@ -136,7 +146,7 @@ def serve(
 
 
 def forwarded(identity: Mapping[str, Any]) -> list[str]:
-    """The options of a server that `serve` has too, as they were given."""
+    """Return the server's options that `serve` has too, as words of a command."""
     words: list[str] = []
     for name, value in identity.items():
         option = f"--{name.replace('_', '-')}"
@@ -144,18 +154,18 @@ def forwarded(identity: Mapping[str, Any]) -> list[str]:
             words += [option] * value
         else:
             values = value if isinstance(value, tuple) else () if value is None else (value,)
-            words += [word for one in values for word in (option, str(one))]
+            words += [word for argument in values for word in (option, str(argument))]
     return words
 
 
 def command(part: str, store: Path, *options: str) -> list[str]:
-    """The command that starts a server or an engine over a folder; it ends with this process."""
+    """Return the command that starts a server or an engine, which ends with this process."""
     start = [sys.executable, "-u", "-m", f"psoup.{part}", "--store", str(store)]
     return [*start, lifeline.OPTION, *options]
 
 
 def address(listen: str) -> tuple[str, int]:
-    """Host and port; a port of 0 is replaced by a free one."""
+    """Return host and port; port 0 is replaced by a free one."""
     host, _, digits = listen.rpartition(":")
     host = host.strip("[]") or "127.0.0.1"
     if not digits.isdigit() or int(digits) > 65535:
@@ -170,14 +180,14 @@ def _free_port(host: str) -> int:
 
 
 def _reachable(host: str, port: int) -> str:
-    """The address at which a client on this machine finds the server."""
-    here = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-    return f"[{here}]:{port}" if ":" in here else f"{here}:{port}"
+    """Return the address at which a client on this machine reaches the server."""
+    local_host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"[{local_host}]:{port}" if ":" in local_host else f"{local_host}:{port}"
 
 
 def _store_id(folder: Path) -> str:
-    """The id of the store in a folder; empty where there is none."""
-    # Only here: the base install can't open stores.
+    """Return the id of the store in a folder; empty if there is no store."""
+    # Imported here, since the base install can't open stores.
     from psoup.store import Store, StoreError
 
     try:

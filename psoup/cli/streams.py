@@ -9,13 +9,18 @@ import click
 from client_sdk import Stream, View
 from psoup.cli.connection import Connection
 from psoup.cli.drops import note_ended
-from psoup.cli.output import SentenceGroup, echo, grid, note
+from psoup.cli.output import SentenceGroup, counted, echo, grid, note
 from psoup.cli.texts import FILE, sql_text
 
 
 @click.group(cls=SentenceGroup)
 def stream() -> None:
-    """Streams: what rows look like and how long they are kept."""
+    """Streams: the columns of rows, and how long rows are kept.
+
+    \b
+    psoup stream create --file trades.sql
+    psoup stream list
+    """
 
 
 @stream.command()
@@ -31,34 +36,39 @@ def create(connection: Connection, sql: str | None, file: Path | None) -> None:
     psoup stream create --file trades.sql
     """
     with connection.client() as client:
-        made = client.define(sql_text(sql, file))
-    if made.defined is None:
-        note("done", *made.notes)
+        definition = client.define(sql_text(sql, file))
+    if definition.defined is None:
+        note("done", *definition.notes)
         return
-    kind = "view" if isinstance(made.defined, View) else "stream"
-    note(f"{kind} {made.defined.name}: {len(made.defined.columns)} columns", *made.notes)
+    columns = counted(len(definition.defined.columns), "column")
+    kind = "view" if isinstance(definition.defined, View) else "stream"
+    note(f"{kind} {definition.defined.name}: {columns}", *definition.notes)
 
 
 @stream.command("list")
 @click.pass_obj
 def list_(connection: Connection) -> None:
-    """The streams of the tenant."""
+    """List the streams of the tenant.
+
+    \b
+    psoup stream list
+    """
     with connection.client() as client:
-        found = client.streams()
+        streams = client.streams()
     grid(
-        ["stream", "columns", "key", "event time", "kept", "rows", "queries", "now"],
+        ["stream", "columns", "stream key", "event time", "kept", "rows", "queries", "now"],
         [
             [
-                each.name,
-                len(each.columns),
-                ", ".join(each.key) or "none",
-                each.ordered_by or "arrival",
-                _kept(each),
-                f"{each.row_count:,}",
-                each.registration_count,
-                f"{each.now:%Y-%m-%d %H:%M:%SZ}" if each.now else "none yet",
+                description.name,
+                len(description.columns),
+                ", ".join(description.key) or "none",
+                description.ordered_by or "arrival",
+                _retention(description),
+                f"{description.row_count:,}",
+                description.registration_count,
+                f"{description.now:%Y-%m-%d %H:%M:%SZ}" if description.now else "none yet",
             ]
-            for each in found
+            for description in streams
         ],
         empty="no streams yet; psoup stream create makes one",
     )
@@ -68,37 +78,47 @@ def list_(connection: Connection) -> None:
 @click.argument("name")
 @click.pass_obj
 def show(connection: Connection, name: str) -> None:
-    """A stream's columns, its statement, and how far it has come."""
+    """Show a stream's columns, its statement, its rows and its NOW.
+
+    \b
+    psoup stream show trades
+    """
     with connection.client() as client:
-        found = client.stream(name)
-    _show(found)
+        description = client.stream(name)
+    _show(description)
 
 
-def _show(found: Stream) -> None:
-    grid(["column", "type"], [[column.name, column.type] for column in found.columns])
-    key = f" · key {', '.join(found.key)}" if found.key else ""
-    echo(f"rows {found.row_count:,} · queries {found.registration_count:,}{key}")
-    echo(f"now {found.now or 'none yet'} · kept {_kept(found)}")
-    for text in (found.sql, *found.policies):
+def _show(description: Stream) -> None:
+    grid(["column", "type"], [[column.name, column.type] for column in description.columns])
+    key = f" · stream key {', '.join(description.key)}" if description.key else ""
+    echo(f"rows {description.row_count:,} · queries {description.registration_count:,}{key}")
+    echo(f"now {description.now or 'none yet'} · kept {_retention(description)}")
+    for text in (description.sql, *description.policies):
         echo(text)
 
 
-def _kept(found: Stream) -> str:
-    return str(found.retain).removesuffix(", 0:00:00") if found.retain else "for ever"
+def _retention(description: Stream) -> str:
+    return str(description.retain).removesuffix(", 0:00:00") if description.retain else "for ever"
 
 
 @stream.command()
 @click.argument("name")
-@click.option("--cascade", is_flag=True, help="End the views over it too, with their queries.")
-@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@click.option("--cascade", is_flag=True, help="Drop the views over it too, and end their queries.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @click.pass_obj
 def drop(connection: Connection, name: str, cascade: bool, yes: bool) -> None:
-    """Drop a stream, its rows and the answers of its queries."""
+    """Drop a stream with its rows, and end its queries.
+
+    \b
+    psoup stream drop trades
+    """
     with connection.client() as client:
-        found = client.stream(name)
+        description = client.stream(name)
         if not yes:
-            count = f"{found.row_count:,} rows, {found.registration_count:,} queries"
-            click.confirm(f"Drop {found.name} with {count}?", abort=True, err=True)
+            rows = counted(description.row_count, "row")
+            queries = counted(description.registration_count, "query", "queries")
+            question = f"Drop {description.name} with {rows}, {queries}?"
+            click.confirm(question, abort=True, err=True)
         dropped = client.define(f"DROP STREAM {name}{' CASCADE' if cascade else ''}")
-    note(f"dropped {found.name}")
+    note(f"dropped {description.name}")
     note_ended(dropped.ended)

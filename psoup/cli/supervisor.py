@@ -1,4 +1,4 @@
-"""Two processes, one store: started together, watched, ended together."""
+"""The supervisor of `psoup serve`: it starts, watches and stops a server and an engine."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from psoup.cli.processes import Backoff, Child
 
 START_SECONDS = 120.0
 GRACE_SECONDS = 20.0
-LOOK_SECONDS = 0.2
+POLL_SECONDS = 0.2
 
 _COLOURS = {"server": "cyan", "engine": "magenta", "psoup": "green"}
 
 
 class Supervisor:
-    """Runs until `stopping` is set or the server ends by itself.
+    """Runs a server and an engine until `stopping` is set or the server ends by itself.
 
-    The server is the store: when it ends, so does everything. The engine only makes answers
-    cheaper: when it ends it is started again, with growing pauses, and answers stay complete.
+    If the server ends, the supervisor ends too. The engine only makes answers cheaper: if it ends
+    it is started again, with growing pauses, and answers stay complete.
     """
 
     def __init__(
@@ -38,9 +38,11 @@ class Supervisor:
         tls: bool = False,
         tokens: bool = False,
     ) -> None:
-        """`store_id` tells which store is in a folder; empty where none is. With `tls` the server
-        is not asked who it is, which would need its authority: that it has the port is enough.
-        `tokens` says that callers have to show one."""
+        """`store_id` returns the id of the store in a folder, empty if there is none.
+
+        With `tls` the server is not asked for its id, which would need its authority: it is enough
+        that it listens. `tokens` says that callers need a token.
+        """
         self._tls = tls
         self._tokens = tokens
         self.stopping = threading.Event()
@@ -56,24 +58,24 @@ class Supervisor:
         self._backoff = Backoff()
 
     def run(self) -> int:
-        """The exit code: 0 where it was asked to stop, 1 where the server ended by itself."""
+        """Run, and return the exit code: 0 if it was stopped, 1 if the server ended by itself."""
         self._server.start()
         try:
             if not self._wait_ready():
                 return 0 if self.stopping.is_set() else REFUSED
-            while not self.stopping.wait(LOOK_SECONDS):
+            while not self.stopping.wait(POLL_SECONDS):
                 if self._server_ended():
                     return REFUSED
-                self._look_after_engine()
+                self._keep_engine_running()
             return 0
         finally:
             self._stop()
 
     def _wait_ready(self) -> bool:
-        """Starts the engine once the server answers: a new folder is made by the server."""
+        """Wait until the server answers, then start the engine: the server makes a new folder."""
         deadline = time.monotonic() + START_SECONDS
         with Client(self._target, timeout=1.0) as client:
-            while not self.stopping.wait(LOOK_SECONDS):
+            while not self.stopping.wait(POLL_SECONDS):
                 ended = self._server_ended()
                 ready = self._server.is_ready.is_set()
                 if self._tls:
@@ -87,50 +89,50 @@ class Supervisor:
                     return False
             else:
                 return False
-        own = self._store_id(self._store)
-        if own and reached and (ended or reached != own):
-            self._tell_who_answers(reached, own)
-        if ended or reached != own:
+        own_id = self._store_id(self._store)
+        if own_id and reached and (ended or reached != own_id):
+            self._report_other_server(reached, own_id)
+        if ended or reached != own_id:
             return False
-        self._look_after_engine()
+        self._keep_engine_running()
         self._welcome()
         return True
 
-    def _tell_who_answers(self, reached: str, own: str) -> None:
-        """Somebody else has the address."""
-        whose = f"another store, {reached}; {self._store} is store {own}"
-        if reached == own:
-            whose = "this same store: use that one"
+    def _report_other_server(self, reached: str, own_id: str) -> None:
+        """Report that another server listens at the address."""
+        holder = f"another store, {reached}; {self._store} is store {own_id}"
+        if reached == own_id:
+            holder = "the same store: use that one"
         self.say(
             "psoup",
-            f"{self._target} is held by a server of {whose}. Stop it, or choose another port: "
+            f"{self._target} is in use by a server of {holder}. Stop it, or choose another port: "
             f"psoup serve {self._store} --listen HOST:PORT",
         )
 
     def _server_ended(self) -> bool:
         code = self._server.ended()
         if code is not None:
-            self.say("psoup", f"the server ended by itself ({_ending(code)}); so does the store")
+            self.say("psoup", f"the server ended by itself ({_ending(code)}); stopping")
         return code is not None
 
-    def _look_after_engine(self) -> None:
+    def _keep_engine_running(self) -> None:
         if self._engine is None:
             return
         code, now = self._engine.ended(), time.monotonic()
         if self._engine_due is None and code is not None:
             wait = self._backoff.after(now - self._engine_started)
             self._engine_due = now + wait
-            self.say("psoup", f"the engine ended ({_ending(code)}); again in {wait:g} s")
+            self.say("psoup", f"the engine ended ({_ending(code)}); restarting it in {wait:g} s")
         if self._engine_due is not None and now >= self._engine_due:
             self._engine.start()
             self._engine_started, self._engine_due = now, None
 
     def _stop(self) -> None:
-        self.say("psoup", "ending")
+        self.say("psoup", "stopping")
         for child in (self._engine, self._server):
             if child is not None:
                 child.stop(GRACE_SECONDS)
-        self.say("psoup", "ended; what was acknowledged is in the folder")
+        self.say("psoup", "stopped; everything acknowledged is in the folder")
 
     def _welcome(self) -> None:
         engine = "the engine is starting; answers do not wait for it"
@@ -144,21 +146,22 @@ class Supervisor:
             "  psoup register --key mine 'SELECT … FROM …'",
             "  psoup publish STREAM FILE",
             "  psoup invoke mine",
-            "Ctrl-C ends it.",
+            "Ctrl-C stops it.",
         ):
             self.say("psoup", line)
 
     def say(self, name: str, line: str) -> None:
+        """Print a line of the process with this name."""
         with self._printing:
             echo(line, err=True, label=f"{click.style(f'{name:>6} |', fg=_COLOURS[name])} ")
 
 
 def _store_reached(client: Client) -> str:
-    """The id of the store that answers, whoever that is; empty where none does."""
+    """Return the id of the store that answers at the target; empty if none does."""
     try:
         return client.status().store_id
     except PsoupError as error:
-        # A store that asks who calls says which one it is all the same.
+        # A store that refuses an unknown caller still sends its id.
         return error.detail.store_id
 
 

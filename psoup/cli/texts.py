@@ -1,4 +1,4 @@
-"""Arguments that are more than a word: SQL, instants, durations, parameters, names."""
+"""Parsers of arguments: SQL, instants, durations, sizes, parameters, names."""
 
 from __future__ import annotations
 
@@ -18,48 +18,59 @@ from psoup.cli.problems import fail
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(b|kb|mb|gb|kib|mib|gib)?")
-_SIZES = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
+_SIZE_TEXT = re.compile(r"(\d+(?:\.\d+)?)\s*(b|kb|mb|gb|kib|mib|gib)?")
+_UNIT_BYTES = {
+    "b": 1,
+    "kb": 10**3,
+    "mb": 10**6,
+    "gb": 10**9,
+    "kib": 2**10,
+    "mib": 2**20,
+    "gib": 2**30,
+}
 _COMMENT = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
 _HANDLE = re.compile(r"[0-9a-fA-F]{32}")
 
 
 def sql_text(text: str | None, file: Path | None) -> str:
-    """The statement itself, or the content of a file: exactly one of the two."""
+    """Return the statement, or the content of the file; fail unless exactly one is given."""
     if file is not None and text is None:
         return file.read_text("utf-8")
     if text is None or file is not None:
-        fail("give the SQL as an argument, or --file FILE, and not both")
+        fail("give the SQL as an argument or with --file FILE, not both")
     if len(text.split()) == 1:
         _refuse_path(text.strip())
     return text
 
 
 def first_words(text: str, count: int) -> str:
-    """The words a statement begins with, in capitals, comments before them left out."""
+    """Return the first words of a statement, in capitals, without comments."""
     words = _COMMENT.sub(" ", text).split(None, count)[:count]
     return " ".join(words).upper()
 
 
 def _refuse_path(word: str) -> None:
-    """One word is no statement. Where it is a file, or is named like one, say how to give it."""
+    """Fail if a word is a file, or is named like one: say how to give a file."""
     if os.path.isfile(word):
         fail(f"{word} is a file, not SQL; write --file {word}")
     if Path(word).suffix or len(Path(word).parts) > 1:
-        shown = word[:100]
-        fail(f"{shown} is not SQL, and there is no file of that name; --file FILE reads one")
+        excerpt = word[:100]
+        fail(f"{excerpt} is not SQL, and there is no such file; --file FILE reads a file")
 
 
 def instant(text: str) -> datetime:
-    """ISO 8601; without an offset it is UTC."""
+    """Return the instant of an ISO 8601 text; without an offset it is UTC."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        fail(f"{text!r} is not an instant; write 2026-11-16T09:00:00, UTC unless it says otherwise")
+        fail(
+            f"{text!r} is not an instant; write 2026-11-16T09:00:00, in UTC unless it has an offset"
+        )
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
 
 
 def duration(text: str) -> timedelta:
+    """Return the duration of a text such as 15m; fail for another text."""
     try:
         return parse_duration(text)
     except ValueError as error:
@@ -67,32 +78,33 @@ def duration(text: str) -> timedelta:
 
 
 def size(text: str) -> int:
-    """Bytes."""
-    match = _SIZE.fullmatch(text.strip().lower())
+    """Return the bytes of a text such as 100kB; fail for another text."""
+    match = _SIZE_TEXT.fullmatch(text.strip().lower())
     if match is None:
         fail(f"{text!r} is not a size; write 20000, 100kB, 2MB or 1MiB")
-    return int(float(match[1]) * _SIZES[match[2] or "b"])
+    return int(float(match[1]) * _UNIT_BYTES[match[2] or "b"])
 
 
-def pairs(items: Iterable[str], option: str) -> dict[str, str]:
-    """`old=new` pairs, as in --rename."""
-    found = {}
-    for item in items:
-        name, equals, value = item.partition("=")
+def pairs(texts: Iterable[str], option: str) -> dict[str, str]:
+    """Return the values of `name=value` texts, by name; `option` is named in errors."""
+    values = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
         if not equals or not name:
-            fail(f"{option} {item!r}: write {option} name=value")
-        found[name] = value
-    return found
+            fail(f"{option} {text!r}: write {option} name=value")
+        values[name] = value
+    return values
 
 
-def parameters(items: Iterable[str]) -> dict[str, Any]:
-    """`name=value`, where 5, 1.5, true and null are what they look like and the rest is TEXT.
+def parameters(texts: Iterable[str]) -> dict[str, Any]:
+    """Return the values of `name=value` texts, by name.
 
-    `name:type=value` says which type it is: text, bigint, double, decimal, timestamp, date,
+    5, 1.5, true and null are what they look like, anything else is TEXT. `name:type=value` names
+    the type: text, bigint, double, decimal, timestamp, date,
     boolean.
     """
     values = {}
-    for label, text in pairs(items, "--param").items():
+    for label, text in pairs(texts, "--param").items():
         name, _, kind = label.partition(":")
         values[name] = _typed(text, kind.lower()) if kind else _guessed(text)
     return values
@@ -125,4 +137,5 @@ def _typed(text: str, kind: str) -> Any:
 
 
 def is_handle(text: str) -> bool:
+    """Return whether a text is a handle: 32 hexadecimal digits."""
     return _HANDLE.fullmatch(text) is not None

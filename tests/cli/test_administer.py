@@ -49,10 +49,10 @@ def test_who_may_do_what_and_how_much(tmp_path: Path) -> None:
         publishers = json.loads(run("publisher", "list", "a", "--json").stdout)
         assert [(one["name"], one["sequence"]) for one in publishers] == [("a1", 1), ("a2", 1)]
         assert "give names" in run("publisher", "forget", code=2).stderr
-        assert "0 forgotten" in run("publisher", "forget", "--idle", "1h").stderr
+        assert "forgot 0 publishers" in run("publisher", "forget", "--idle", "1h").stderr
         assert "no publisher 'c'" in run("publisher", "forget", "b", "c", code=1).stderr
-        assert "2 forgotten" in run("publisher", "forget", "b", "a1").stderr
-        assert "1 forgotten" in run("publisher", "forget", "--idle", "0s").stderr
+        assert "forgot 2 publishers" in run("publisher", "forget", "b", "a1").stderr
+        assert "forgot 1 publisher" in run("publisher", "forget", "--idle", "0s").stderr
         assert "no publishers" in run("publisher", "list").stderr
         run("quota", "set", "registrations=1", "watches=2")
         run("quota", "set", "--of", "alice", "watches=none", "registrations=1")
@@ -77,7 +77,7 @@ def test_who_may_do_what_and_how_much(tmp_path: Path) -> None:
             "views: few_more",
             "row policies: few",
             "grants: read on few_more to role field",
-            "queries that can't be answered any more: lost of main",
+            "queries that can no longer be answered: lost of main",
         ]
         run("--tenant", "acme", "stream", "create", "CREATE STREAM theirs (a BIGINT) RETAIN 1 DAY")
         assert "theirs" in run("audit", "--all-tenants").stdout

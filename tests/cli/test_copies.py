@@ -75,7 +75,7 @@ def test_keep_sync_and_read_without_a_connection(run: Run, file: str, client: Cl
     assert "changed" in first and "whole: FIRST" in first
     assert "unchanged" in run("copy", "sync", file, "dear", "--one-position").stdout
     shown = run(*offline("copy", "rows", file, "dear"))
-    assert "200.0" in shown.stdout and "1 rows · synced as of" in shown.stderr
+    assert "200.0" in shown.stdout and "1 row · synced as of" in shown.stderr
     lines = run(*offline("copy", "rows", file, "n", "--format", "jsonl")).stdout
     assert json.loads(lines)["n"] == client.ask("SELECT count(*) AS n FROM trades").rows[0]["n"]
     asked = run(*offline("copy", "query", file, "SELECT max(price) AS most FROM dear", "--json"))
@@ -92,7 +92,7 @@ def test_verify_tells_what_is_damaged_and_a_sync_repairs_it(run: Run, file: str)
         raw.execute("UPDATE _psoup_rows_1_1 SET c1 = 5.0 WHERE row_id = 1")
         raw.commit()
     told = run(*offline("copy", "verify", file), code=1)
-    assert "1 rows are damaged" in told.stdout and "psoup copy sync" in told.stderr
+    assert "1 row damaged" in told.stdout and "psoup copy sync" in told.stderr
     found = json.loads(run(*offline("copy", "verify", file, "--json"), code=1).stdout)
     assert found["all"]["damaged"] == 1 and found["all"]["complete"] and not found["all"]["sound"]
     synced = json.loads(run("copy", "sync", file, "--json").stdout)
@@ -107,7 +107,7 @@ def test_status_says_what_is_kept_and_what_waits(run: Run, file: str, tmp_path: 
     (tmp_path / "new.csv").write_text("symbol,price\nC,300\n")
     run("copy", "publish", file, "trades", str(tmp_path / "new.csv"))
     shown = run(*offline("copy", "status", file))
-    assert "fresh until" in shown.stdout and "1 batches wait for trades: 1 rows" in shown.stderr
+    assert "fresh until" in shown.stdout and "queued for trades: 1 batch, 1 row" in shown.stderr
     found = json.loads(run("copy", "status", file, "--json").stdout)
     assert [(one["name"], one["synced"]) for one in found["copies"]] == [
         ("dear", True),
@@ -126,7 +126,7 @@ def test_what_is_queued_offline_is_sent_by_the_next_sync(
     data = tmp_path / "rows.csv"
     data.write_text("a,b\n1,x\n2,y\n")
     unknown = run(*offline("copy", "publish", file, "queued", str(data)), code=3)
-    assert "not known here yet" in unknown.stderr
+    assert "are not in the file yet" in unknown.stderr
     run("copy", "publish", file, "queued", str(data))
     data.write_text("a,b\n3,z\nfour,z\n")
     bad = run(*offline("copy", "publish", file, "queued", str(data)), code=1)
@@ -139,7 +139,7 @@ def test_what_is_queued_offline_is_sent_by_the_next_sync(
     synced = run("copy", "sync", file)
     assert "sent 2 batches, 3 rows" in synced.stderr
     assert [row["a"] for row in client.ask("SELECT a FROM queued ORDER BY row_id")] == [1, 2, 3]
-    assert "nothing waits" in run("copy", "send", file).stderr
+    assert "nothing is queued" in run("copy", "send", file).stderr
 
 
 def test_what_was_refused_is_shown_mended_or_dropped(
@@ -156,10 +156,10 @@ def test_what_was_refused_is_shown_mended_or_dropped(
     assert "no batch 7 was refused" in run("copy", "requeue", file, "7", code=2).stderr
     client.define("CREATE STREAM soon (a BIGINT)")
     run("copy", "requeue", file)
-    assert "sent 1 batches, 1 rows" in run("copy", "send", file).stderr
+    assert "sent 1 batch, 1 row" in run("copy", "send", file).stderr
     run("copy", "publish", file, "soon", "--heartbeat", "2026-01-05T09:00")
     run("copy", "send", file, code=1)
-    assert "1 deleted" in run("copy", "discard", file, "--yes").stderr
+    assert "deleted: 1 batch" in run("copy", "discard", file, "--yes").stderr
     assert "nothing was refused" in run("copy", "rejected", file).stderr
 
 
@@ -178,17 +178,17 @@ def test_what_is_doubtful_is_shown_and_decided(run: Run, file: str, tmp_path: Pa
     store.forgets = True
     with Copies(file) as copies:
         assert len(copies.send(forgetful).doubtful) == 2
-    assert "2 batches are doubtful" in run("copy", "status", file).stderr
+    assert "doubtful: 2 batches" in run("copy", "status", file).stderr
     assert json.loads(run("copy", "status", file, "--json").stdout)["queue"]["doubtful"] == 2
     assert "UNVERIFIED" in run("copy", "doubtful", file).stdout
     assert json.loads(run("copy", "doubtful", file, "--json").stdout.splitlines()[0])["batch"] == 1
     assert "0 deleted" in run("copy", "discard", file, "--yes").stderr
-    assert "1 deleted" in run("copy", "discard", file, "1", "--yes").stderr
-    assert "1 wait again" in run("copy", "resend", file).stderr
+    assert "deleted: 1 batch" in run("copy", "discard", file, "1", "--yes").stderr
+    assert "queued again: 1 batch" in run("copy", "resend", file).stderr
     assert "nothing is doubtful" in run("copy", "doubtful", file).stderr
     other = run("copy", "send", file, code=1).stderr
     assert "belongs to store" in other and "psoup copy move" in other
-    assert "1 rows wait to be sent there" in run("copy", "move", file).stderr
+    assert "queued to be sent there: 1 row" in run("copy", "move", file).stderr
 
 
 def test_queued_rows_are_said_not_to_be_in_the_copy(
@@ -201,13 +201,13 @@ def test_queued_rows_are_said_not_to_be_in_the_copy(
     run("copy", "sync", file)
     (tmp_path / "a.jsonl").write_text('{"a": 1}\n')
     queued = run(*offline("copy", "publish", file, "EDITS", str(tmp_path / "a.jsonl"))).stderr
-    assert "1 rows wait for EDITS; no copy has them before a sync" in queued
-    assert "in no copy before a sync" in run("copy", "status", file).stderr
-    assert "1 rows wait to be sent and are not in it yet" in run("copy", "rows", file, "all").stderr
-    assert "wait to be sent" not in run("copy", "rows", file, "others").stderr
+    assert "queued for EDITS: 1 row; copies show them after a sync" in queued
+    assert "copies show them after a sync" in run("copy", "status", file).stderr
+    assert "not sent yet, and not shown: 1 row" in run("copy", "rows", file, "all").stderr
+    assert "not sent yet" not in run("copy", "rows", file, "others").stderr
     assert "in no copy yet" in run("copy", "query", file, 'SELECT * FROM "all"').stderr
     run("copy", "sync", file)
-    assert "wait to be sent" not in run("copy", "rows", file, "all").stderr
+    assert "not sent yet" not in run("copy", "rows", file, "all").stderr
 
 
 def test_a_budget_leaves_the_rest_for_later(run: Run, file: str, client: Client) -> None:
@@ -215,7 +215,9 @@ def test_a_budget_leaves_the_rest_for_later(run: Run, file: str, client: Client)
     client.publish("wide", pa.table({"a": range(3000), "b": [f"{n:050d}" for n in range(3000)]}))
     run("copy", "keep", file, "wide", "SELECT a, b FROM wide")
     first = run("copy", "sync", file, "--budget", "1kB", "--away", "8h")
-    assert "incomplete" in first.stdout and "the rest comes with the next sync" in first.stderr
+    assert (
+        "incomplete" in first.stdout and "the next sync brings the remaining rows" in first.stderr
+    )
     assert "not a size" in run("copy", "sync", file, "--budget", "much", code=2).stderr
     for _ in range(200):
         if "incomplete" not in run("copy", "sync", file, "--budget", "100kB").stdout:

@@ -93,7 +93,7 @@ def test_what_was_told_is_lost(file: str) -> None:
     with Copies(file) as copies, copies._file.writing() as connection:
         connection.execute("UPDATE _psoup_copies SET told = 'x'")
     assert (
-        "DAMAGED: the answer begins anew, with 1 rows" in run("copy", "changes", file, "hot").output
+        "DAMAGED: the answer starts over, with 1 row" in run("copy", "changes", file, "hot").output
     )
     with Copies(file) as copies, copies._file.writing() as connection:
         connection.execute("UPDATE _psoup_copies SET told = 'x'")

@@ -19,8 +19,8 @@ one invoke  1,030 rows considered, 30 computed on the spot, 12 in the answer (96
 select symbol, name · STR
 └─ join trades.symbol = names.symbol AND trades#2.price < trades.price · STR
    │  begins with 2 names
-   │  then 1 trades, by equal keys: 30 × 1,000 rows, 40 pairs looked at, 40 left
-   │  then 3 trades, by sorted values: 40 × 5 rows, 200 pairs looked at, 12 left
+   │  then 1 trades, by equal join keys: 30 × 1,000 rows, 40 pairs compared, 40 joined
+   │  then 3 trades, by sorted values: 40 × 5 rows, 200 pairs compared, 12 joined
    ├─ 1  stream trades WINDOW(RANGE 1 HOUR) WHERE price > 100.0 · WKS · 1,000 rows
    ├─ 2  stream names WINDOW(UNBOUNDED) · STR · 30 rows
    └─ union all · WK
@@ -30,32 +30,32 @@ select symbol, name · STR
          └─ 4  stream trades WINDOW(RANGE 2 HOURS) · WKS
 
 1  trades · RANGE 1 HOUR
-registrations     2 share it
+registrations     2 with this predicate
 other predicates  9 over the stream
 matched           970 of 1,000 rows (97 %)
-stored            800 matches in 1 blocks: 1,600 bytes, 2 pieces, 1 files
+stored            800 matches in 1 block: 1,600 bytes, 2 pieces, 1 file
 rows              1,000 considered, 1,000 match in the window
 
 factor         shared by  matched by
-price > 100.0  1 others   index of price: one binary search a row, for all 12 constants together
+price > 100.0  1 other    index of price: one binary search per row, for all 12 constants together
 
 2  names · UNBOUNDED
-registrations     1 share it
+registrations     1 with this predicate
 other predicates  0 over the stream
 matched           0 of 30 rows (0 %)
 stored            0 matches in 0 blocks: 0 bytes, 0 pieces, 0 files
-keyed stream      30 current rows in the window, one a key
+keyed stream      30 current rows in the window, one for each stream key
 rows              30 considered, 30 match in the window
 
 3  trades · RANGE 1 HOUR
-registrations     1 share it
+registrations     1 with this predicate
 other predicates  9 over the stream
 matched           0 of 1,000 rows (0 %)
 stored            0 matches in 0 blocks: 0 bytes, 0 pieces, 0 files
 rows              0 considered
 
 4  trades · RANGE 2 HOURS
-registrations     1 share it
+registrations     1 with this predicate
 other predicates  9 over the stream
 matched           0 of 1,000 rows (0 %)
 stored            0 matches in 0 blocks: 0 bytes, 0 pieces, 0 files

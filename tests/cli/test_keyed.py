@@ -64,7 +64,7 @@ def test_bad_lines_are_named(run: Run, client: Client, tmp_path: Path) -> None:
     (tmp_path / "day.csv").write_text(bad)
     said = run("publish", "parking", str(tmp_path / "day.csv"), code=1).stderr
     assert "line 6, _op: 'remove' is not row or delete" in said
-    assert "line 7, place: '' a column of the key can't be NULL" in said
+    assert "line 7, place: '' a column of the stream key can't be NULL" in said
     (tmp_path / "few.csv").write_text("place,_op\na,delete\nb,row\n")
     said = run("publish", "parking", str(tmp_path / "few.csv"), code=1).stderr
     assert "line 3, free: '' is missing: only a delete may leave it out" in said
@@ -116,7 +116,7 @@ def test_once_leaves_a_file_that_is_there(run: Run, client: Client, tmp_path: Pa
     for path in (a, b):
         run("publish", "parking", path, "--once")
     shown = run("publish", "parking", a, "--once").stderr
-    assert "a.csv had been published before" in shown
+    assert "a.csv was published before" in shown
     assert zones(client) == {"b"} and client.stream("parking").row_count == 2
 
 
@@ -146,5 +146,5 @@ def test_a_second_time_that_is_cut_is_carried_on(
         half = client.stream("parking").row_count
         assert 2000 < half < 3000
     transport._handlers["Publish"] = publish
-    assert f"({half - 2000:,} had been there)" in run("publish", "parking", a).stderr
+    assert f"({half - 2000:,} already stored)" in run("publish", "parking", a).stderr
     assert zones(client) == {"a"} and client.stream("parking").row_count == 3000

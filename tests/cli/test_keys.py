@@ -40,7 +40,7 @@ def test_a_key_in_a_folder(tmp_path: Path) -> None:
     assert "ann" in run("--tenant", "acme", "key", "list", "--store", store).stdout
     run("--tenant", "acme", "key", "revoke", root["id"], "--store", store, code=1)
     run("key", "revoke", root["id"], "--store", store)
-    assert "no keys yet" in run("key", "list", "--store", store).output
+    assert "no access keys yet" in run("key", "list", "--store", store).output
 
 
 def test_a_key_is_not_made_where_its_file_can_not_be(tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_serve_with_tls_and_keys(tmp_path: Path) -> None:
     said: list[str] = []
     for line in process.stderr:
         said.append(line)
-        if "Ctrl-C ends it" in line:
+        if "Ctrl-C stops it" in line:
             break
     process.terminate()
     said += process.stderr.readlines()

@@ -51,7 +51,7 @@ def test_an_answer_is_found_by_handle_and_by_key(run: Run) -> None:
     assert "101.0" in run("invoke", handle).stdout
     shown = run("invoke", "dear")
     assert "101.0" in shown.stdout
-    assert "1 rows at 2026-01-05 09:09:00" in shown.stderr
+    assert "1 row at 2026-01-05 09:09:00" in shown.stderr
     assert run("register", "--key", "dear", made_sql()).stdout.strip() == handle
     assert handle in run("list").stdout
     other = "SELECT symbol FROM trades WHERE price > 1000"
@@ -93,10 +93,10 @@ def test_many_registrations_from_a_file(run: Run, tmp_path: Path) -> None:
     table.write_text("s,client_key\nIBM,a\n[DEC],b\n")
     sql = "SELECT size FROM trades WHERE symbol = :s"
     assert len(run("register-many", sql, str(table)).stdout.split()) == 2
-    assert "0 new, 2 known" in run("register-many", sql, str(table)).stderr
+    assert "0 new, 2 registered" in run("register-many", sql, str(table)).stderr
     wider = sql.replace("symbol = ", "symbol >= ")
     shown = run("register-many", "--replace", wider, str(table)).stderr
-    assert "new, " in shown and "replaced, 0 known" in shown
+    assert "new, " in shown and "replaced, 0 registered" in shown
     assert json.loads(run("invoke", "b", "--format", "json").stdout)["rows"] == [{"size": 1}]
 
 
@@ -137,7 +137,7 @@ def test_a_query_is_asked_without_registering_it(run: Run, tmp_path: Path) -> No
     sql = "SELECT symbol, price FROM trades WHERE symbol = :s"
     shown = run("ask", sql, "--param", "s=IBM")
     assert "99.5" in shown.stdout
-    assert "1 rows at 2026-01-05 09:09:00" in shown.stderr
+    assert "1 row at 2026-01-05 09:09:00" in shown.stderr
     (tmp_path / "query.sql").write_text("SELECT size FROM trades")
     lines = ["--format", "jsonl", "--as-of", "2026-01-05T09:00"]
     assert len(run("ask", "--file", str(tmp_path / "query.sql"), *lines).stdout.splitlines()) == 1
@@ -187,10 +187,10 @@ def test_streams_that_lag_are_told_of() -> None:
     connection = Connection(transport=MockTransport({"Invoke": reply, "Ask": reply}))
     for command in (["invoke", "00" * 16, "--latest"], ["ask", "SELECT 1"]):
         shown = CliRunner().invoke(cli, command, obj=connection).stderr
-        assert "complete until 1970-01-01 00:00:00+00:00; one stream has come to" in shown
+        assert "complete until 1970-01-01 00:00:00+00:00; one stream has reached" in shown
     assert [request.latest for request in asked] == [True, False]
     command = ["ask", "SELECT 1", "--latest", "--as-of", "2025-01-01"]
-    assert "two instants" in CliRunner().invoke(cli, command, obj=connection).stderr
+    assert "give --latest or --as-of" in CliRunner().invoke(cli, command, obj=connection).stderr
 
 
 def test_a_registration_over_several_streams_is_listed() -> None:
@@ -307,9 +307,9 @@ def test_a_file_for_sql_is_told_how_to_give_it(
     run: Run, tmp_path: Path, command: list[str]
 ) -> None:
     missing = run(*command, "nofile.sql", code=2).stderr
-    assert "nofile.sql is not SQL, and there is no file of that name" in missing
+    assert "nofile.sql is not SQL, and there is no such file" in missing
     assert "--file FILE" in missing
-    assert "there is no file" in run(*command, "queries/dear", code=2).stderr
+    assert "there is no such file" in run(*command, "queries/dear", code=2).stderr
     path = tmp_path / "trades"
     path.write_text(TRADES)
     assert f"write --file {path}" in run(*command, str(path), code=2).stderr

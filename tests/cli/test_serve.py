@@ -60,7 +60,7 @@ def test_a_child_speaks_under_its_name_and_ends() -> None:
     assert child.ended() is None
     child.start()
     heard.wait_for("server: hello")
-    child.stop(grace=10.0)
+    child.stop(grace_seconds=10.0)
     assert child.ended() in (0, -signal.SIGTERM)
 
 
@@ -69,13 +69,13 @@ def test_a_child_that_does_not_listen_is_killed() -> None:
     child = Child("engine", [sys.executable, "-c", DEAF], heard)
     child.start()
     heard.wait_for("deaf")
-    child.stop(grace=0.1)
+    child.stop(grace_seconds=0.1)
     assert child.ended() == -signal.SIGKILL
     heard.wait_for("is killed")
 
 
 def test_restarts_wait_longer_and_longer() -> None:
-    backoff = Backoff(first=1.0, longest=4.0, good=60.0)
+    backoff = Backoff(first=1.0, longest=4.0, stable=60.0)
     assert [backoff.after(ran) for ran in (0, 0, 0, 0, 61, 0)] == [1, 2, 4, 4, 1, 2]
 
 
@@ -88,7 +88,7 @@ def supervised(
     supervisor._backoff = Backoff(first=0.01, longest=0.01)
     for child in (supervisor._server, supervisor._engine):
         if child is not None:
-            child._say = heard
+            child._print_line = heard
     return supervisor, heard
 
 
@@ -146,7 +146,7 @@ def test_what_is_no_address_is_wrong_usage(listen: str) -> None:
 
 
 def test_missing_extras_are_named_with_the_line_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(serve._NEEDS, "engine", ("no_such_package",))
+    monkeypatch.setitem(serve._REQUIRED_PACKAGES, "engine", ("no_such_package",))
     with pytest.raises(Problem, match=r"no_such_package.*\n  pip install 'psoup\[engine\]'"):
         serve.require("engine")
 
@@ -156,7 +156,7 @@ def test_a_server_that_is_not_the_folder_s_is_not_taken_for_it() -> None:
         supervisor, heard = supervised({"server": SLEEP}, target)
         supervisor._store_id = lambda _: "mine"
         assert supervisor.run() == 1
-    assert any("held by a server of another store, fake" in line for line in heard.lines)
+    assert any("in use by a server of another store, fake" in line for line in heard.lines)
     assert not any("ready:" in line for line in heard.lines)
 
 
@@ -166,7 +166,7 @@ def test_nothing_is_ready_before_the_own_server_says_so() -> None:
         late = "import time; time.sleep(1); raise SystemExit(1)"
         supervisor, heard = supervised({"server": [sys.executable, "-c", late]}, target)
         assert supervisor.run() == 1
-    assert any("held by a server of this same store" in line for line in heard.lines)
+    assert any("in use by a server of the same store" in line for line in heard.lines)
     assert not any("ready:" in line for line in heard.lines)
 
 
@@ -184,8 +184,8 @@ def test_a_port_that_another_server_holds(tmp_path: Path, folder: str) -> None:
         other.stop()
     assert process.returncode == 1
     assert "ready:" not in process.stderr
-    whose = "this same store" if folder == "store" else "another store"
-    assert f"{taken} is held by a server of {whose}" in process.stderr
+    whose = "the same store" if folder == "store" else "another store"
+    assert f"{taken} is in use by a server of {whose}" in process.stderr
     assert "--listen HOST:PORT" in process.stderr
 
 
@@ -240,7 +240,7 @@ def test_serve_runs_a_store_until_it_is_told_to_end(tmp_path: Path, number: sign
             client.publish("s", [{"a": 1}])
             assert client.invoke(client.register("SELECT a FROM s")).rows == [{"a": 1}]
         process.send_signal(number)
-        assert "ended; what was acknowledged is in the folder" in process.stderr.read()
+        assert "stopped; everything acknowledged is in the folder" in process.stderr.read()
         assert process.wait(60) == 0
         with (
             Client(target, retry=Retry(attempts=1)) as client,

@@ -29,9 +29,9 @@ def test_a_view_lives_and_dies(tmp_path: Path) -> None:
             "CREATE VIEW dear AS SELECT symbol FROM trades WHERE price > 100"
         )
         made = run("view", "create", "--file", str(tmp_path / "dear.sql"))
-        assert "view dear: 1 columns" in made.stderr
+        assert "view dear: 1 column" in made.stderr
         made = run("stream", "create", "CREATE STREAM dearest AS SELECT symbol FROM dear")
-        assert "view dearest: 1 columns" in made.stderr
+        assert "view dearest: 1 column" in made.stderr
         listed = run("view", "list").stdout
         assert "dear, trades" in listed and "dearest" in listed
         shown = run("view", "show", "dearest").stdout

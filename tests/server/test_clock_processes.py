@@ -66,7 +66,7 @@ def test_a_day_ahead_from_start_to_confirmation(start: Start, tmp_path: Path) ->
         put(wrong, 4)
     assert caught.value.code() == grpc.StatusCode.UNAVAILABLE
     assert detail(caught.value).reason == "CLOCK_AHEAD"
-    assert "appends nothing" in psoup(wrong, "status")
+    assert "accepts no rows" in psoup(wrong, "status")
     assert "ahead of it" in psoup(wrong, "clock")
 
     assert "confirmed by operator" in psoup(right, "clock", "--confirm", "1")

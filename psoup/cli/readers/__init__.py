@@ -1,6 +1,6 @@
-"""Files as rows of a stream: chunks of good rows, and the lines that are not.
+"""Readers: files as rows of a stream, in chunks of good rows and bad lines.
 
-A reader is an iterator of Chunks, in the order of the file, the same ones every time.
+A reader is an iterator of chunks in the order of the file, the same ones every time.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from client_sdk import Stream
 from psoup.cli.problems import fail
-from psoup.cli.readers.chunk import BadLine, FileChunk, Options, Tell
+from psoup.cli.readers.chunk import BadLine, FileChunk, Options, ReportPosition
 from psoup.cli.readers.csv_reader import read_csv
 from psoup.cli.readers.jsonl_reader import read_jsonl
 from psoup.cli.readers.parquet_reader import read_parquet
@@ -27,10 +27,15 @@ _READERS = {
 }
 
 
-def read(path: Path, stream: Stream, options: Options, tell: Tell) -> Iterator[FileChunk]:
-    """The file's chunks. `tell` is called with how many of its bytes have been read."""
+def read(
+    path: Path, stream: Stream, options: Options, report_position: ReportPosition
+) -> Iterator[FileChunk]:
+    """Yield the file's chunks; fail if the format is unknown.
+
+    `report_position` is called with how many bytes of the file have been read.
+    """
     suffixes = [suffix.lower() for suffix in path.suffixes]
-    suffix = next((each for each in reversed(suffixes) if each != ".gz"), "")
+    suffix = next((candidate for candidate in reversed(suffixes) if candidate != ".gz"), "")
     if suffix not in _READERS:
-        fail(f"{path.name}: can't tell the format; names end in {', '.join(_READERS)} (and .gz)")
-    return _READERS[suffix](path, stream, options, tell)
+        fail(f"{path.name}: unknown format; names end in {', '.join(_READERS)} (and .gz)")
+    return _READERS[suffix](path, stream, options, report_position)

@@ -1,4 +1,4 @@
-"""Every reader gives chunks of a file; here is how it names their columns."""
+"""Chunks of a file, which every reader yields, and how their columns are named."""
 
 from __future__ import annotations
 
@@ -12,15 +12,18 @@ from client_sdk import Column, Stream
 from psoup.cli.problems import fail
 from psoup.cli.readers.convert import Converted
 
-Tell = Callable[[int], None]
+ReportPosition = Callable[[int], None]
 
-# What a row does; a file may have this column beside the stream's.
+# A file may have this column beside the stream's: whether a line is a row or a delete.
 OP = Column("_op", "TEXT")
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """`rename` maps a file's column to the stream's; `drop` are columns to leave out."""
+    """How to read a file. `null` is the text for NULL in CSV.
+
+    `rename` maps a file's column to the stream's; `drop` are columns of the file to leave out.
+    """
 
     rename: dict[str, str] = field(default_factory=dict)
     drop: frozenset[str] = frozenset()
@@ -29,7 +32,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class BadLine:
-    """`number` is the line in the file, counted from 1 (for Parquet: the row)."""
+    """A line that can't be a row. `number` counts lines from 1 (for Parquet: rows)."""
 
     number: int
     column: str
@@ -43,45 +46,49 @@ class BadLine:
 
 @dataclass(frozen=True, slots=True)
 class FileChunk:
-    """Good rows with the stream's columns, and what was left out."""
+    """Good rows with the stream's columns, and the bad lines, which are left out."""
 
     table: pa.Table
     bad: tuple[BadLine, ...]
 
 
 def column_map(header: Sequence[str], stream: Stream, options: Options) -> dict[str, str]:
-    """From the stream's column to the file's, by name without regard to case.
+    """Return the file's column of each of the stream's columns; names may differ in case.
 
-    With a column `_op` those that a delete does not need may be missing.
+    If the file has `_op`, it may lack columns that a delete does not need. Fails for any other
+    missing column, and for unknown ones.
     """
-    found: dict[str, str] = {}
+    file_columns: dict[str, str] = {}
     extra = []
     names = {OP.name, *(column.name for column in stream.columns)}
     for name in header:
-        wanted = options.rename.get(name, name.strip().lower())
+        target = options.rename.get(name, name.strip().lower())
         if name in options.drop:
             continue
-        if wanted in found:
-            fail(f"the file has two columns for {wanted}: {found[wanted]!r} and {name!r}")
-        if wanted in names:
-            found[wanted] = name
+        if target in file_columns:
+            fail(f"the file has two columns for {target}: {file_columns[target]!r} and {name!r}")
+        if target in names:
+            file_columns[target] = name
         else:
             extra.append(name)
-    needed = needed_by_deletes(stream) if OP.name in found and stream.key else names - {OP.name}
-    missing = [c.name for c in stream.columns if c.name in needed and c.name not in found]
+    needed = (
+        needed_by_deletes(stream) if OP.name in file_columns and stream.key else names - {OP.name}
+    )
+    missing = [c.name for c in stream.columns if c.name in needed and c.name not in file_columns]
     if missing or extra:
         fail(_mismatch(stream, missing, extra))
-    return found
+    return file_columns
 
 
 def needed_by_deletes(stream: Stream) -> set[str]:
+    """Return the columns that a line with `_op` delete must have."""
     return {*stream.key, *([stream.ordered_by] if stream.ordered_by else [])}
 
 
 def _mismatch(stream: Stream, missing: list[str], extra: list[str]) -> str:
     lines = [f"the file's columns are not those of {stream.name}"]
     if missing:
-        lines.append(f"  missing: {', '.join(missing)}   (--rename THEIRS={missing[0]})")
+        lines.append(f"  missing: {', '.join(missing)}   (--rename FILE_COLUMN={missing[0]})")
     if extra:
         lines.append(f"  unknown: {', '.join(extra)}   (--drop {extra[0]} leaves it out)")
     return "\n".join(lines)
@@ -94,9 +101,9 @@ def build(
     number: Callable[[int], int],
     early: Sequence[tuple[int, BadLine]] = (),
 ) -> FileChunk:
-    """The arrays as the stream's types. A row with any bad value is left out and reported once.
+    """Return the arrays as a chunk of the stream's types. A bad row is left out, and reported once.
 
-    `early` are rows (by index) already known to be bad; `number` gives a row's line.
+    `early` are the rows, by index, that are bad already; `number` returns a row's line.
     """
     bad = dict(early)
     columns = []
@@ -110,14 +117,14 @@ def build(
         array, failed = convert(source, column)
         columns.append(array)
         for index, why in failed.items():
-            line = BadLine(number(index), column.name, _shown(source[index]), why)
+            line = BadLine(number(index), column.name, _text_of(source[index]), why)
             bad.setdefault(index, line)
     table = pa.Table.from_arrays(columns, names=[column.name for column in fields])
     problems = _problems(table, stream, {c.name for c in fields} - arrays.keys())
     for name, wrong, why in problems:
         for index in pc.indices_nonzero(wrong).to_pylist():
-            shown = _shown(table.column(name)[index]) if name == OP.name else ""
-            bad.setdefault(index, BadLine(number(index), name, shown, why))
+            text = _text_of(table.column(name)[index]) if name == OP.name else ""
+            bad.setdefault(index, BadLine(number(index), name, text, why))
     if bad:
         keep = pa.array([index not in bad for index in range(table.num_rows)], pa.bool_())
         table = table.filter(keep)
@@ -127,21 +134,21 @@ def build(
 def _problems(
     table: pa.Table, stream: Stream, missing: set[str]
 ) -> Iterator[tuple[str, pa.ChunkedArray, str]]:
-    """Finds rows that no stream of this kind may have: gives the column, which rows, and why."""
+    """Yield what the stream does not allow: a column, a mask of the bad rows, and why."""
     if stream.ordered_by:
         times = table.column(stream.ordered_by)
         yield stream.ordered_by, times.is_null(), "the event time can't be NULL"
     for name in stream.key:
-        yield name, table.column(name).is_null(), "a column of the key can't be NULL"
+        yield name, table.column(name).is_null(), "a column of the stream key can't be NULL"
     if OP.name in table.column_names:
         ops = table.column(OP.name).fill_null("row")
         allowed = pa.array(["row", "delete"] if stream.key else ["row"])
-        wanted = "row or delete" if stream.key else "row: the stream has no KEY to delete by"
-        yield OP.name, pc.invert(pc.is_in(ops, value_set=allowed)), f"is not {wanted}"
+        allowed_text = "row or delete" if stream.key else "row: the stream has no KEY to delete by"
+        yield OP.name, pc.invert(pc.is_in(ops, value_set=allowed)), f"is not {allowed_text}"
         for name in sorted(missing):
             yield name, pc.equal(ops, "row"), "is missing: only a delete may leave it out"
 
 
-def _shown(value: pa.Scalar) -> str:
-    found = value.as_py()
-    return found.decode("utf-8", "backslashreplace") if isinstance(found, bytes) else str(found)
+def _text_of(value: pa.Scalar) -> str:
+    plain = value.as_py()
+    return plain.decode("utf-8", "backslashreplace") if isinstance(plain, bytes) else str(plain)

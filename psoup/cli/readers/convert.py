@@ -1,4 +1,4 @@
-"""Values as a column's type, a column at a time, and which of them do not fit."""
+"""Conversion of whole columns to a stream's types, and which values do not fit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from client_sdk import Column
 
 Cast = Callable[[pa.Array], pa.Array]
-# The converted array, with NULL for each value that does not fit, and why by index.
+# The converted array, with NULL for each value that does not fit; and why it does not, by index.
 Converted = tuple[pa.Array, dict[int, str]]
 
 _NAIVE = pa.timestamp("us")
@@ -18,7 +18,7 @@ _UTC = pa.timestamp("us", tz="UTC")
 _NULL_TEXT = pa.scalar(None, pa.string())
 
 _ZONE = r"(?:Z|[+-]\d\d(?::?\d\d)?)"
-# How text for each kind must look. Not all that looks right fits: 2026-02-31 does not.
+# The form of text for each type. A text of this form may still not fit: 2026-02-31.
 _SHAPES = {
     "BOOLEAN": r"(?i:true|false|1|0)",
     "BIGINT": r"-?\d{1,19}",
@@ -29,7 +29,7 @@ _SHAPES = {
 
 
 def convert(array: pa.Array, cast: Cast, why: str) -> Converted:
-    """All at once where all fit; else by halves, so that the cost is in the bad values only."""
+    """Cast an array at once if all values fit; else by halves, so that only bad values cost."""
     failed: dict[int, str] = {}
     pieces = _halves(array, 0, cast, why, failed)
     return (pieces[0] if len(pieces) == 1 else pa.concat_arrays(pieces)), failed
@@ -45,17 +45,17 @@ def _halves(
             failed[start] = why
             return [cast(pa.nulls(1, array.type))]
         middle = len(array) // 2
-        left = _halves(array.slice(0, middle), start, cast, why, failed)
-        return left + _halves(array.slice(middle), start + middle, cast, why, failed)
+        first_half = _halves(array.slice(0, middle), start, cast, why, failed)
+        return first_half + _halves(array.slice(middle), start + middle, cast, why, failed)
 
 
 def convert_typed(array: pa.Array, column: Column) -> Converted:
-    """From an Arrow type that can be meant for the column."""
+    """Convert from an Arrow type that the column accepts."""
     return convert(array, column.cast, f"is not {column.type}")
 
 
 def convert_text(array: pa.Array, column: Column) -> Converted:
-    """From text, or bytes that must be UTF-8. Space around anything but TEXT is nothing."""
+    """Convert from text, or from bytes in UTF-8. Space around other types than TEXT is ignored."""
     texts, failed = convert(array, lambda part: part.cast(pa.string()), "is not UTF-8")
     if column.kind == "TEXT":
         return texts, failed
@@ -66,8 +66,8 @@ def convert_text(array: pa.Array, column: Column) -> Converted:
     except ValueError:
         fits = pc.match_substring_regex(texts, f"^(?:{_shape(column)})$")
         wrong = pc.indices_nonzero(pc.invert(fits)).to_pylist()
-        values, others = convert(pc.if_else(fits, texts, _NULL_TEXT), cast, why)
-        return values, {**others, **dict.fromkeys(wrong, why), **failed}
+        values, misfits = convert(pc.if_else(fits, texts, _NULL_TEXT), cast, why)
+        return values, {**misfits, **dict.fromkeys(wrong, why), **failed}
 
 
 def _shape(column: Column) -> str:
@@ -84,14 +84,14 @@ def _cast_of(column: Column) -> Cast:
 
 
 def _bigint(texts: pa.Array) -> pa.Array:
-    """Decimal digits only: Arrow by itself also reads 0x1A."""
+    """Cast decimal digits only: Arrow would also read 0x1A."""
     if pc.any(pc.match_substring(texts, "x", ignore_case=True)).as_py():
         raise ValueError("hexadecimal")
     return texts.cast(pa.int64())
 
 
 def _timestamp(texts: pa.Array) -> pa.Array:
-    """ISO 8601, with an offset or without (then UTC), zeros past the microsecond allowed."""
+    """Cast ISO 8601, in UTC without an offset; zeros past the microsecond are allowed."""
     for type_ in (_NAIVE, _UTC):
         try:
             return texts.cast(type_).cast(_UTC)

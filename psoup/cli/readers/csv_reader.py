@@ -1,4 +1,4 @@
-"""CSV, plain or gzip: Arrow splits the lines, the columns are converted whole."""
+"""The reader of CSV, plain or gzip: Arrow splits the lines, columns are converted whole."""
 
 from __future__ import annotations
 
@@ -15,28 +15,33 @@ import pyarrow.csv
 
 from client_sdk import Stream
 from psoup.cli.problems import fail
-from psoup.cli.readers.chunk import BadLine, FileChunk, Options, Tell, build, column_map
+from psoup.cli.readers.chunk import BadLine, FileChunk, Options, ReportPosition, build, column_map
 from psoup.cli.readers.convert import convert_text
 
 BLOCK_BYTES = 4 << 20
 
 
-def read_csv(path: Path, stream: Stream, options: Options, tell: Tell) -> Iterator[FileChunk]:
-    """Quoted newlines are part of a value; an empty line is nothing; "" is text, not NULL."""
+def read_csv(
+    path: Path, stream: Stream, options: Options, report_position: ReportPosition
+) -> Iterator[FileChunk]:
+    """Yield the chunks of a CSV file.
+
+    Quoted newlines are part of a value, empty lines are skipped, "" is text and not NULL.
+    """
     delimiter = "\t" if ".tsv" in path.suffixes else ","
     columns = column_map(_header(path, delimiter), stream, options)
     records = _Records()
     with pa.OSFile(str(path), "rb") as raw, _Lines(path, delimiter) as lines:
         try:
             for batch in _open(raw, path, delimiter, columns, options, records):
-                arrays = {name: batch.column(theirs) for name, theirs in columns.items()}
+                arrays = {name: batch.column(file_column) for name, file_column in columns.items()}
                 chunk = build(stream, arrays, convert_text, records.numbers(batch.num_rows))
-                yield FileChunk(chunk.table, lines.place(chunk.bad + records.passed()))
-                tell(raw.tell())
+                yield FileChunk(chunk.table, lines.place(chunk.bad + records.take_passed()))
+                report_position(raw.tell())
         except pa.ArrowInvalid as error:
             fail(f"{path.name} can't be read as CSV: {error}")
-        if rest := records.rest():
-            yield FileChunk(stream.schema.empty_table(), lines.place(rest))
+        if trailing := records.invalid_lines():
+            yield FileChunk(stream.schema.empty_table(), lines.place(trailing))
 
 
 def _open(
@@ -58,7 +63,7 @@ def _open(
         ),
         convert_options=pyarrow.csv.ConvertOptions(
             include_columns=list(columns.values()),
-            column_types={theirs: pa.binary() for theirs in columns.values()},
+            column_types={file_column: pa.binary() for file_column in columns.values()},
             null_values=[options.null],
             strings_can_be_null=True,
             quoted_strings_can_be_null=False,
@@ -68,7 +73,7 @@ def _open(
 
 
 class _Records:
-    """Counts records as Arrow does: the header is 1, empty lines are none, invalid ones count."""
+    """Counts records as Arrow does: the header is 1, empty lines do not count, invalid ones do."""
 
     def __init__(self) -> None:
         self._next = 2
@@ -76,29 +81,35 @@ class _Records:
         self._numbers: list[int] = []
 
     def invalid(self, row: Any) -> str:
+        """Note an invalid record, for Arrow to skip."""
         why = f"has {row.actual_columns} fields, not {row.expected_columns}"
         self._invalid.append(BadLine(row.number, "", row.text, why))
         self._numbers.append(row.number)
         return "skip"
 
-    def passed(self) -> tuple[BadLine, ...]:
-        """Invalid records before the next good row; Arrow reports them ahead of their time."""
-        here = [line for line in self._invalid if line.number < self._next]
-        self._invalid = self._invalid[len(here) :]
-        return tuple(here)
+    def take_passed(self) -> tuple[BadLine, ...]:
+        """Remove and return the invalid records before the next good row.
 
-    def rest(self) -> tuple[BadLine, ...]:
+        Arrow reports invalid records earlier than the good rows before them.
+        """
+        earlier = [line for line in self._invalid if line.number < self._next]
+        self._invalid = self._invalid[len(earlier) :]
+        return tuple(earlier)
+
+    def invalid_lines(self) -> tuple[BadLine, ...]:
+        """Return the invalid records that were not taken."""
         return tuple(self._invalid)
 
     def numbers(self, count: int) -> Callable[[int], int]:
-        """For the next `count` good rows: from index to record number."""
+        """Return a function from the index of one of the next `count` good rows to its record."""
         first = self._next
         skipped = self._numbers[bisect_left(self._numbers, first) :]
 
-        earlier = [record - place for place, record in enumerate(skipped)]
+        # For each skipped record, how many good records of this call come before it, plus `first`.
+        good_before = [record - place for place, record in enumerate(skipped)]
 
         def number(index: int) -> int:
-            return first + index + bisect_right(earlier, first + index)
+            return first + index + bisect_right(good_before, first + index)
 
         self._next = number(count - 1) + 1 if count else first
         return number
@@ -113,7 +124,7 @@ def _header(path: Path, delimiter: str) -> list[str]:
 
 
 class _Lines:
-    """From record numbers to line numbers, by a second look at the file up to the last bad one."""
+    """Line numbers of records, by reading the file a second time up to the last bad record."""
 
     def __init__(self, path: Path, delimiter: str) -> None:
         self._text = _text(path)
@@ -127,7 +138,7 @@ class _Lines:
         self._text.close()
 
     def place(self, bad: tuple[BadLine, ...]) -> tuple[BadLine, ...]:
-        """Gives the bad records with the lines they begin on, in place of their own numbers.
+        """Return the bad records, numbered by the lines on which they begin.
 
         From call to call the numbers must ascend.
         """

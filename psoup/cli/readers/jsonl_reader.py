@@ -1,4 +1,4 @@
-"""JSON lines, plain or gzip: one object a line, its keys the stream's columns."""
+"""The reader of JSON lines, plain or gzip: an object a line, with the stream's columns."""
 
 from __future__ import annotations
 
@@ -15,14 +15,22 @@ import pyarrow as pa
 
 from client_sdk import Column, Stream
 from psoup.cli.problems import Problem
-from psoup.cli.readers.chunk import OP, BadLine, FileChunk, Options, Tell, build, column_map
+from psoup.cli.readers.chunk import (
+    OP,
+    BadLine,
+    FileChunk,
+    Options,
+    ReportPosition,
+    build,
+    column_map,
+)
 from psoup.cli.readers.convert import Converted, convert_text
 
-LINES = 25_000
+CHUNK_LINES = 25_000
 
 _NONE = type(None)
-# What JSON may hold for each kind; the others are written as strings.
-_JSON: dict[str, frozenset[type]] = {
+# The JSON types of each column type; the others are written as strings.
+_JSON_TYPES: dict[str, frozenset[type]] = {
     "BOOLEAN": frozenset({bool, _NONE}),
     "BIGINT": frozenset({int, _NONE}),
     "DOUBLE": frozenset({int, float, Decimal, _NONE}),
@@ -31,18 +39,23 @@ _JSON: dict[str, frozenset[type]] = {
 _STRING = frozenset({str, _NONE})
 
 
-def read_jsonl(path: Path, stream: Stream, options: Options, tell: Tell) -> Iterator[FileChunk]:
-    """Every column must be there, null where it is NULL; a delete has what it needs. Instants and
-    dates are strings."""
+def read_jsonl(
+    path: Path, stream: Stream, options: Options, report_position: ReportPosition
+) -> Iterator[FileChunk]:
+    """Yield the chunks of a file of JSON lines.
+
+    A row must have every column, null for NULL; a delete only those it needs. Instants and dates
+    are strings.
+    """
     exact = any(column.kind == "DECIMAL" for column in stream.columns)
     load = partial(json.loads, parse_float=Decimal) if exact else json.loads
     with path.open("rb") as raw:
         source: Any = gzip.GzipFile(fileobj=raw) if path.suffix == ".gz" else raw
         number = 1
-        while lines := list(islice(source, LINES)):
+        while lines := list(islice(source, CHUNK_LINES)):
             yield _chunk(lines, number, load, stream, options)
             number += len(lines)
-            tell(raw.tell())
+            report_position(raw.tell())
 
 
 def _chunk(
@@ -75,11 +88,11 @@ def _why(error: Exception) -> str:
 
 def _renamed(row: dict[str, Any], stream: Stream, options: Options) -> dict[str, Any]:
     mapping = column_map(list(row), stream, options)
-    found = {name: row[theirs] for name, theirs in mapping.items()}
-    absent = [column.name for column in stream.columns if column.name not in found]
-    if absent and found.get(OP.name) != "delete":
+    values = {name: row[file_column] for name, file_column in mapping.items()}
+    absent = [column.name for column in stream.columns if column.name not in values]
+    if absent and values.get(OP.name) != "delete":
         raise ValueError(f"is missing {', '.join(absent)}")
-    return {**dict.fromkeys(absent), **found}
+    return {**dict.fromkeys(absent), **values}
 
 
 def _columns(
@@ -90,12 +103,12 @@ def _columns(
     with_op = any(OP.name in row for row in rows)
     for column in (*stream.columns, *([OP] if with_op else [])):
         values = [row.get(column.name) for row in rows]
-        allowed = _JSON.get(column.kind, _STRING)
+        allowed = _JSON_TYPES.get(column.kind, _STRING)
         if not set(map(type, values)) <= allowed:
             for index, value in enumerate(values):
                 if type(value) not in allowed:
-                    shown = json.dumps(value, default=str)
-                    line = BadLine(numbers[index], column.name, shown, f"is not {column.type}")
+                    text = json.dumps(value, default=str)
+                    line = BadLine(numbers[index], column.name, text, f"is not {column.type}")
                     early.append((index, line))
                     values[index] = None
         arrays[column.name] = _array(values, column)
@@ -103,7 +116,7 @@ def _columns(
 
 
 def _array(values: list[Any], column: Column) -> pa.Array:
-    """Numbers and booleans as they are where they fit; everything else as text to be cast."""
+    """Return numbers and booleans as they are, if they fit; anything else as text to be cast."""
     if column.kind in ("BOOLEAN", "BIGINT", "DOUBLE"):
         try:
             return pa.array(values, column.arrow)

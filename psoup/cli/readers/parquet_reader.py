@@ -1,4 +1,4 @@
-"""Parquet: typed already, so each column is cast to the stream's, value for value."""
+"""The reader of Parquet: each column is cast to the type of the stream's."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ import pyarrow.parquet
 
 from client_sdk import Stream
 from psoup.cli.problems import fail
-from psoup.cli.readers.chunk import OP, FileChunk, Options, Tell, build, column_map
+from psoup.cli.readers.chunk import OP, FileChunk, Options, ReportPosition, build, column_map
 from psoup.cli.readers.convert import convert_typed
 
-ROWS = 65_536
+CHUNK_ROWS = 65_536
 
 
-def read_parquet(path: Path, stream: Stream, options: Options, tell: Tell) -> Iterator[FileChunk]:
+def read_parquet(
+    path: Path, stream: Stream, options: Options, report_position: ReportPosition
+) -> Iterator[FileChunk]:
+    """Yield the chunks of a Parquet file; fail if a column's type can't be cast."""
     try:
         file = pa.parquet.ParquetFile(path)
     except pa.ArrowInvalid as error:
@@ -25,8 +28,8 @@ def read_parquet(path: Path, stream: Stream, options: Options, tell: Tell) -> It
         columns = column_map(file.schema_arrow.names, stream, options)
         _check_types(file.schema_arrow, stream, columns)
         total, size, first = file.metadata.num_rows, path.stat().st_size, 0
-        for batch in file.iter_batches(ROWS, columns=list(columns.values())):
-            arrays = {name: batch.column(theirs) for name, theirs in columns.items()}
+        for batch in file.iter_batches(CHUNK_ROWS, columns=list(columns.values())):
+            arrays = {name: batch.column(file_column) for name, file_column in columns.items()}
             start = first
             yield build(
                 stream,
@@ -35,7 +38,7 @@ def read_parquet(path: Path, stream: Stream, options: Options, tell: Tell) -> It
                 lambda index, start=start: start + index + 1,  # type: ignore[misc]
             )
             first += batch.num_rows
-            tell(size * first // max(1, total))
+            report_position(size * first // max(1, total))
 
 
 def _check_types(schema: pa.Schema, stream: Stream, columns: dict[str, str]) -> None:

@@ -67,16 +67,16 @@ def test_by_key_by_handle_and_by_text(run: Run, place: Place) -> None:
     place.trade(150)
     made = place.client.register(DEAR, key="dear")
     first = run("dear", "--to", place.folder / "a.csv").stdout
-    assert "  dear  1 rows  changed: 1 received, whole (first)  -> " in first
+    assert "  dear  1 row  changed: 1 received, whole (first)  -> " in first
     assert (
-        "  dear  1 rows  unchanged: 0 received  "
+        "  dear  1 row  unchanged: 0 received  "
         in run("dear", "--to", place.folder / "a.csv").stdout
     )
-    assert "  b  1 rows  " in run(made.hex, "--to", place.folder / "b.csv").stdout
+    assert "  b  1 row  " in run(made.hex, "--to", place.folder / "b.csv").stdout
     query = "SELECT symbol, price FROM trades WHERE price > :least"
     options = ("--param", "least=100", "--window", "RANGE 1 HOUR", "--name", "my-own")
     assert (
-        "  my-own  1 rows  "
+        "  my-own  1 row  "
         in run("--sql", query, *options, "--to", place.folder / "c", "--format", "jsonl").stdout
     )
     texts = {name: (place.folder / name).read_text() for name in ("a.csv", "b.csv", "c")}
@@ -108,7 +108,7 @@ def test_0_or_the_code_of_a_change(run: Run, place: Place) -> None:
 
 def test_1_refused(run: Run, place: Place) -> None:
     to = place.folder / "dear.csv"
-    assert "no registration with key 'deer'" in run("deer", "--to", to, code=1).stderr
+    assert "no registration with client key 'deer'" in run("deer", "--to", to, code=1).stderr
     wrong = run("--sql", "SELECT prize FROM trades", "--to", to, "--every", "1h", code=1)
     assert "did you mean price?" in wrong.stderr
     (place.folder / "x.db").write_text("no database at all, but long enough to be taken for one")
@@ -123,7 +123,7 @@ def test_1_refused(run: Run, place: Place) -> None:
     ("arguments", "said"),
     [
         (["dear"], "give --to OUTPUT"),
-        (["--to", "a.csv"], "give the KEY or HANDLE"),
+        (["--to", "a.csv"], "give the client key or handle"),
         (["dear", "--to", "answers"], "can't be told from the name, the name has no suffix"),
         (["dear", "--to", "y.docx"], ".docx is no format that is written; end it in .parquet"),
         (["dear", "--to", "y.xlsx"], "spreadsheets are not written, but open a .csv"),
@@ -135,7 +135,7 @@ def test_1_refused(run: Run, place: Place) -> None:
         (["dear", "--to", "a.csv", "--hook-limit", "1m"], "need --on-change"),
         (["dear", "--to", "a.csv", "--param", "x=1"], "parameters and lease belong to a text"),
         (["dear", "--to", "a.csv", "--name", "a b"], "can't be one"),
-        (["dear", "--to", "a.csv", "--file", __file__], "has its own; write it there"),
+        (["dear", "--to", "a.csv", "--file", __file__], "does not go with --file"),
         (["--file", __file__], "test_command.py:"),
         (["--file", "none.toml"], "does not exist"),
     ],
@@ -202,16 +202,16 @@ def test_a_file_and_what_it_would_do(run: Run, place: Place) -> None:
     said = run("--file", path, "--check").stdout
     assert "dear: registers: SELECT symbol, price FROM trades" in said
     assert f"  to        {place.folder / 'all.sqlite'} (sqlite)\n" in said
-    assert "  schedule  every 15m from the first one on, up to 1m later; after" in said
+    assert "  schedule  every 15m after the first one, up to 1m later; after" in said
     assert "  on change true (at most 5m)" in said
     assert not (place.folder / "all.sqlite").exists()
 
     result = run("--file", path, "--once", code=1)
     assert [line.split("  ")[1:3] for line in result.stdout.splitlines()] == [
-        ["dear", "1 rows"],
-        ["cheap", "1 rows"],
+        ["dear", "1 row"],
+        ["cheap", "1 row"],
     ]
-    assert "no registration with key 'nobody'" in result.stderr
+    assert "no registration with client key 'nobody'" in result.stderr
     assert run("--file", path, "--once", "--check").stdout.count("schedule  once") == 3
 
 

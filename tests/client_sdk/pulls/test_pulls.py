@@ -176,7 +176,7 @@ def contents(pull: Pull) -> list[dict[str, Any]]:
 def test_a_key_is_looked_up_once_and_again_when_it_is_another(place: Place) -> None:
     place.trade(150)
     pull = place.pull(key="dear")
-    with pytest.raises(NotFound, match="no registration with key 'dear'"):
+    with pytest.raises(NotFound, match="no registration with client key 'dear'"):
         pull_once(place.client, pull)
     first = place.client.register(DEAR, key="dear")
     assert pull_once(place.client, pull).rows == 1
