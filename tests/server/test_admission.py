@@ -34,12 +34,12 @@ def at_once(server: ServerProcess, count: int, call: Call) -> Counter[str]:
             await call(stub)
         except grpc.aio.AioRpcError as error:
             assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED, error
-            found = pb.ErrorDetail()
+            detail = pb.ErrorDetail()
             trailers: Any = error.trailing_metadata()
             trailer = trailers["grpc-status-details-bin"]
-            assert _unpack(trailer, found)
-            assert found.retry_after.seconds >= 1 and found.store_id
-            return found.reason
+            assert _unpack(trailer, detail)
+            assert detail.retry_after.seconds >= 1 and detail.store_id
+            return detail.reason
         return "answered"
 
     async def every() -> Counter[str]:
@@ -59,21 +59,21 @@ async def status(stub: Any) -> None:
 
 
 def test_thousands_of_calls_at_once(server: ServerProcess) -> None:
-    seen = at_once(server, 3000, status)
-    assert set(seen) <= {"answered", "OVERLOADED"}
-    assert seen["answered"] > 0
+    outcomes = at_once(server, 3000, status)
+    assert set(outcomes) <= {"answered", "OVERLOADED"}
+    assert outcomes["answered"] > 0
 
 
 def test_calls_beyond_the_limit_are_refused_and_later_ones_taken(start: Start) -> None:
     server = start("--calls", "3")
     for _ in range(3):
         never: Queue[pb.PublishRequest | None] = Queue()
-        held = []
+        open_calls = []
         # Calls of the round before may still count, so one opened here may be refused: open more.
         while _takes_one_more(server):
-            held.append(server.stub.PublishStream(iter(never.get, None)))
+            open_calls.append(server.stub.PublishStream(iter(never.get, None)))
             time.sleep(0.01)
-        for call in held:
+        for call in open_calls:
             call.cancel()
             never.put(None)
         while not _takes_one_more(server):

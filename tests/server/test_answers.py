@@ -22,9 +22,9 @@ MINUTE = timedelta(minutes=1)
 
 
 def stamp(moment: datetime) -> Timestamp:
-    made = Timestamp()
-    made.FromDatetime(moment)
-    return made
+    timestamp = Timestamp()
+    timestamp.FromDatetime(moment)
+    return timestamp
 
 
 def naive(table: pa.Table, begin: datetime, now: datetime, keep: Any) -> list[dict[str, Any]]:
@@ -72,8 +72,8 @@ def test_another_window_and_projection(server: ServerProcess) -> None:
     _, everything = server.invoke(handle)
     assert everything["next"].to_pylist() == [lane + 1 for lane in table["lane"].to_pylist()]
     assert everything["row_id"].to_pylist() == list(range(3000))
-    _, some = server.invoke(handle, window="RANGE 10 SECONDS")
-    assert some.num_rows == 100
+    _, newest = server.invoke(handle, window="RANGE 10 SECONDS")
+    assert newest.num_rows == 100
     begin, end = START + MINUTE, START + 2 * MINUTE
     _, fixed = server.invoke(
         handle, window=f"BEGIN '{begin:%Y-%m-%d %H:%M:%S}' END '{end:%Y-%m-%d %H:%M:%S}'"
@@ -175,10 +175,10 @@ def test_a_large_answer_comes_in_pieces(server: ServerProcess) -> None:
     table = pa.table({"a": np.arange(100_000), "t": ["x" * 40] * 100_000})
     server.publish("s", table)
     request = pb.InvokeRequest(tenant=server.tenant, handle=handle, encoding=pb.ENCODING_ARROW)
-    header, *rest = server.stub.Invoke(request)
-    assert len(rest) > 3
-    assert max(len(part.arrow) for part in rest) <= 1 << 20
-    answer = pa.ipc.open_stream(b"".join(part.arrow for part in rest)).read_all()
+    header, *pieces = server.stub.Invoke(request)
+    assert len(pieces) > 3
+    assert max(len(part.arrow) for part in pieces) <= 1 << 20
+    answer = pa.ipc.open_stream(b"".join(part.arrow for part in pieces)).read_all()
     assert answer.equals(table)
     assert len(server.values(handle)) == header.header.row_count == 100_000
 

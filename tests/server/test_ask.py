@@ -56,7 +56,7 @@ def test_nothing_is_written(numbers: ServerProcess) -> None:
 
 @pytest.mark.process
 @pytest.mark.parametrize(
-    ("fields", "code", "reason", "said"),
+    ("fields", "code", "reason", "message"),
     [
         ({"sql": "SELECT a FROM numberz"}, "NOT_FOUND", "UNKNOWN_STREAM", "numbers"),
         ({"sql": "SELECT aa FROM numbers"}, "INVALID_ARGUMENT", "UNKNOWN_COLUMN", "column 8"),
@@ -70,12 +70,12 @@ def test_nothing_is_written(numbers: ServerProcess) -> None:
     ],
 )  # fmt: skip
 def test_refusals(
-    numbers: ServerProcess, fields: dict[str, object], code: str, reason: str, said: str
+    numbers: ServerProcess, fields: dict[str, object], code: str, reason: str, message: str
 ) -> None:
     with pytest.raises(grpc.RpcError) as caught:
         list(numbers.stub.Ask(pb.AskRequest(**{"tenant": numbers.tenant, **fields})))  # type: ignore[arg-type]
     assert (caught.value.code().name, detail(caught.value).reason) == (code, reason)
-    assert said in str(caught.value.details())
+    assert message in str(caught.value.details())
 
 
 @pytest.mark.process

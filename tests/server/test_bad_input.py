@@ -79,9 +79,9 @@ AHEAD = int((datetime.datetime.now(datetime.UTC).timestamp() + 7300) * 1e6)
 def test_rows(victim: ServerProcess, table: pa.Table, reason: str, row: int, field: str) -> None:
     with pytest.raises(grpc.RpcError) as caught:
         victim.publish("s", table, publisher="p", sequence=1)
-    found = detail(caught.value)
+    problem = detail(caught.value)
     assert caught.value.code() == INVALID
-    assert (found.reason, found.row, found.field) == (reason, row, field)
+    assert (problem.reason, problem.row, problem.field) == (reason, row, field)
     assert caught.value.details()
     assert row_count(victim) == 2
 
@@ -126,9 +126,9 @@ def test_values(victim: ServerProcess, place: int, value: V, reason: str) -> Non
     row = [*GOOD[:place], value, *GOOD[place + 1 :]]
     with pytest.raises(grpc.RpcError) as caught:
         victim.publish("s", rows=rows_of(NAMES, GOOD, row))
-    found = detail(caught.value)
+    problem = detail(caught.value)
     assert caught.value.code() == INVALID
-    assert (found.reason, found.row, found.field) == (reason, 1, NAMES[place])
+    assert (problem.reason, problem.row, problem.field) == (reason, 1, NAMES[place])
     assert row_count(victim) == 2
 
 
@@ -225,8 +225,8 @@ def test_requests(
     with pytest.raises(grpc.RpcError) as caught:
         getattr(victim.stub, method)(request_)
     assert caught.value.code() == code, caught.value.details()
-    found = detail(caught.value)
-    assert found.reason == reason or (found.reason and not reason)
+    problem = detail(caught.value)
+    assert problem.reason == reason or (problem.reason and not reason)
     assert row_count(victim) == 2
 
 

@@ -194,18 +194,18 @@ def test_many_large_batches_at_once_are_taken_or_told_to_come_back(start: Start)
         try:
             server.stub.Publish(pb.PublishRequest(stream="s", arrow=arrow))
         except grpc.RpcError as error:
-            found = detail(error)
-            assert found.reason != "OVERLOADED" or found.retry_after.seconds >= 1
-            return str(found.reason)
+            problem = detail(error)
+            assert problem.reason != "OVERLOADED" or problem.retry_after.seconds >= 1
+            return str(problem.reason)
         return "taken"
 
     with ThreadPoolExecutor(24) as threads:
-        seen = list(threads.map(publish, [bomb, batch] * 12))
-    assert set(seen[::2]) == {"BATCH_TOO_LARGE"}
-    assert set(seen[1::2]) <= {"taken", "OVERLOADED"}
-    assert "taken" in seen
+        outcomes = list(threads.map(publish, [bomb, batch] * 12))
+    assert set(outcomes[::2]) == {"BATCH_TOO_LARGE"}
+    assert set(outcomes[1::2]) <= {"taken", "OVERLOADED"}
+    assert "taken" in outcomes
     _, counted = server.ask("SELECT count(*) AS n FROM s")
-    assert counted["n"].to_pylist() == [seen.count("taken") * 2 * MB // 8]
+    assert counted["n"].to_pylist() == [outcomes.count("taken") * 2 * MB // 8]
     status = server.stub.Status(pb.StatusRequest())
     assert status.cache_bytes <= status.cache_limit_bytes
 
@@ -238,19 +238,19 @@ def test_rows_are_refused_while_the_engine_is_too_far_behind(start: Start, tmp_p
             "at": pa.array([0] * 1000, pa.timestamp("us")),
         }
     )
-    taken = 0
+    batch_count = 0
     with pytest.raises(grpc.RpcError) as refused:
         for _ in range(100):
             server.publish("s", rows)
-            taken += 1
+            batch_count += 1
     assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert detail(refused.value).reason == "LOG_FULL"
     assert detail(refused.value).retry_after.seconds >= 1
-    assert taken > 5
+    assert batch_count > 5
     # What is no rows goes on, and so do answers.
     server.register("SELECT v FROM s")
     _, counted = server.ask("SELECT count(*) AS n FROM s")
-    assert counted["n"].to_pylist() == [taken * 1000]
+    assert counted["n"].to_pylist() == [batch_count * 1000]
 
     number = HandMadeEngine(Store.open(tmp_path / "store")).step().number
     while server.stub.Status(pb.StatusRequest()).epoch < number:

@@ -37,18 +37,18 @@ def world(tmp_path: Path) -> Machines:
 
 
 async def test_every_commit_says_whose_clock_it_is(world: Machines) -> None:
-    async with world.server(Machine("a")) as one, world.server(Machine("b", -HOUR)) as other:
-        await define(one, arrival())
+    async with world.server(Machine("a")) as first, world.server(Machine("b", -HOUR)) as second:
+        await define(first, arrival())
         world.time += MINUTE
-        await put(one, 1)
-        await put(other, 2)
-        found = [other.store.log.read(version)[0] for version in (1, 2, 3)]
-    assert [(each.server, each.clock) for each in found] == [
+        await put(first, 1)
+        await put(second, 2)
+        entries = [second.store.log.read(version)[0] for version in (1, 2, 3)]
+    assert [(entry.server, entry.clock) for entry in entries] == [
         ("a", START),
         ("a", START + MINUTE),
         ("b", START + MINUTE - HOUR),
     ]
-    assert [each.stamp for each in found] == [START, START + MINUTE, START + MINUTE]
+    assert [entry.stamp for entry in entries] == [START, START + MINUTE, START + MINUTE]
 
 
 async def test_a_jump_stands_before_what_it_stamps(world: Machines) -> None:
@@ -78,15 +78,15 @@ async def test_the_first_append_of_all_is_no_jump(world: Machines) -> None:
 
 
 async def test_an_idle_night_is_no_jump_for_who_ran_through_it(world: Machines) -> None:
-    async with world.server(Machine("a")) as one, world.server(Machine("b")) as other:
-        await define(one, arrival())
-        await other.follower.catch_up()
+    async with world.server(Machine("a")) as first, world.server(Machine("b")) as second:
+        await define(first, arrival())
+        await second.follower.catch_up()
         world.time += 10 * HOUR
-        await put(other, 1)
+        await put(second, 1)
         world.time += 10 * HOUR
-        await put(other, 2)
-        await one.follower.catch_up()
-        assert jumps_of(one) == []
+        await put(second, 2)
+        await first.follower.catch_up()
+        assert jumps_of(first) == []
     world.time += 10 * HOUR
     async with world.server(Machine("a")) as core:
         world.time += 10 * HOUR
@@ -120,8 +120,8 @@ async def test_another_server_whose_clock_agrees_confirms_it(world: Machines) ->
     async with world.server(Machine("a")) as core:
         await put(core, 3)
         assert core.follower.state.jumps.unconfirmed == 3 * DAY
-        async with world.server(Machine("b")) as other:
-            await put(other, 4)
+        async with world.server(Machine("b")) as second:
+            await put(second, 4)
         await core.follower.catch_up()
         assert core.follower.state.jumps.unconfirmed == 0
 
@@ -164,15 +164,15 @@ async def test_of_two_the_one_ahead_appends_nothing(world: Machines) -> None:
 async def test_of_many_one_ahead_of_most(world: Machines) -> None:
     machines = [Machine("a"), Machine("b", -DAY), Machine("c")]
     async with (
-        world.server(machines[0]) as one,
+        world.server(machines[0]) as right,
         world.server(machines[1]) as slow,
-        world.server(machines[2]) as other,
+        world.server(machines[2]) as late,
         world.server(Machine("d", HOUR)) as fast,
     ):
-        await define(one, arrival())
-        for core in (slow, other, one):
+        await define(right, arrival())
+        for core in (slow, late, right):
             await put(core, 1)
-        assert one.guard.others() == {"b": DAY, "c": 0}
+        assert right.guard.others() == {"b": DAY, "c": 0}
         await fast.follower.catch_up()
         with pytest.raises(ClockAhead):
             await put(fast, 2)
@@ -199,11 +199,11 @@ async def test_two_that_start_after_an_outage_hear_each_other(world: Machines) -
     async with world.server(Machine("a")) as core:
         await define(core, arrival())
     world.time += 3 * DAY
-    async with world.server(Machine("a")) as one, world.server(Machine("b", DAY)) as fast:
-        results = await asyncio.gather(put(fast, 1), put(one, 2), return_exceptions=True)
+    async with world.server(Machine("a")) as right, world.server(Machine("b", DAY)) as fast:
+        results = await asyncio.gather(put(fast, 1), put(right, 2), return_exceptions=True)
         assert isinstance(results[0], ClockAhead) and not isinstance(results[1], Exception)
-        assert await answer(one) == [2]
-        assert [jump.to - jump.before for jump in jumps_of(one)] == [3 * DAY]
+        assert await answer(right) == [2]
+        assert [jump.to - jump.before for jump in jumps_of(right)] == [3 * DAY]
 
 
 async def test_nothing_is_appended_while_the_others_are_silent(
@@ -228,25 +228,25 @@ async def test_servers_of_one_machine_are_no_others(world: Machines) -> None:
     async with world.server(Machine("a")) as core:
         await define(core, arrival())
     world.time += 3 * DAY
-    async with world.server(Machine("a")) as one, world.server(Machine("a")):
-        await put(one, 1)
-        assert len(jumps_of(one)) == 1
+    async with world.server(Machine("a")) as first, world.server(Machine("a")):
+        await put(first, 1)
+        assert len(jumps_of(first)) == 1
 
 
 async def test_a_clock_within_the_limit_goes_on(world: Machines) -> None:
-    async with world.server(Machine("a")) as one, world.server(Machine("b", MINUTE)) as other:
-        await define(one, arrival())
-        await other.follower.catch_up()
-        await put(other, 1)
-        assert other.guard.others() == {"a": MINUTE}
+    async with world.server(Machine("a")) as first, world.server(Machine("b", MINUTE)) as second:
+        await define(first, arrival())
+        await second.follower.catch_up()
+        await put(second, 1)
+        assert second.guard.others() == {"a": MINUTE}
     async with (
-        world.server(Machine("a")) as one,
-        world.server(Machine("c", 3 * MINUTE), clock_limit=60.0) as other,
+        world.server(Machine("a")) as first,
+        world.server(Machine("c", 3 * MINUTE), clock_limit=60.0) as second,
     ):
-        await put(one, 1)
-        await other.follower.catch_up()
+        await put(first, 1)
+        await second.follower.catch_up()
         with pytest.raises(ClockAhead):
-            await put(other, 1)
+            await put(second, 1)
 
 
 async def test_a_clock_that_is_set_forward_while_it_runs(world: Machines) -> None:
@@ -275,24 +275,24 @@ async def test_old_commits_are_no_word_about_now(world: Machines) -> None:
 
 
 async def test_each_machine_ticks_so_that_it_is_heard_of(world: Machines) -> None:
-    async with world.server(Machine("a")) as one, world.server(Machine("b", DAY)) as other:
-        await define(one, arrival())
-        await register(one, new_call(), pb.RegisterRequest(sql="SELECT a FROM s"))
+    async with world.server(Machine("a")) as first, world.server(Machine("b", DAY)) as second:
+        await define(first, arrival())
+        await register(first, new_call(), pb.RegisterRequest(sql="SELECT a FROM s"))
         for _ in range(2):
             world.time += TICK_INTERVAL
-            await put(one, 1)
-            await one.leases.tick()
-            await other.follower.catch_up()
+            await put(first, 1)
+            await first.leases.tick()
+            await second.follower.catch_up()
         with pytest.raises(ClockAhead):
-            await other.leases.tick()
-    async with world.server(Machine("a")) as one, world.server(Machine("c")) as other:
+            await second.leases.tick()
+    async with world.server(Machine("a")) as first, world.server(Machine("c")) as second:
         world.time += TICK_INTERVAL
-        await put(one, 1)
-        await other.follower.catch_up()
-        await other.leases.tick()
-        await one.follower.catch_up()
-        assert one.guard.others() == {"c": 0}
-        last = one.store.log.read(one.follower.version)[0]
+        await put(first, 1)
+        await second.follower.catch_up()
+        await second.leases.tick()
+        await first.follower.catch_up()
+        assert first.guard.others() == {"c": 0}
+        last = first.store.log.read(first.follower.version)[0]
         assert (last.event, last.server) == (Tick(), "c")
 
 

@@ -58,8 +58,8 @@ def test_a_day_ahead_from_start_to_confirmation(start: Start, tmp_path: Path) ->
     assert right.values(handle) == [[2]]
     assert status.clock.unconfirmed.seconds >= DAY - 60 and not status.clock.problem
     assert "unconfirmed" in psoup(right, "status")
-    shown = json.loads(psoup(right, "clock", "--json"))
-    assert [jump["confirmed"] for jump in shown["jumps"]] == [""]
+    output = json.loads(psoup(right, "clock", "--json"))
+    assert [jump["confirmed"] for jump in output["jumps"]] == [""]
 
     put(right, 3)
     with pytest.raises(grpc.RpcError) as caught:

@@ -18,8 +18,8 @@ ONE = "SELECT a FROM s RANGE 1 HOUR"
 def composites(core: Core, handles: list[bytes]) -> list[int]:
     """The composites of registrations, 0 for one that has none."""
     registrations = core.follower.state.registrations
-    found = [registrations[handle].composite for handle in handles]
-    return [0 if one is None else one.composite_id for one in found]
+    references = [registrations[handle].composite for handle in handles]
+    return [0 if composite is None else composite.composite_id for composite in references]
 
 
 async def test_a_join_is_registered_with_its_composite(tmp_path: Path) -> None:
@@ -37,5 +37,5 @@ async def test_a_join_is_registered_with_its_composite(tmp_path: Path) -> None:
         assert composites(core, handles) == [shared_id, 0, 0, *[shared_id] * 4]
         assert state.composites[shared_id].registrations == 5
         registered = [state.registrations[handle].composite for handle in handles]
-        shared = {one.predicate_id for one in registered if one is not None}
+        shared = {composite.predicate_id for composite in registered if composite is not None}
         assert len(shared) == 3, "equal queries share the predicate over the composite"

@@ -23,10 +23,10 @@ BATCH, BATCHES, CALLERS = 2_000, 6, 16
 @pytest.fixture
 async def failures() -> AsyncIterator[list[str]]:
     """What the event loop was told of and nobody heard."""
-    told: list[str] = []
+    messages: list[str] = []
     loop = asyncio.get_running_loop()
-    loop.set_exception_handler(lambda _, context: told.append(str(context)))
-    yield told
+    loop.set_exception_handler(lambda _, context: messages.append(str(context)))
+    yield messages
     loop.set_exception_handler(None)
 
 
@@ -49,8 +49,8 @@ async def nothing_left(server: Server) -> None:
 async def test_all_are_answered(tmp_path: Path, failures: list[str]) -> None:
     async with open_server(tmp_path / "store") as (server, stub):
         flood, quiet = of(stub, "flood"), of(stub, "quiet")
-        for one in (flood, quiet):
-            await one.define("CREATE STREAM s (a BIGINT)")
+        for crowd in (flood, quiet):
+            await crowd.define("CREATE STREAM s (a BIGINT)")
         handle = await quiet.register("SELECT a FROM s")
 
         async def publish(number: int) -> None:
@@ -60,7 +60,7 @@ async def test_all_are_answered(tmp_path: Path, failures: list[str]) -> None:
         async def publish_stream(number: int) -> None:
             sent = (batch((number * BATCHES + turn) * BATCH) for turn in range(BATCHES))
             call = flood.stub.PublishStream(sent, metadata=flood.metadata, timeout=60)
-            assert len([one async for one in call]) == BATCHES
+            assert len([response async for response in call]) == BATCHES
 
         async def ask() -> None:
             for turn in range(BATCHES):
@@ -89,8 +89,8 @@ async def test_all_are_answered(tmp_path: Path, failures: list[str]) -> None:
 async def test_who_goes_away_leaves_nothing(tmp_path: Path, failures: list[str]) -> None:
     async with open_server(tmp_path / "store") as (server, stub):
         flood, quiet = of(stub, "flood"), of(stub, "quiet")
-        for one in (flood, quiet):
-            await one.define("CREATE STREAM s (a BIGINT)")
+        for crowd in (flood, quiet):
+            await crowd.define("CREATE STREAM s (a BIGINT)")
         stop = asyncio.Event()
 
         async def call_quietly() -> None:

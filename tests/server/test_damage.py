@@ -44,9 +44,9 @@ def store(tmp_path: Path, handles: list[bytes]) -> Store:
 def right(handles: list[bytes], start: Start) -> list[Any]:
     """What the store answers while it is sound."""
     server = start()
-    found = answers(server, handles)
+    expected = answers(server, handles)
     server.stop()
-    return found
+    return expected
 
 
 def assert_lost(server: ServerProcess, handle: bytes, file: str, **fields: Any) -> None:
@@ -67,8 +67,8 @@ def damaged_log_file(store: Store) -> Path:
 
 
 def repaired(root: Path, *options: str) -> tuple[int, str]:
-    found = CliRunner().invoke(cli, ["repair", str(root), *options])
-    return found.exit_code, found.output
+    run = CliRunner().invoke(cli, ["repair", str(root), *options])
+    return run.exit_code, run.output
 
 
 def test_a_damaged_file_of_rows_fails_the_answers_that_need_it(
@@ -85,9 +85,9 @@ def test_a_damaged_file_of_rows_fails_the_answers_that_need_it(
 
 
 def test_a_gone_file_of_rows_is_named(store: Store, handles: list[bytes], start: Start) -> None:
-    gone = named_files(store, "stems/1")[0]
-    gone.unlink()
-    assert_lost(start(), handles[0], gone.name)
+    file = named_files(store, "stems/1")[0]
+    file.unlink()
+    assert_lost(start(), handles[0], file.name)
 
 
 @pytest.mark.parametrize("table", ["matches", "coverage"])
@@ -160,8 +160,8 @@ def cannot_start(root: Path) -> str:
 def test_a_damaged_commit_of_the_log_stops_a_server_with_its_name(store: Store) -> None:
     commit = store.log.folder.log / f"{store.log.latest_version() - 1:020d}.json"
     flip(commit)
-    said = cannot_start(store.root)
-    assert commit.name in said and "psoup repair" in said
+    errors = cannot_start(store.root)
+    assert commit.name in errors and "psoup repair" in errors
 
 
 def test_running_servers_acknowledge_nothing_over_a_hole(start: Start, tmp_path: Path) -> None:
@@ -192,8 +192,8 @@ def test_a_gone_file_of_the_log_is_damage_and_not_trimming(store: Store, start: 
     file = store.log.file(version)
     assert file is not None
     store.log.folder.path_of(file).unlink()
-    said = cannot_start(store.root)
-    assert f"version {version} of the log can't be read" in said and file.path in said
+    errors = cannot_start(store.root)
+    assert f"version {version} of the log can't be read" in errors and file.path in errors
 
 
 @pytest.mark.parametrize("name", ["matches", "coverage", "closures"])

@@ -21,9 +21,9 @@ def engine_of(server: ServerProcess, running: bool) -> pb.EngineStatus:
     """What Status says of the engine, once it says that one runs or that none does."""
     deadline = time.monotonic() + 60
     while True:
-        found: pb.EngineStatus = server.stub.Status(pb.StatusRequest()).engine
-        if found.running == running:
-            return found
+        engine: pb.EngineStatus = server.stub.Status(pb.StatusRequest()).engine
+        if engine.running == running:
+            return engine
         assert time.monotonic() < deadline
         time.sleep(0.05)
 
@@ -33,8 +33,8 @@ def test_an_engine_comes_and_goes(start: Start, tmp_path: Path) -> None:
     assert engine_of(server, running=False) == pb.EngineStatus()
     lock = EngineLock(tmp_path / "store")
     lock.acquire()
-    found = engine_of(server, running=True)
-    assert (found.pid, bool(found.host), found.HasField("seen_at")) == (os.getpid(), True, True)
+    engine = engine_of(server, running=True)
+    assert (engine.pid, bool(engine.host), engine.HasField("seen_at")) == (os.getpid(), True, True)
     lock.release()
     assert engine_of(server, running=False) == pb.EngineStatus()
 
@@ -42,9 +42,9 @@ def test_an_engine_comes_and_goes(start: Start, tmp_path: Path) -> None:
 def test_an_engine_that_was_killed_long_ago(start: Start, tmp_path: Path) -> None:
     start().stop()
     file = tmp_path / "store" / presence.ENGINE_LOCK
-    with file.open("wb") as left:
-        presence.Pulse("far", 7, 3).write(left.fileno())
+    with file.open("wb") as stream:
+        presence.Pulse("far", 7, 3).write(stream.fileno())
     os.utime(file, (1_000_000_000, 1_000_000_000))
-    found = engine_of(start(), running=False)
-    assert (found.host, found.pid) == ("far", 7)
-    assert abs(found.seen_at.seconds - 1_000_000_000) < 60
+    engine = engine_of(start(), running=False)
+    assert (engine.host, engine.pid) == ("far", 7)
+    assert abs(engine.seen_at.seconds - 1_000_000_000) < 60

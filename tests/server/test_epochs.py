@@ -68,8 +68,8 @@ async def send(core: Core, table: pa.Table) -> None:
 
 async def ask(core: Core, handle: bytes, **fields: Any) -> tuple[pb.AnswerHeader, list[int]]:
     request = pb.InvokeRequest(handle=handle, encoding=pb.ENCODING_ARROW, **fields)
-    header, *rest = await received(invoke(core, new_call(), request))
-    table = pa.ipc.open_stream(b"".join(part.arrow for part in rest)).read_all()
+    header, *parts = await received(invoke(core, new_call(), request))
+    table = pa.ipc.open_stream(b"".join(part.arrow for part in parts)).read_all()
     return header.header, table["a"].to_pylist()
 
 
@@ -101,12 +101,12 @@ async def test_covered_and_uncovered_rows_make_one_answer(tmp_path: Path, memory
         later = (await register(core, new_call(), pb.RegisterRequest(sql=later_sql)))[0].handles[0]
         await send(core, tables[3])
         await until(core, lambda: core.follower.view.epoch.number == 1)
-        header, found = await ask(core, early)
-        assert found == naive(tables)
+        header, answer = await ask(core, early)
+        assert answer == naive(tables)
         assert (header.epoch, header.behind_rows) == (1, 60_000)
         assert 0 < header.computed_rows <= 60_000, "only the tail"
-        header, found = await ask(core, later)
-        assert found == naive(tables)
+        header, answer = await ask(core, later)
+        assert answer == naive(tables)
         assert header.computed_rows > 60_000, "the tail and the history it has not met"
         registration = find_registration(core.follower.state, "main", later)
         (described,) = await registration_messages(core, new_call(), anyone(), [registration])
@@ -120,12 +120,12 @@ async def test_covered_and_uncovered_rows_make_one_answer(tmp_path: Path, memory
             assert (await ask(core, handle))[1] == naive(tables)
 
     async with running(tmp_path / "store", memory=memory) as core:
-        header, found = await ask(core, early, wait_for_engine=True)
-        assert (found, header.computed_rows) == (naive(tables), 0)
-        header, found = await ask(core, later)
-        assert found == naive(tables)
-        header, found = await ask(core, early, window="RANGE 30 SECONDS")
-        assert found == naive(tables, 30)
+        header, answer = await ask(core, early, wait_for_engine=True)
+        assert (answer, header.computed_rows) == (naive(tables), 0)
+        header, answer = await ask(core, later)
+        assert answer == naive(tables)
+        header, answer = await ask(core, early, window="RANGE 30 SECONDS")
+        assert answer == naive(tables, 30)
         if memory < 4 << 20:
             assert core.follower.memory.used < 6 << 20
 
@@ -142,8 +142,8 @@ async def test_a_file_that_is_gone_is_found_in_the_newest_epoch(tmp_path: Path) 
         async with running(tmp_path / "store", poll=3600) as core:
             assert core.follower.view.epoch.number == 3
             engine.rewrite(1)
-            header, found = await ask(core, handle)
-            assert found == naive(tables)
+            header, answer = await ask(core, handle)
+            assert answer == naive(tables)
             assert header.epoch == 4
 
 
@@ -162,8 +162,8 @@ async def test_a_log_trimmed_under_a_slow_server(tmp_path: Path) -> None:
         engine.trim()
         await writer.follower.catch_up()
         await send(writer, tables[3])
-        header, found = await ask(slow, handle)
-        assert found == naive(tables)
+        header, answer = await ask(slow, handle)
+        assert answer == naive(tables)
         assert header.epoch == 1
 
 
@@ -177,8 +177,8 @@ async def test_waiting_for_the_engine_ends_when_it_comes(tmp_path: Path) -> None
         waiting: Awaitable[Any] = asyncio.create_task(ask(core, handle, wait_for_engine=True))
         await asyncio.sleep(0.05)
         await asyncio.to_thread(engine.step)
-        header, found = await waiting
-        assert (found, header.computed_rows, header.epoch) == (naive([table]), 0, 1)
+        header, answer = await waiting
+        assert (answer, header.computed_rows, header.epoch) == (naive([table]), 0, 1)
 
 
 async def test_a_payload_that_does_not_decode_is_a_hole(tmp_path: Path) -> None:
@@ -193,8 +193,8 @@ async def test_a_payload_that_does_not_decode_is_a_hole(tmp_path: Path) -> None:
         with pytest.raises(RowsLost, match="rows 100 to 149 of stream s.* log/part"):
             await ask(core, handle)
         await _append(core, Accept((Lost(1, 100, 150),)))
-        header, found = await ask(core, handle)
-        assert found == naive([rows(0, 100), rows(100, 100)])
+        header, answer = await ask(core, handle)
+        assert answer == naive([rows(0, 100), rows(100, 100)])
         assert any("rows 100 to 149" in note for note in header.notes)
         request = pb.InvokeRequest(handle=handle, window="UNBOUNDED")
         parts = await received(invoke(core, new_call(), request))

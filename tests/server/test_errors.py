@@ -31,8 +31,8 @@ def test_the_table_is_complete(root: type[Exception]) -> None:
 
 
 def test_the_table_has_nothing_else() -> None:
-    known = {kind for root in FAMILIES for kind in family(root)}
-    assert set(CODES) <= known
+    kinds = {kind for root in FAMILIES for kind in family(root)}
+    assert set(CODES) <= kinds
     assert grpc.StatusCode.OK not in CODES.values()
 
 
@@ -61,7 +61,7 @@ def test_a_status_fits_the_trailers_of_http() -> None:
     for error in errors:
         status = status_of(error, STORE)
         assert status.ByteSize() < 6000
-        found = pb.ErrorDetail()
-        assert status.details[0].Unpack(found)
-        assert found.store_id == STORE
+        detail = pb.ErrorDetail()
+        assert status.details[0].Unpack(detail)
+        assert detail.store_id == STORE
     assert "abcd" in internal_status("abcd", STORE).message

@@ -37,13 +37,13 @@ async def test_a_registration_is_explained(tmp_path: Path) -> None:
         matching = (values % 7 == 3) & (values > 100)
         assert first.registration_count == 2
         assert (first.other_predicates, first.compared_predicates) == (2, 2)
-        shown = {each.text: each for each in first.factors}
-        assert {text: each.shared_by for text, each in shown.items()} == {
+        factors = {factor.text: factor for factor in first.factors}
+        assert {text: factor.shared_by for text, factor in factors.items()} == {
             "a % 7 = 3": 1,
             "a >= 101": 0,
         }
-        assert {each.access for each in first.factors} == {pb.ACCESS_COMPARED}
-        assert (shown["a >= 101"].operand, shown["a >= 101"].constant_count) == ("a", 4)
+        assert {factor.access for factor in first.factors} == {pb.ACCESS_COMPARED}
+        assert (factors["a >= 101"].operand, factors["a >= 101"].constant_count) == ("a", 4)
         assert (first.matched_rows, first.stream_rows, first.epoch) == (1000, 1500, 2)
         assert first.stored.row_count == matching[:1000].sum()
         assert (first.stored.file_count, first.stored.block_count) == (1, 1)
@@ -66,10 +66,10 @@ async def test_an_aggregate_reads_its_summaries(tmp_path: Path) -> None:
         await send(core, rows(0, 1000))
         text = "SELECT count(*) AS n FROM s WHERE a > 10"
         registered, *_ = await register(core, new_call(), pb.RegisterRequest(sql=text))
-        asked = pb.ExplainRequest(handle=registered.handles[0])
+        request = pb.ExplainRequest(handle=registered.handles[0])
         first, second = (
-            await explain(core, new_call(), asked),
-            await explain(core, new_call(), asked),
+            await explain(core, new_call(), request),
+            await explain(core, new_call(), request),
         )
         assert [stage.name for stage in first.run.stages][3] == "aggregate"
         assert (first.run.considered_rows, second.run.considered_rows) == (1000, 0)
@@ -77,4 +77,6 @@ async def test_an_aggregate_reads_its_summaries(tmp_path: Path) -> None:
         with pytest.raises(UnknownHandle):
             await explain(core, new_call(), pb.ExplainRequest(handle=b"x" * 16))
         with pytest.raises(UnknownHandle):
-            await explain(core, new_call(), pb.ExplainRequest(tenant="other", handle=asked.handle))
+            await explain(
+                core, new_call(), pb.ExplainRequest(tenant="other", handle=request.handle)
+            )

@@ -17,9 +17,9 @@ from tests.support.server.callers import new_call
 from tests.support.server.epochs import HandMadeEngine
 
 
-def call(op: Op, left: str, right: int | str) -> Call:
-    other = Literal(right, BIGINT) if isinstance(right, int) else ColumnRef(right, BIGINT)
-    return Call(op, (ColumnRef(left, BIGINT), other), BOOLEAN)
+def call(op: Op, column: str, value: int | str) -> Call:
+    operand = Literal(value, BIGINT) if isinstance(value, int) else ColumnRef(value, BIGINT)
+    return Call(op, (ColumnRef(column, BIGINT), operand), BOOLEAN)
 
 
 SEVENTHS = Leg("s", call(Op.LE, "a", 99), UNBOUNDED)
@@ -30,9 +30,11 @@ ALL = Leg("s", TRUE, UNBOUNDED)
 async def register(core: Core, query: Query) -> bytes:
     """Registers a query that is made by hand."""
     streams = {"s": core.follower.state.stream_names["main", "s"]}
-    one = Prepared("", "{}", query)
-    made = await core.appender.submit(RegisterAll("main", "main", streams, "", 10**12, [one]))
-    return bytes(made.handles[0])
+    prepared = Prepared("", "{}", query)
+    registered = await core.appender.submit(
+        RegisterAll("main", "main", streams, "", 10**12, [prepared])
+    )
+    return bytes(registered.handles[0])
 
 
 async def test_a_join_is_explained(tmp_path: Path) -> None:
@@ -48,29 +50,29 @@ async def test_a_join_is_explained(tmp_path: Path) -> None:
         await send(core, rows(1000, 500))
         await core.follower.refresh()
 
-        found = await explain(core, new_call(), pb.ExplainRequest(handle=handle))
-        assert [leg.stream for leg in found.legs] == ["s"] * 3
-        assert [leg.row_count for leg in found.legs] == [1500, 100, 1450]
-        assert [leg.considered_rows for leg in found.legs] == [1500] * 3
-        assert [leg.stored.row_count for leg in found.legs] == [1000, 100, 950]
-        assert {leg.matched_rows for leg in found.legs} == {1000}
-        assert {leg.other_predicates for leg in found.legs} == {2}
-        assert [[factor.text for factor in leg.factors] for leg in found.legs] == [
+        plan = await explain(core, new_call(), pb.ExplainRequest(handle=handle))
+        assert [leg.stream for leg in plan.legs] == ["s"] * 3
+        assert [leg.row_count for leg in plan.legs] == [1500, 100, 1450]
+        assert [leg.considered_rows for leg in plan.legs] == [1500] * 3
+        assert [leg.stored.row_count for leg in plan.legs] == [1000, 100, 950]
+        assert {leg.matched_rows for leg in plan.legs} == {1000}
+        assert {leg.other_predicates for leg in plan.legs} == {2}
+        assert [[factor.text for factor in leg.factors] for leg in plan.legs] == [
             [],
             ["a < 100"],
             ["a >= 50"],
         ]
-        assert found.stream_rows == found.legs[0].stream_rows == 1500
-        join = found.operator.inputs[0]
+        assert plan.stream_rows == plan.legs[0].stream_rows == 1500
+        join = plan.operator.inputs[0]
         assert (join.name, join.pattern, join.first_input) == ("join", pb.UPDATE_PATTERN_MON, 1)
         assert {step.method for step in join.steps} == {pb.JOIN_METHOD_EQUALITY}
         assert {step.input for step in join.steps} == {0, 2}
         assert [step.joined_rows for step in join.steps][0] == 100
-        assert join.steps[-1].kept_pairs == found.run.answer_rows == 50
+        assert join.steps[-1].kept_pairs == plan.run.answer_rows == 50
         assert [leaf.leg for leaf in join.inputs] == [0, 1, 2]
-        names = [stage.name for stage in found.run.stages]
+        names = [stage.name for stage in plan.run.stages]
         assert names == ["plan", "window", "match", "take", "join", "shape", "encode"]
-        assert found.composite
+        assert plan.composite
 
 
 async def test_a_union_speaks_of_no_join(tmp_path: Path) -> None:
@@ -96,7 +98,7 @@ async def test_one_stream_is_a_leg_too(tmp_path: Path) -> None:
         await define(core)
         await send(core, rows(0, 100))
         handle = await register(core, Query(LATE, (Output("a", ColumnRef("a", BIGINT)),)))
-        found = await explain(core, new_call(), pb.ExplainRequest(handle=handle))
-        (leg,) = found.legs
-        assert (leg.row_count, leg.factors[0], leg.stored) == (50, found.factors[0], found.stored)
-        assert found.operator.inputs[0].leg == 0
+        plan = await explain(core, new_call(), pb.ExplainRequest(handle=handle))
+        (leg,) = plan.legs
+        assert (leg.row_count, leg.factors[0], leg.stored) == (50, plan.factors[0], plan.stored)
+        assert plan.operator.inputs[0].leg == 0

@@ -68,7 +68,7 @@ def test_the_same_sequence_at_two_servers_at_once(start: Start) -> None:
                     servers,
                 )
             )
-            assert sorted(one.duplicate for one in sent) == [False, True]
+            assert sorted(response.duplicate for response in sent) == [False, True]
             assert sent[0].position == sent[1].position
 
 
@@ -78,14 +78,14 @@ def test_two_registers_with_one_key_at_once(start: Start) -> None:
     servers[1].register("SELECT a FROM s")
 
     def register(server: Any, key: str) -> tuple[bytes, bool]:
-        made = server.register("SELECT a FROM s WHERE a = 1", client_key=key)
-        return made.handle, made.created
+        response = server.register("SELECT a FROM s WHERE a = 1", client_key=key)
+        return response.handle, response.created
 
     with ThreadPoolExecutor(4) as pool:
         for number in range(20):
-            made = list(pool.map(register, servers * 2, [f"k{number}"] * 4))
-            assert len({handle for handle, _ in made}) == 1
-            assert sorted(created for _, created in made) == [False, False, False, True]
+            registrations = list(pool.map(register, servers * 2, [f"k{number}"] * 4))
+            assert len({handle for handle, _ in registrations}) == 1
+            assert sorted(created for _, created in registrations) == [False, False, False, True]
 
 
 def test_every_acknowledged_batch_survives_a_kill_once(start: Start) -> None:
@@ -106,12 +106,16 @@ def test_every_acknowledged_batch_survives_a_kill_once(start: Start) -> None:
         for thread in threads:
             thread.join()
         server = start()
-        found = [row[0] for row in server.values(handle)]
-        assert len(found) == len(set(found)), "nothing twice"
+        values = [row[0] for row in server.values(handle)]
+        assert len(values) == len(set(values)), "nothing twice"
         for writer, count in acknowledged.items():
-            mine = [value for value in found if value // 10**6 == writer]
-            assert mine == [writer * 10**6 + n for n in range(1, len(mine) + 1)]
-            assert count <= len(mine) <= count + 1, "at most the one whose answer was lost"
+            values_of_writer = [value for value in values if value // 10**6 == writer]
+            assert values_of_writer == [
+                writer * 10**6 + n for n in range(1, len(values_of_writer) + 1)
+            ]
+            assert count <= len(values_of_writer) <= count + 1, (
+                "at most the one whose answer was lost"
+            )
             acknowledged[writer] = count
     assert sum(acknowledged.values()) > 10
 
@@ -201,8 +205,8 @@ async def test_links_that_are_misreported_store_no_batch_twice(
 async def test_a_server_that_stalls_in_a_link_acknowledges_nothing_that_is_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stalled, other = await serving(tmp_path / "store"), await serving(tmp_path / "store")
-    await define(other)
+    stalled, healthy = await serving(tmp_path / "store"), await serving(tmp_path / "store")
+    await define(healthy)
     late = pb.PublishRequest(stream="s", publisher="late", sequence=1, arrow=ipc(numbers(7)))
     await stalled.follower.catch_up()
     entered, going = threading.Event(), threading.Event()
@@ -215,11 +219,11 @@ async def test_a_server_that_stalls_in_a_link_acknowledges_nothing_that_is_lost(
         stall_in_link(patch, stall)
         publishing = asyncio.create_task(publish(stalled, new_call(), late))
         await asyncio.to_thread(entered.wait, 60)
-        engine, folder = HandMadeEngine(other.store), other.store.log.folder
+        engine, folder = HandMadeEngine(healthy.store), healthy.store.log.folder
         for _ in range(2):
             for _ in range(3):
                 await publish(
-                    other, new_call(), pb.PublishRequest(stream="s", arrow=ipc(numbers(1)))
+                    healthy, new_call(), pb.PublishRequest(stream="s", arrow=ipc(numbers(1)))
                 )
             engine.step()
             folder.checkpoint()
@@ -229,7 +233,7 @@ async def test_a_server_that_stalls_in_a_link_acknowledges_nothing_that_is_lost(
             await publishing
     sent = await publish(stalled, new_call(), late)
     assert (sent.duplicate, sent.first_row_id) == (False, 6)
-    await other.follower.catch_up()
-    for core in (stalled, other):
+    await healthy.follower.catch_up()
+    for core in (stalled, healthy):
         assert [stream.high for stream in core.follower.state.streams.values()] == [7]
         await core.stop()

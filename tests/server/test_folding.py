@@ -64,14 +64,14 @@ def schema() -> StreamSchema:
 
 def batch(first: int, count: int, seed: int) -> pa.RecordBatch:
     """Row n is of millisecond n, some are up to 20 seconds late."""
-    made = np.random.default_rng(seed + first)
+    generator = np.random.default_rng(seed + first)
     at = np.arange(first, first + count) * 1000
-    late = made.random(count) < 0.02
-    at = np.where(late, np.maximum(at - made.integers(0, 20_000_000, count), 0), at)
+    late = generator.random(count) < 0.02
+    at = np.where(late, np.maximum(at - generator.integers(0, 20_000_000, count), 0), at)
     columns = [
-        pa.array([f"key-{n}" for n in made.integers(0, 50, count)]),
-        pa.array(made.normal(100, 20, count)),
-        pa.array(made.integers(0, 100, count)),
+        pa.array([f"key-{n}" for n in generator.integers(0, 50, count)]),
+        pa.array(generator.normal(100, 20, count)),
+        pa.array(generator.integers(0, 100, count)),
         pa.array(at).view(pa.timestamp("us", "UTC")),
     ]
     rows = pa.RecordBatch.from_arrays(columns, schema=schema().arrow)
@@ -124,11 +124,11 @@ class Bench:
         stem = self.stem.view()
         leg = LegPlan(query.leg, self.schema, 1, predicate, stem, None, now, oldest, ())
         plan, matchers = Plan(query, (leg,), EMPTY, START, now, ()), OneMatcher(matcher)
-        found = pa.concat_batches(evaluate(plan, matchers, self.memo, JoinLimits()).batches)
+        answer = pa.concat_batches(evaluate(plan, matchers, self.memo, JoinLimits()).batches)
         quick = evaluate_at_once(plan, matchers, self.memo)
-        assert quick is None or pa.concat_batches(quick.batches).equals(found)
+        assert quick is None or pa.concat_batches(quick.batches).equals(answer)
         self.quick += quick is not None
-        return found
+        return answer
 
     def expected(self, sql: str, window: str, now: int, retain: int | None) -> pa.RecordBatch:
         query = bind_query(f"{sql} {window}", {"s": self.schema}.get)
@@ -137,59 +137,59 @@ class Bench:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_differential_summaries_and_all_rows(seed: int) -> None:
-    made, bench = random.Random(seed), Bench()
+    dice, bench = random.Random(seed), Bench()
     while bench.stem.high < ROWS:
-        bench.grow(BATCH if bench.stem.high < 3 * 65536 else made.randrange(1, BATCH))
+        bench.grow(BATCH if bench.stem.high < 3 * 65536 else dice.randrange(1, BATCH))
         if bench.stem.high > 140_000:
             bench.cover(131_072)
         for _ in range(4 if bench.stem.high > 3 * 65536 else 0):
-            number = made.randrange(len(QUERIES))
-            low, high = sorted(made.randrange(1, bench.stem.high) for _ in range(2))
-            window = made.choice(WINDOWS).format(low, high)
-            now = (bench.stem.high - made.choice([1, 1, 5000])) * 1000
-            retain = made.choice([None, None, 100_000_000])
-            found = bench.ask(QUERIES[number], window, now, PREDICATES[number], retain)
+            number = dice.randrange(len(QUERIES))
+            low, high = sorted(dice.randrange(1, bench.stem.high) for _ in range(2))
+            window = dice.choice(WINDOWS).format(low, high)
+            now = (bench.stem.high - dice.choice([1, 1, 5000])) * 1000
+            retain = dice.choice([None, None, 100_000_000])
+            answer = bench.ask(QUERIES[number], window, now, PREDICATES[number], retain)
             expected = bench.expected(QUERIES[number], window, now, retain)
-            assert found.equals(expected), (number, window, now, retain)
+            assert answer.equals(expected), (number, window, now, retain)
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_differential_partitions_and_all_rows(seed: int) -> None:
     """Rows come late, NOW is set back, the retention comes and goes, between two growths."""
-    made, bench = random.Random(seed), Bench()
+    dice, bench = random.Random(seed), Bench()
     bench.grow(60_000)
     windows = ["ROWS 3 PARTITION BY k", "ROWS 40 PARTITION BY b, k"]
     for _ in range(12):
-        bench.grow(made.choice([1, 40, 3000]))
+        bench.grow(dice.choice([1, 40, 3000]))
         for _ in range(2):
-            number, window = made.choice([3, 4]), made.choice(windows)
-            now = (bench.stem.high - made.choice([1, 1, 1, 30])) * 1000
-            retain = made.choice([None, 30_000_000, 30_000_000])
-            found = bench.ask(QUERIES[number], window, now, PREDICATES[number], retain)
+            number, window = dice.choice([3, 4]), dice.choice(windows)
+            now = (bench.stem.high - dice.choice([1, 1, 1, 30])) * 1000
+            retain = dice.choice([None, 30_000_000, 30_000_000])
+            answer = bench.ask(QUERIES[number], window, now, PREDICATES[number], retain)
             expected = bench.expected(QUERIES[number], window, now, retain)
-            assert found.equals(expected), (number, window, now, retain)
+            assert answer.equals(expected), (number, window, now, retain)
 
 
 def test_differential_quick_answers_and_all_rows() -> None:
-    made, bench = random.Random(0), Bench()
+    dice, bench = random.Random(0), Bench()
     bench.grow(50_000)
     bench.grow(30_000)
     windows = ["RANGE {0} MILLISECONDS", "BEGIN ROW {0} END ROW {1}", "RANGE 1 SECOND"]
     for _ in range(60):
-        number, now = made.randrange(len(QUERIES)), (bench.stem.high - made.choice([1, 900])) * 1000
-        low, high = sorted(made.randrange(1, 4000) for _ in range(2))
-        window = made.choice(windows).format(low, high)
-        found = bench.ask(QUERIES[number], window, now, PREDICATES[number])
-        assert found.equals(bench.expected(QUERIES[number], window, now, None)), (number, window)
+        number, now = dice.randrange(len(QUERIES)), (bench.stem.high - dice.choice([1, 900])) * 1000
+        low, high = sorted(dice.randrange(1, 4000) for _ in range(2))
+        window = dice.choice(windows).format(low, high)
+        answer = bench.ask(QUERIES[number], window, now, PREDICATES[number])
+        assert answer.equals(bench.expected(QUERIES[number], window, now, None)), (number, window)
     assert bench.quick > 30
 
 
 def test_what_is_kept_serves_other_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     """A second window over the same blocks aggregates the chunks at its edges, and no more."""
-    bench, seen = Bench(), []
+    bench, sizes = Bench(), []
 
     def counting(grouping: Any, rows: pa.RecordBatch) -> Any:
-        seen.append(rows.num_rows)
+        sizes.append(rows.num_rows)
         return partial(grouping, rows)
 
     while bench.stem.high < ROWS:
@@ -198,4 +198,4 @@ def test_what_is_kept_serves_other_windows(monkeypatch: pytest.MonkeyPatch) -> N
     bench.ask(QUERIES[0], "RANGE 150000 MILLISECONDS", now, 0)
     monkeypatch.setattr("psoup.answers.evaluate.partial", counting)
     bench.ask(QUERIES[0], "RANGE 149999 MILLISECONDS", now, 0)
-    assert sum(seen) < 5 * 4096
+    assert sum(sizes) < 5 * 4096

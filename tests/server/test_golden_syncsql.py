@@ -62,8 +62,9 @@ def test_syncsql_example_5_refresh_every_2(server: ServerProcess, example: Examp
         row = {"room": room, "temp": temp, "at": from_micros(at), "ts": at, "row_id": place}
         events.append(Event("s", at, [row], at))
         for text, handle, answers in zip(texts, handles, (example.all, example.warm), strict=True):
-            header, found = server.invoke(handle)
-            assert [tuple(one.values()) for one in found.to_pylist()] == answers[place]
+            header, answer = server.invoke(handle)
+            rows = [tuple(answer_row.values()) for answer_row in answer.to_pylist()]
+            assert rows == answers[place]
             assert header.refreshed_at == from_instant(at // (2 * SECOND) * 2 * SECOND)
             naive = History(schemas, events, 0).ask(bind_query(text, schemas.get))
             assert naive.answer == answers[place]

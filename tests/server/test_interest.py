@@ -87,8 +87,8 @@ class World:
         async with self.server() as core:
             log = core.store.log
             versions = range(1, log.latest_version() + 1)
-            entries = [one for version in versions for one in log.read(version)]
-        events = [one.event for one in entries if isinstance(one.event, Interest)]
+            entries = [entry for version in versions for entry in log.read(version)]
+        events = [entry.event for entry in entries if isinstance(entry.event, Interest)]
         new, self.seen = events[self.seen :], len(events)
         return new
 
@@ -97,9 +97,9 @@ class World:
 
 @pytest.fixture
 async def world(tmp_path: Path) -> World:
-    made = World(tmp_path)
-    await made.begin()
-    return made
+    world = World(tmp_path)
+    await world.begin()
+    return world
 
 
 async def test_its_own_window_is_no_news(world: World) -> None:
@@ -120,13 +120,13 @@ async def test_a_longer_window_is_told_once_an_hour_unless_it_reaches_further(wo
     assert await world.count(window="RANGE 75 MINUTES") == 55
     assert len(await world.told()) == 1
     assert await world.count(window="ROWS 7") == 7
-    assert [one.since for one in await world.told()] == [None]
+    assert [interest.since for interest in await world.told()] == [None]
     assert await world.count(window="ROWS 8") == 8
     assert await world.told() == []
     world.clock += DAY + HOUR
     await world.publish(60)
     assert await world.count(window="ROWS 8") == 8
-    assert [one.since for one in await world.told()] == [None], "the other one is over"
+    assert [interest.since for interest in await world.told()] == [None], "the other one is over"
 
 
 async def test_an_instant_long_ago_is_told(world: World) -> None:

@@ -47,10 +47,10 @@ async def refused(stub: Any, sql: str) -> tuple[grpc.StatusCode, pb.ErrorDetail]
 async def test_too_many_pairs_are_counted_and_refused(tmp_path: Path) -> None:
     async with serving(tmp_path, join_pairs=9_999) as server, calling(server) as stub:
         await prepare(stub, "")
-        code, found = await refused(stub, CROSS)
-        assert (code, found.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "TOO_MUCH_WORK")
-        assert (found.expected, found.got) == ("at most 9999 pairs", "10000 pairs")
-        assert "narrow a window" in found.hint and not found.HasField("retry_after")
+        code, problem = await refused(stub, CROSS)
+        assert (code, problem.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "TOO_MUCH_WORK")
+        assert (problem.expected, problem.got) == ("at most 9999 pairs", "10000 pairs")
+        assert "narrow a window" in problem.hint and not problem.HasField("retry_after")
         handle = (await stub.Register(pb.RegisterRequest(sql=CROSS))).handle
         with pytest.raises(grpc.aio.AioRpcError, match="10,000 pairs"):
             await answer(stub.Invoke(pb.InvokeRequest(handle=handle)))
@@ -72,9 +72,9 @@ async def test_the_memory_of_a_join_is_bounded(tmp_path: Path) -> None:
         await prepare(stub, "")
         assert bounded(server, 100_000).nbytes == server.settings.memory // 4
         for sql in (CROSS, HELD.replace("%1%", "%")):
-            code, found = await refused(stub, sql)
-            assert (code, found.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "TOO_MUCH_WORK")
-            assert found.expected == "at most 100000 bytes" and found.got.endswith(" bytes")
+            code, problem = await refused(stub, sql)
+            assert (code, problem.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "TOO_MUCH_WORK")
+            assert problem.expected == "at most 100000 bytes" and problem.got.endswith(" bytes")
         bounded(server, 2_000_000)
         header, *_ = await ask(stub, CROSS)
         assert header.header.row_count == 10_000
@@ -86,11 +86,11 @@ async def test_the_memory_of_joins_under_way_counts(tmp_path: Path, gate: Gate) 
         await prepare(stub, "")
         memory = server.core.follower.memory
         before = memory.used
-        asked = asyncio.create_task(ask(stub, HELD))
+        first = asyncio.create_task(ask(stub, HELD))
         await until(lambda: gate.entered > 0)
         assert memory.used > before
         gate.open()
-        await asked
+        await first
         assert memory.used == before
 
 

@@ -22,9 +22,9 @@ def at(minute: int) -> datetime.datetime:
 
 
 def stamp(minute: int) -> Timestamp:
-    found = Timestamp()
-    found.FromDatetime(at(minute))
-    return found
+    timestamp = Timestamp()
+    timestamp.FromDatetime(at(minute))
+    return timestamp
 
 
 @pytest.fixture
@@ -66,21 +66,21 @@ def test_an_answer_is_of_one_instant(market: ServerProcess) -> None:
 def test_a_registration_over_one_stream_has_one_leg(market: ServerProcess) -> None:
     handle = market.register("SELECT price FROM trades WHERE symbol = 'IBM' RANGE 1 HOUR").handle
     request = pb.DescribeRegistrationRequest(tenant=market.tenant, handle=handle)
-    found = market.stub.DescribeRegistration(request)
-    (leg,) = found.legs
+    registration = market.stub.DescribeRegistration(request)
+    (leg,) = registration.legs
     assert (leg.stream, leg.window, leg.stream_rows) == ("trades", "RANGE 1 HOUR", 3)
     assert (leg.stream, leg.window, leg.matched_rows, leg.stream_rows) == (
-        found.stream,
-        found.window,
-        found.matched_rows,
-        found.stream_rows,
+        registration.stream,
+        registration.window,
+        registration.matched_rows,
+        registration.stream_rows,
     )
 
 
 def describe(server: ServerProcess, handle: bytes) -> pb.Registration:
     request = pb.DescribeRegistrationRequest(tenant=server.tenant, handle=handle)
-    found: pb.Registration = server.stub.DescribeRegistration(request)
-    return found
+    registration: pb.Registration = server.stub.DescribeRegistration(request)
+    return registration
 
 
 BOTH = "SELECT t.symbol, q.price FROM trades t JOIN quotes q ON t.symbol = q.symbol RANGE 1 HOUR"
@@ -113,14 +113,14 @@ def test_every_leg_of_a_registration_is_described(market: ServerProcess) -> None
         SELECT t.price, n.name
         FROM trades t WINDOW(RANGE 1 HOUR) JOIN names n ON t.symbol = n.symbol
         WHERE t.price > 50 AND n.name = 'Big Blue'"""
-    made = market.register(sql)
-    found = describe(market, made.handle)
-    legs = [(leg.stream, leg.window, leg.stream_rows) for leg in found.legs]
+    registered = market.register(sql)
+    registration = describe(market, registered.handle)
+    legs = [(leg.stream, leg.window, leg.stream_rows) for leg in registration.legs]
     assert legs == [("trades", "RANGE 1 HOUR", 3), ("names", "UNBOUNDED", 2)]
-    assert (found.stream, found.window) == ("trades", "RANGE 1 HOUR")
-    assert found.pattern == made.pattern == pb.UPDATE_PATTERN_STR
+    assert (registration.stream, registration.window) == ("trades", "RANGE 1 HOUR")
+    assert registration.pattern == registered.pattern == pb.UPDATE_PATTERN_STR
     request = pb.ListRegistrationsRequest(tenant=market.tenant)
-    assert market.stub.ListRegistrations(request).registrations[0] == found
+    assert market.stub.ListRegistrations(request).registrations[0] == registration
 
 
 def test_a_stream_counts_registrations_over_every_leg(market: ServerProcess) -> None:
@@ -169,10 +169,10 @@ def test_a_bad_text_over_several_streams_is_underlined(
     for call in (market.ask, market.register):
         with pytest.raises(grpc.RpcError) as caught:
             call(sql)
-        found = detail(caught.value)
-        assert (caught.value.code(), found.reason) == (code, reason)
-        assert found.line == 1 and found.hint
-        assert sql[found.column - 1 :].startswith(place)
-        underlined = found.excerpt.splitlines()[1]
+        problem = detail(caught.value)
+        assert (caught.value.code(), problem.reason) == (code, reason)
+        assert problem.line == 1 and problem.hint
+        assert sql[problem.column - 1 :].startswith(place)
+        underlined = problem.excerpt.splitlines()[1]
         start = len(underlined) - len(underlined.lstrip())
-        assert found.excerpt[start:].startswith(place)
+        assert problem.excerpt[start:].startswith(place)

@@ -137,10 +137,10 @@ class World:
         arrow = pb.ENCODING_ARROW
         request = pb.InvokeRequest(handle=handle, window=window, encoding=arrow, **fields)
         invoked = await answer_of(invoke(core, new_call(), request))
-        asked = await answer_of(
+        answer = await answer_of(
             ask(core, new_call(), pb.AskRequest(sql=sql, encoding=arrow, **fields))
         )
-        assert invoked == asked == expected, (sql, knowledge, now - START)
+        assert invoked == answer == expected, (sql, knowledge, now - START)
 
 
 async def answer_of(parts: AsyncIterator[pb.InvokeResponse | bytes]) -> list[tuple[Any, ...]]:
@@ -149,8 +149,8 @@ async def answer_of(parts: AsyncIterator[pb.InvokeResponse | bytes]) -> list[tup
         pb.InvokeResponse.FromString(part) if isinstance(part, bytes) else part
         async for part in parts
     ]
-    rest = messages[1:]
-    table = pa.ipc.open_stream(b"".join(part.arrow for part in rest)).read_all()
+    row_parts = messages[1:]
+    table = pa.ipc.open_stream(b"".join(part.arrow for part in row_parts)).read_all()
     return [tuple(row.values()) for row in table.to_pylist()]
 
 
@@ -190,9 +190,9 @@ def place(name: str, free: int | None, op: str | None = None) -> list[pb.Value]:
 
 
 def test_a_row_replaces_and_a_delete_ends(server: ServerProcess) -> None:
-    made = server.define(PARKING).stream
-    assert list(made.key) == ["place"]
-    assert "KEY (place)" in made.sql
+    stream = server.define(PARKING).stream
+    assert list(stream.key) == ["place"]
+    assert "KEY (place)" in stream.sql
     query = server.register("SELECT place, free FROM parking").handle
     names = ["place", "free", "_op"]
     server.publish("parking", rows=rows_of(names, place("a", 5), place("b", 7, "row")))

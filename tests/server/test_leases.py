@@ -122,8 +122,8 @@ async def test_an_outage_does_not_count(world: World) -> None:
     async with world.server() as core:
         await core.leases.tick()
         assert await core.leases.expire() == 0
-        left = core.leases.until(handle)
-        assert left == world.clock + HOUR
+        until = core.leases.until(handle)
+        assert until == world.clock + HOUR
         await world.pass_awake(core, HOUR)
         assert await core.leases.expire() == 1
 
@@ -172,37 +172,39 @@ async def test_the_client_is_told_until_when(world: World) -> None:
 
 
 async def test_of_renewal_and_expiry_the_first_in_the_log_wins(world: World) -> None:
-    async with world.server() as one, world.server() as other:
-        handle, gone = await _register(one), await _register(one)
-        await world.pass_awake(one, HOUR)
-        await one.appender.submit(RenewOne(handle))
-        assert await other.appender.submit(ExpireOne(handle)) is False
-        assert await other.appender.submit(ExpireOne(gone)) is True
-        assert await one.appender.submit(ExpireOne(gone)) is False
-        await one.appender.submit(RenewOne(gone))
-        await other.follower.catch_up()
-        assert len(_events(other, Expire)) == len(_events(other, Renew)) == 1
+    async with world.server() as first, world.server() as second:
+        handle, ended = await _register(first), await _register(first)
+        await world.pass_awake(first, HOUR)
+        await first.appender.submit(RenewOne(handle))
+        assert await second.appender.submit(ExpireOne(handle)) is False
+        assert await second.appender.submit(ExpireOne(ended)) is True
+        assert await first.appender.submit(ExpireOne(ended)) is False
+        await first.appender.submit(RenewOne(ended))
+        await second.follower.catch_up()
+        assert len(_events(second, Expire)) == len(_events(second, Renew)) == 1
 
 
 async def test_servers_tick_only_where_there_is_something_to_count(world: World) -> None:
-    async with world.server() as one, world.server() as other:
-        await world.pass_awake(one, HOUR)
-        assert not _events(one, Tick)
-        await _register(one)
+    async with world.server() as first, world.server() as second:
+        await world.pass_awake(first, HOUR)
+        assert not _events(first, Tick)
+        await _register(first)
         world.clock += TICK_INTERVAL
-        await one.leases.tick()
-        await other.follower.catch_up()
-        await other.leases.tick()
-        assert len(_events(other, Tick)) == 1
+        await first.leases.tick()
+        await second.follower.catch_up()
+        await second.leases.tick()
+        assert len(_events(second, Tick)) == 1
 
 
 async def test_the_tables_remember_renewals_expiry_and_outages(world: World) -> None:
     async with world.server() as core:
         engine = HandMadeEngine(core.store)
-        kept, gone, ended = [await _register(core, lease) for lease in (9 * HOUR, HOUR, 9 * HOUR)]
+        alive, expired, ended = [
+            await _register(core, lease) for lease in (9 * HOUR, HOUR, 9 * HOUR)
+        ]
         await world.pass_awake(core, HOUR)
         await core.leases.expire()
-        for handle in (kept, ended):
+        for handle in (alive, ended):
             await core.appender.submit(RenewOne(handle))
         await core.appender.submit(UnregisterOne("main", ended))
         engine.step()
@@ -210,14 +212,14 @@ async def test_the_tables_remember_renewals_expiry_and_outages(world: World) -> 
     async with world.server() as core:
         await core.leases.tick()
         engine.step()
-        left = core.leases.until(kept)
-        assert left == world.clock + 9 * HOUR
+        until = core.leases.until(alive)
+        assert until == world.clock + 9 * HOUR
     async with world.server() as core:
         assert core.follower.state.leases.outages
-        assert core.leases.until(kept) == left
-        assert core.follower.state.registrations[kept].contact
+        assert core.leases.until(alive) == until
+        assert core.follower.state.registrations[alive].contact
         with pytest.raises(RegistrationExpired):
-            find_registration(core.follower.state, "main", gone)
+            find_registration(core.follower.state, "main", expired)
         with pytest.raises(UnknownHandle):
             find_registration(core.follower.state, "main", ended)
 

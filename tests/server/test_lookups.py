@@ -89,10 +89,10 @@ def test_rows_as_of_those_of_a_query(client: Client) -> None:
     """Of groups that name a ts, of a join, whose rows have the greatest, and of refreshed rows."""
     last = "SELECT symbol, max(ts) AS ts FROM ticks GROUP BY symbol"
     pairs = "SELECT a.symbol FROM ticks AS a, ticks AS b WHERE a.symbol = b.symbol AND a.ts < b.ts"
-    seen = "SELECT symbol FROM ticks REFRESH EVERY 4 SECONDS"
+    refreshed = "SELECT symbol FROM ticks REFRESH EVERY 4 SECONDS"
     texts = {
         inner: AS_OF.replace("ticks AS t", f"({inner}) AS t") + " ORDER BY 1, 2"
-        for inner in (last, pairs, seen)
+        for inner in (last, pairs, refreshed)
     }
     with Copies.in_memory() as copies:
         for key, sql in texts.items():
@@ -108,14 +108,14 @@ def test_rows_as_of_those_of_a_query(client: Client) -> None:
             tick(client, "IBM", second)
         holds(last, [("IBM", "Old")])
         holds(pairs, [("IBM", "Old")] * 3)
-        holds(seen, [("IBM", "Old")] * 2)
+        holds(refreshed, [("IBM", "Old")] * 2)
         name(client, "IBM", "New", 4)
         holds(last, [("IBM", "New")])
         holds(pairs, [("IBM", "New")] * 2 + [("IBM", "Old")])
-        holds(seen, [("IBM", "Old")] * 2)
+        holds(refreshed, [("IBM", "Old")] * 2)
         tick(client, "IBM", 9)
         holds(last, [("IBM", "New")])
-        holds(seen, [("IBM", "New")] + [("IBM", "Old")] * 2)
+        holds(refreshed, [("IBM", "New")] + [("IBM", "Old")] * 2)
 
 
 def test_queries_over_groups_and_in_outputs(client: Client) -> None:

@@ -119,8 +119,8 @@ class Soup(RuleBasedStateMachine):
         request = pb.PublishRequest(stream="s", arrow=ipc(pa.table(columns)))
         self._run(publish(self.cores[server], new_call(), request))
         for (a, b, _), at in zip(batch, ts, strict=True):
-            known = {"a": a, "b": b, "at": from_micros(at), "ts": at, "row_id": len(self.rows)}
-            self.rows.append(known)
+            accepted = {"a": a, "b": b, "at": from_micros(at), "ts": at, "row_id": len(self.rows)}
+            self.rows.append(accepted)
 
     @rule(
         target=standing,
@@ -156,9 +156,9 @@ class Soup(RuleBasedStateMachine):
         query = bind_query(text, lambda _: self.schema)
         return Standing(registered.handles[0], query, key)
 
-    @rule(server=st.integers(0, 1), gone=consumes(standing))
-    def unregister(self, server: int, gone: Standing) -> None:
-        self._run(self.cores[server].appender.submit(UnregisterOne("main", gone.handle)))
+    @rule(server=st.integers(0, 1), subject=consumes(standing))
+    def unregister(self, server: int, subject: Standing) -> None:
+        self._run(self.cores[server].appender.submit(UnregisterOne("main", subject.handle)))
 
     @rule()
     def step(self) -> None:
@@ -175,13 +175,13 @@ class Soup(RuleBasedStateMachine):
         self._run(self.cores[server].stop())
         self.cores[server] = self._start()
 
-    @rule(server=st.integers(0, 1), asked=standing, window=st.sampled_from(WINDOWS) | st.just(""))
-    def invoke(self, server: int, asked: Standing, window: str) -> None:
+    @rule(server=st.integers(0, 1), subject=standing, window=st.sampled_from(WINDOWS) | st.just(""))
+    def invoke(self, server: int, subject: Standing, window: str) -> None:
         core = self.cores[server]
         self._run(core.follower.catch_up())
-        request = pb.InvokeRequest(handle=asked.handle, window=window, encoding=pb.ENCODING_ARROW)
+        request = pb.InvokeRequest(handle=subject.handle, window=window, encoding=pb.ENCODING_ARROW)
         assert self._run(_answer(invoke(core, new_call(), request))) == self._naive(
-            asked.query, window
+            subject.query, window
         )
 
     @rule(
@@ -201,7 +201,7 @@ class Soup(RuleBasedStateMachine):
     def _naive(self, query: Query, window: str) -> list[tuple[Any, ...]]:
         if window:
             query = query.with_window(bind_window(window, self.schema))
-        now = max((known["ts"] for known in self.rows), default=0)
+        now = max((row["ts"] for row in self.rows), default=0)
         return naive_answer(query, self.rows, now, self.schema.retain)
 
     def _start(self) -> Core:

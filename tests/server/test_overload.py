@@ -98,9 +98,9 @@ class Gate:
 
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
-    made = Gate(monkeypatch)
-    yield made
-    made.open()
+    gate_ = Gate(monkeypatch)
+    yield gate_
+    gate_.open()
 
 
 @pytest.fixture
@@ -184,9 +184,9 @@ async def test_nothing_is_computed_for_callers_that_have_gone(tmp_path: Path, ga
         gate.open()
         await server.core.turns.ended()
         assert gate.entered == entered, "a chunk was run for somebody who had gone"
-        gone = asyncio.create_task(ask(stub, "a", terms))
+        cancelled = asyncio.create_task(ask(stub, "a", terms))
         await until(lambda: gate.entered > entered)
-        gone.cancel()
+        cancelled.cancel()
         await server.core.turns.ended()
 
 

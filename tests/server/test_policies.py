@@ -165,8 +165,8 @@ async def test_every_leg_is_bound(server: TenantServer) -> None:
     boss, eu, us = await _orders(server)
     await boss.define("CREATE STREAM lines (o BIGINT, item TEXT)")
     await boss.publish("lines", o=[1, 2, 3], item=["a", "b", "c"])
-    left = "SELECT l.o, o.total FROM lines l LEFT JOIN orders o ON o.id = l.o ORDER BY l.o"
-    assert await eu.ask(left) == [(1, 10), (2, None), (3, 30)]
+    left_join = "SELECT l.o, o.total FROM lines l LEFT JOIN orders o ON o.id = l.o ORDER BY l.o"
+    assert await eu.ask(left_join) == [(1, 10), (2, None), (3, 30)]
     exists = "SELECT o FROM lines l WHERE EXISTS (SELECT 1 FROM orders o WHERE o.id = l.o)"
     assert await us.ask(exists) == [2]
     missing = exists.replace("EXISTS", "NOT EXISTS")
@@ -289,8 +289,8 @@ async def test_whoever_is_bound_is_told_no_number_of_hidden_rows(server: TenantS
     boss, eu = await _events(server)
     handle = await boss.register("SELECT n FROM events WHERE n >= 2 RANGE 1 HOUR")
     await boss.register("SELECT n FROM events WHERE n > 3")
-    header, found = await eu.invoke(handle)
-    assert found == [2, 4, 6, 8] and header.row_count == 4
+    header, values = await eu.invoke(handle)
+    assert values == [2, 4, 6, 8] and header.row_count == 4
     assert (header.computed_rows, header.behind_rows, header.joined_pairs) == (0, 0, 0)
     assert (await boss.invoke(handle))[0].behind_rows > 0
     explained = await eu.only("Explain", pb.ExplainRequest(handle=handle))
@@ -307,8 +307,8 @@ async def test_whoever_is_bound_is_told_no_number_of_hidden_rows(server: TenantS
     assert stream.row_count == 0 and not stream.policies
     (listed,) = (await eu.only("ListStreams", pb.ListStreamsRequest())).streams
     assert listed.row_count == 0
-    seen = await boss.only("DescribeStream", pb.DescribeStreamRequest(name="events"))
-    assert seen.row_count == 10 and list(seen.policies) == [MINE.format("events")]
+    description = await boss.only("DescribeStream", pb.DescribeStreamRequest(name="events"))
+    assert description.row_count == 10 and list(description.policies) == [MINE.format("events")]
     whole = await boss.only("Explain", pb.ExplainRequest(handle=handle))
     assert whole.stream_rows == 10 and whole.other_predicates == 2
     for caller, count in ((eu, 0), (boss, 10)):
@@ -325,27 +325,27 @@ async def test_status_does_not_say_which_hidden_rows_are_lost(server: TenantServ
     entry = Entry(Position(version, 0), state.clock, "main", "main", junk)
     core.store.log.append(version, [entry])
     await core.follower.catch_up()
-    told = []
+    holes = []
     for caller in (eu, boss, server.caller("operator")):
         (hole,) = (await caller.only("Status", pb.StatusRequest())).holes
-        told.append((hole.stream, hole.first_row_id, hole.row_count, bool(hole.file)))
-    assert told == [("events", 0, 0, False), ("events", 10, 5, False), ("events", 10, 5, True)]
+        holes.append((hole.stream, hole.first_row_id, hole.row_count, bool(hole.file)))
+    assert holes == [("events", 0, 0, False), ("events", 10, 5, False), ("events", 10, 5, True)]
 
 
 async def test_errors_tell_no_number_of_hidden_rows(tmp_path: Path) -> None:
     async with tenant_server(tmp_path / "store", compute_rows=7, wait=0.2) as server:
         boss, eu = await _events(server)
         handle = await boss.register("SELECT n FROM events WHERE n > 3")
-        for caller, told in ((boss, "it did 7 and"), (eu, "it did some and")):
+        for caller, message in ((boss, "it did 7 and"), (eu, "it did some and")):
             with pytest.raises(grpc.RpcError) as refused:
                 await caller.invoke(handle)
             assert detail(refused.value).reason == "TOO_MUCH_WORK"
-            assert told in (refused.value.details() or "")
+            assert message in (refused.value.details() or "")
         handle = await boss.register("SELECT n FROM events WHERE n > 5")
-        for caller, told in ((boss, "it is 10 rows behind"), (eu, "over all its rows")):
+        for caller, message in ((boss, "it is 10 rows behind"), (eu, "over all its rows")):
             with pytest.raises(grpc.RpcError) as refused:
                 await caller.invoke(handle, wait_for_engine=True)
-            assert (refused.value.details() or "").endswith(told)
+            assert (refused.value.details() or "").endswith(message)
 
 
 async def test_another_query_is_not_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -371,9 +371,9 @@ async def test_another_query_is_not_named(tmp_path: Path, monkeypatch: pytest.Mo
         implied = explained.legs[0].implied_by
         assert implied.condition == "n > 4", "the caller's own"
         assert (implied.rows, implied.looked_at_rows) == (0, 0)
-        other = NamedCaller(server.stub, "main", "other", eu.roles, eu.claims)
-        handle = await other.register("SELECT n FROM events WHERE n > 30")
-        explained = await other.only("Explain", pb.ExplainRequest(handle=handle))
+        neighbour = NamedCaller(server.stub, "main", "other", eu.roles, eu.claims)
+        handle = await neighbour.register("SELECT n FROM events WHERE n > 30")
+        explained = await neighbour.only("Explain", pb.ExplainRequest(handle=handle))
         implied = explained.legs[0].implied_by
         assert implied.condition == "another query"
 
@@ -403,7 +403,7 @@ async def test_policies_are_made_and_dropped_by_name(server: TenantServer) -> No
 
 
 def _filled(server: TenantServer) -> list[str]:
-    return [one.key for one in server.core.follower.state.access.filled.values()]
+    return [policy.key for policy in server.core.follower.state.access.filled.values()]
 
 
 def _sharing(server: TenantServer, predicate_id: int) -> int:

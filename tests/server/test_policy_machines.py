@@ -33,22 +33,22 @@ class SeveralPolicyRecharge(SeveralPolicyWorld, SeveralRecharge):
 class GuestRecharge(GuestWorld, SeveralRecharge):
     """Copies of a caller who may read views, and mostly not the streams behind them."""
 
-    def standing_for(self, server: int, asked: Asked) -> Standing:
-        standing = super().standing_for(server, asked)
-        self.texts[standing.handle] = self.without_own_window(asked.text)
+    def standing_for(self, server: int, question: Asked) -> Standing:
+        standing = super().standing_for(server, question)
+        self.texts[standing.handle] = self.without_own_window(question.text)
         return standing
 
-    def replaced(self, server: int, one: Standing, asked: Asked) -> None:
-        self.sendable.pop(one.handle, None)
-        self.texts[one.handle] = self.without_own_window(asked.text)
-        super().replaced(server, one, asked)
+    def replaced(self, server: int, standing: Standing, question: Asked) -> None:
+        self.sendable.pop(standing.handle, None)
+        self.texts[standing.handle] = self.without_own_window(question.text)
+        super().replaced(server, standing, question)
 
-    @rule(server=st.integers(0, 1), one=Recharge.standing)
-    def ask_for_base_rows(self, server: int, one: Standing) -> None:
-        item = pb.SyncItem(handle=one.handle, base_rows=True)
+    @rule(server=st.integers(0, 1), standing=Recharge.standing)
+    def ask_for_base_rows(self, server: int, standing: Standing) -> None:
+        item = pb.SyncItem(handle=standing.handle, base_rows=True)
         self._catch_up()
         first, *_ = super()._parts(self.cores[server], pb.SyncRequest(items=[item]), None)
-        if self._is_guarded(one.handle):
+        if self._is_guarded(standing.handle):
             assert first.refused.detail.reason == "PERMISSION_DENIED"
 
     def _parts(self, core: Core, request: pb.SyncRequest, most: int | None) -> list[pb.SyncPart]:
@@ -62,11 +62,11 @@ class GuestRecharge(GuestWorld, SeveralRecharge):
                 assert set(values_in(part)) <= self.sendable[handle], self.texts[handle]
         return parts
 
-    def _check(self, one: Standing) -> None:
-        super()._check(one)
-        if self._is_guarded(one.handle):
-            values = {row.values for row in one.copy.rows.values()}
-            assert values <= self.sendable[one.handle], "what may not be seen is on the device"
+    def _check(self, standing: Standing) -> None:
+        super()._check(standing)
+        if self._is_guarded(standing.handle):
+            values = {row.values for row in standing.copy.rows.values()}
+            assert values <= self.sendable[standing.handle], "what may not be seen is on the device"
 
     def _catch_up(self) -> None:
         for core in self.cores:
@@ -74,7 +74,7 @@ class GuestRecharge(GuestWorld, SeveralRecharge):
 
     def _is_guarded(self, handle: bytes) -> bool:
         legs = self.cores[0].follower.state.registrations[handle].streams
-        names = {self.cores[0].follower.state.streams[one].schema.name for one in legs}
+        names = {self.cores[0].follower.state.streams[stream_id].schema.name for stream_id in legs}
         return self.is_guarded(names)
 
 

@@ -45,12 +45,12 @@ class Bench:
         # The timers of the loop are those of the machine.
         for _ in range(3):
             await asyncio.sleep(0.0015)
-        return Counter(one.party.name for one in self.taken)
+        return Counter(turn.party.name for turn in self.taken)
 
     def end(self, name: str) -> None:
-        for taken in [one for one in self.taken if one.party.name == name]:
-            self.taken.remove(taken)
-            taken.end()
+        for turn in [turn_ for turn_ in self.taken if turn_.party.name == name]:
+            self.taken.remove(turn)
+            turn.end()
 
     def _note(self, task: asyncio.Task[MessageTurn]) -> None:
         self.waiting.discard(task)
@@ -87,15 +87,15 @@ async def test_a_few_of_each_are_taken_up_in_turns() -> None:
 
 async def test_who_has_gone_is_passed_over(bench: Bench) -> None:
     await crowded(bench)
-    gone = [task for task in bench.waiting if not task.done()][3:12]
-    for task in gone:
+    cancelled = [task for task in bench.waiting if not task.done()][3:12]
+    for task in cancelled:
         task.cancel()
-    seen = 0
+    turn_count = 0
     while bench.waiting or bench.taken:
-        seen += len(bench.taken)
+        turn_count += len(bench.taken)
         bench.end("flood")
         await bench.after(1.0)
-    assert seen == 20 - len(gone)
+    assert turn_count == 20 - len(cancelled)
 
 
 @pytest.mark.parametrize("tenant", ["alone", ""])
@@ -167,8 +167,8 @@ async def test_who_waits_or_reads_slowly_does_not_crowd(bench: Bench) -> None:
     await bench.come("quiet")
     await bench.come("patient", 4)
     await bench.after(0.01)
-    for taken in bench.taken:
-        taken.end()
+    for turn in bench.taken:
+        turn.end()
     await bench.after(1.0)
     await bench.come("quiet")
     await bench.after(0.0)
@@ -180,8 +180,8 @@ async def test_a_call_says_when_it_waits_and_when_it_sends(bench: Bench) -> None
     for note, later in ((call.end_turn, 0.0), (call.end_long_turn, 0.06)):
         await bench.come("patient")
         await bench.after(0.003)
-        (taken,) = bench.taken
-        call.turn = taken
+        (turn,) = bench.taken
+        call.turn = turn
         call.end_long_turn()
         assert bench.precedence.weight == 1, "a young one still works"
         await bench.after(later)
@@ -213,8 +213,8 @@ async def test_everybody_is_taken_up_and_nothing_is_left(seed: int) -> None:
     for _ in range(10_000):
         if not bench.waiting and not bench.taken:
             break
-        for taken in list(bench.taken):
-            bench.end(taken.party.name)
+        for turn in list(bench.taken):
+            bench.end(turn.party.name)
         bench.now += 0.1
         await asyncio.sleep(0)
     assert not bench.waiting and not bench.taken

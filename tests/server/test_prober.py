@@ -31,23 +31,23 @@ def _rows(numbers: list[int], first: int) -> pa.RecordBatch:
 
 
 async def test_a_predicate_that_fails_wakes_its_own_sleepers_only() -> None:
-    told: list[MatchedRows] = []
+    matches: list[MatchedRows] = []
     failures: list[int] = []
-    prober = Prober(told.extend, lambda: failures.append(1))
+    prober = Prober(matches.extend, lambda: failures.append(1))
     try:
         for id_, where in ((1, _is("n", 7)), (2, UNBUILDABLE), (3, UNPROBEABLE), (4, _is("n", 8))):
             prober.insert(5, id_, where)
         prober.probe(5, _rows([6, 7, 6], 10))
         await prober.settled()
-        spans = {one.predicate_id: (one.least, one.most) for one in told}
+        spans = {match.predicate_id: (match.least, match.most) for match in matches}
         assert spans == {1: (11, 11), 2: (10, 12), 3: (10, 12)}
         prober._check({5: {1, 2, 3, 4}})
-        told.clear()
+        matches.clear()
         prober.remove(5, 2)
         prober.remove(5, 4)
         prober.probe(5, _rows([8], 20))
         await prober.settled()
-        assert {one.predicate_id for one in told} == {3} and not failures
+        assert {match.predicate_id for match in matches} == {3} and not failures
         prober.remove(5, 3)
         prober.remove(5, 1)
         prober._check({})

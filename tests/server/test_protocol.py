@@ -63,8 +63,8 @@ def test_a_repeat_whose_rows_are_forgotten_says_so(tmp_path: Path) -> None:
         await core.start()
         core.follower.recent = RecentBatches(capacity=0)
         await define(core, new_call(), pb.DefineRequest(sql="CREATE STREAM s (a BIGINT)"))
-        asked = [(1, 1), (2, 2), (2, 2), (1, 1), (9, 1)]
-        found = [
+        batches = [(1, 1), (2, 2), (2, 2), (1, 1), (9, 1)]
+        responses = [
             await publish(
                 core,
                 new_call(),
@@ -72,10 +72,10 @@ def test_a_repeat_whose_rows_are_forgotten_says_so(tmp_path: Path) -> None:
                     stream="s", publisher="p", sequence=sequence, arrow=ipc(numbers(value))
                 ),
             )
-            for value, sequence in asked
+            for value, sequence in batches
         ]
         await core.stop()
-        return found
+        return responses
 
     *_, last, right, wrong = asyncio.run(replies())
     assert (last.duplicate, last.unverified, last.first_row_id) == (True, False, 1)
@@ -124,8 +124,8 @@ def test_a_client_key_names_one_query(stream: ServerProcess) -> None:
         with pytest.raises(grpc.RpcError) as caught:
             stream.register(sql, client_key="k", parameters={"x": pb.Value(bigint=value)})
         assert caught.value.code() == grpc.StatusCode.ALREADY_EXISTS
-    other = stream.register("SELECT a FROM s", client_key="k", owner="someone")
-    assert other.created and other.handle != first.handle
+    of_another_owner = stream.register("SELECT a FROM s", client_key="k", owner="someone")
+    assert of_another_owner.created and of_another_owner.handle != first.handle
     stream.stub.Unregister(pb.UnregisterRequest(tenant=stream.tenant, handle=first.handle))
     fresh = stream.register("SELECT a FROM s", client_key="k")
     assert fresh.created and fresh.handle != first.handle
@@ -138,19 +138,19 @@ def test_many_registrations_at_once(stream: ServerProcess) -> None:
     sql = "SELECT a FROM s WHERE a >= :low AND a < :high"
     table = pa.table({"low": [0, 5, 0], "high": [5, 10, 5], "client_key": ["x", "y", None]})
     request = pb.RegisterManyRequest(tenant=stream.tenant, sql=sql, arrow=ipc(table))
-    made = stream.stub.RegisterMany(request)
-    assert made.created_count == 3
+    registered = stream.stub.RegisterMany(request)
+    assert registered.created_count == 3
     stream.publish("s", numbers(*range(10)))
-    answers = [[row[0] for row in stream.values(handle)] for handle in made.handles]
+    answers = [[row[0] for row in stream.values(handle)] for handle in registered.handles]
     assert answers == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9], [0, 1, 2, 3, 4]]
     again = stream.stub.RegisterMany(request)
     assert again.created_count == 1
-    assert list(again.handles[:2]) == list(made.handles[:2])
+    assert list(again.handles[:2]) == list(registered.handles[:2])
     described = [
         stream.stub.DescribeRegistration(
             pb.DescribeRegistrationRequest(tenant=stream.tenant, handle=handle)
         )
-        for handle in made.handles
+        for handle in registered.handles
     ]
     assert described[1].parameters["low"].bigint == 5
     rows = rows_of(
@@ -162,7 +162,9 @@ def test_many_registrations_at_once(stream: ServerProcess) -> None:
         stream.stub.RegisterMany(pb.RegisterManyRequest(tenant=stream.tenant, sql=sql, rows=rows))
     assert caught.value.code() == grpc.StatusCode.ALREADY_EXISTS
     listed = stream.stub.ListRegistrations(pb.ListRegistrationsRequest(tenant=stream.tenant))
-    assert "new" not in [one.client_key for one in listed.registrations], "all or none"
+    assert "new" not in [registration.client_key for registration in listed.registrations], (
+        "all or none"
+    )
 
 
 def test_a_call_that_repeats_itself_registers_once(stream: ServerProcess) -> None:
@@ -170,16 +172,16 @@ def test_a_call_that_repeats_itself_registers_once(stream: ServerProcess) -> Non
     request = pb.RegisterManyRequest(
         tenant=stream.tenant, sql="SELECT a FROM s WHERE a = :n", arrow=ipc(table)
     )
-    made = stream.stub.RegisterMany(request)
-    assert made.created_count == 3
-    assert made.handles[0] == made.handles[2] and len(set(made.handles)) == 3
-    stream.stub.Unregister(pb.UnregisterRequest(tenant=stream.tenant, handle=made.handles[0]))
+    registered = stream.stub.RegisterMany(request)
+    assert registered.created_count == 3
+    assert registered.handles[0] == registered.handles[2] and len(set(registered.handles)) == 3
+    stream.stub.Unregister(pb.UnregisterRequest(tenant=stream.tenant, handle=registered.handles[0]))
     again = stream.stub.RegisterMany(request)
-    assert again.created_count == 2 and again.handles[1] == made.handles[1]
-    other = pa.table({"n": [1, 2], "client_key": ["c", "c"]})
+    assert again.created_count == 2 and again.handles[1] == registered.handles[1]
+    differing = pa.table({"n": [1, 2], "client_key": ["c", "c"]})
     with pytest.raises(grpc.RpcError) as caught:
         stream.stub.RegisterMany(
-            pb.RegisterManyRequest(tenant=stream.tenant, sql=request.sql, arrow=ipc(other))
+            pb.RegisterManyRequest(tenant=stream.tenant, sql=request.sql, arrow=ipc(differing))
         )
     assert caught.value.code() == grpc.StatusCode.ALREADY_EXISTS
 
@@ -188,46 +190,52 @@ def test_a_call_that_repeats_itself_registers_once(stream: ServerProcess) -> Non
 def test_many_registrations_are_listed_in_their_order(stream: ServerProcess, sql: str) -> None:
     """The second text differs in more than its WHERE, so its rows are bound one by one."""
     table = pa.table({"n": list(range(25))})
-    made = stream.stub.RegisterMany(
+    registered = stream.stub.RegisterMany(
         pb.RegisterManyRequest(tenant=stream.tenant, sql=sql, arrow=ipc(table))
     )
-    found: list[pb.Registration] = []
+    registrations: list[pb.Registration] = []
     token = ""
     while True:
         page = stream.stub.ListRegistrations(
             pb.ListRegistrationsRequest(tenant=stream.tenant, page_size=4, page_token=token)
         )
-        found += page.registrations
+        registrations += page.registrations
         token = page.next_page_token
         if not token:
             break
-    assert [one.handle for one in found] == list(made.handles)
-    assert [one.parameters["n"].bigint for one in found] == list(range(25))
+    assert [registration.handle for registration in registrations] == list(registered.handles)
+    assert [registration.parameters["n"].bigint for registration in registrations] == list(
+        range(25)
+    )
     stream.publish("s", numbers(*range(30)))
-    assert [len(stream.values(one.handle)) for one in found[:3]] == [0, 1, 2]
+    assert [len(stream.values(registration.handle)) for registration in registrations[:3]] == [
+        0,
+        1,
+        2,
+    ]
 
 
 def test_registrations_come_in_pages(stream: ServerProcess) -> None:
     handles = [stream.register("SELECT a FROM s", owner=f"o{n % 2}").handle for n in range(7)]
-    found: list[bytes] = []
+    listed: list[bytes] = []
     token = ""
     while True:
         page = stream.stub.ListRegistrations(
             pb.ListRegistrationsRequest(tenant=stream.tenant, page_size=3, page_token=token)
         )
-        found += [one.handle for one in page.registrations]
+        listed += [registration.handle for registration in page.registrations]
         token = page.next_page_token
         if not token:
             break
-    assert found == handles
-    mine = pb.ListRegistrationsRequest(tenant=stream.tenant, owner="o1")
-    assert len(stream.stub.ListRegistrations(mine).registrations) == 3
+    assert listed == handles
+    of_one_owner = pb.ListRegistrationsRequest(tenant=stream.tenant, owner="o1")
+    assert len(stream.stub.ListRegistrations(of_one_owner).registrations) == 3
 
 
 def test_streams_are_listed_described_and_dropped(stream: ServerProcess) -> None:
     stream.define("CREATE STREAM e (a DECIMAL(5,2), at TIMESTAMP) ORDERED BY at RETAIN 1 DAY")
     listed = stream.stub.ListStreams(pb.ListStreamsRequest(tenant=stream.tenant)).streams
-    assert [one.name for one in listed] == ["e", "s"]
+    assert [stream_.name for stream_ in listed] == ["e", "s"]
     assert listed[0].retain.ToSeconds() == 86400
     assert not listed[0].HasField("now") and listed[1].HasField("now")
     assert listed[0].columns[0].type == "DECIMAL(5,2)"
@@ -251,9 +259,11 @@ def test_batches_in_flight_are_answered_in_order(stream: ServerProcess) -> None:
             )  # fmt: skip
 
     responses = list(stream.stub.PublishStream(requests(200)))
-    assert [one.first_row_id for one in responses] == list(range(200))
-    assert [one.position for one in responses] == sorted(one.position for one in responses)
-    assert all(one.duplicate for one in stream.stub.PublishStream(requests(200)))
+    assert [response.first_row_id for response in responses] == list(range(200))
+    assert [response.position for response in responses] == sorted(
+        response.position for response in responses
+    )
+    assert all(response.duplicate for response in stream.stub.PublishStream(requests(200)))
 
 
 def test_nothing_after_a_refused_batch_is_taken(stream: ServerProcess) -> None:
@@ -270,11 +280,11 @@ def test_nothing_after_a_refused_batch_is_taken(stream: ServerProcess) -> None:
         ],
     ]
     for number, batches in enumerate(calls, 1):
-        taken = 0
+        response_count = 0
         with pytest.raises(grpc.RpcError):
             for _ in stream.stub.PublishStream(iter(batches)):
-                taken += 1
-        assert taken == 1
+                response_count += 1
+        assert response_count == 1
         described = stream.stub.DescribeStream(
             pb.DescribeStreamRequest(tenant=stream.tenant, name="s")
         )
@@ -296,7 +306,7 @@ def test_status_health_and_reflection(server: ServerProcess) -> None:
         reflection_pb2.ServerReflectionRequest(file_containing_symbol="psoup.v1.Psoup"),
     ]
     services, file = stub.ServerReflectionInfo(iter(requests))
-    names = {one.name for one in services.list_services_response.service}
+    names = {service.name for service in services.list_services_response.service}
     assert {"psoup.v1.Psoup", "grpc.health.v1.Health"} <= names
     described = FileDescriptorProto.FromString(
         file.file_descriptor_response.file_descriptor_proto[0]

@@ -44,13 +44,13 @@ async def _engine(server: TenantServer) -> HandMadeEngine:
 
 def _filled(server: TenantServer, text: str) -> int:
     state = server.core.follower.state
-    (found,) = (one for one in state.access.filled.values() if f'"{text}"' in one.key)
-    return found.predicate_id
+    (policy,) = (filled for filled in state.access.filled.values() if f'"{text}"' in filled.key)
+    return policy.predicate_id
 
 
 async def _status(server: TenantServer, role: str) -> list[pb.Quarantined]:
-    found: pb.StatusResponse = await server.caller(role).only("Status", pb.StatusRequest())
-    return list(found.quarantine)
+    status: pb.StatusResponse = await server.caller(role).only("Status", pb.StatusRequest())
+    return list(status.quarantine)
 
 
 async def test_a_policy_in_quarantine_shows_nothing(tmp_path: Path) -> None:
@@ -77,12 +77,12 @@ async def test_a_policy_in_quarantine_shows_nothing(tmp_path: Path) -> None:
         await boss.define("DROP POLICY five ON events")
         explained = await eu.only("Explain", pb.ExplainRequest(handle=handle))
         assert explained.legs[0].quarantined == "a row policy fails, and shows nothing"
-        (told,) = await _status(server, "operator")
-        assert (told.name, told.tenant, told.stream) == (entry.name, "main", "events")
-        assert (told.reason, told.registration_count) == ("ValueError: bad", 0)
-        assert list(told.policies) == ["mine"] and told.since.ToMicroseconds() == 5
-        (told,) = await _status(server, "administrator")
-        assert not told.name and told.reason
+        (reported,) = await _status(server, "operator")
+        assert (reported.name, reported.tenant, reported.stream) == (entry.name, "main", "events")
+        assert (reported.reason, reported.registration_count) == ("ValueError: bad", 0)
+        assert list(reported.policies) == ["mine"] and reported.since.ToMicroseconds() == 5
+        (reported,) = await _status(server, "administrator")
+        assert not reported.name and reported.reason
         assert await _status(server, "developer") == []
 
 
@@ -90,9 +90,9 @@ async def test_the_quarantine_is_listed_and_released_while_the_server_runs(tmp_p
     path = tmp_path / "store"
 
     def repair(*options: str) -> str:
-        found = CliRunner().invoke(cli, ["repair", str(path), *options])
-        assert found.exit_code == ("predicate-99" in options), found.output
-        return found.output
+        run = CliRunner().invoke(cli, ["repair", str(path), *options])
+        assert run.exit_code == ("predicate-99" in options), run.output
+        return run.output
 
     async with tenant_server(path) as server:
         engine = await _engine(server)
@@ -126,8 +126,8 @@ async def test_the_quarantine_is_listed_and_released_while_the_server_runs(tmp_p
 def _append_bad(store: Store, handle: bytes) -> bytes:
     """Append the registration of a handle again, with a condition over a column that is none."""
     version = store.log.latest_version()
-    entries = (one for at in range(1, version + 1) for one in store.log.read(at))
-    entry = next(one for one in entries if getattr(one.event, "handle", b"") == handle)
+    entries = (entry_ for at in range(1, version + 1) for entry_ in store.log.read(at))
+    entry = next(entry_ for entry_ in entries if getattr(entry_.event, "handle", b"") == handle)
     event = entry.event
     assert isinstance(event, Register)
     leg = event.legs[0]

@@ -51,9 +51,9 @@ def table() -> pa.Table:
     return traffic(700, late=0.1, nulls=0.05)
 
 
-def close(left: Any, right: Any) -> bool:
-    both_nan = isinstance(left, float) and isinstance(right, float) and math.isnan(left)
-    return (both_nan and math.isnan(right)) or left == right
+def close(actual: Any, expected: Any) -> bool:
+    both_nan = isinstance(actual, float) and isinstance(expected, float) and math.isnan(actual)
+    return (both_nan and math.isnan(expected)) or actual == expected
 
 
 def test_oracle_windows_and_queries(server: ServerProcess, table: pa.Table) -> None:
@@ -74,10 +74,15 @@ def test_oracle_windows_and_queries(server: ServerProcess, table: pa.Table) -> N
             expected = naive_answer(bind_query(f"{select} {window}", lookup), rows, now)
             for _ in range(2):
                 header, answer = server.invoke(handle, window=window, least_position=sent.position)
-                found = [tuple(row.values()) for row in answer.to_pylist()]
-                assert len(found) == len(expected), (select, window)
-                for one, other in zip(found, expected, strict=True):
-                    assert all(map(close, one, other)), (select, window, one, other)
+                answer_rows = [tuple(row.values()) for row in answer.to_pylist()]
+                assert len(answer_rows) == len(expected), (select, window)
+                for answer_row, expected_row in zip(answer_rows, expected, strict=True):
+                    assert all(map(close, answer_row, expected_row)), (
+                        select,
+                        window,
+                        answer_row,
+                        expected_row,
+                    )
                 assert header.HasField("window_end") == ("ROW" not in window)
 
 
@@ -114,8 +119,8 @@ def test_oracle_as_of_in_both_senses(server: ServerProcess, table: pa.Table) -> 
         handle = server.register(select).handle
         for window in WINDOWS:
             query = bind_query(f"{select} {window}", lookup)
-            for instant, sense, known in cases:
-                expected = naive_answer(query, known, instant)
+            for instant, sense, visible in cases:
+                expected = naive_answer(query, visible, instant)
                 knowledge = pb.KNOWLEDGE_TODAY if sense == "today" else pb.KNOWLEDGE_UNSPECIFIED
                 moment = {"as_of": from_instant(instant), "knowledge": knowledge}
                 answers = (
@@ -123,10 +128,16 @@ def test_oracle_as_of_in_both_senses(server: ServerProcess, table: pa.Table) -> 
                     server.ask(f"{select} {window}", **moment),
                 )
                 for _, answer in answers:
-                    found = [tuple(row.values()) for row in answer.to_pylist()]
-                    assert len(found) == len(expected), (select, window, instant, sense)
-                    for one, other in zip(found, expected, strict=True):
-                        assert all(map(close, one, other)), (select, window, sense, one, other)
+                    answer_rows = [tuple(row.values()) for row in answer.to_pylist()]
+                    assert len(answer_rows) == len(expected), (select, window, instant, sense)
+                    for answer_row, expected_row in zip(answer_rows, expected, strict=True):
+                        assert all(map(close, answer_row, expected_row)), (
+                            select,
+                            window,
+                            sense,
+                            answer_row,
+                            expected_row,
+                        )
 
 
 def _ending_now(table: pa.Table) -> pa.Table:

@@ -146,14 +146,14 @@ class World:
         columns: dict[str, Any] = {
             "room": [self.made.choice("abc") for _ in range(count)],
             "value": pa.array([self.made.randrange(10) for _ in range(count)], pa.int64()),
-            "at": [from_micros(max(0, self._reached - one)) for one in late],
+            "at": [from_micros(max(0, self._reached - lateness)) for lateness in late],
         }
         names = [column.name for column in SCHEMAS[stream].columns]
         self.server.publish(stream, pa.table({name: columns[name] for name in names}))
 
 
-def check(header: pb.AnswerHeader, found: pa.Table, expected: Refreshed, case: object) -> None:
-    assert [tuple(row.values()) for row in found.to_pylist()] == expected.answer, case
+def check(header: pb.AnswerHeader, answer: pa.Table, expected: Refreshed, case: object) -> None:
+    assert [tuple(row.values()) for row in answer.to_pylist()] == expected.answer, case
     refreshed = to_instant(header.refreshed_at) if header.HasField("refreshed_at") else None
     now = to_instant(header.now) if header.HasField("now") else None
     assert (refreshed, now) == (expected.instant, expected.now), case
@@ -182,8 +182,8 @@ def test_oracle_refreshed_answers(start: Start, tmp_path: Path, seed: int, engin
             for sql in world.made.sample(queries, 4):
                 as_of_then = world.made.choice(stamps)
                 past = History(SCHEMAS, events, 1 << 60, as_of_then)
-                asked = {"as_of": from_instant(as_of_then)}
-                check(*world.server.ask(sql, **asked), past.ask(bound(sql)), (step, sql, asked))
+                fields = {"as_of": from_instant(as_of_then)}
+                check(*world.server.ask(sql, **fields), past.ask(bound(sql)), (step, sql, fields))
                 instant = world.made.randrange(60 * SECOND)
                 if "FROM doors" in sql:
                     instant = as_of_then
@@ -202,13 +202,13 @@ def test_oracle_arrival_time_every(start: Start, tmp_path: Path) -> None:
             query = bound(sql)
             assert isinstance(query.refresh, RefreshEvery)
             before = time.time_ns() // 1000
-            header, found = world.server.invoke(handle)
+            header, answer = world.server.invoke(handle)
             after = time.time_ns() // 1000
             point = to_instant(header.refreshed_at)
             assert point % query.refresh.period == 0
             assert query.refresh.point(before) <= point <= after
             expected = History(SCHEMAS, world.log.events(), point).ask(query)
-            check(header, found, expected, sql)
+            check(header, answer, expected, sql)
             unrefreshed, fresh = world.server.invoke(handle, unrefreshed=True)
             assert not unrefreshed.HasField("refreshed_at")
             if "row_id" in sql:
@@ -234,8 +234,8 @@ def rooms(server: ServerProcess) -> Iterator[ServerProcess]:
 
 
 def ids(answer: tuple[pb.AnswerHeader, pa.Table]) -> list[int]:
-    found: list[int] = answer[1]["row_id"].to_pylist()
-    return found
+    row_ids: list[int] = answer[1]["row_id"].to_pylist()
+    return row_ids
 
 
 @pytest.mark.process
@@ -253,8 +253,8 @@ def test_between_the_points_nothing_moves(rooms: ServerProcess) -> None:
     rooms.publish("readings", heartbeat=from_instant(20 * SECOND))
     assert ids(rooms.invoke(handle)) == [1, 0], "a heartbeat passes the point at 20"
     rooms.publish("readings", reading("a", 1, 15))
-    header, found = rooms.invoke(handle)
-    assert found["row_id"].to_pylist() == [1, 0]
+    header, answer = rooms.invoke(handle)
+    assert answer["row_id"].to_pylist() == [1, 0]
     assert header.refreshed_at == header.now == from_instant(20 * SECOND)
 
 
@@ -263,8 +263,8 @@ def test_the_row_that_refreshes_is_in_its_answer(rooms: ServerProcess) -> None:
     sql = "SELECT row_id FROM readings REFRESH ON readings WHERE value = 9"
     handle = rooms.register(sql).handle
     rooms.publish("readings", reading("a", 1, 1))
-    header, found = rooms.invoke(handle)
-    assert found.num_rows == 0 and "refreshed" in header.notes[0]
+    header, answer = rooms.invoke(handle)
+    assert answer.num_rows == 0 and "refreshed" in header.notes[0]
     rooms.publish("readings", reading("a", 9, 2))
     rooms.publish("readings", reading("a", 1, 2))
     assert ids(rooms.invoke(handle)) == ids(rooms.ask(sql)) == [0, 1]
@@ -276,8 +276,8 @@ def test_the_row_that_refreshes_is_in_its_answer(rooms: ServerProcess) -> None:
 def test_a_predicate_that_refreshes_is_one_like_any_other(rooms: ServerProcess) -> None:
     def describe(handle: bytes) -> pb.Registration:
         request = pb.DescribeRegistrationRequest(tenant=rooms.tenant, handle=handle)
-        found: pb.Registration = rooms.stub.DescribeRegistration(request)
-        return found
+        registration: pb.Registration = rooms.stub.DescribeRegistration(request)
+        return registration
 
     def predicates() -> int:
         status: pb.StatusResponse = rooms.stub.Status(pb.StatusRequest())
@@ -295,14 +295,14 @@ def test_a_predicate_that_refreshes_is_one_like_any_other(rooms: ServerProcess) 
     rooms.publish("alarms", reading("a", 9, 1))
     assert rooms.invoke(alone)[0].computed_rows == 1
     assert rooms.invoke(first)[0].computed_rows == 0, "what was computed for one serves the other"
-    for handle, left in ((first, 2), (alone, 2), (second, 0)):
+    for handle, predicate_count in ((first, 2), (alone, 2), (second, 0)):
         rooms.stub.Unregister(pb.UnregisterRequest(tenant=rooms.tenant, handle=handle))
-        assert predicates() == before + left
-    own = rooms.register(
+        assert predicates() == before + predicate_count
+    self_refreshing = rooms.register(
         "SELECT 1 AS x FROM alarms WHERE value > 6 REFRESH ON alarms WHERE 6 < value"
     )
     assert predicates() == before + 1, "the condition and the trigger are one predicate"
-    rooms.stub.Unregister(pb.UnregisterRequest(tenant=rooms.tenant, handle=own.handle))
+    rooms.stub.Unregister(pb.UnregisterRequest(tenant=rooms.tenant, handle=self_refreshing.handle))
     assert predicates() == before
 
 

@@ -30,7 +30,7 @@ def test_as_the_page_shows(
             "at": [from_micros(second * SECOND) for second, _ in batch],
         }
         server.publish("alarms", pa.table(columns))
-    expected = [from_micros(int(one) * SECOND) for one in answer.split(",") if one]
-    for header, found in (server.invoke(handle), server.ask(sql)):
-        assert found["at"].to_pylist() == expected
+    expected = [from_micros(int(seconds) * SECOND) for seconds in answer.split(",") if seconds]
+    for header, table in (server.invoke(handle), server.ask(sql)):
+        assert table["at"].to_pylist() == expected
         assert header.refreshed_at == from_instant(int(point) * SECOND)

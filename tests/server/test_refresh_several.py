@@ -54,14 +54,14 @@ NESTED = [
 ]
 
 
-def _check(answer: tuple[pb.AnswerHeader, pa.Table], told: RefreshedTree, case: object) -> None:
-    header, found = answer
-    assert [tuple(row.values()) for row in found.to_pylist()] == told.answer, case
+def _check(answer: tuple[pb.AnswerHeader, pa.Table], expected: RefreshedTree, case: object) -> None:
+    header, table = answer
+    assert [tuple(row.values()) for row in table.to_pylist()] == expected.answer, case
     instants = [
         to_instant(getattr(header, name)) if header.HasField(name) else None
         for name in ("refreshed_at", "now", "full_at")
     ]
-    assert instants == [told.instant, told.now, told.full], case
+    assert instants == [expected.instant, expected.now, expected.full], case
 
 
 @pytest.mark.process
@@ -84,8 +84,8 @@ def test_oracle_refreshed_trees(
             query = bound(sql)
             _check(world.server.invoke(handles[sql]), present.ask(query), (step, sql))
             past = TreeHistory(SCHEMAS, events, 1 << 60, then)
-            asked = {"as_of": from_instant(then)}
-            _check(world.server.ask(sql, **asked), past.ask(query), (step, sql, then))
+            fields = {"as_of": from_instant(then)}
+            _check(world.server.ask(sql, **fields), past.ask(query), (step, sql, then))
             if "doors" not in sql:
                 today = TreeHistory(SCHEMAS, events, 1 << 60, instant, today=True)
                 moment = {"as_of": from_instant(instant), "knowledge": pb.KNOWLEDGE_TODAY}

@@ -50,24 +50,24 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 def registered(server: ServerProcess, handle: bytes) -> tuple[Any, ...]:
     """All that the store says of a registration, but for when it was made."""
-    one = server.stub.DescribeRegistration(pb.DescribeRegistrationRequest(handle=handle))
-    parameters = {name: repr(from_value(value)) for name, value in one.parameters.items()}
-    columns = [(column.name, column.type) for column in one.columns]
-    return parameters, columns, one.window, one.pattern, one.refresh
+    registration = server.stub.DescribeRegistration(pb.DescribeRegistrationRequest(handle=handle))
+    parameters = {name: repr(from_value(value)) for name, value in registration.parameters.items()}
+    columns = [(column.name, column.type) for column in registration.columns]
+    return parameters, columns, registration.window, registration.pattern, registration.refresh
 
 
 def each(server: ServerProcess, sql: str, rows: list[Row]) -> list[Any]:
-    found = []
+    registrations = []
     for row in rows:
         values = {name: to_value(value) for name, value in row.items()}
         handle = server.register(sql, parameters=values).handle
-        found.append(registered(server, handle))
-    return found
+        registrations.append(registered(server, handle))
+    return registrations
 
 
 def together(server: ServerProcess, sql: str, **table: Any) -> list[Any]:
-    made = server.stub.RegisterMany(pb.RegisterManyRequest(sql=sql, **table))
-    return [registered(server, handle) for handle in made.handles]
+    response = server.stub.RegisterMany(pb.RegisterManyRequest(sql=sql, **table))
+    return [registered(server, handle) for handle in response.handles]
 
 
 def typed(rows: list[Row]) -> pb.Rows:
@@ -77,8 +77,8 @@ def typed(rows: list[Row]) -> pb.Rows:
 
 def outcome(call: Any, *arguments: Any, **fields: Any) -> list[Any] | str:
     try:
-        found: list[Any] = call(*arguments, **fields)
-        return found
+        registrations: list[Any] = call(*arguments, **fields)
+        return registrations
     except grpc.RpcError as error:
         return detail(error).reason
 
@@ -89,13 +89,13 @@ def test_typed_rows(server: ServerProcess, data: st.DataObject, sql: str) -> Non
     names = [name for name in ("p", "q") if f":{name}" in sql]
     row = st.fixed_dictionaries({name: st.sampled_from(VALUES) for name in names})
     rows = data.draw(st.lists(row, min_size=1, max_size=4))
-    alone = [outcome(each, server, sql, [one]) for one in rows]
-    refused = [one for one in alone if isinstance(one, str)]
+    alone = [outcome(each, server, sql, [parameters]) for parameters in rows]
+    refused = [registration for registration in alone if isinstance(registration, str)]
     many = outcome(together, server, sql, rows=typed(rows))
     if refused:
         assert many in refused
     else:
-        assert many == [one[0] for one in alone]
+        assert many == [registration[0] for registration in alone]
 
 
 @pytest.mark.parametrize("sql", TEXTS)
@@ -116,11 +116,11 @@ def test_columns_of_arrow(server: ServerProcess, sql: str, column: pa.Array) -> 
     table = pa.table(dict.fromkeys(names, column))
     alone = [outcome(each, server, sql, [row]) for row in table.to_pylist()]
     many = outcome(together, server, sql, arrow=ipc(table))
-    refused = [one for one in alone if isinstance(one, str)]
+    refused = [registration for registration in alone if isinstance(registration, str)]
     if refused:
         assert many in refused
     else:
-        assert many == [one[0] for one in alone]
+        assert many == [registration[0] for registration in alone]
 
 
 @pytest.mark.parametrize(
@@ -148,8 +148,8 @@ def test_a_wrong_value_is_found_in_its_row(server: ServerProcess) -> None:
     rows = rows_of(["p"], [pb.Value(decimal="1")], [pb.Value(decimal="one")])
     with pytest.raises(grpc.RpcError) as caught:
         together(server, "SELECT a FROM s WHERE d = :p", rows=rows)
-    found = detail(caught.value)
-    assert (found.reason, found.row, found.field) == ("BAD_VALUE", 1, "p")
+    problem = detail(caught.value)
+    assert (problem.reason, problem.row, problem.field) == ("BAD_VALUE", 1, "p")
 
 
 def test_columns_have_different_names(server: ServerProcess) -> None:
@@ -168,5 +168,7 @@ def test_a_text_past_the_limit_is_refused_in_either(server: ServerProcess) -> No
 
 def test_a_call_with_many_kinds_of_rows_registers_them_in_order(server: ServerProcess) -> None:
     rows = [{"p": value, "q": 1} for value in (3, 0.5, None, Decimal("1.5"), 3)]
-    found = together(server, "SELECT a FROM s WHERE d > :p AND a > :q", rows=typed(rows))
-    assert [one[0]["p"] for one in found] == [repr(row["p"]) for row in rows]
+    registrations = together(server, "SELECT a FROM s WHERE d > :p AND a > :q", rows=typed(rows))
+    assert [registration[0]["p"] for registration in registrations] == [
+        repr(row["p"]) for row in rows
+    ]

@@ -46,19 +46,19 @@ class Accepted:
         with self._lock:
             self._rows[done.position] = first + ROWS
 
-    def answer(self, position: bytes, found: list[int]) -> None:
+    def answer(self, position: bytes, values: list[int]) -> None:
         with self._lock:
             self.answers += 1
-            self._answers.setdefault(position, set()).add(tuple(found))
+            self._answers.setdefault(position, set()).add(tuple(values))
 
     def check(self) -> None:
         """Positions of other events than publishes have the rows of the one before them."""
         for position, answers in self._answers.items():
-            assert len(answers) == 1, [len(one) for one in answers]
-            (found,) = answers
+            assert len(answers) == 1, [len(values) for values in answers]
+            (answer,) = answers
             rows = self._rows.get(position)
             if rows is not None:
-                assert list(found) == [a for a in range(rows) if a % 3 != 1]
+                assert list(answer) == [a for a in range(rows) if a % 3 != 1]
 
 
 def asking(accepted: Accepted, server: ServerProcess, handle: bytes) -> list[Callable[[], None]]:
@@ -113,13 +113,13 @@ def test_every_answer_is_whole(start: Start, tmp_path: Path) -> None:
                     os.kill(sleepy.pid, signal.SIGCONT)
                 before = accepted.answers
                 while accepted.answers < before + len(calls) and not any(
-                    one.done() for one in running
+                    task.done() for task in running
                 ):
                     ending.wait(0.01)
         finally:
             ending.set()
-        for one in running:
-            one.result()
+        for task in running:
+            task.result()
     accepted.check()
     opened = sleepy.errors.read_text().count("opening the store again")
     assert opened, "the log was never trimmed under the server"

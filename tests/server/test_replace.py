@@ -81,8 +81,8 @@ async def recharged(core: Core, handle: bytes, copy: Copy, budget: int = 0) -> p
 
 
 async def test_handle_and_lease_stay_and_the_text_changes_in_one_event(core: Core) -> None:
-    made = await put(core, LOW, lease=Duration(seconds=77))
-    (handle,) = made.handles
+    registered = await put(core, LOW, lease=Duration(seconds=77))
+    (handle,) = registered.handles
     before, version = found(core, handle), core.follower.state.position.version
     again = await put(core, HIGH, lease=Duration(seconds=99))
     after = found(core, handle)
@@ -99,15 +99,15 @@ async def test_handle_and_lease_stay_and_the_text_changes_in_one_event(core: Cor
 async def test_the_same_query_again_appends_nothing(core: Core) -> None:
     await put(core, LOW)
     at = core.follower.state.position
-    made = await put(core, LOW)
-    assert (made.created, made.replaced, core.follower.state.position) == (0, 0, at)
+    registered = await put(core, LOW)
+    assert (registered.created, registered.replaced, core.follower.state.position) == (0, 0, at)
 
 
 async def test_it_takes_a_key_and_the_word(core: Core) -> None:
     await put(core, LOW)
-    with pytest.raises(ClientKeyTaken, match="belongs to another query") as taken:
+    with pytest.raises(ClientKeyTaken, match="belongs to another query") as caught:
         await put(core, HIGH, replace=False)
-    assert "replace" in taken.value.detail["hint"]
+    assert "replace" in caught.value.detail["hint"]
     with pytest.raises(BadRequest, match="client key") as refused:
         await register(core, new_call(), pb.RegisterRequest(sql=HIGH, replace=True))
     assert refused.value.detail["field"] == "replace"
@@ -115,17 +115,23 @@ async def test_it_takes_a_key_and_the_word(core: Core) -> None:
 
 async def test_predicates_are_shared_and_let_go(core: Core) -> None:
     (handle,) = (await put(core, LOW)).handles
-    other, *_ = await register(core, new_call(), pb.RegisterRequest(sql=HIGH))
+    unnamed, *_ = await register(core, new_call(), pb.RegisterRequest(sql=HIGH))
     predicates = core.follower.state.predicates
-    assert {one.id: one.registrations for one in predicates.values()} == {1: 1, 2: 1}
+    assert {predicate.id: predicate.registrations for predicate in predicates.values()} == {
+        1: 1,
+        2: 1,
+    }
     await put(core, HIGH)
-    assert found(core, handle).predicate_id == found(core, other.handles[0]).predicate_id
-    assert {one.id: one.registrations for one in predicates.values()} == {2: 2}
+    assert found(core, handle).predicate_id == found(core, unnamed.handles[0]).predicate_id
+    assert {predicate.id: predicate.registrations for predicate in predicates.values()} == {2: 2}
     await put(core, "SELECT b FROM s WHERE a >= 5 ROWS 3")
-    assert {one.id: one.registrations for one in predicates.values()} == {2: 2}
+    assert {predicate.id: predicate.registrations for predicate in predicates.values()} == {2: 2}
     await put(core, JOINED)
     streams = core.follower.state.streams.values()
-    assert {one.schema.name: one.registrations for one in streams} == {"s": 2, "t": 1}
+    assert {predicate.schema.name: predicate.registrations for predicate in streams} == {
+        "s": 2,
+        "t": 1,
+    }
 
 
 @pytest.mark.parametrize("after", [HIGH, COUNTS, JOINED, "SELECT a, b FROM t ROWS 2"])
@@ -167,14 +173,14 @@ async def test_a_transfer_under_way_ends_without_its_end(core: Core) -> None:
     """None of its rows is of the other query, and what was sent is of no use."""
     (handle,) = (await put(core, LOW)).handles
     await rows(core, -200, 300)
-    copy, said = Copy(), 0
+    copy, part_count = Copy(), 0
     async for part in sync(core, new_call(9), pb.SyncRequest(items=[pb.SyncItem(handle=handle)])):
         copy.take(part)
-        said += 1
-        if said == 5:
+        part_count += 1
+        if part_count == 5:
             await put(core, HIGH)
         assert not part.HasField("end")
-    assert copy.resume and said < 20
+    assert copy.resume and part_count < 20
     begin = await recharged(core, handle, copy)
     assert begin.reason == pb.SYNC_REASON_REPLACED and copy.sound() and len(copy.rows) == 95
 
@@ -212,13 +218,13 @@ async def test_a_watcher_wakes(core: Core) -> None:
 async def test_another_server_and_a_restart_know_it(core: Core, tmp_path: Path) -> None:
     (handle,) = (await put(core, LOW)).handles
     await rows(core, 0, 10)
-    copy, other = Copy(), await opened(tmp_path)
-    await recharged(other, handle, copy)
+    copy, second = Copy(), await opened(tmp_path)
+    await recharged(second, handle, copy)
     await put(core, HIGH)
-    await other.follower.catch_up()
-    begin = await recharged(other, handle, copy)
+    await second.follower.catch_up()
+    begin = await recharged(second, handle, copy)
     assert begin.reason == pb.SYNC_REASON_REPLACED
-    await other.stop()
+    await second.stop()
     third = await opened(tmp_path)
     begin = await recharged(third, handle, copy)
     assert begin.mode == pb.SYNC_MODE_UNSPECIFIED and found(third, handle).text == HIGH
@@ -233,13 +239,13 @@ async def test_a_text_that_was_read_too_early_is_read_again(
     (handle,) = (await put(core, LOW)).handles
     await rows(core, 0, 10)
     in_thread = core.in_thread
-    left = [JOINED, HIGH]
+    texts = [JOINED, HIGH]
 
-    async def slowly(made_by: Any, work: Any, *given: Any) -> Any:
-        made = await in_thread(made_by, work, *given)
-        if left and work.__name__ in ("read_texts", "_read_all"):
-            await put(core, left.pop(0))
-        return made
+    async def slowly(made_by: Any, work: Any, *arguments: Any) -> Any:
+        outcome = await in_thread(made_by, work, *arguments)
+        if texts and work.__name__ in ("read_texts", "_read_all"):
+            await put(core, texts.pop(0))
+        return outcome
 
     monkeypatch.setattr(core, "in_thread", slowly)
     if call == "invoke":
@@ -279,7 +285,7 @@ async def test_many_at_once(core: Core, sql: str) -> None:
     assert (third.handles, third.created, third.replaced) == (again.handles, 0, 3)
     state = core.follower.state
     assert {found(core, handle).text for handle in third.handles} == {text}
-    assert sum(one.registrations for one in state.predicates.values()) == 3
+    assert sum(predicate.registrations for predicate in state.predicates.values()) == 3
 
 
 async def test_replacing_is_a_contact(core: Core) -> None:

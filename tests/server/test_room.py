@@ -30,78 +30,78 @@ def run(test: Callable[[], Awaitable[None]]) -> None:
 
 def test_requests_wait_and_connections_have_turns() -> None:
     async def test() -> None:
-        one, done = room(), []
+        room_, done = room(), []
 
         async def ask(name: str, peer: str, nbytes: int) -> None:
-            hold = one.hold(peer)
+            hold = room_.hold(peer)
             await hold.reserve(nbytes)
             done.append(name)
             await settled()
             hold.release()
 
-        first = one.hold("a")
+        first = room_.hold("a")
         await first.reserve(900 * KB)
         names = [("a1", "a"), ("a2", "a"), ("a3", "a"), ("b1", "b"), ("c1", "c")]
-        asked = [asyncio.create_task(ask(name, peer, 800 * KB)) for name, peer in names]
+        tasks = [asyncio.create_task(ask(name, peer, 800 * KB)) for name, peer in names]
         await settled()
         assert done == []
         await ask("small", "d", 10 * KB)
         first.release()
-        await asyncio.gather(*asked)
+        await asyncio.gather(*tasks)
         assert done == ["small", "a1", "b1", "c1", "a2", "a3"]
-        assert one.used == 0
+        assert room_.used == 0
 
     run(test)
 
 
 def test_what_is_larger_than_the_room_has_it_alone() -> None:
     async def test() -> None:
-        one = room()
-        large, other = one.hold("a"), one.hold("b")
+        room_ = room()
+        large, small = room_.hold("a"), room_.hold("b")
         await large.reserve(5 * LIMIT)
-        waiting = asyncio.create_task(other.reserve(100 * KB))
+        waiting = asyncio.create_task(small.reserve(100 * KB))
         await settled()
         assert not waiting.done()
         large.shrink(LIMIT - 100 * KB)
         await waiting
         large.release()
-        other.release()
-        assert one.used == 0
+        small.release()
+        assert room_.used == 0
 
     run(test)
 
 
 def test_who_waits_too_long_is_refused_and_who_goes_is_forgotten() -> None:
     async def test() -> None:
-        one = room(patience=0.01)
-        first = one.hold("a")
+        room_ = room(patience=0.01)
+        first = room_.hold("a")
         await first.reserve(LIMIT)
         with pytest.raises(Overloaded) as refused:
-            await one.hold("b").reserve(LIMIT)
+            await room_.hold("b").reserve(LIMIT)
         assert refused.value.detail["retry_after"].total_seconds() >= 1
-        one._patience = 60.0
-        gone = asyncio.create_task(one.hold("b").reserve(LIMIT))
-        later = asyncio.create_task(one.hold("b").reserve(LIMIT))
+        room_._patience = 60.0
+        cancelled = asyncio.create_task(room_.hold("b").reserve(LIMIT))
+        later = asyncio.create_task(room_.hold("b").reserve(LIMIT))
         await settled()
-        gone.cancel()
+        cancelled.cancel()
         first.release()
         await later
-        assert one.used == LIMIT
+        assert room_.used == LIMIT
 
     run(test)
 
 
 def test_a_hold_lasts_until_the_last_lets_go() -> None:
     async def test() -> None:
-        one = room()
-        hold = one.hold("a")
+        room_ = room()
+        hold = room_.hold("a")
         await hold.reserve(200 * KB)
         await hold.reserve(100 * KB)
         hold.retain()
         hold.release()
-        assert one.used == 200 * KB
+        assert room_.used == 200 * KB
         hold.release()
-        assert one.used == 0
+        assert room_.used == 0
 
     run(test)
 
@@ -126,13 +126,13 @@ def test_requests_push_out_what_can_be_read_again() -> None:
 
 def test_messages_that_wait_have_as_much_as_there_is_room_for() -> None:
     async def test() -> None:
-        one = room()
-        first = one.hold("a")
+        room_ = room()
+        first = room_.hold("a")
         await first.reserve(LIMIT)
-        waiting = [one.hold("b") for _ in range(2)]
+        waiting = [room_.hold("b") for _ in range(2)]
         for hold in waiting:
             hold.arrive(LIMIT // 2)
-        late = one.hold("c")
+        late = room_.hold("c")
         with pytest.raises(Overloaded):
             late.arrive(LIMIT // 2)
         late.arrive(10 * KB)
@@ -143,15 +143,15 @@ def test_messages_that_wait_have_as_much_as_there_is_room_for() -> None:
         late.arrive(LIMIT // 2)
         for hold in (*waiting, late):
             hold.release()
-        assert (one.used, one.arrived) == (0, 0)
+        assert (room_.used, room_.arrived) == (0, 0)
 
     run(test)
 
 
 def test_a_request_that_needs_more_gives_back_what_it_has_while_it_waits() -> None:
     async def test() -> None:
-        one = room()
-        holds = [one.hold(name) for name in "abcd"]
+        room_ = room()
+        holds = [room_.hold(name) for name in "abcd"]
         for hold in holds:
             hold.arrive(200 * KB)
             await hold.reserve(200 * KB)
@@ -163,6 +163,6 @@ def test_a_request_that_needs_more_gives_back_what_it_has_while_it_waits() -> No
 
         # Each has a part, and there is no room for the rest of any.
         await asyncio.gather(*map(grow, holds))
-        assert (one.used, one.arrived) == (0, 0)
+        assert (room_.used, room_.arrived) == (0, 0)
 
     run(test)

@@ -37,56 +37,58 @@ class SeveralSoup(SeveralWorld):
 
     @rule(target=standing, server=st.integers(0, 1), seed=SEEDS)
     def register(self, server: int, seed: int) -> MultipleResults[SeveralStanding]:
-        made = []
-        for asked in self.write(seed):
+        standings = []
+        for case in self.write(seed):
             self.keys = getattr(self, "keys", 0) + 1
-            made.append(self._registered(server, asked, f"k{self.keys}", replace=False))
-        return multiple(*[one for one in made if one is not None])
+            standings.append(self._registered(server, case, f"k{self.keys}", replace=False))
+        return multiple(*[standing_ for standing_ in standings if standing_ is not None])
 
     @rule(target=standing, server=st.integers(0, 1), before=consumes(standing), seed=SEEDS)
     def replace(self, server: int, before: SeveralStanding, seed: int) -> SeveralStanding:
-        made = self._registered(server, self.write(seed)[0], before.key, replace=True)
-        assert made is None or made.handle == before.handle
-        return made or before
+        replacement = self._registered(server, self.write(seed)[0], before.key, replace=True)
+        assert replacement is None or replacement.handle == before.handle
+        return replacement or before
 
     def _registered(
-        self, server: int, asked: SeveralAsked | Mixed, key: str, replace: bool
+        self, server: int, case: SeveralAsked | Mixed, key: str, replace: bool
     ) -> SeveralStanding | None:
         """The registration; None where the store must refuse the text."""
-        request = pb.RegisterRequest(sql=asked.text, client_key=key, replace=replace)
+        request = pb.RegisterRequest(sql=case.text, client_key=key, replace=replace)
         call = register(self.cores[server], new_call(), request)
-        if isinstance(asked, Mixed):
+        if isinstance(case, Mixed):
             with pytest.raises(QueryError):
                 self.run(call)
             return None
         registered, *_ = self.run(call)
-        return SeveralStanding(registered.handles[0], asked, key)
+        return SeveralStanding(registered.handles[0], case, key)
 
-    @rule(server=st.integers(0, 1), gone=consumes(standing))
-    def unregister(self, server: int, gone: SeveralStanding) -> None:
-        self.run(self.cores[server].appender.submit(UnregisterOne("main", gone.handle)))
+    @rule(server=st.integers(0, 1), subject=consumes(standing))
+    def unregister(self, server: int, subject: SeveralStanding) -> None:
+        self.run(self.cores[server].appender.submit(UnregisterOne("main", subject.handle)))
 
-    @rule(server=st.integers(0, 1), some=st.lists(standing, min_size=1, max_size=8, unique_by=id))
-    def invoke(self, server: int, some: list[SeveralStanding]) -> None:
+    @rule(
+        server=st.integers(0, 1), standings=st.lists(standing, min_size=1, max_size=8, unique_by=id)
+    )
+    def invoke(self, server: int, standings: list[SeveralStanding]) -> None:
         core = self.cores[server]
         self.run(core.follower.catch_up())
-        for one in some:
-            request = pb.InvokeRequest(handle=one.handle, encoding=pb.ENCODING_ARROW)
+        for subject in standings:
+            request = pb.InvokeRequest(handle=subject.handle, encoding=pb.ENCODING_ARROW)
             answer = self.run(_answer(invoke(core, new_call(), request)))
-            one.asked.check(self.history().ask(one.asked.query).answer, answer)
+            subject.asked.check(self.history().ask(subject.asked.query).answer, answer)
 
-    @rule(server=st.integers(0, 1), one=standing, seed=SEEDS)
-    def invoke_with_window(self, server: int, one: SeveralStanding, seed: int) -> None:
+    @rule(server=st.integers(0, 1), subject=standing, seed=SEEDS)
+    def invoke_with_window(self, server: int, subject: SeveralStanding, seed: int) -> None:
         """A window that is brought is that of all legs without one of their own."""
         core, chance = self.cores[server], Seeded(Random(seed))
         window = range_window(chance, 30 * SECOND)
         self.run(core.follower.catch_up())
-        query = one.asked.query.with_window(window.window)
+        query = subject.asked.query.with_window(window.window)
         request = pb.InvokeRequest(
-            handle=one.handle, window=window.text, encoding=pb.ENCODING_ARROW
+            handle=subject.handle, window=window.text, encoding=pb.ENCODING_ARROW
         )
         try:
-            told = self.history().ask(query)
+            expected = self.history().ask(query)
             refused = all(leg.own for leg in query.legs)
         except MixedClocks:
             refused = True
@@ -95,40 +97,40 @@ class SeveralSoup(SeveralWorld):
                 self.run(_answer(invoke(core, new_call(), request)))
             return
         answer = self.run(_answer(invoke(core, new_call(), request)))
-        one.asked.check(told.answer, answer, window.text)
+        subject.asked.check(expected.answer, answer, window.text)
 
     @rule(
         server=st.integers(0, 1),
-        one=standing,
+        subject=standing,
         seconds=st.integers(-5, 80),
         then=st.booleans(),
     )
-    def invoke_as_of(self, server: int, one: SeveralStanding, seconds: int, then: bool) -> None:
+    def invoke_as_of(self, server: int, subject: SeveralStanding, seconds: int, then: bool) -> None:
         """As of an instant that is past, by what was known then or is known today."""
         core, instant = self.cores[server], START + seconds * SECOND
         if instant > self.clock:
             return
         self.run(core.follower.catch_up())
         request = pb.InvokeRequest(
-            handle=one.handle,
+            handle=subject.handle,
             encoding=pb.ENCODING_ARROW,
             as_of=Timestamp(seconds=instant // SECOND),
             knowledge=pb.KNOWLEDGE_UNSPECIFIED if then else pb.KNOWLEDGE_TODAY,
         )
         answer = self.run(_answer(invoke(core, new_call(), request)))
-        told = self.history(as_of=instant, then=then).ask(one.asked.query)
-        one.asked.check(told.answer, answer, seconds, then)
+        expected = self.history(as_of=instant, then=then).ask(subject.asked.query)
+        subject.asked.check(expected.answer, answer, seconds, then)
 
     @rule(server=st.integers(0, 1), seed=SEEDS)
     def ask_several(self, server: int, seed: int) -> None:
         core = self.cores[server]
         self.run(core.follower.catch_up())
-        for asked in self.write(seed):
-            if isinstance(asked, Mixed):
+        for case in self.write(seed):
+            if isinstance(case, Mixed):
                 continue
-            request = pb.AskRequest(sql=asked.text, encoding=pb.ENCODING_ARROW)
+            request = pb.AskRequest(sql=case.text, encoding=pb.ENCODING_ARROW)
             answer = self.run(_answer(ask(core, new_call(), request)))
-            asked.check(self.history().ask(asked.query).answer, answer)
+            case.check(self.history().ask(case.query).answer, answer)
 
     def live(self, seed: int) -> None:
         """Two hundred texts in the life of one store, drawn without Hypothesis."""
@@ -140,9 +142,9 @@ class SeveralSoup(SeveralWorld):
                 standing += self.register(server, dice.getrandbits(32)).values
                 self.happens(dice)
                 self.invoke(server, dice.sample(standing, min(8, len(standing))))
-                for one in dice.sample(standing, min(4, len(standing))):
-                    self.invoke_with_window(server, one, dice.getrandbits(32))
-                    self.invoke_as_of(server, one, dice.randint(-5, 80), dice.random() < 0.5)
+                for standing_ in dice.sample(standing, min(4, len(standing))):
+                    self.invoke_with_window(server, standing_, dice.getrandbits(32))
+                    self.invoke_as_of(server, standing_, dice.randint(-5, 80), dice.random() < 0.5)
         finally:
             self.teardown()
 

@@ -26,44 +26,44 @@ class _AskedSeveral(Asked):
 class SeveralRecharge(Recharge, SeveralWorld):
     @rule(target=Recharge.standing, server=st.integers(0, 1), seed=SEEDS)
     def register(self, server: int, seed: int) -> MultipleResults[Standing]:
-        return multiple(*[self.standing_for(server, one) for one in self._asked(seed)])
+        return multiple(*[self.standing_for(server, case) for case in self._asked(seed)])
 
-    @rule(server=st.integers(0, 1), one=Recharge.standing, seed=SEEDS)
-    def replace(self, server: int, one: Standing, seed: int) -> None:
-        for asked in self._asked(seed)[:1]:
-            self.replaced(server, one, asked)
+    @rule(server=st.integers(0, 1), standing=Recharge.standing, seed=SEEDS)
+    def replace(self, server: int, standing: Standing, seed: int) -> None:
+        for case in self._asked(seed)[:1]:
+            self.replaced(server, standing, case)
 
     def _asked(self, seed: int) -> list[_AskedSeveral]:
         """Queries over several streams that the store accepts."""
         return [
-            _AskedSeveral(one.text, one.query, self.tables["kept"], "", False, written=one)
-            for one in self.write(seed)
-            if isinstance(one, SeveralAsked)
+            _AskedSeveral(case.text, case.query, self.tables["kept"], "", False, written=case)
+            for case in self.write(seed)
+            if isinstance(case, SeveralAsked)
         ]
 
     @rule(
         server=st.integers(0, 1),
-        some=st.lists(Recharge.standing, min_size=1, max_size=12, unique_by=id),
+        standings=st.lists(Recharge.standing, min_size=1, max_size=12, unique_by=id),
     )
-    def recharge_some(self, server: int, some: list[Standing]) -> None:
-        for one in some:
-            self.recharge(server, one)
+    def recharge_some(self, server: int, standings: list[Standing]) -> None:
+        for standing in standings:
+            self.recharge(server, standing)
 
-    def check(self, asked: Asked, seen: Seen) -> None:
+    def check(self, question: Asked, copy: Seen) -> None:
         """It is the naive answer at its position and NOW, and stays it until time changes it."""
-        assert isinstance(asked, _AskedSeveral) and asked.written is not None
-        position = self.cores[0].positions.decode(seen.position).position
-        clock = seen.now if seen.slides and seen.now is not None else asked.clock
-        told = self.history(position, clock).ask(asked.query)
-        assert seen.now == told.now, asked.text
-        asked.written.check(told.answer, seen.answer(seen.now))
-        if seen.now is None:
+        assert isinstance(question, _AskedSeveral) and question.written is not None
+        position = self.cores[0].positions.decode(copy.position).position
+        clock = copy.now if copy.slides and copy.now is not None else question.clock
+        expected = self.history(position, clock).ask(question.query)
+        assert copy.now == expected.now, question.text
+        question.written.check(expected.answer, copy.answer(copy.now))
+        if copy.now is None:
             return
         for step in _LATER:
-            if seen.good_until is None or clock + step < seen.good_until:
-                later = self.history(position, clock + step).ask(asked.query)
-                shown = seen.answer(clock + step if seen.slides else seen.now)
-                asked.written.check(later.answer, shown, f"{step} later")
+            if copy.good_until is None or clock + step < copy.good_until:
+                later = self.history(position, clock + step).ask(question.query)
+                answer = copy.answer(clock + step if copy.slides else copy.now)
+                question.written.check(later.answer, answer, f"{step} later")
 
     def live(self, seed: int) -> None:
         """Copies of two hundred texts in the life of one store, some of them at any time, drawn
@@ -77,13 +77,13 @@ class SeveralRecharge(Recharge, SeveralWorld):
                 standing = dice.sample(standing, min(12, len(standing)))
                 self.recharge_some(server, standing)
                 self.happens(dice)
-                some, cut = dice.sample(standing, min(3, len(standing))), dice.randint(0, 12)
+                chosen, cut = dice.sample(standing, min(3, len(standing))), dice.randint(0, 12)
                 budget, away = dice.choice((0, 1, 300)), dice.choice((None, 5, 100))
-                self.sync(1 - server, some, cut, budget, True, away, False, 1)
+                self.sync(1 - server, chosen, cut, budget, True, away, False, 1)
                 self.happens(dice)
-                for one in dice.sample(standing, min(2, len(standing))):
-                    self.damage(server, one)
-                    self.nothing_new(server, one)
+                for standing_ in dice.sample(standing, min(2, len(standing))):
+                    self.damage(server, standing_)
+                    self.nothing_new(server, standing_)
         finally:
             self.teardown()
 

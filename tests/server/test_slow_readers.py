@@ -168,15 +168,15 @@ def test_an_answer_without_room_waits_and_is_refused_holding_nothing(
             slow = invoke(stub, handle)
             header = (await slow.read()).header
             first = await slow.read()
-            held = core.answer_room.used
-            assert held > 4 * MIB
+            used = core.answer_room.used
+            assert used > 4 * MIB
             for _ in range(3):
                 with pytest.raises(grpc.aio.AioRpcError) as refused:
                     await table_of(invoke(stub, handle))
                 error = detail(refused.value)
                 assert error.reason == "OVERLOADED" and error.HasField("retry_after")
             # What is made ahead for the slow reader may come or go.
-            assert abs(core.answer_room.used - held) < 4 * MIB
+            assert abs(core.answer_room.used - used) < 4 * MIB
             # Small answers go on meanwhile, and so do those that are kept as ids.
             few = await caller.register("SELECT k FROM s WHERE k < 10")
             assert len((await caller.invoke(few))[1]) == 10
@@ -202,9 +202,9 @@ def test_a_client_that_stalls_loses_its_answer_if_others_wait(
             stalled = invoke(stub, handle)
             await stalled.read()
             first = await stalled.read()
-            other = invoke(stub, handle)
-            await other.read()
-            assert (await table_of(other)).num_rows == ROWS
+            waiting = invoke(stub, handle)
+            await waiting.read()
+            assert (await table_of(waiting)).num_rows == ROWS
             with pytest.raises(grpc.aio.AioRpcError) as dropped:
                 await table_of(stalled, first)
             assert dropped.value.code() is grpc.StatusCode.ABORTED
@@ -225,13 +225,13 @@ def test_a_sync_of_results_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             items = pb.SyncRequest(items=[pb.SyncItem(handle=handle)])
             slow = stub.Sync(items)
             await slow.read()
-            held = core.answer_room.used
-            assert held > 4 * MIB
+            used = core.answer_room.used
+            assert used > 4 * MIB
             (part,) = [part async for part in stub.Sync(items)]
             assert part.refused.detail.reason == "OVERLOADED"
             watched = stub.Watch(pb.WatchRequest(sync=items, rounds=1))
             assert (await watched.read()).refused.detail.reason == "OVERLOADED"
-            assert core.answer_room.used == held
+            assert core.answer_room.used == used
             slow.cancel()
             await eventually(lambda: not core.answer_room.used)
             parts = [part async for part in stub.Sync(items)]
@@ -260,10 +260,10 @@ def test_a_reader_past_the_grace_is_told_that_rows_are_gone(tmp_path: Path) -> N
             assert (await table_of(patient, firsts[0])).equals(expected)
             for file in (tmp_path / "store" / "log").glob("*.parquet"):
                 file.unlink()
-            with pytest.raises(grpc.aio.AioRpcError) as gone:
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
                 await table_of(slow, firsts[1])
-            assert gone.value.code() is grpc.StatusCode.ABORTED
-            assert detail(gone.value).reason == "DATA_FILE_GONE"
+            assert caught.value.code() is grpc.StatusCode.ABORTED
+            assert detail(caught.value).reason == "DATA_FILE_GONE"
             await eventually(lambda: not core.answer_room.used)
 
     asyncio.run(test())
@@ -296,7 +296,7 @@ def test_slow_readers_leave_the_memory_as_it_is(start: Start, sql: str, call: st
     before = resident([server.pid])
     channels = [grpc.insecure_channel(server.address, options=SMALL_WINDOW) for _ in range(30)]
     calls = [_calls(PsoupStub(channel), call, sql, handle) for channel in channels]
-    outcomes = [_first(one) for one in calls]
+    outcomes = [_first(reader) for reader in calls]
     assert set(outcomes) <= {"", "OVERLOADED"} and outcomes.count("")
     assert resident([server.pid]) - before < 100 * MIB
     for channel in channels:
@@ -338,16 +338,16 @@ async def test_ids_that_a_few_bytes_name_take_room_until_the_sync_ends(tmp_path:
         repair = pb.SyncItem(handle=handle, have=pb.Ids(runs=[0, 4_000_000]))
         request = pb.SyncRequest(items=[repair])
         used = core.room.used
-        seen: list[int] = []
+        sizes: list[int] = []
         count_room = core.room._count
 
         def count(nbytes: int) -> None:
             count_room(nbytes)
-            seen.append(core.room.used)
+            sizes.append(core.room.used)
 
         core.room._count = count  # type: ignore[method-assign]
         assert [part async for part in stub.Sync(request)]
-        assert max(seen) >= 4_000_000 * 8 and core.room.used == used
+        assert max(sizes) >= 4_000_000 * 8 and core.room.used == used
         # Another request has the room: the repair waits, and is told to come again.
         assert core.room.try_take(30 * MIB)
         with pytest.raises(grpc.aio.AioRpcError) as refused:

@@ -42,9 +42,9 @@ def test_nothing_new_is_short_and_a_row_costs_little_more_than_itself(
     assert len(copy.rows) == 10_000
     assert size_of(recharge(server, handle, copy)) <= 200
     server.publish("s", rows=rows_of(["a", "b"], [pb.Value(bigint=7), pb.Value(text="x" * 50)]))
-    own = pb.Row(values=[pb.Value(bigint=7), pb.Value(text="x" * 50)]).ByteSize()
+    row_size = pb.Row(values=[pb.Value(bigint=7), pb.Value(text="x" * 50)]).ByteSize()
     parts = recharge(server, handle, copy)
-    assert len(copy.rows) == 10_001 and size_of(parts) <= 3 * own + 200
+    assert len(copy.rows) == 10_001 and size_of(parts) <= 3 * row_size + 200
 
 
 def test_arrow_for_many_rows_values_for_few(server: ServerProcess) -> None:
@@ -99,8 +99,8 @@ def test_groups_change_and_go_by_their_key(server: ServerProcess) -> None:
     server.publish("g", pa.table({"a": [1000], "b": ["0007"]}))
     before = copy.rows_received
     parts = recharge(server, handle, copy)
-    own = pb.Row(values=[pb.Value(text="0007"), pb.Value(bigint=1007)]).ByteSize()
-    assert size_of(parts) <= 3 * own + 240
+    row_size = pb.Row(values=[pb.Value(text="0007"), pb.Value(bigint=1007)]).ByteSize()
+    assert size_of(parts) <= 3 * row_size + 240
     assert begin_of(parts).mode == pb.SYNC_MODE_UNSPECIFIED
     assert (copy.rows_received - before, copy.removed_received) == (1, 1)
     assert copy.answer(copy.now)[6] == ("0007", 1007)
@@ -112,7 +112,9 @@ def test_groups_change_and_go_by_their_key(server: ServerProcess) -> None:
 def test_what_becomes_of_tokens_that_can_t_be_honoured(server: ServerProcess, start: Start) -> None:
     server.define(SQL)
     server.publish("s", numbers(0, 3))
-    handle, other = (server.register(f"SELECT a FROM s WHERE a > {n}").handle for n in (0, 1))
+    handle, other_handle = (
+        server.register(f"SELECT a FROM s WHERE a > {n}").handle for n in (0, 1)
+    )
     copy = Copy()
     recharge(server, handle, copy)
     token = copy.token
@@ -127,7 +129,7 @@ def test_what_becomes_of_tokens_that_can_t_be_honoured(server: ServerProcess, st
         (pb.SyncItem(handle=handle, token=flipped), pb.SYNC_REASON_UNREADABLE_TOKEN),
         (pb.SyncItem(handle=handle, token=b"x"), pb.SYNC_REASON_UNREADABLE_TOKEN),
         (pb.SyncItem(handle=handle, token=foreign.token), pb.SYNC_REASON_FOREIGN_TOKEN),
-        (pb.SyncItem(handle=other, token=token), pb.SYNC_REASON_OTHER_REGISTRATION),
+        (pb.SyncItem(handle=other_handle, token=token), pb.SYNC_REASON_OTHER_REGISTRATION),
         (
             pb.SyncItem(handle=handle, token=token, window="RANGE 1 HOUR"),
             pb.SYNC_REASON_OTHER_WINDOW,
@@ -151,7 +153,7 @@ def test_an_item_that_can_t_be_answered_does_not_stop_the_others(server: ServerP
     ended = server.register("SELECT a FROM s").handle
     server.stub.Unregister(pb.UnregisterRequest(tenant=server.tenant, handle=ended))
     server.define("DROP STREAM gone")
-    parts = parts_of(server, *(pb.SyncItem(handle=one) for one in (ended, dropped, well)))
+    parts = parts_of(server, *(pb.SyncItem(handle=handle) for handle in (ended, dropped, well)))
     reasons = {part.item: part.refused.detail.reason for part in parts if part.HasField("refused")}
     assert reasons == {0: "UNKNOWN_HANDLE", 1: "STREAM_DROPPED"}
     assert all(part.refused.detail.hint for part in parts if part.HasField("refused"))
@@ -179,48 +181,48 @@ def test_requests_that_are_none(server: ServerProcess, request_: pb.SyncRequest)
 
 
 def test_tokens_survive_restarts_and_hold_on_every_server(start: Start) -> None:
-    one, other = start(), start()
-    one.define(SQL)
-    handle = one.register("SELECT a FROM s ROWS 5").handle
+    first, second = start(), start()
+    first.define(SQL)
+    handle = first.register("SELECT a FROM s ROWS 5").handle
     copy = Copy()
-    for server in (one, other, one, start()):
+    for server in (first, second, first, start()):
         server.publish("s", numbers(10 * len(copy.rows), 2))
         position = server.publish("s", numbers(0, 1)).position
-        parts = parts_of(other, item_of(handle, copy), least_position=position)
+        parts = parts_of(second, item_of(handle, copy), least_position=position)
         for part in parts:
             copy.take(part)
         assert copy.sound()
-    one.kill()
+    first.kill()
     parts = recharge(start(), handle, copy)
     assert [part.WhichOneof("part") for part in parts] == ["begin", "end"]
 
 
 def test_a_transfer_resumes_on_another_server(start: Start) -> None:
-    one, other = start(), start()
-    one.define(SQL)
-    one.publish("s", numbers(0, 5000))
-    handle = one.register("SELECT a, b FROM s").handle
+    first, second = start(), start()
+    first.define(SQL)
+    first.publish("s", numbers(0, 5000))
+    handle = first.register("SELECT a, b FROM s").handle
     copy, calls = Copy(), 0
     while copy.end is None:
-        server = (one, other)[calls % 2]
+        server = (first, second)[calls % 2]
         for part in parts_of(server, item_of(handle, copy), byte_budget=40_000):
             copy.take(part)
-        one.publish("s", numbers(9000 + calls, 1))
+        first.publish("s", numbers(9000 + calls, 1))
         calls += 1
     assert calls > 5 and copy.rows_received == 5000
     assert [a for a, _ in copy.answer(copy.now)] == list(range(5000))
-    one.stop()
-    recharge(other, handle, copy)
+    first.stop()
+    recharge(second, handle, copy)
     assert len(copy.rows) == 5000 + calls
 
 
 def test_a_server_behind_the_token_says_so(start: Start, tmp_path: Path) -> None:
-    one = start()
-    one.define(SQL)
-    handle = one.register("SELECT a FROM s").handle
+    first = start()
+    first.define(SQL)
+    handle = first.register("SELECT a FROM s").handle
     ahead = Copy()
-    one.publish("s", numbers(0, 3))
-    recharge(one, handle, ahead)
+    first.publish("s", numbers(0, 3))
+    recharge(first, handle, ahead)
     lagging = Copy(token=ahead.token)
     parts = parts_of(start(), item_of(handle, lagging))
     assert [part.WhichOneof("part") for part in parts] == ["begin", "end"]
@@ -287,8 +289,8 @@ def test_damage_is_repaired_with_what_differs(server: ServerProcess, select: str
     before = copy.rows_received
     recharge(server, handle, copy, resend=runs_of({spoiled}))
     assert copy.rows_received == before + 1
-    gone = sorted(copy.rows)[10:12]
-    for row_id in gone:
+    missing = sorted(copy.rows)[10:12]
+    for row_id in missing:
         del copy.rows[row_id]
     recharge(server, handle, copy, have=runs_of({*copy.rows, 2**61}))
     assert copy.rows_received == before + 3 and copy.removed_received == 1

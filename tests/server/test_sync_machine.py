@@ -60,8 +60,8 @@ class NaivelySeen:
     @property
     def good_until(self) -> int | None:
         good = self.end.good_until
-        there = self.end.HasField("good_until")
-        return good.seconds * 10**6 + good.nanos // 1000 if there else None
+        is_set = self.end.HasField("good_until")
+        return good.seconds * 10**6 + good.nanos // 1000 if is_set else None
 
     def answer(self, now: int | None) -> list[Values]:
         return self.copy.answer(now)
@@ -74,34 +74,36 @@ class Recharge(World):
     def register(self, question: Question) -> Standing:
         return self.standing_for(0, self.ask(question))
 
-    @rule(server=st.integers(0, 1), one=standing, question=questions)
-    def replace(self, server: int, one: Standing, question: Question) -> None:
-        self.replaced(server, one, self.ask(question))
+    @rule(server=st.integers(0, 1), subject=standing, question=questions)
+    def replace(self, server: int, subject: Standing, question: Question) -> None:
+        self.replaced(server, subject, self.ask(question))
 
-    def standing_for(self, server: int, asked: Asked) -> Standing:
+    def standing_for(self, server: int, question: Asked) -> Standing:
         self.keys = getattr(self, "keys", 0) + 1
-        request = pb.RegisterRequest(sql=asked.text, client_key=f"k{self.keys}")
+        request = pb.RegisterRequest(sql=question.text, client_key=f"k{self.keys}")
         registered, *_ = self.run(register(self.cores[server], new_call(), request))
         drawn = self.chance.random() < 0.5
-        return Standing(registered.handles[0], asked, request.client_key, changes=drawn)
+        return Standing(registered.handles[0], question, request.client_key, changes=drawn)
 
-    def replaced(self, server: int, one: Standing, asked: Asked) -> None:
+    def replaced(self, server: int, standing: Standing, question: Asked) -> None:
         """What the client has is of no use any more, be it a copy or what was staged of one."""
         core = self.cores[server]
-        request = pb.RegisterRequest(sql=asked.text, client_key=one.key, replace=True)
+        request = pb.RegisterRequest(sql=question.text, client_key=standing.key, replace=True)
         registered, *_ = self.run(register(core, new_call(), request))
-        assert registered.handles == [one.handle]
-        one.asked = asked
-        if not registered.replaced or not (one.copy.resume or one.copy.token):
+        assert registered.handles == [standing.handle]
+        standing.asked = question
+        # A server that has not read the event yet would rightly answer the query before.
+        for server_core in self.cores:
+            self.run(server_core.follower.catch_up())
+        if not registered.replaced or not (standing.copy.resume or standing.copy.token):
             return
-        self.run(core.follower.catch_up())
-        first, *_ = self._parts(core, pb.SyncRequest(items=[self._item(one)]), 1)
+        first, *_ = self._parts(core, pb.SyncRequest(items=[self._item(standing)]), 1)
         assert first.begin.reason == pb.SYNC_REASON_REPLACED and not first.begin.continued
         assert first.begin.mode == pb.SYNC_MODE_WHOLE
 
     @rule(
         server=st.integers(0, 1),
-        asked=st.lists(standing, min_size=1, max_size=3, unique_by=id),
+        standings=st.lists(standing, min_size=1, max_size=3, unique_by=id),
         cut=st.integers(0, 12),
         budget=st.sampled_from((0, 0, 0, 1, 300, 2000)),
         arrow=st.booleans(),
@@ -112,7 +114,7 @@ class Recharge(World):
     def sync(
         self,
         server: int,
-        asked: list[Standing],
+        standings: list[Standing],
         cut: int,
         budget: int,
         arrow: bool,
@@ -121,7 +123,7 @@ class Recharge(World):
         lose_end: int,
     ) -> None:
         request = pb.SyncRequest(
-            items=[self._item(one) for one in asked],
+            items=[self._item(subject) for subject in standings],
             byte_budget=budget,
             encoding=pb.ENCODING_ARROW if arrow else pb.ENCODING_UNSPECIFIED,
             one_position=one_position,
@@ -130,105 +132,107 @@ class Recharge(World):
         parts = self._parts(self.cores[server], request, None if cut > 8 else cut)
         ended = set()
         for part in parts:
-            one = asked[part.item]
-            self._note_clock(one, part)
-            one.copy.take(part, lose_end=lose_end == 0)
+            subject = standings[part.item]
+            self._note_clock(subject, part)
+            subject.copy.take(part, lose_end=lose_end == 0)
             if part.HasField("end") and lose_end:
                 ended.add(part.item)
-                self._check(one)
-        for index, one in enumerate(asked):
+                self._check(subject)
+        for index, subject in enumerate(standings):
             if index not in ended:
-                one.copy.cut()
-        if one_position and len(ended) == len(asked):
-            assert len({one.copy.end.position for one in asked if one.copy.end}) == 1
+                subject.copy.cut()
+        if one_position and len(ended) == len(standings):
+            ends = [subject.copy.end for subject in standings if subject.copy.end]
+            assert len({end.position for end in ends}) == 1
 
-    @rule(server=st.integers(0, 1), one=standing)
-    def recharge(self, server: int, one: Standing) -> None:
+    @rule(server=st.integers(0, 1), subject=standing)
+    def recharge(self, server: int, subject: Standing) -> None:
         """Until it is complete, in as many calls as that takes."""
         for _ in range(1000):
-            request = pb.SyncRequest(items=[self._item(one)], byte_budget=800)
+            request = pb.SyncRequest(items=[self._item(subject)], byte_budget=800)
             parts = self._parts(self.cores[server], request, None)
             assert len(parts) > 1
             for part in parts:
-                self._note_clock(one, part)
-                one.copy.take(part)
+                self._note_clock(subject, part)
+                subject.copy.take(part)
             if parts[-1].HasField("end"):
-                return self._check(one)
+                return self._check(subject)
         raise AssertionError("it never ends")
 
-    @rule(server=st.integers(0, 1), one=standing)
-    def damage(self, server: int, one: Standing) -> None:
+    @rule(server=st.integers(0, 1), subject=standing)
+    def damage(self, server: int, subject: Standing) -> None:
         """One row breaks, is lost or made up; the client finds out and has it repaired."""
-        copy = one.copy
+        copy = subject.copy
         if copy.end is None or not copy.rows or copy.resume:
             return
-        found = copy.damage(self.chance)
-        item = self._item(one)
-        if found == "damaged":
+        damaged = copy.damage(self.chance)
+        item = self._item(subject)
+        if damaged == "damaged":
             assert len(copy.damaged()) == 1
             item.resend.CopyFrom(runs_of(copy.damaged()))
         else:
             assert not copy.sound()
             item.have.CopyFrom(runs_of(set(copy.rows)))
         for part in self._parts(self.cores[server], pb.SyncRequest(items=[item]), None):
-            self._note_clock(one, part)
+            self._note_clock(subject, part)
             copy.take(part)
-        self._check(one)
+        self._check(subject)
 
-    @rule(server=st.integers(0, 1), one=standing)
-    def nothing_new(self, server: int, one: Standing) -> None:
+    @rule(server=st.integers(0, 1), subject=standing)
+    def nothing_new(self, server: int, subject: Standing) -> None:
         """A second sync right after a first has nothing to say, in few bytes."""
         self.run(self.cores[server].follower.catch_up())
         for _ in range(2):
-            for part in self._parts(self.cores[server], self._request(one), None):
-                self._note_clock(one, part)
-                one.copy.take(part)
-        parts = self._parts(self.cores[server], self._request(one), None)
+            for part in self._parts(self.cores[server], self._request(subject), None):
+                self._note_clock(subject, part)
+                subject.copy.take(part)
+        parts = self._parts(self.cores[server], self._request(subject), None)
         assert [part.WhichOneof("part") for part in parts] == ["begin", "end"]
-        query = one.asked.query
+        query = subject.asked.query
         more = 0 if isinstance(query.source, Leg) else 40 * len(query.legs)
         assert sum(part.ByteSize() + 5 for part in parts) <= 230 + more
         for part in parts:
-            self._note_clock(one, part)
-            one.copy.take(part)
-        self._check(one)
+            self._note_clock(subject, part)
+            subject.copy.take(part)
+        self._check(subject)
 
     # ---- checks
 
-    def _note_clock(self, one: Standing, part: pb.SyncPart) -> None:
+    def _note_clock(self, standing: Standing, part: pb.SyncPart) -> None:
         """A refresh point is found out when a target is chosen, and then kept."""
-        held = part.HasField("resume") and one.copy.staged is None
-        begun = part.HasField("begin") and not part.begin.continued and not one.copy.resume
-        gone = part.begin.reason in _BEGUN_ANEW
-        if held or begun or gone:
-            one.asked.clock = self.clock
+        is_kept = part.HasField("resume") and standing.copy.staged is None
+        begun = part.HasField("begin") and not part.begin.continued and not standing.copy.resume
+        is_restarted = part.begin.reason in _BEGUN_ANEW
+        if is_kept or begun or is_restarted:
+            standing.asked.clock = self.clock
 
-    def _check(self, one: Standing) -> None:
-        assert one.copy.end is not None and one.copy.sound() and not one.copy.damaged()
-        self.check(one.asked, NaivelySeen(one.copy))
+    def _check(self, standing: Standing) -> None:
+        copy = standing.copy
+        assert copy.end is not None and copy.sound() and not copy.damaged()
+        self.check(standing.asked, NaivelySeen(copy))
 
     # ---- means
 
-    def _request(self, one: Standing) -> pb.SyncRequest:
-        return pb.SyncRequest(items=[self._item(one)])
+    def _request(self, standing: Standing) -> pb.SyncRequest:
+        return pb.SyncRequest(items=[self._item(standing)])
 
-    def _item(self, one: Standing) -> pb.SyncItem:
+    def _item(self, standing: Standing) -> pb.SyncItem:
         return pb.SyncItem(
-            handle=one.handle,
-            token=one.copy.resume or one.copy.token,
-            window=one.asked.window,
-            base_rows=one.asked.base_rows,
-            changes=one.changes,
+            handle=standing.handle,
+            token=standing.copy.resume or standing.copy.token,
+            window=standing.asked.window,
+            base_rows=standing.asked.base_rows,
+            changes=standing.changes,
         )
 
     def _parts(self, core: Core, request: pb.SyncRequest, most: int | None) -> list[pb.SyncPart]:
         async def collect() -> list[pb.SyncPart]:
-            found: list[pb.SyncPart] = []
+            parts: list[pb.SyncPart] = []
             async for part in sync(core, new_call(), request):
-                if most is not None and len(found) >= most:
+                if most is not None and len(parts) >= most:
                     break
-                found.append(pb.SyncPart.FromString(part.SerializeToString()))
-            return found
+                parts.append(pb.SyncPart.FromString(part.SerializeToString()))
+            return parts
 
         return self.run(collect())
 

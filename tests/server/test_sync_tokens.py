@@ -81,13 +81,13 @@ def test_tokens_that_were_given_out_go_on_working() -> None:
     """The bytes of a token, written out; other versions are unreadable."""
     at = Position(9, 1)
     mark = Mark(at, (LegMark(5),), 6, None)
-    other = replace(mark, legs=(LegMark(8),), horizon=9, digest=b"d" * 16)
+    target = replace(mark, legs=(LegMark(8),), horizon=9, digest=b"d" * 16)
     head = b"".join(SUBJECT.marks) + struct.pack(">q", -3)
     plain = struct.pack(">qqqq", at.packed, 5, 6, 2**63 - 1)
     pair = plain + bytes(16) + struct.pack(">qqqq", at.packed, 8, 6, 9) + b"d" * 16
     cases = [
         (Claim(mark), b"\1" + head + plain),
-        (Claim(mark, other, Cursor(4)), b"\7" + head + pair + struct.pack(">q", 4)),
+        (Claim(mark, target, Cursor(4)), b"\7" + head + pair + struct.pack(">q", 4)),
     ]
     tokens = Tokens(b"store 01", bytes(KEY_BYTES), lambda: WriterMarks([2, 10], [-3, 4]))
     for claim, content in cases:
@@ -112,7 +112,7 @@ def test_a_token_does_not_show_what_it_says() -> None:
     mark = Mark(Position(9, 0), (LegMark(5, 6), LegMark(7, 8, 3)), 6, None, b"d" * 16, 2)
     token = TOKENS.write(SUBJECT, Claim(mark, mark, Cursor(3)))
     numbers = struct.pack(">qqqq", 5, 6, 0, -(2**63)), struct.pack(">q", 7), struct.pack(">q", 8)
-    assert not any(one in token for one in (*numbers, *SUBJECT.marks, b"d" * 16))
+    assert not any(secret in token for secret in (*numbers, *SUBJECT.marks, b"d" * 16))
 
 
 @given(CLAIMS, st.data())
@@ -150,12 +150,12 @@ def test_the_key_is_made_once_and_for_its_owner_alone(tmp_path: Path) -> None:
     key = read_key(store, None)
     assert len(key) == KEY_BYTES and read_key(store, None) == key
     assert stat.S_IMODE((store.root / KEY_NAME).stat().st_mode) == 0o600
-    other = tmp_path / "key"
-    other.write_bytes(b"o" * 40)
-    assert read_key(store, other) == b"o" * 40
-    other.write_bytes(b"short")
+    short_key = tmp_path / "key"
+    short_key.write_bytes(b"o" * 40)
+    assert read_key(store, short_key) == b"o" * 40
+    short_key.write_bytes(b"short")
     with pytest.raises(ValueError, match="holds 5 bytes"):
-        read_key(store, other)
+        read_key(store, short_key)
     with pytest.raises(FileNotFoundError):
         read_key(store, tmp_path / "missing")
 
@@ -173,7 +173,7 @@ async def _open(folder: Path) -> tuple[Core, bytes]:
 
 
 async def _publish(core: Core, *values: int) -> None:
-    rows = rows_of(["a"], *([pb.Value(bigint=one)] for one in values))
+    rows = rows_of(["a"], *([pb.Value(bigint=value)] for value in values))
     await publish(core, new_call(), pb.PublishRequest(stream="s", rows=rows))
 
 
@@ -191,8 +191,8 @@ def _spoiled(core: Core, handle: bytes, token: bytes, copy: bool) -> bytes:
     claim = core.tokens.read(token).claim
     mark = claim.copy if copy else claim.target
     assert mark is not None
-    other = replace(mark, digest=bytes(15) + b"x")
-    claim = replace(claim, copy=other) if copy else replace(claim, target=other)
+    spoiled = replace(mark, digest=bytes(15) + b"x")
+    claim = replace(claim, copy=spoiled) if copy else replace(claim, target=spoiled)
     shape = '[{"kind":"time","begin":null,"end":null,"slide":null},false]'
     text = core.follower.state.registrations[handle].position
     return core.tokens.write(CopySubject(handle, text, shape), claim)
@@ -243,9 +243,9 @@ async def test_changes_to_a_copy_that_can_t_be_told_any_more_begin_anew(tmp_path
 async def test_two_keys_with_one_number_are_sent_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def colliding(*given: object) -> Identified:
-        found = identified(*given)  # type: ignore[arg-type]
-        return replace(found, ids=np.zeros_like(found.ids))
+    def colliding(*arguments: object) -> Identified:
+        rows = identified(*arguments)  # type: ignore[arg-type]
+        return replace(rows, ids=np.zeros_like(rows.ids))
 
     monkeypatch.setattr(result_copy, "identified", colliding)
     core, handle = await _open(tmp_path / "store")

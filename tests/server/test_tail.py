@@ -54,14 +54,14 @@ class Published:
         return pa.table({"k": self.k[-1], "v": self.v[-1], "at": at})
 
     def expected(self) -> dict[str, list[tuple[int, ...]]]:
-        k, v, at = (np.concatenate(one) for one in (self.k, self.v, self.at))
+        k, v, at = (np.concatenate(column) for column in (self.k, self.v, self.at))
         newest: dict[int, int] = {}
         for row in np.lexsort((np.arange(len(at)), at)).tolist():
             newest[int(k[row])] = int(v[row])
-        found = np.flatnonzero(v % 1000 == 7)
+        matches = np.flatnonzero(v % 1000 == 7)
         return {
             "counted": [(len(v), int(v.sum()))],
-            "found": sorted((int(row), int(v[row])) for row in found),
+            "found": sorted((int(row), int(v[row])) for row in matches),
             "recent": [(int((at > at.max() - 100 * SECOND).sum()),)],
             "last": sorted(newest.items()),
             "current": sorted((key, value) for key, value in newest.items() if key % 2 == 0),
@@ -69,12 +69,12 @@ class Published:
 
 
 def answers(server: ServerProcess) -> dict[str, list[tuple[int, ...]]]:
-    found = {}
+    rows = {}
     for name, sql in QUERIES.items():
         _, table = server.ask(sql)
-        found[name] = sorted(zip(*(column.to_pylist() for column in table.columns), strict=True))
+        rows[name] = sorted(zip(*(column.to_pylist() for column in table.columns), strict=True))
         assert held(server) <= limit(server), name
-    return found
+    return rows
 
 
 def held(server: ServerProcess) -> int:
@@ -143,14 +143,14 @@ def test_a_backlog_tells_of_each_stream_since_when() -> None:
     backlog = Backlog()
     for version, streams in enumerate(({1: 3}, {1: 3, 2: 5}, {}, {2: 5}, {3: 1})):
         backlog.append(version, 10 * version, 9, streams)
-    assert [backlog.oldest_of(one) for one in (1, 2, 3, 4)] == [0, 10, 40, None]
+    assert [backlog.oldest_of(stream_id) for stream_id in (1, 2, 3, 4)] == [0, 10, 40, None]
     backlog.consume(0)
-    assert [backlog.oldest_of(one) for one in (1, 2, 3)] == [10, 10, 40]
+    assert [backlog.oldest_of(stream_id) for stream_id in (1, 2, 3)] == [10, 10, 40]
     backlog.consume(1)
-    assert [backlog.oldest_of(one) for one in (1, 2, 3)] == [None, 30, 40]
+    assert [backlog.oldest_of(stream_id) for stream_id in (1, 2, 3)] == [None, 30, 40]
     backlog.append(5, 50, 9, {1: 3, 2: 5})
     backlog.consume(4)
-    assert [backlog.oldest_of(one) for one in (1, 2, 3)] == [50, 50, None]
+    assert [backlog.oldest_of(stream_id) for stream_id in (1, 2, 3)] == [50, 50, None]
 
 
 def test_a_stream_s_rows_in_a_long_backlog_are_as_old_as_they_are() -> None:

@@ -53,14 +53,14 @@ def test_blocks_without_a_match_are_not_read() -> None:
         for n in range(BLOCKS)
     ]
     stem.cover(stem.indexed(BLOCKS * BLOCK_ROWS, segments))
-    known, view = MatchCache(1 << 20), stem.view()
+    cache, view = MatchCache(1 << 20), stem.view()
     last = BLOCK_ROWS + 7
     for block in range(1, BLOCKS):
-        found = [7] if block == 1 else []
+        matches = [7] if block == 1 else []
         span = (block * BLOCK_ROWS, (block + 1) * BLOCK_ROWS)
-        known.insert(1, block, [span], np.array(found, np.uint16))
+        cache.insert(1, block, [span], np.array(matches, np.uint16))
     query = bind_query(f"SELECT a FROM s WHERE a = {last}", {"s": SCHEMA}.get)
-    matcher = Matcher(1, 1, query.leg.where, EMPTY, known, MatchFileCache(Path(), 1), Work(0))
+    matcher = Matcher(1, 1, query.leg.where, EMPTY, cache, MatchFileCache(Path(), 1), Work(0))
     triggers = Triggers(query.leg.where, 1, 1, view, None)
     row = newest_row(triggers, (), None, matcher)
     assert row is not None

@@ -64,11 +64,11 @@ def caller(tenant: str, peer: str = "", until: float | None = None) -> Call:
 
 @contextmanager
 def turns(slots: int) -> Iterator[Turns]:
-    made = Turns(slots)
+    turns_ = Turns(slots)
     try:
-        yield made
+        yield turns_
     finally:
-        made.stop()
+        turns_.stop()
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -104,8 +104,8 @@ async def test_a_small_call_waits_for_no_chunk_of_long_ones() -> None:
 async def test_tenants_share_alike_however_many_calls_each_has() -> None:
     order: list[str] = []
     with turns(2) as shared:
-        held = Held("held", 1, order)
-        holder = asyncio.create_task(shared.run(caller("h"), held))
+        blocker = Held("held", 1, order)
+        holder = asyncio.create_task(shared.run(caller("h"), blocker))
         first = Held("first", 1, order)
         asyncio.create_task(shared.run(caller("i"), first))
         await until(lambda: len(order) == 2)
@@ -113,11 +113,11 @@ async def test_tenants_share_alike_however_many_calls_each_has() -> None:
         tasks = [
             asyncio.create_task(shared.run(caller("a", str(n)), w)) for n, w in enumerate(many)
         ]
-        one = asyncio.create_task(shared.run(caller("b"), Held("one", 6, order, free=True)))
+        single = asyncio.create_task(shared.run(caller("b"), Held("one", 6, order, free=True)))
         await asyncio.sleep(0)
-        held.let_all_go()
+        blocker.let_all_go()
         await holder
-        await asyncio.wait_for(one, 20)
+        await asyncio.wait_for(single, 20)
         # The slot that is left serves both in turn, until the one has its six.
         assert 6 <= order[2:14].count("many") <= 7 and order[2:15].count("one") == 6
         first.let_all_go()
@@ -127,8 +127,8 @@ async def test_tenants_share_alike_however_many_calls_each_has() -> None:
 async def test_callers_of_a_tenant_are_finished_in_the_order_they_came() -> None:
     order: list[str] = []
     with turns(1) as shared:
-        held = [Held("held", 1, order) for _ in range(2)]
-        holders = [asyncio.create_task(shared.run(caller("h"), one)) for one in held]
+        blockers = [Held("held", 1, order) for _ in range(2)]
+        holders = [asyncio.create_task(shared.run(caller("h"), blocker)) for blocker in blockers]
         await until(lambda: len(order) == 2)
         works = [Held(str(number), 3, order, free=True) for number in range(3)]
         tasks = [
@@ -136,10 +136,10 @@ async def test_callers_of_a_tenant_are_finished_in_the_order_they_came() -> None
             for number, work in enumerate(works)
         ]
         await asyncio.sleep(0)
-        held[0].let_all_go()
+        blockers[0].let_all_go()
         await asyncio.gather(*tasks)
         assert order[2:] == ["0"] * 3 + ["1"] * 3 + ["2"] * 3
-        held[1].let_all_go()
+        blockers[1].let_all_go()
         await asyncio.gather(*holders)
 
 

@@ -50,12 +50,12 @@ TRADES = [
 
 @pytest.fixture
 def client(server: ServerProcess) -> Iterator[Client]:
-    with Client(server.address, tenant=server.tenant) as found:
+    with Client(server.address, tenant=server.tenant) as client_:
         for sql in (*STREAMS, *VIEWS):
-            found.define(sql)
-        found.publish("trades", TRADES)
-        found.publish("names", [{"symbol": "IBM", "name": "Big Blue"}])
-        yield found
+            client_.define(sql)
+        client_.publish("trades", TRADES)
+        client_.publish("names", [{"symbol": "IBM", "name": "Big Blue"}])
+        yield client_
 
 
 def reason(problem: pytest.ExceptionInfo[PsoupError]) -> str:
@@ -63,20 +63,23 @@ def reason(problem: pytest.ExceptionInfo[PsoupError]) -> str:
 
 
 def test_views_are_listed_with_what_they_are_over(client: Client) -> None:
-    found = {view.name: view for view in client.views()}
-    assert {name: view.over for name, view in found.items()} == {
+    views = {view.name: view for view in client.views()}
+    assert {name: view.over for name, view in views.items()} == {
         "big": ("trades",),
         "dear": ("big", "trades"),
         "named": ("big", "names", "trades"),
     }
-    assert [view.sql for view in found.values()] == [*VIEWS[:2], VIEWS[2].replace("STREAM", "VIEW")]
-    assert [(one.name, one.type) for one in found["dear"].columns] == [
+    assert [view.sql for view in views.values()] == [*VIEWS[:2], VIEWS[2].replace("STREAM", "VIEW")]
+    assert [(described.name, described.type) for described in views["dear"].columns] == [
         ("symbol", "TEXT"),
         ("price", "DOUBLE"),
     ]
-    assert found["dear"].schema.names == ["symbol", "price"]
+    assert views["dear"].schema.names == ["symbol", "price"]
     assert [stream.name for stream in client.streams()] == ["names", "trades"]
-    ids = {*(one.id for one in client.streams()), *(one.id for one in found.values())}
+    ids = {
+        *(described.id for described in client.streams()),
+        *(described.id for described in views.values()),
+    }
     assert len(ids) == 5, "views and streams have numbers of one kind"
 
 
@@ -86,23 +89,32 @@ def test_a_query_over_views_shares_the_predicate_of_the_one_written_out(client: 
         "SELECT symbol FROM trades WHERE size > 10 AND price > 100 AND symbol = 'IBM'"
     )
     assert client.invoke(through).rows == client.invoke(plain).rows == [{"symbol": "IBM"}]
-    told = {one.handle: one for one in client.registrations()}
-    assert told[through.handle].views == ("dear", "big") and told[plain.handle].views == ()
+    registrations = {registration.handle: registration for registration in client.registrations()}
+    assert (
+        registrations[through.handle].views == ("dear", "big")
+        and registrations[plain.handle].views == ()
+    )
     explained = client.explain(through)
     assert explained.views == ("dear", "big") and explained.registration_count == 2
-    assert [one.name for one in _operators(explained.operator)] == ["select", "view", "stream"]
+    assert [registration.name for registration in _operators(explained.operator)] == [
+        "select",
+        "view",
+        "stream",
+    ]
 
 
 def _operators(operator: Any) -> Iterator[Any]:
     yield operator
-    for one in operator.inputs:
-        yield from _operators(one)
+    for child in operator.inputs:
+        yield from _operators(child)
 
 
 def test_explain_shows_where_views_stand(client: Client) -> None:
     handle = client.register("SELECT a.name FROM named AS a, named AS b WHERE a.price < b.price")
-    shown = [(one.name, one.detail) for one in _operators(client.explain(handle).operator)]
-    assert shown.count(("view", "named")) == 2 and shown.count(("view", "big")) == 2
+    operators = [
+        (operator.name, operator.detail) for operator in _operators(client.explain(handle).operator)
+    ]
+    assert operators.count(("view", "named")) == 2 and operators.count(("view", "big")) == 2
     assert client.invoke(handle).rows == []
 
 
@@ -134,7 +146,7 @@ def test_another_query_goes_through_other_views(client: Client) -> None:
     first = client.register("SELECT symbol FROM dear", key="mine")
     again = client.register("SELECT symbol FROM named", key="mine", replace=True)
     assert again.handle == first.handle
-    assert [one.views for one in client.registrations()] == [("named", "big")]
+    assert [registration.views for registration in client.registrations()] == [("named", "big")]
     client.define("DROP VIEW dear")
     assert client.invoke(first).rows == [{"symbol": "IBM"}]
 
@@ -142,15 +154,18 @@ def test_another_query_goes_through_other_views(client: Client) -> None:
 async def test_views_for_programs_that_wait_for_others(
     client: Client, server: ServerProcess
 ) -> None:
-    async with AsyncClient(server.address, tenant=server.tenant) as other:
-        assert await other.views() == client.views()
+    async with AsyncClient(server.address, tenant=server.tenant) as async_client:
+        assert await async_client.views() == client.views()
 
 
 def test_many_are_registered_through_a_view(client: Client) -> None:
     sql = "SELECT price FROM big WHERE symbol = :which"
     handles = client.register_many(sql, [{"which": "IBM"}, {"which": "SUN"}]).handles
-    assert [client.invoke(one).rows for one in handles] == [[{"price": 184.5}], [{"price": 12.0}]]
-    assert {one.views for one in client.registrations()} == {("big",)}
+    assert [client.invoke(registered).rows for registered in handles] == [
+        [{"price": 184.5}],
+        [{"price": 12.0}],
+    ]
+    assert {registered.views for registered in client.registrations()} == {("big",)}
     client.define("DROP VIEW big CASCADE")
     for handle in handles:
         with pytest.raises(PreconditionFailed, match="view big was dropped"):
@@ -233,7 +248,7 @@ def test_cascade_ends_views_and_their_registrations(client: Client) -> None:
 def test_a_view_made_as_a_stream_is_dropped_as_one(client: Client) -> None:
     assert client.define("DROP STREAM named").view.name == "named"
     client.define("DROP STREAM trades CASCADE")
-    assert client.views() == [] and [one.name for one in client.streams()] == ["names"]
+    assert client.views() == [] and [stream.name for stream in client.streams()] == ["names"]
 
 
 def test_another_server_knows_them_from_the_log(tmp_path: Path) -> None:

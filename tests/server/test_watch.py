@@ -24,7 +24,8 @@ def test_watch_brings_what_is_new_and_beats(server: ServerProcess) -> None:
     quiet = server.register("SELECT a FROM s WHERE a < 0").handle
     request = pb.WatchRequest(
         sync=pb.SyncRequest(
-            tenant=server.tenant, items=[pb.SyncItem(handle=one) for one in (handle, quiet)]
+            tenant=server.tenant,
+            items=[pb.SyncItem(handle=item_handle) for item_handle in (handle, quiet)],
         ),
         beat=Duration(seconds=1),
     )
@@ -143,13 +144,13 @@ def test_a_join_is_watched_by_all_its_streams(server: ServerProcess) -> None:
     _take_ends(call, copies, 1)
     server.publish("s", numbers(0, 3))
     news = [("names", [(1, "one")]), ("s", [(1, "x")]), ("names", [(1, "uno"), (2, "dos")])]
-    shown = []
+    answers = []
     for stream, rows in news:
         columns = pa.table({"a": [a for a, _ in rows], "b": [b for _, b in rows]})
         server.publish(stream, columns)
         _take_ends(call, copies, 1)
-        shown.append(copies[0].answer(copies[0].now))
-    assert shown == [
+        answers.append(copies[0].answer(copies[0].now))
+    assert answers == [
         [(1, "one")],
         [(1, "one"), (1, "one")],
         [(1, "uno"), (2, "dos"), (1, "uno")],

@@ -54,8 +54,8 @@ class WatchWorld:
         items = [self._item(text, window) for text, window in self._questions()]
         self.copies = [Copy() for _ in items]
         self.away = Duration(seconds=5) if self.dice.random() < 0.3 else None
-        one = self.dice.random() < 0.2
-        request = pb.SyncRequest(items=items, away=self.away, one_position=one)
+        at_one_position = self.dice.random() < 0.2
+        request = pb.SyncRequest(items=items, away=self.away, one_position=at_one_position)
         self.watcher = self.world.run(self._watcher(request))
 
     async def _watcher(self, request: pb.SyncRequest) -> Watcher:
@@ -74,17 +74,17 @@ class WatchWorld:
     # ---- queries
 
     def _questions(self) -> list[tuple[str, str]]:
-        draw, found = self.dice.choice, list[tuple[str, str]]()
+        draw, texts = self.dice.choice, list[tuple[str, str]]()
         for _ in range(_SINGLE):
             name, select, where, window = map(draw, (NAMES, SELECTS, CONDITIONS, WINDOWS))
-            other, refresh = draw(("", "", *WINDOWS)), draw(REFRESHES)
-            question = Question(name, select, where, window, other, False, refresh)
-            asked = self.world.ask(question)
-            found.append((asked.text, asked.window))
+            override, refresh = draw(("", "", *WINDOWS)), draw(REFRESHES)
+            question = Question(name, select, where, window, override, False, refresh)
+            question_ = self.world.ask(question)
+            texts.append((question_.text, question_.window))
         for _ in range(_SEVERAL):
             written = self.world.write(self.dice.getrandbits(32))
-            found += [(one.text, "") for one in written if isinstance(one, SeveralAsked)]
-        return found
+            texts += [(case.text, "") for case in written if isinstance(case, SeveralAsked)]
+        return texts
 
     def _item(self, text: str, window: str) -> pb.SyncItem:
         request = pb.RegisterRequest(sql=text, client_key=f"k{len(self.texts)}")
@@ -148,8 +148,8 @@ class WatchWorld:
                 self.slept.woken += 1
                 continue
             self.slept.through += 1
-            told = self.world.run(self._told(index))
-            assert not told, (self.seed, self.texts[index], told)
+            differences = self.world.run(self._told(index))
+            assert not differences, (self.seed, self.texts[index], differences)
 
     async def _settle(self) -> None:
         await self.core.follower.catch_up()

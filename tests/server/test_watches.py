@@ -61,11 +61,11 @@ class Server:
         """The items that were woken since, after a round of them."""
         await self.core.watches.settled()
         self.core.watches._check()
-        found = sorted(watcher._due)
+        due = sorted(watcher._due)
         while watcher._due:
             async for _ in watcher.round():
                 pass
-        return found
+        return due
 
     async def publish(self, stream: str, *a: int, **columns: list[Any]) -> None:
         self.clock += SECOND
@@ -74,24 +74,26 @@ class Server:
 
     async def publish_at(self, *seconds: int) -> None:
         """Rows of event time, so many seconds from the start."""
-        at = pa.array([START + one * SECOND for one in seconds], pa.int64()).view("timestamp[us]")
+        at = pa.array([START + second * SECOND for second in seconds], pa.int64()).view(
+            "timestamp[us]"
+        )
         await self.publish("event", *seconds, at=at)
 
 
 @pytest.fixture
 async def server(tmp_path: Path) -> AsyncIterator[Server]:
-    made = Server.__new__(Server)
+    server_ = Server.__new__(Server)
     core = Core(
         Store.open(tmp_path / "s", create=True, sync=False),
         Settings(tmp_path / "s"),
-        lambda: made.clock,
+        lambda: server_.clock,
     )
-    made.__init__(core)  # type: ignore[misc]
+    server_.__init__(core)  # type: ignore[misc]
     await core.start()
     for sql in _STREAMS:
-        await made.define(sql)
-    yield made
-    for watcher in made.watchers:
+        await server_.define(sql)
+    yield server_
+    for watcher in server_.watchers:
         watcher.__exit__()
     assert not len(core.watches)
     await core.watches.settled()
@@ -198,10 +200,10 @@ async def test_a_query_that_replaces_another_is_watched_from_then_on(server: Ser
 async def test_who_asks_is_woken_of_a_tenant_a_stream_or_all(server: Server) -> None:
     watcher = await server.watch("SELECT a FROM s WHERE a = 1", "SELECT a FROM other WHERE a = 1")
     watches, state = server.core.watches, server.core.follower.state
-    other = state.find_stream("main", "other")
-    assert other is not None
+    other_stream = state.find_stream("main", "other")
+    assert other_stream is not None
     for wake, woken in (
-        (lambda: watches.wake_stream(other.id), [1]),
+        (lambda: watches.wake_stream(other_stream.id), [1]),
         (lambda: watches.wake_tenant("main"), [0, 1]),
         (lambda: watches.wake_tenant("nobody"), []),
         (lambda: watches.wake_handle(watcher.items[0].item.handle), [0]),
@@ -257,8 +259,8 @@ async def test_who_sleeps_for_very_many_rows_is_asked_at_the_next_contact(
 async def test_a_failed_probe_wakes_everybody(
     server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    some = [f"SELECT a FROM s WHERE a = {number}" for number in range(99)]
-    watcher = await server.watch(*some, "SELECT a FROM other WHERE a = 1")
+    queries = [f"SELECT a FROM s WHERE a = {number}" for number in range(99)]
+    watcher = await server.watch(*queries, "SELECT a FROM other WHERE a = 1")
     with monkeypatch.context() as patch:
         patch.setattr(prober, "_spans", lambda *_: 1 / 0)
         await server.publish("s", 5)

@@ -40,10 +40,10 @@ def test_a_continued_begin_says_the_mode_and_nothing_else(
         begins.append(begin_of(parts))
         for part in parts:
             copy.take(part)
-    first, *others = begins
+    first, *later = begins
     assert not first.continued and first.columns and first.reason == pb.SYNC_REASON_FIRST
-    assert len(others) > 1
-    assert all(begin == pb.SyncBegin(mode=first.mode, continued=True) for begin in others)
+    assert len(later) > 1
+    assert all(begin == pb.SyncBegin(mode=first.mode, continued=True) for begin in later)
     assert copy.sound() and len(copy.rows) == 3000
 
 
@@ -115,7 +115,7 @@ def test_each_call_may_have_another_encoding(filled: tuple[ServerProcess, bytes]
 
 
 @pytest.mark.parametrize(
-    ("lease", "taken"),
+    ("lease", "is_accepted"),
     [
         (Duration(), False),
         (Duration(seconds=-1), False),
@@ -126,7 +126,7 @@ def test_each_call_may_have_another_encoding(filled: tuple[ServerProcess, bytes]
         (Duration(seconds=36_600 * DAY, nanos=1000), False),
     ],
 )
-def test_bounds_of_a_lease(server: ServerProcess, lease: Duration, taken: bool) -> None:
+def test_bounds_of_a_lease(server: ServerProcess, lease: Duration, is_accepted: bool) -> None:
     server.define("CREATE STREAM s (a BIGINT)")
     rows = rows_of(["client_key"], [pb.Value(text="k")])
 
@@ -141,13 +141,13 @@ def test_bounds_of_a_lease(server: ServerProcess, lease: Duration, taken: bool) 
         )
 
     for call in (one, many):
-        if taken:
+        if is_accepted:
             call()
             continue
         with pytest.raises(grpc.RpcError) as caught:
             call()
-        found = detail(caught.value)
-        assert (found.reason, found.field) == ("BAD_REQUEST", "lease")
+        problem = detail(caught.value)
+        assert (problem.reason, problem.field) == ("BAD_REQUEST", "lease")
 
 
 def test_the_first_lease_of_a_key_stays(server: ServerProcess) -> None:

@@ -84,10 +84,10 @@ def test_tokens_that_are_none(world: World, token: str) -> None:
 
 def test_who_may_make_keys(world: World) -> None:
     with world.client(world.operator) as operator:
-        made = operator.create_key("ann", roles=["administrator"], tenant="acme")
+        new_key = operator.create_key("ann", roles=["administrator"], tenant="acme")
         assert [key.owner for key in operator.access_keys(tenant="acme")] == ["ann"]
-        assert made.secret not in repr(made)
-    with world.client(made.secret) as ann:
+        assert new_key.secret not in repr(new_key)
+    with world.client(new_key.secret) as ann:
         reader = ann.create_key("bob", roles=["reader"], claims={"region": "north"})
         assert (reader.key.tenant, dict(reader.key.claims)) == ("acme", {"region": "north"})
         with pytest.raises(PermissionDenied, match="operator"):
@@ -111,7 +111,7 @@ def test_who_may_make_keys(world: World) -> None:
         ):
             with pytest.raises(PermissionDenied):
                 forbidden()
-    with world.client(made.secret) as ann:
+    with world.client(new_key.secret) as ann:
         ann.revoke_key(reader.key.id)
     with world.client(reader.secret) as bob, pytest.raises(Unauthenticated, match="revoked"):
         bob.streams()
@@ -120,8 +120,8 @@ def test_who_may_make_keys(world: World) -> None:
 def test_a_key_expires(world: World) -> None:
     soon = datetime.now(UTC) + timedelta(seconds=1.5)
     with world.client(world.operator) as operator:
-        made = operator.create_key("late", expires=soon)
-    with world.client(made.secret) as late:
+        key = operator.create_key("late", expires=soon)
+    with world.client(key.secret) as late:
         assert late.status().security
         time.sleep(1.6)
         with pytest.raises(Unauthenticated, match="expired at"):
@@ -132,8 +132,8 @@ async def test_an_async_client(world: World) -> None:
     async def token() -> str:
         return world.issuer.token()
 
-    for shown in (world.issuer.token(), token, world.issuer.token):
-        credentials = world.credentials(shown)  # type: ignore[arg-type]
+    for credential in (world.issuer.token(), token, world.issuer.token):
+        credentials = world.credentials(credential)  # type: ignore[arg-type]
         async with AsyncClient(world.server.address, credentials=credentials) as client:
             assert await client.owner() == "bob"
     async with AsyncClient(
@@ -145,10 +145,10 @@ async def test_an_async_client(world: World) -> None:
 
 def _channel(world: World) -> grpc.Channel:
     pair = world.authority.client("nobody")
-    shown = grpc.ssl_channel_credentials(
+    credentials = grpc.ssl_channel_credentials(
         world.authority.ca.read_bytes(), pair.key.read_bytes(), pair.cert.read_bytes()
     )
-    return grpc.secure_channel(world.server.address, shown)
+    return grpc.secure_channel(world.server.address, credentials)
 
 
 def test_health_is_open_and_reflection_is_not(world: World) -> None:
@@ -163,9 +163,9 @@ def test_health_is_open_and_reflection_is_not(world: World) -> None:
         with pytest.raises(grpc.RpcError) as error:
             list(stub.ServerReflectionInfo(iter(ask)))
         assert error.value.code() is grpc.StatusCode.UNAUTHENTICATED
-        shown = (("authorization", f"Bearer {world.operator}"),)
-        (answer,) = stub.ServerReflectionInfo(iter(ask), metadata=shown)
-        assert any("Psoup" in one.name for one in answer.list_services_response.service)
+        metadata = (("authorization", f"Bearer {world.operator}"),)
+        (answer,) = stub.ServerReflectionInfo(iter(ask), metadata=metadata)
+        assert any("Psoup" in service.name for service in answer.list_services_response.service)
 
 
 @pytest.mark.parametrize(
@@ -188,19 +188,19 @@ def test_other_authorizations(world: World, metadata: list[tuple[str, str]]) -> 
 
 def test_no_secret_is_in_the_log_or_the_store(world: World) -> None:
     with world.client(world.operator) as operator:
-        made = operator.create_key("quiet")
+        key = operator.create_key("quiet")
     jwt = world.issuer.token(sub="loud")
-    wrong = made.secret[:-4] + "AAAA"
-    for token in (made.secret, wrong, jwt, jwt[:-4] + "AAAA"):
+    wrong = key.secret[:-4] + "AAAA"
+    for token in (key.secret, wrong, jwt, jwt[:-4] + "AAAA"):
         with world.client(token) as client:
             try:
                 client.status()
             except PsoupError as error:
                 assert token not in repr(error) + str(error.detail)
         assert token not in repr(Credentials(token))
-    secrets = [made.secret.split("_", 2)[2], wrong.split("_", 2)[2], *jwt.split(".")[1:]]
-    said = world.server.errors.read_text()
+    secrets = [key.secret.split("_", 2)[2], wrong.split("_", 2)[2], *jwt.split(".")[1:]]
+    output = world.server.errors.read_text()
     files = [path for path in (world.folder / "store").rglob("*") if path.is_file()]
-    kept = b"".join(path.read_bytes() for path in files)
+    content = b"".join(path.read_bytes() for path in files)
     for secret in secrets:
-        assert secret not in said and secret.encode() not in kept
+        assert secret not in output and secret.encode() not in content

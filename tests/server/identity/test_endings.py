@@ -65,29 +65,29 @@ def test_a_revoked_key_ends_its_watch_on_another_server(
     with _client(first, operator) as client:
         client.define("CREATE STREAM s (a BIGINT)")
         handle = client.register("SELECT a FROM s").handle
-        made = client.create_key("main", roles=["administrator"])
-        watch = _watch(second, made.secret, handle)
-        other = _watch(second, operator, handle)
+        key = client.create_key("main", roles=["administrator"])
+        watch = _watch(second, key.secret, handle)
+        operator_watch = _watch(second, operator, handle)
         requests: queue.SimpleQueue[pb.PublishRequest | None] = queue.SimpleQueue()
         line = second.stub.PublishStream(
-            iter(requests.get, None), timeout=60, metadata=_shown(made.secret)
+            iter(requests.get, None), timeout=60, metadata=_shown(key.secret)
         )
         heartbeat = pb.PublishRequest(stream="s", rows=pb.Rows(columns=["a"], rows=[_row(1)]))
         requests.put(heartbeat)
         assert next(line).row_count == 1
-        client.revoke_key(made.key.id)
+        client.revoke_key(key.key.id)
         began = time.monotonic()
         assert _ending(watch) == "UNAUTHENTICATED"
         assert _ending(line) == "UNAUTHENTICATED"
         requests.put(None)
         assert time.monotonic() - began < 30
         for server in (first, second):
-            with _client(server, made.secret) as bob, pytest.raises(Unauthenticated):
+            with _client(server, key.secret) as bob, pytest.raises(Unauthenticated):
                 bob.streams()
         client.publish("s", [{"a": 2}])
-        parts = [next(other) for _ in range(2)]
+        parts = [next(operator_watch) for _ in range(2)]
         assert any(part.HasField("rows") or part.HasField("begin") for part in parts)
-        other.cancel()
+        operator_watch.cancel()
 
 
 def _row(number: int) -> pb.Row:
@@ -105,13 +105,13 @@ def test_a_store_s_first_key_closes_it_to_anyone(tmp_path: Path) -> None:
             watch = server.stub.Watch(request, timeout=60)
             while not next(watch).HasField("end"):
                 pass
-            made = anyone.create_key("root", roles=["operator"])
+            key = anyone.create_key("root", roles=["operator"])
             assert _ending(watch) == "UNAUTHENTICATED"
             with pytest.raises(Unauthenticated, match="asks who calls"):
                 anyone.status()
-        with _client(server, made.secret) as root:
+        with _client(server, key.secret) as root:
             assert root.owner() == "root"
-            root.revoke_key(made.key.id)
+            root.revoke_key(key.key.id)
             with pytest.raises(Unauthenticated):
                 root.status()
         with Client(server.address, retry=NO_RETRY) as anyone, pytest.raises(Unauthenticated):
@@ -126,11 +126,11 @@ def test_an_expired_jwt_ends_its_watch(world: World) -> None:
         client.define("CREATE STREAM jwt_watched (a BIGINT)")
         handle = client.register("SELECT a FROM jwt_watched").handle
     pair = world.authority.client("nobody")
-    shown = grpc.ssl_channel_credentials(
+    credentials = grpc.ssl_channel_credentials(
         world.authority.ca.read_bytes(), pair.key.read_bytes(), pair.cert.read_bytes()
     )
     token = world.issuer.token(tenant="main", sub="main", roles=["administrator"], seconds=2.0)
-    with grpc.secure_channel(world.server.address, shown) as channel:
+    with grpc.secure_channel(world.server.address, credentials) as channel:
         request = pb.WatchRequest(sync=pb.SyncRequest(items=[pb.SyncItem(handle=handle)]))
         call = PsoupStub(channel).Watch(request, timeout=60, metadata=_shown(token))
         while not next(call).HasField("end"):
@@ -174,7 +174,7 @@ async def test_only_the_streams_of_what_ended_are_ended() -> None:
     endings.look()
     pause.set()
     outcomes = await asyncio.gather(*waits, return_exceptions=True)
-    assert [type(one) for one in outcomes] == [Ended, Ended, list]
+    assert [type(outcome) for outcome in outcomes] == [Ended, Ended, list]
     assert outcomes[2] == [2] and not endings._open
 
 
@@ -204,4 +204,4 @@ async def test_a_call_that_its_client_cancels_stays_cancelled() -> None:
 
 
 async def _all(stream: AsyncIterator[int]) -> list[int]:
-    return [one async for one in stream]
+    return [message async for message in stream]

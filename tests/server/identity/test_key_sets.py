@@ -66,11 +66,11 @@ async def test_an_unknown_key_is_asked_for_once_in_a_while(site: Site, issuer: I
     keys = KeySet(site.url)
     keys.load()
     site.content = issuer.jwks()
-    found = await asyncio.gather(*(keys.find("RS256") for _ in range(50)))
-    assert found == [None] * 50 and site.asked == 1
+    answers = await asyncio.gather(*(keys.find("RS256") for _ in range(50)))
+    assert answers == [None] * 50 and site.asked == 1
     keys._asked = float("-inf")
-    found = await asyncio.gather(*(keys.find("RS256") for _ in range(50)))
-    assert {one and one.algorithm for one in found} == {"RS256"} and site.asked == 2
+    answers = await asyncio.gather(*(keys.find("RS256") for _ in range(50)))
+    assert {answer and answer.algorithm for answer in answers} == {"RS256"} and site.asked == 2
     assert await keys.find("nobody") is None and site.asked == 2
 
 

@@ -25,8 +25,8 @@ def test_other_machines_reach_it(
 ) -> None:
     assert not is_loopback(host)
     assert main(["--store", str(tmp_path / "s"), "--host", host]) == 1
-    said = capsys.readouterr().err
-    assert "no TLS and no authentication" in said and "--insecure" in said
+    errors = capsys.readouterr().err
+    assert "no TLS and no authentication" in errors and "--insecure" in errors
     assert not (tmp_path / "s").exists()
 
 
@@ -57,9 +57,9 @@ def test_with_tls_and_callers_who_are_known_it_listens(tmp_path: Path) -> None:
     pair = Authority(tmp_path / "pki").server()
     files = ("--tls-cert", str(pair.cert), "--tls-key", str(pair.key))
     server = ServerProcess(tmp_path / "store", "--host", "0.0.0.0", *files, "--auth", "keys")
-    said = server.errors.read_text()
+    errors = server.errors.read_text()
     server.stop()
-    assert "INSECURE" not in said and "identity: TLS; callers show keys" in said
+    assert "INSECURE" not in errors and "identity: TLS; callers show keys" in errors
 
 
 WRONG = [
@@ -79,21 +79,21 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("options", "said"), WRONG)
+@pytest.mark.parametrize(("options", "message"), WRONG)
 def test_options_that_make_no_sense(
-    options: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    options: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):
         parse_arguments(["--store", "x", *options])
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_options_become_settings() -> None:
-    given = ["--auth", "jwt", "--auth", "keys", "--auth", "keys", "--jwt-keys", "https://x/k"]
+    arguments = ["--auth", "jwt", "--auth", "keys", "--auth", "keys", "--jwt-keys", "https://x/k"]
     more = ["--jwt-issuer", "i", "--jwt-audience", "a", "--jwt-tenant", "org", "--jwt-skew", "5"]
-    found = parse_arguments(["--store", "x", *given, *more]).identity
-    assert found.auth == ("jwt", "keys") and found.authenticates
-    assert found.jwt == JwtSettings("https://x/k", "i", "a", 5.0, "org")
+    identity = parse_arguments(["--store", "x", *arguments, *more]).identity
+    assert identity.auth == ("jwt", "keys") and identity.authenticates
+    assert identity.jwt == JwtSettings("https://x/k", "i", "a", 5.0, "org")
     assert parse_arguments(["--store", "x"]).identity == IdentitySettings()
 
 
@@ -108,5 +108,5 @@ def test_files_that_are_not_there(
     options: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["--store", str(tmp_path / "s"), *options]) == 1
-    said = capsys.readouterr().err
-    assert "can't start" in said and "No such file" in said
+    errors = capsys.readouterr().err
+    assert "can't start" in errors and "No such file" in errors

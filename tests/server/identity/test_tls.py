@@ -35,9 +35,9 @@ def _serial(address: str, ca: Path) -> int:
         socket.create_connection((host, int(port)), timeout=20) as plain,
         context.wrap_socket(plain, server_hostname="localhost") as line,
     ):
-        shown = line.getpeercert()
-    assert shown is not None
-    return int(str(shown["serialNumber"]), 16)
+        certificate = line.getpeercert()
+    assert certificate is not None
+    return int(str(certificate["serialNumber"]), 16)
 
 
 @pytest.fixture
@@ -71,13 +71,13 @@ def test_a_new_certificate_is_shown_without_a_restart(
     (tmp_path / "pki" / "server.pem").write_text("half a certif")
     assert _serial(server.address, authority.ca) == after
     assert "stays as it was" in server.errors.read_text()
-    other = Authority(tmp_path / "other")
-    pair = other.server()
+    new_authority = Authority(tmp_path / "other")
+    pair = new_authority.server()
     for name, source in (("server.pem", pair.cert), ("server.key", pair.key)):
         shutil.copy(source, tmp_path / "pki" / name)
     with pytest.raises(ConnectionFailed):
         _status(server, trusted)
-    _status(server, Credentials(ca=other.ca))
+    _status(server, Credentials(ca=new_authority.ca))
 
 
 @pytest.mark.process
@@ -106,7 +106,7 @@ def test_clients_without_a_certificate_of_the_authority(world: World, tmp_path: 
 @pytest.mark.process
 def test_old_versions_of_tls_are_refused(server: ServerProcess, authority: Authority) -> None:
     host, _, port = server.address.rpartition(":")
-    taken = {}
+    accepted = {}
     for version in (ssl.TLSVersion.TLSv1_1, ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
         context = ssl.create_default_context(cafile=str(authority.ca))
         context.set_alpn_protocols(["h2"])
@@ -119,22 +119,22 @@ def test_old_versions_of_tls_are_refused(server: ServerProcess, authority: Autho
                 socket.create_connection((host, int(port)), timeout=20) as plain,
                 context.wrap_socket(plain, server_hostname="localhost"),
             ):
-                taken[version.name] = True
+                accepted[version.name] = True
         except OSError:
-            taken[version.name] = False
-    assert taken == {"TLSv1_1": False, "TLSv1_2": True, "TLSv1_3": True}
+            accepted[version.name] = False
+    assert accepted == {"TLSv1_1": False, "TLSv1_2": True, "TLSv1_3": True}
 
 
 def test_files_that_do_not_belong_together(authority: Authority, tmp_path: Path) -> None:
-    one, two = authority.server("one"), authority.server("two")
+    first, second = authority.server("one"), authority.server("two")
     with pytest.raises(ValueError, match="is not the key of"):
-        ServerCertificates(TlsFiles(one.cert, two.key))
+        ServerCertificates(TlsFiles(first.cert, second.key))
     with pytest.raises(ValueError, match="is not what it should be"):
-        ServerCertificates(TlsFiles(one.key, one.key))
+        ServerCertificates(TlsFiles(first.key, first.key))
     with pytest.raises(ValueError, match="is not what it should be"):
-        ServerCertificates(TlsFiles(one.cert, one.key, one.key))
+        ServerCertificates(TlsFiles(first.cert, first.key, first.key))
     with pytest.raises(FileNotFoundError):
-        ServerCertificates(TlsFiles(tmp_path / "none.pem", one.key))
+        ServerCertificates(TlsFiles(tmp_path / "none.pem", first.key))
 
 
 def test_files_are_read_only_when_they_change(

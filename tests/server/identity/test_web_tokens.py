@@ -185,7 +185,7 @@ async def test_changed_claims(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("claims", "said"),
+    ("claims", "message"),
     [
         ({"iss": "https://other.test"}, "iss"),
         ({"iss": None}, "exp"),
@@ -207,8 +207,8 @@ async def test_changed_claims(world: World) -> None:
         ({"roles": {"operator": True}}, "roles"),
     ],
 )
-async def test_claims_that_are_refused(world: World, claims: dict[str, Any], said: str) -> None:
-    assert said in await world.refused(world.issuer.token(**claims))
+async def test_claims_that_are_refused(world: World, claims: dict[str, Any], message: str) -> None:
+    assert message in await world.refused(world.issuer.token(**claims))
 
 
 async def test_an_audience_among_several(world: World) -> None:
@@ -272,11 +272,11 @@ async def test_a_kid_with_another_key_ends_those_of_the_key_before(world: World,
     world.tokens.check(caller)
     publish(world.issuer)
     world.tokens.check(caller)
-    other = Issuer()
-    publish(other)
+    new_issuer = Issuer()
+    publish(new_issuer)
     with pytest.raises(Unauthenticated, match="key"):
         world.tokens.check(caller)
-    fresh = await world.tokens.principal(other.token(headers={"kid": kid}))
+    fresh = await world.tokens.principal(new_issuer.token(headers={"kid": kid}))
     world.tokens.check(fresh)
 
 
