@@ -1,7 +1,8 @@
 """Fixtures every test may use.
 
-Hypothesis runs the same examples each time, so that a red run is about the change at hand;
-`--hypothesis-profile explore` looks for new ones.
+Hypothesis runs the same examples each time, so that a red run is about the change at hand.
+`--hypothesis-profile thorough` runs more of them, as `scripts/test --all` does, and `explore` looks
+for new ones.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[1]
 
-settings.register_profile("default", derandomize=True, deadline=None, max_examples=100)
+settings.register_profile("default", derandomize=True, deadline=None, max_examples=40)
+settings.register_profile("thorough", derandomize=True, deadline=None, max_examples=100)
 settings.register_profile("explore", deadline=None, max_examples=2000, print_blob=True)
 settings.load_profile("default")
 

@@ -30,6 +30,7 @@ def test_composite_and_separate_find_the_same_pairs(workload: str) -> None:
     assert measured[-1].pairs > 0 and set(measured[-1].taken) == set(WAYS)
 
 
+@pytest.mark.long
 def test_they_are_reported(tmp_path: Path) -> None:
     report = run(tmp_path, quick=True)
     names = {"paper-figure-8", "paper-table-1-joins", "paper-figure-11"}

@@ -63,6 +63,7 @@ def ended(process: subprocess.Popen[str], seconds: float) -> tuple[str, str]:
         raise
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.process
 @pytest.mark.timeout(660)
@@ -100,6 +101,7 @@ def test_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
     assert list((tmp_path / "tmp").iterdir()) == []
 
 
+@pytest.mark.long
 @pytest.mark.process
 def test_a_running_store_is_as_it_was(tmp_path: Path, own: list[str]) -> None:
     with RunningStore(tmp_path) as store:

@@ -26,6 +26,7 @@ def test_entries_are_rows_of_the_wire() -> None:
     assert len(packed(b"".join(entries))) < sum(map(len, entries))
 
 
+@pytest.mark.long
 @pytest.mark.process
 def test_a_log_is_read_on_from_an_offset(tmp_path: Path) -> None:
     logs = ClientLogs(tmp_path)

@@ -21,6 +21,7 @@ def _generate(path: str, into: Path, *options: str) -> None:
     subprocess.run(command, cwd=ROOT, env=os.environ | {"PATH": path}, check=True)
 
 
+@pytest.mark.long
 @pytest.mark.process
 def test_go_code_is_generated_where_the_page_says(tmp_path: Path) -> None:
     path = install(tmp_path / "bin", GENERATOR)

@@ -163,6 +163,7 @@ class Killed(BaseException):
     pass
 
 
+@pytest.mark.long
 async def test_killed_at_every_commit_it_is_repeated(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -32,7 +32,7 @@ from tests.examples.typescript import (
 from tests.support.docs.markdown import blocks, read
 from tests.support.server.process import ServerProcess
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.long, pytest.mark.process]
 
 START = datetime(2025, 1, 1, tzinfo=UTC)
 SECOND = timedelta(seconds=1)

@@ -10,7 +10,7 @@ import pytest
 
 from tests.examples.conftest import Pair
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.long, pytest.mark.process]
 
 
 @pytest.mark.parametrize(

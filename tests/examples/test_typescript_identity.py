@@ -15,7 +15,7 @@ from tests.server.identity.conftest import first_key
 from tests.support.authority import Authority
 from tests.support.server.process import ServerProcess
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.long, pytest.mark.process]
 
 
 @dataclass

@@ -25,7 +25,7 @@ from tests.support.system.fleet import Fleet
 from tests.support.system.processes import REPOSITORY, Process, RunningStore
 from tests.support.system.scenario import Scenario
 
-pytestmark = [pytest.mark.process, pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.long, pytest.mark.process, pytest.mark.spark, pytest.mark.timeout(900)]
 
 SPARK = Path(pyspark.__file__).parent
 WORKERS = 2

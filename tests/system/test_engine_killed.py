@@ -138,6 +138,7 @@ def killed(folder: Path, kills: int) -> None:
         check_everything(store, under_load(store, kills))
 
 
+@pytest.mark.long
 def test_three_kills_of_the_engine_lose_nothing_and_repeat_nothing(tmp_path: Path) -> None:
     killed(tmp_path, 3)
 

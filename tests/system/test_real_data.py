@@ -66,6 +66,7 @@ def check_queries(client: Client, judge: Judge, queries: dict[str, str], middle:
         assert close(values_of(client.ask(sql, as_of=middle, knowledge="today")), expected), sql
 
 
+@pytest.mark.long
 def test_a_day_of_traffic(
     client: Client, tenant: str, running: RunningStore, shared_data: Path, tmp_path: Path
 ) -> None:
@@ -89,6 +90,7 @@ def test_a_day_of_traffic(
     check_queries(client, judge, TRAFFIC_QUERIES, noon)
 
 
+@pytest.mark.long
 def test_a_day_of_trades(
     client: Client, tenant: str, running: RunningStore, shared_data: Path
 ) -> None:

@@ -37,6 +37,7 @@ def live(folder: Path, seeds: range, steps: int) -> Counter[str]:
         return tenants.tally
 
 
+@pytest.mark.long
 def test_oracle_several_streams_through_the_life_of_a_store(tmp_path: Path) -> None:
     tally = live(tmp_path, range(1, 4), 30)
     print(dict(tally))

@@ -24,6 +24,7 @@ def modes(root: Path) -> dict[str, int]:
     }
 
 
+@pytest.mark.long
 @pytest.mark.process
 @pytest.mark.spark
 def test_a_new_store_is_private_whatever_the_shell_says(tmp_path: Path) -> None:
@@ -45,6 +46,7 @@ def test_a_new_store_is_private_whatever_the_shell_says(tmp_path: Path) -> None:
     assert {path: oct(mode) for path, mode in modes_by_path.items() if mode & 0o077} == {}
 
 
+@pytest.mark.long
 @pytest.mark.process
 def test_a_shared_store_stays_shared_without_the_option(tmp_path: Path) -> None:
     with RunningStore(tmp_path) as running:

@@ -27,6 +27,7 @@ def sample(shared_data: Path) -> list[Case]:
     return dice.sample(full, SAMPLE // 2) + dice.sample(empty, SAMPLE // 2)
 
 
+@pytest.mark.long
 def test_a_sample_of_where_clauses_finds_its_rows(
     client: Client, tenant: str, running: RunningStore, sample: list[Case]
 ) -> None:

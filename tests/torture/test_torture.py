@@ -15,6 +15,7 @@ _LIFE_SECONDS = 600.0
 _LIVES = 6
 
 
+@pytest.mark.long
 @pytest.mark.timeout(1200)
 def test_a_minute_of_every_fault_loses_nothing_and_every_answer_is_right(tmp_path: Path) -> None:
     tally = Life(tmp_path / "life", seed=1, seconds=45, least_faults=3).run(print)

@@ -26,6 +26,7 @@ from tests.support.engine.composites import (
 from tests.support.engine.killing import Killed, Killer
 from tests.support.engine.pump import Pump
 from tests.support.engine.reading import matched
+from tests.support.lengths import short_first
 
 pytestmark = pytest.mark.spark
 
@@ -84,7 +85,7 @@ def outcome(store: Store, joins: list[Joined]) -> list[set[tuple[int, ...]]]:
 
 
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("first", range(EVERY))
+@pytest.mark.parametrize("first", short_first(range(EVERY)))
 def test_killed_between_any_two_commits(
     store: Store, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, first: int
 ) -> None:

@@ -28,6 +28,7 @@ def lived(spark: SparkSession, seeds: Iterable[int], steps: int) -> Counter[str]
     return tally
 
 
+@pytest.mark.long
 @pytest.mark.timeout(1200)
 def test_oracle_composites_through_lives_of_a_store(spark: SparkSession) -> None:
     tally = lived(spark, range(3), 60)

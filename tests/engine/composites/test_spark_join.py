@@ -86,6 +86,7 @@ def build(
     return join
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("legs, span", [(2, None), (3, 3)])
 def test_both_ways_find_the_same(
     store: Store,

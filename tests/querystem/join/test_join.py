@@ -162,6 +162,7 @@ def test_a_difference_of_times_is_a_range(on: Expression, by_pairs: bool) -> Non
     assert by_pairs or step.kept == step.candidates
 
 
+@pytest.mark.long
 def test_an_equality_with_many_pairs_is_joined_with_the_range_beside_it() -> None:
     rng = np.random.default_rng(7)
     items = [
