@@ -34,7 +34,7 @@ settings.load_profile("default")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test is marked by what it asks for, so that `-m "not spark"` misses none."""
+    """Mark tests by their fixtures, so that `-m "not spark"` misses none."""
     for item in items:
         names = getattr(item, "fixturenames", ())
         for fixture, mark in (("spark", "spark"), ("shared_data", "shared")):
@@ -89,7 +89,7 @@ def counted_ids(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def tenant() -> str:
-    """One that nobody else has, so that names are free."""
+    """A tenant that no other test uses, so that names are free."""
     return f"t{secrets.token_hex(4)}"
 
 

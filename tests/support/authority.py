@@ -42,22 +42,22 @@ class Authority:
         self.ca = folder / "ca.pem"
         self.ca.write_bytes(_pem(built.sign(self._key, hashes.SHA256())))
 
-    def server(self, name: str = "server", lasting: timedelta = DAY) -> Pair:
-        """A certificate for localhost."""
+    def server(self, name: str = "server", validity: timedelta = DAY) -> Pair:
+        """Return a certificate for localhost."""
         names: list[x509.GeneralName] = [
             x509.DNSName("localhost"),
             x509.IPAddress(ipaddress.ip_address("127.0.0.1")),
         ]
         usage = ExtendedKeyUsageOID.SERVER_AUTH
-        return self._issue(name, _subject(CN="localhost"), usage, names, lasting)
+        return self._issue(name, _subject(CN="localhost"), usage, names, validity)
 
     def client(
-        self, owner: str, tenant: str = "", lasting: timedelta = DAY, name: str = ""
+        self, owner: str, tenant: str = "", validity: timedelta = DAY, name: str = ""
     ) -> Pair:
-        """A certificate for a caller; without a tenant there is no O in it."""
+        """Return a certificate for a caller; without a tenant there is no O in it."""
         subject = _subject(CN=owner, **({"O": tenant} if tenant else {}))
         usage = ExtendedKeyUsageOID.CLIENT_AUTH
-        return self._issue(name or owner, subject, usage, [], lasting)
+        return self._issue(name or owner, subject, usage, [], validity)
 
     def _issue(
         self,
@@ -65,10 +65,10 @@ class Authority:
         subject: x509.Name,
         usage: x509.ObjectIdentifier,
         names: list[x509.GeneralName],
-        lasting: timedelta,
+        validity: timedelta,
     ) -> Pair:
         key = ec.generate_private_key(ec.SECP256R1())
-        built = _builder(subject, self._name, key.public_key(), lasting)
+        built = _builder(subject, self._name, key.public_key(), validity)
         built = built.add_extension(x509.BasicConstraints(False, None), critical=True)
         built = built.add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
         if names:
@@ -80,11 +80,11 @@ class Authority:
 
 
 def _builder(
-    subject: x509.Name, issuer: x509.Name, key: Any, lasting: timedelta
+    subject: x509.Name, issuer: x509.Name, key: Any, validity: timedelta
 ) -> x509.CertificateBuilder:
     now = datetime.now(UTC)
     return x509.CertificateBuilder(
-        issuer, subject, key, x509.random_serial_number(), now - DAY, now + lasting
+        issuer, subject, key, x509.random_serial_number(), now - DAY, now + validity
     )
 
 
@@ -116,15 +116,15 @@ class Issuer:
     )
 
     def jwks(self, *algorithms: str) -> bytes:
-        """The public keys, or only some of them."""
+        """Return the public keys, or only some of them."""
         names = algorithms or tuple(self.keys)
         return json.dumps({"keys": [self.jwk(name) for name in names]}).encode()
 
     def jwk(self, algorithm: str) -> dict[str, Any]:
-        made = jwt.get_algorithm_by_name(algorithm).to_jwk(
+        public = jwt.get_algorithm_by_name(algorithm).to_jwk(
             self.keys[algorithm].public_key(), as_dict=True
         )
-        return {**made, "kid": algorithm, "use": "sig", "alg": algorithm}
+        return {**public, "kid": algorithm, "use": "sig", "alg": algorithm}
 
     def token(
         self,
@@ -134,7 +134,7 @@ class Issuer:
         headers: Mapping[str, Any] | None = None,
         **claims: Any,
     ) -> str:
-        """A JWT of bob of acme, but for what other claims say; None leaves one out."""
+        """Return a JWT of bob of acme, but for what other claims say; None leaves one out."""
         usual = {
             "iss": ISSUER,
             "aud": AUDIENCE,

@@ -1,6 +1,6 @@
 """Rows to test with, the same for the same seed, in the shape of the PSoup paper's traffic trace.
 
-They cover the ground of ../shared/data/traffic for whoever does not have it, and a lane besides.
+They replace ../shared/data/traffic for users who do not have it, and add a lane.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def traffic(
     nulls: float = 0.0,
     stations: int = 9,
 ) -> pa.Table:
-    """`count` readings of 8 lanes, one `every` so often from `start` on.
+    """Return `count` readings of 8 lanes, `every` interval one, from `start` on.
 
     A share `late` of them is dated up to a minute before its turn, and a share `nulls` has no
     speed. Speeds are 0 to 100, rounded to a quarter so that equal ones meet.

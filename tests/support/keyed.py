@@ -19,7 +19,8 @@ from tests.oracle.keyed import Keyed
 def current_rows_in_window(
     window: Window, parts: Sequence[pa.RecordBatch], now: int, retain: int | None, keyed: Keyed
 ) -> list[pa.RecordBatch]:
-    """The current rows that the window holds; the parts have one column more than others, `_op`."""
+    """Return the current rows that the window holds; the parts have one column more than others,
+    `_op`."""
     history = History()
     for part in parts:
         ts, ids = part.column("ts").view(pa.int64()).to_numpy(), part.column("row_id").to_numpy()
@@ -30,7 +31,7 @@ def current_rows_in_window(
     instant = window.present(now) if isinstance(window, TimeWindow) else now
     reached = now if keyed.reached is None else max(now, keyed.reached)
     cut = SINCE_EVER if retain is None else reached - retain
-    found = history.current(high, instant, cut).ids
-    current = [part.filter(pa.array(np.isin(part.column("row_id"), found))) for part in parts]
+    row_ids = history.current(high, instant, cut).ids
+    current = [part.filter(pa.array(np.isin(part.column("row_id"), row_ids))) for part in parts]
     plain = [part.drop_columns(["_op"]) for part in current]
     return rows_in_window(window, plain, now, None, high)

@@ -31,7 +31,7 @@ class Case:
 
     @property
     def schemas(self) -> Mapping[str, StreamSchema]:
-        return {name: known.schema for name, known in self.world.streams.items()}
+        return {name: stream.schema for name, stream in self.world.streams.items()}
 
     @property
     def sql(self) -> str:
@@ -39,16 +39,16 @@ class Case:
 
     def __repr__(self) -> str:
         streams = [
-            f"{known.schema} reached {known.reached}:\n  " + "\n  ".join(map(str, known.rows))
-            for known in self.world.streams.values()
+            f"{stream.schema} reached {stream.reached}:\n  " + "\n  ".join(map(str, stream.rows))
+            for stream in self.world.streams.values()
         ]
         return "\n".join(["", self.sql, f"as of {self.as_of}", *streams])
 
 
 def drawn_case(chance: Chance) -> Case:
-    found = world(chance)
-    schemas = [known.schema for known in found.streams.values()]
-    return Case(found, written(chance, schemas), chance.number(0, LAST) * CLOCK // LAST)
+    drawn = world(chance)
+    schemas = [stream.schema for stream in drawn.streams.values()]
+    return Case(drawn, written(chance, schemas), chance.number(0, LAST) * CLOCK // LAST)
 
 
 def check(case: Case, duck: duckdb.DuckDBPyConnection) -> None:
@@ -58,20 +58,22 @@ def check(case: Case, duck: duckdb.DuckDBPyConnection) -> None:
             bind_query(case.sql, case.schemas.get)
         return
     query = bind_query(case.sql, case.schemas.get)
-    for asked in (case.world, replace(case.world, as_of=case.as_of)):
-        expected = asked.answer(query)
-        problem = difference(expected, pure_answer(query, asked), case.whole.ordered)
+    for variant in (case.world, replace(case.world, as_of=case.as_of)):
+        expected = variant.answer(query)
+        problem = difference(expected, pure_answer(query, variant), case.whole.ordered)
         assert not problem, f"pure: {problem}\n{case}"
         if case.whole.exact:
-            whole = asked.answer(replace(query, limit=None, offset=0))
-            problem = duck_difference(duck, case.whole, asked, whole)
+            whole = variant.answer(replace(query, limit=None, offset=0))
+            problem = duck_difference(duck, case.whole, variant, whole)
             assert not problem, f"DuckDB: {problem}\n{case}"
 
 
 def is_mixed(case: Case) -> bool:
-    """Tells whether event time and arrival time can't go together in a case."""
+    """Return whether event time and arrival time can't go together in a case."""
     try:
-        clocks([one.awaited for one in placed(case.whole)], case.world.streams, case.world.clock)
+        clocks(
+            [place.awaited for place in placed(case.whole)], case.world.streams, case.world.clock
+        )
     except MixedClocks:
         return True
     return False

@@ -8,7 +8,7 @@ from psoup.store.tables import changed_rows
 
 
 def write_changes(store: Store, state: State, touched: Touched, versions: dict[str, int]) -> None:
-    """Appends the rows that changed to their tables; `versions` has the last version of each."""
+    """Append the rows that changed to their tables; `versions` has the last version of each."""
     for name, rows in changed_rows(state, touched, state.position).items():
         folder = store.table(name)
         versions[name] = versions.get(name, 0) + 1
@@ -17,7 +17,7 @@ def write_changes(store: Store, state: State, touched: Touched, versions: dict[s
 
 
 def epoch_of(state: State, versions: dict[str, int]) -> Epoch:
-    """The first epoch, which names these versions of the tables."""
+    """Return the first epoch, which names these versions of the tables."""
     marks = {
         stream.id: StreamMark(stream.high, stream.reached, 0) for stream in state.streams.values()
     }

@@ -99,7 +99,7 @@ class CopyWorld:
         return self.loop.run_until_complete(work)
 
     def core(self) -> Core:
-        """One of the servers, which knows all that was published."""
+        """Return one of the servers, after it has read all that was published."""
         core = self.chance.choice(self.cores)
         self.run(core.follower.catch_up())
         return core
@@ -113,7 +113,7 @@ class CopyWorld:
     # ---- what happens
 
     def happens(self, names: list[str]) -> None:
-        """Something happens to one of the streams, or time goes on."""
+        """Let something happen to one of the streams, or let time pass."""
         match self.chance.randrange(14):
             case 0 | 1:
                 self.engine.step()
@@ -127,7 +127,7 @@ class CopyWorld:
                 self.fill(self.chance.choice(names), self.chance.randint(1, 4))
 
     def delete(self) -> None:
-        """The engine deletes the files whose rows it need not keep, and a server starts anew."""
+        """Let the engine delete the files whose rows it need not keep, and restart a server."""
         core = self.core()
         for stream in core.follower.state.streams.values():
             now, retain = core.follower.view.now_of(stream), stream.schema.retain
@@ -138,7 +138,7 @@ class CopyWorld:
         self.cores[place] = self._start()
 
     def beat(self, name: str) -> None:
-        """Takes an event-time stream's NOW on, by a heartbeat."""
+        """Advance an event-time stream's NOW by a heartbeat."""
         if self.streams[name].timed:
             at = self.clock + self.chance.randint(-5, 2) * SECOND
             request = pb.PublishRequest(stream=name)
@@ -146,14 +146,13 @@ class CopyWorld:
             self.run(publish(self.cores[0], new_call(), request))
 
     def fill(self, name: str, count: int) -> None:
-        """Time goes on by a second; events may be late, or early."""
+        """Publish random rows after a second; events may be late, or early."""
         self.clock += SECOND
         late = [self.chance.choice((0, 0, 1, 3, 9, 20)) for _ in range(count)]
-        self.publish(name, [(self._number(), self._text(), -one) for one in late])
+        self.publish(name, [(self._number(), self._text(), -seconds) for seconds in late])
 
     def publish(self, name: str, rows: list[tuple[int | None, str, int]]) -> None:
-        """Publishes rows (a, b, seconds from now); in a keyed stream one without `a` is a
-        delete."""
+        """Publish rows (a, b, seconds from now); in a keyed stream one without `a` is a delete."""
         stream, keyed = self.streams[name], name in KEYED
         stamps = [self.clock + (seconds * SECOND if stream.timed else 0) for *_, seconds in rows]
         columns: dict[str, pa.Array] = {
@@ -168,8 +167,8 @@ class CopyWorld:
         self.run(publish(self.cores[0], new_call(), request))
         for (a, b, _), ts in zip(rows, stamps, strict=True):
             op = "delete" if keyed and a is None else "row"
-            made = {"a": a, "b": b, "at": from_micros(ts), "ts": ts, "_op": op}
-            stream.rows.append({**made, "row_id": len(stream.rows)})
+            row = {"a": a, "b": b, "at": from_micros(ts), "ts": ts, "_op": op}
+            stream.rows.append({**row, "row_id": len(stream.rows)})
 
     def _number(self) -> int | None:
         return self.chance.choice((1, 2, 3, 3, 4, None))
@@ -181,17 +180,17 @@ class CopyWorld:
 
     def question(self, query: Query) -> Question:
         state = self.core().follower.state
-        ids = {one.schema.name: one.id for one in state.streams.values()}
+        ids = {stream.schema.name: stream.id for stream in state.streams.values()}
         source = BoundText(tuple(ids[leg.stream] for leg in query.legs))
         return Question(source, query, ANYONE, ahead=True)
 
     def expected(self, query: Query, mark: Mark, clock: int) -> list[Values]:
-        """The naive answer at a mark, when the clock says `clock`."""
+        """Return the naive answer at a mark, when the clock says `clock`."""
         streams = {}
-        for leg, known in zip(query.legs, mark.legs, strict=True):
+        for leg, leg_mark in zip(query.legs, mark.legs, strict=True):
             stream = self.streams[leg.stream]
-            reached = known.current if stream.timed else None
-            streams[leg.stream] = Known(stream.schema, stream.rows, reached, known.high)
+            reached = leg_mark.current if stream.timed else None
+            streams[leg.stream] = Known(stream.schema, stream.rows, reached, leg_mark.high)
         return World(streams, clock).answer(query)
 
 
@@ -238,7 +237,7 @@ class TreeCopy:
         repair: Repair = NO_REPAIR,
         away: int | None = None,
     ) -> Difference:
-        """Brings the copy up to date; each message is the last of its call with the chance `cuts`,
+        """Bring the copy up to date; each message is the last of its call with the chance `cuts`,
         and the next call may go to another server."""
         for _ in range(10_000):
             if self._call(cuts, limit, repair, away):
@@ -250,46 +249,48 @@ class TreeCopy:
         core = self.world.core()
         maker, view = core.maker, core.follower.view
         plan = maker.plan(view, self.question)
-        known = self.claim.copy or self.claim.target
-        reason = WholeReason.NONE if known else WholeReason.FIRST
+        previous = self.claim.copy or self.claim.target
+        reason = WholeReason.NONE if previous else WholeReason.FIRST
         job = make_job(self.question, plan, self.claim, reason, repair, away)
         copier = copier_of(maker, plan, job)
-        found = copier.difference()
-        job, self.found = found.job, found
-        self._begin(job, found)
-        done = self._removals(job, found, cuts) and self._pieces(copier, plan, job, cuts, limit)
+        difference = copier.difference()
+        job, self.found = difference.job, difference
+        self._begin(job, difference)
+        done = self._removals(job, difference, cuts) and self._pieces(
+            copier, plan, job, cuts, limit
+        )
         if isinstance(copier, CombinationCopier):
             self.joins = copier._change.combiner.joins
         if done:
-            self._end(plan, job, found)
+            self._end(plan, job, difference)
         return done
 
-    def _begin(self, job: CopyJob, found: Difference) -> None:
+    def _begin(self, job: CopyJob, difference: Difference) -> None:
         if job.continued:
-            assert self.whole == found.whole
+            assert self.whole == difference.whole
         else:
-            self.whole, self.staged, self.removed = found.whole, {}, set()
+            self.whole, self.staged, self.removed = difference.whole, {}, set()
 
-    def _removals(self, job: CopyJob, found: Difference, cuts: float) -> bool:
-        ids = found.removed.tolist()
+    def _removals(self, job: CopyJob, difference: Difference, cuts: float) -> bool:
+        ids = difference.removed.tolist()
         if not ids or self.world.chance.random() >= cuts:
             self.removed |= set(ids)
             return True
         count = self.world.chance.randint(1, len(ids))
         self.removed |= set(ids[:count])
-        if count == len(ids) and not found.lacking:
+        if count == len(ids) and not difference.lacking:
             return True
         self._interrupt(job, Cursor(-(ids[count - 1] + 1)))
         return False
 
     def _pieces(self, copier: Copier, plan: Plan, job: CopyJob, cuts: float, limit: int) -> bool:
-        left, cursor = found_lacking(self.found), BEGINNING
-        while left:
+        remaining, cursor = found_lacking(self.found), BEGINNING
+        while remaining:
             chunk = copier.renewed(plan, job).piece(cursor, limit)
             assert chunk is not None and len(chunk.ids)
             self._stage(chunk)
-            left, cursor = left - len(chunk.ids), chunk.cursor
-            if left and self.world.chance.random() < cuts:
+            remaining, cursor = remaining - len(chunk.ids), chunk.cursor
+            if remaining and self.world.chance.random() < cuts:
                 self._interrupt(job, cursor)
                 return False
         return True
@@ -312,35 +313,39 @@ class TreeCopy:
         self.claim = self._token(Claim(job.claim.copy, job.target, cursor))
 
     def _token(self, claim: Claim) -> Claim:
-        """The claim as a token tells it."""
+        """Return the claim after a trip through a token."""
         subject = CopySubject.of(b"h" * 16, Position(1, 0), self.question)
         return TOKENS.read(TOKENS.write(subject, claim)).about(subject)
 
-    def _end(self, plan: Plan, job: CopyJob, found: Difference) -> None:
-        kept = {} if self.whole else self.rows
-        kept = {one: row for one, row in kept.items() if one not in self.removed}
-        self.rows = kept | self.staged
+    def _end(self, plan: Plan, job: CopyJob, difference: Difference) -> None:
+        unchanged = {} if self.whole else self.rows
+        unchanged = {row_id: row for row_id, row in unchanged.items() if row_id not in self.removed}
+        self.rows = unchanged | self.staged
         self.claim, self.staged, self.removed = self._token(Claim(job.target)), {}, set()
         now = job.target.now
         if now is not None:
-            self.rows = {one: row for one, row in self.rows.items() if row.visible_until > now}
-        numbers = list(self.rows) if by_rows(plan) else [one.checksum for one in self.rows.values()]
-        assert len(numbers) == found.row_count
-        assert checksums.digest(numbers) == found.digest
+            self.rows = {
+                row_id: row for row_id, row in self.rows.items() if row.visible_until > now
+            }
+        numbers = (
+            list(self.rows) if by_rows(plan) else [row_id.checksum for row_id in self.rows.values()]
+        )
+        assert len(numbers) == difference.row_count
+        assert checksums.digest(numbers) == difference.digest
 
     # ---- what it shows
 
     def answer(self, now: int | None) -> list[Values]:
         at = SINCE_EVER if now is None else now
-        shown = [
-            (row.sort_key, row.visible_from, one, row.values)
-            for one, row in self.rows.items()
+        visible = [
+            (row.sort_key, row.visible_from, row_id, row.values)
+            for row_id, row in self.rows.items()
             if row.visible_from <= at < row.visible_until
         ]
-        return [values for *_, values in sorted(shown, key=lambda one: one[:3])]
+        return [values for *_, values in sorted(visible, key=lambda row_id: row_id[:3])]
 
     def check(self) -> None:
-        """The copy is the naive answer now, and where it slides at later instants too."""
+        """Assert that the copy is the naive answer now, and if it slides, at later instants too."""
         core = self.world.core()
         plan = core.maker.plan(core.follower.view, self.question)
         clock, now = by_clock(plan), self.mark.now
@@ -355,22 +360,22 @@ class TreeCopy:
                     assert self.answer(later) == expected, seconds
 
 
-def found_lacking(found: Difference | None) -> int:
-    return 0 if found is None else found.lacking
+def found_lacking(difference: Difference | None) -> int:
+    return 0 if difference is None else difference.lacking
 
 
 def _clock_of(plan: Plan, mark: Mark) -> int:
-    """The clock at a mark of a query that does not go by it."""
+    """Return the clock at a mark of a query that does not go by it."""
     by_arrival = [
-        known.current
-        for leg, known in zip(plan.legs, mark.legs, strict=True)
-        if leg.schema.ordered_by is None and known.current is not None
+        leg_mark.current
+        for leg, leg_mark in zip(plan.legs, mark.legs, strict=True)
+        if leg.schema.ordered_by is None and leg_mark.current is not None
     ]
     return max(by_arrival, default=0)
 
 
 def without(question: Question, **changes: Any) -> Question:
-    """A question about a changed query."""
+    """Return a question about a changed query."""
     return replace(question, query=replace(question.query, **changes))
 
 

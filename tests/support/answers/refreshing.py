@@ -30,7 +30,7 @@ class RefreshWorld(CopyWorld):
     events: list[Event]
 
     def happens(self, names: list[str]) -> None:
-        """Heartbeats and steps of the engine are more frequent here."""
+        """Let something happen; heartbeats and steps of the engine are more frequent here."""
         match self.chance.randrange(8):
             case 0:
                 self.step()
@@ -40,8 +40,7 @@ class RefreshWorld(CopyWorld):
                 super().happens(names)
 
     def step(self) -> None:
-        """A step of the engine, which one of the servers takes notice of: it goes on, or opens the
-        store anew."""
+        """Make a step of the engine; one of the servers follows it, or opens the store again."""
         self.engine.step()
         follower = self.core().follower
         if self.chance.random() < 0.3:
@@ -66,11 +65,11 @@ class RefreshWorld(CopyWorld):
 
     def _note(self, name: str, count: int, at: int | None) -> None:
         rows = self.streams[name].rows
-        made = rows[len(rows) - count :]
-        reached = max(row["ts"] for row in made) if at is None else at
+        published = rows[len(rows) - count :]
+        reached = max(row["ts"] for row in published) if at is None else at
         if not hasattr(self, "events"):
             self.events = []
-        self.events.append(Event(name, self.clock, made, reached))
+        self.events.append(Event(name, self.clock, published, reached))
 
     # ---- what the streams have come to
 
@@ -83,8 +82,8 @@ class RefreshWorld(CopyWorld):
         )
 
     def retains_what_it_did(self, name: str, instant: int) -> bool:
-        """Tell whether a stream still retains all that it did at an instant, and whatever may tell
-        that other rows came later."""
+        """Return True if a stream still retains all that it did at an instant, and all rows that
+        came later."""
         schema = self.streams[name].schema
         if schema.retain is None:
             return True
@@ -107,13 +106,13 @@ class RefreshWorld(CopyWorld):
         question = self.question(query)
         assert isinstance(question.source, BoundText)
         state = self.cores[0].follower.state
-        ids = {one.schema.name: one.id for one in state.streams.values()}
+        ids = {stream.schema.name: stream.id for stream in state.streams.values()}
         triggers = tuple(ids[refresh.stream] for refresh in query.triggers)
         source = replace(question.source, trigger_stream_ids=triggers)
         return replace(question, source=source, as_of=as_of, known_today=today, ahead=False)
 
     def found(self, question: Question) -> RefreshedTree:
-        """The answer of one of the servers."""
+        """Return the answer of one of the servers."""
         core = self.core()
         work = core.maker.work()
         plan = core.maker.settle(core.maker.plan(core.follower.view, question), work)
@@ -124,7 +123,7 @@ class RefreshWorld(CopyWorld):
         return RefreshedTree(plan.refreshed_at, plan.now, plan.full_at, rows)
 
     def told(self, question: Question) -> RefreshedTree:
-        """The naive answer."""
+        """Return the naive answer."""
         schemas = {name: stream.schema for name, stream in self.streams.items()}
         events = getattr(self, "events", [])
         history = TreeHistory(schemas, events, self.clock, question.as_of, question.known_today)
@@ -132,7 +131,7 @@ class RefreshWorld(CopyWorld):
 
 
 def without_refresh(part: Item) -> Item:
-    """A query, or an item of one, as if it were always fresh."""
+    """Return a query, or an item of one, as if it were always fresh."""
     if isinstance(part, SetOperation):
         return replace(part, queries=tuple(map(fresh_query, part.queries)))
     if isinstance(part, Query):
@@ -142,7 +141,7 @@ def without_refresh(part: Item) -> Item:
 
 
 def fresh_query(query: Query) -> Query:
-    """A query without any REFRESH."""
+    """Return a query without any REFRESH."""
     source = query.source
     assert isinstance(source, From | Leg)
     if isinstance(source, From):
@@ -153,8 +152,8 @@ def fresh_query(query: Query) -> Query:
 
 
 def streams_of(query: Query) -> list[str]:
-    """The streams that a query reads, or whose rows refresh parts of it."""
-    legs, triggers = (one.stream for one in query.legs), (one.stream for one in query.triggers)
+    """Return the streams that a query reads, or whose rows refresh parts of it."""
+    legs, triggers = (leg.stream for leg in query.legs), (leg.stream for leg in query.triggers)
     return [*legs, *triggers]
 
 
@@ -177,8 +176,8 @@ class RefreshMaker:
         return query
 
     def _inside(self, query: Query) -> Query:
-        """The rows of a query with REFRESH, beside those of a stream or alone; or a query some of
-        whose items have it."""
+        """Return the rows of a query with REFRESH, beside those of a stream or alone; or a query
+        some of whose items have it."""
         source = query.source
         if isinstance(source, From) and self.chance.random() < 0.4:
             refreshed = tuple(self._refreshed_item(item) for item in source.items)
@@ -193,18 +192,21 @@ class RefreshMaker:
         if self.chance.random() < 0.5:
             items.append(replace(self.chance.choice(query.legs), where=TRUE))
         outputs = [
-            Output(one.name, ColumnRef(item_column(0, one.name), one.type)) for one in inner.columns
+            Output(output.name, ColumnRef(item_column(0, output.name), output.type))
+            for output in inner.columns
         ]
-        # Rows without a ts have no order that anybody promises.
-        shown = () if inner.timed else [SortKey(one.expression, False, False) for one in outputs]
-        return Query(From(tuple(items)), tuple(outputs), order_by=tuple(shown))
+        # Rows without a ts have no promised order.
+        order = (
+            () if inner.timed else [SortKey(output.expression, False, False) for output in outputs]
+        )
+        return Query(From(tuple(items)), tuple(outputs), order_by=tuple(order))
 
     def _refreshed_item(self, item: Item) -> Item:
         if not isinstance(item, SetOperation):
             return item
         queries = [
-            one if self.chance.random() < 0.4 else replace(one, refresh=self._refresh(one))
-            for one in item.queries
+            query if self.chance.random() < 0.4 else replace(query, refresh=self._refresh(query))
+            for query in item.queries
         ]
         return replace(item, queries=tuple(queries))
 

@@ -70,7 +70,7 @@ class TreeMaker:
         return cls(chance, *chance.choices([(event, []), (arrival, []), *mixed], (3, 3, 1, 1))[0])
 
     def query(self) -> Query:
-        """A query whose copy is one of combinations: a join, a UNION ALL, or both."""
+        """Return a query whose copy is one of combinations: a join, a UNION ALL, or both."""
         match self.chance.randrange(4):
             case 0:
                 items: list[Item] = [self._union(self.chance.randint(2, 3))]
@@ -79,13 +79,13 @@ class TreeMaker:
                 self.chance.shuffle(items)
             case _:
                 items = [self._leg() for _ in range(self.chance.choice((2, 2, 3)))]
-        columns = [one for number in range(len(items)) for one in _columns(number)]
+        columns = [reference for number in range(len(items)) for reference in _columns(number)]
         outputs = [Output(f"c{place}", column) for place, column in enumerate(columns)]
         ts = Output("ts", ColumnRef(item_column(0, "ts"), TIMESTAMP))
         return Query(self._from(items), (ts, *outputs), order_by=self._order(columns))
 
     def result(self) -> Query:
-        """A query whose copy is one of results."""
+        """Return a query whose copy is one of results."""
         query = self.query()
         match self.chance.randrange(4 if not self.still else 3):
             case 0:
@@ -97,8 +97,8 @@ class TreeMaker:
             case _:
                 inner = replace(query, order_by=(), over=self.chance.choice(_MOVING[:5]))
                 outputs = [
-                    Output(one.name, ColumnRef(item_column(0, one.name), one.type))
-                    for one in inner.columns
+                    Output(output.name, ColumnRef(item_column(0, output.name), output.type))
+                    for output in inner.columns
                 ]
                 return Query(From((inner,)), tuple(outputs))
 
@@ -154,11 +154,11 @@ def _columns(number: int) -> tuple[ColumnRef, ColumnRef]:
 
 
 def _counted(query: Query) -> Query:
-    """How many rows of a query have each value of an output."""
+    """Return how many rows of a query have each value of an output."""
     key = query.outputs[1].expression
     grouping = Grouping((key,), (Aggregate(Function.COUNT, None, False, BIGINT),))
-    shown = (
+    outputs = (
         Output("key", ColumnRef(key_name(0), key.type)),
         Output("n", ColumnRef(aggregate_name(0), BIGINT)),
     )
-    return replace(query, outputs=shown, grouping=grouping, order_by=())
+    return replace(query, outputs=outputs, grouping=grouping, order_by=())

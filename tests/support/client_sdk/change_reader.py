@@ -17,7 +17,7 @@ Identity = Callable[[Row], Any]
 class ChangeReader:
     """A reader of one copy. `rows` is None before it has taken the answer to begin with.
 
-    `identity` tells what may change once at most between two syncs, where the columns say.
+    `identity` returns what may change at most once between two syncs, if the columns identify it.
     """
 
     name: str
@@ -27,7 +27,8 @@ class ChangeReader:
     resets: list[str] = field(default_factory=list)
 
     def read(self, copies: Copies, *, syncs: int | None = None) -> list[AnswerChange]:
-        """Reads a batch and leaves it; `syncs` is how many there were since the last, if known."""
+        """Read a batch without taking it; `syncs` is the number of syncs since the last, if
+        known."""
         with copies.changes(self.name) as batch:
             self.take(batch)
         self.check(copies)
@@ -82,7 +83,7 @@ class ChangeReader:
 
 
 def plain(change: AnswerChange) -> tuple[Any, ...]:
-    """A change without its number and its instant."""
+    """Return a change without its number and its instant."""
     return change.tag, change.row, change.old, change.why
 
 

@@ -23,7 +23,7 @@ def fresh(prefix: str) -> str:
 
 
 def trades(client: Client) -> str:
-    """A new event-time stream."""
+    """Return a new event-time stream."""
     name = fresh("trades")
     client.define(
         f"CREATE STREAM {name} (symbol TEXT, price DOUBLE, size BIGINT, at TIMESTAMP) ORDERED BY at"
@@ -43,15 +43,15 @@ def trade(symbol: str, price: float | None, minute: int, size: int | None = 1) -
 class ClientContract:
     def test_a_stream_is_described_as_it_was_defined(self, client: Client) -> None:
         name = fresh("s")
-        made = client.define(f"CREATE STREAM {name} (a BIGINT, b DECIMAL(10,2)) RETAIN 30 DAYS")
-        found = client.stream(name)
-        assert made.stream.id == found.id
-        assert [(column.name, column.type) for column in found.columns] == [
+        defined = client.define(f"CREATE STREAM {name} (a BIGINT, b DECIMAL(10,2)) RETAIN 30 DAYS")
+        described = client.stream(name)
+        assert defined.stream.id == described.id
+        assert [(column.name, column.type) for column in described.columns] == [
             ("a", "BIGINT"),
             ("b", "DECIMAL(10,2)"),
         ]
-        assert found.retain == timedelta(days=30)
-        assert found.ordered_by is None
+        assert described.retain == timedelta(days=30)
+        assert described.ordered_by is None
         assert name in {stream.name for stream in client.streams()}
 
     def test_a_stream_without_retain_says_so(self, client: Client) -> None:
@@ -74,11 +74,11 @@ class ClientContract:
         name, key = trades(client), fresh("key")
         with pytest.raises(NotFound, match=f"has no registration with client key {key!r}"):
             client.invoke(key)
-        made = client.register(f"SELECT symbol FROM {name}", key=key)
+        registration = client.register(f"SELECT symbol FROM {name}", key=key)
         client.publish(name, [trade("IBM", 99.0, 0)])
         client._session.handles.clear()
         assert client.invoke(key).rows == [{"symbol": "IBM"}]
-        assert client.registration(key).handle == made.handle
+        assert client.registration(key).handle == registration.handle
         with client.invoke_stream(key) as batches:
             assert sum(batch.num_rows for batch in batches) == 1
         assert client.explain(key).registration_count >= 1
@@ -162,7 +162,9 @@ class ClientContract:
         assert then.rows == [{"price": 2.0}]
         with client.ask_stream(f"SELECT * FROM {name}") as answer:
             assert sum(batch.num_rows for batch in answer) == 3
-        assert not [each for each in client.registrations() if each.stream == name]
+        assert not [
+            registration for registration in client.registrations() if registration.stream == name
+        ]
 
     def test_a_bad_question_says_where(self, client: Client) -> None:
         name = trades(client)
@@ -174,10 +176,14 @@ class ClientContract:
         name = trades(client)
         client.publish(name, [trade("IBM", 1.0, 0), trade("DEC", 2.0, 30), trade("DEC", 3.0, 60)])
         query = client.register(f"SELECT price FROM {name} WHERE symbol LIKE 'D%'")
-        found = client.explain(query)
-        assert (found.registration_count, found.stream_rows, found.run.answer_rows) == (1, 3, 2)
-        assert [factor.access for factor in found.factors] == ["evaluated"]
-        assert [name for name, _ in found.run.stages] == [
+        explanation = client.explain(query)
+        assert (
+            explanation.registration_count,
+            explanation.stream_rows,
+            explanation.run.answer_rows,
+        ) == (1, 3, 2)
+        assert [factor.access for factor in explanation.factors] == ["evaluated"]
+        assert [name for name, _ in explanation.run.stages] == [
             "plan",
             "window",
             "match",
@@ -234,13 +240,17 @@ class ClientContract:
         client.publish(name, [trade("IBM", 1.0, 0), trade("DEC", 2.0, 1)])
         first = client.register(f"SELECT symbol FROM {name}", key=key)
         sql = f"SELECT price FROM {name} WHERE symbol = :which"
-        other = client.register(sql, key=key, parameters={"which": "DEC"}, replace=True)
-        assert (other.handle, other.created, other.replaced) == (first.handle, False, True)
+        replaced = client.register(sql, key=key, parameters={"which": "DEC"}, replace=True)
+        assert (replaced.handle, replaced.created, replaced.replaced) == (first.handle, False, True)
         assert client.invoke(first).rows == [{"price": 2.0}]
-        found = client.registration(first)
-        assert (found.sql, found.key, found.parameters) == (sql, key, {"which": "DEC"})
+        registration = client.registration(first)
+        assert (registration.sql, registration.key, registration.parameters) == (
+            sql,
+            key,
+            {"which": "DEC"},
+        )
         again = client.register(sql, key=key, parameters={"which": "DEC"}, replace=True)
-        assert not again.replaced and again.position == other.position
+        assert not again.replaced and again.position == replaced.position
         table = [{"which": "IBM", "client_key": key}]
         many = client.register_many(sql, table, replace=True)
         assert (many.handles, many.created_count, many.replaced_count) == ((first.handle,), 0, 1)
@@ -262,7 +272,7 @@ class ClientContract:
         values = [{"which": "DEC", "client_key": fresh("k")}, {"which": "IBM", "client_key": ""}]
         many = client.register_many(sql, values)
         assert many.created_count == 2
-        assert [client.invoke(each).rows for each in many.handles] == [
+        assert [client.invoke(handle).rows for handle in many.handles] == [
             [{"price": 2.0}],
             [{"price": 1.0}],
         ]
@@ -271,11 +281,13 @@ class ClientContract:
 
     def test_registrations_are_listed_page_by_page(self, client: Client) -> None:
         name = trades(client)
-        mine = [client.register(f"SELECT symbol FROM {name}").handle for _ in range(5)]
+        handles = [client.register(f"SELECT symbol FROM {name}").handle for _ in range(5)]
         listed = list(client.registrations(page_size=2))
-        assert [each.handle for each in listed if each.stream == name] == mine or {
-            each.handle for each in listed if each.stream == name
-        } == set(mine)
+        assert [
+            registration.handle for registration in listed if registration.stream == name
+        ] == handles or {
+            registration.handle for registration in listed if registration.stream == name
+        } == set(handles)
 
     def test_an_ended_registration_is_not_found(self, client: Client) -> None:
         query = client.register(f"SELECT symbol FROM {trades(client)}")
@@ -330,15 +342,15 @@ class ClientContract:
     def test_a_stream_made_anew_is_noticed(self, client: Client) -> None:
         name = trades(client)
         client.publish(name, [trade("IBM", 1.0, 0)])
-        with Client(transport=client._transport) as other:
-            other.define(f"DROP STREAM {name}")
-            other.define(f"CREATE STREAM {name} (other BIGINT)")
+        with Client(transport=client._transport) as second_client:
+            second_client.define(f"DROP STREAM {name}")
+            second_client.define(f"CREATE STREAM {name} (other BIGINT)")
             assert client.publish(name, [{"other": 1}]).row_count == 1
 
     def test_a_row_replaces_the_earlier_row_of_its_key(self, client: Client) -> None:
         name = fresh("parking")
-        made = client.define(f"CREATE STREAM {name} (place TEXT, free BIGINT) KEY (place)")
-        assert made.stream.key == client.stream(name).key == ("place",)
+        defined = client.define(f"CREATE STREAM {name} (place TEXT, free BIGINT) KEY (place)")
+        assert defined.stream.key == client.stream(name).key == ("place",)
         query = client.register(f"SELECT place, free FROM {name}")
         client.publish(name, [{"place": "a", "free": 5}, {"place": "b", "free": 7}])
         client.publish(name, [{"place": "a", "free": 4, "_op": "row"}])

@@ -12,7 +12,7 @@ from client_sdk.copies._file.catalog import find
 
 
 def rows_table(copies: Copies, name: str) -> str | None:
-    """The table of the rows that are seen; None where there is none."""
+    """Return the table of the visible rows; None if the copy has no rows yet."""
     with copies._file.reading() as connection:
         version = find(connection, name).version
         return None if version is None else version.table
@@ -30,7 +30,7 @@ def columns_of(connection: sqlite3.Connection, table: str) -> list[str]:
 
 
 def flip_in_rows(copies: Copies, name: str, chance: random.Random, column: str = "") -> str:
-    """Changes one value of one row; says which, or nothing where there is none to change."""
+    """Change one value of one row; return a description, empty if there is no row."""
     with copies._file.writing() as connection:
         table, row_id = _any_row(copies, name, chance)
         if row_id is None:
@@ -38,10 +38,10 @@ def flip_in_rows(copies: Copies, name: str, chance: random.Random, column: str =
         column = column or chance.choice(columns_of(connection, table))
         where = f"FROM {table} WHERE row_id = ?"
         value = connection.execute(f"SELECT {column} {where}", (row_id,)).fetchone()[0]
-        other = flipped(value, chance)
+        damaged = flipped(value, chance)
         update = f"UPDATE OR REPLACE {table} SET {column} = ? WHERE row_id = ?"
-        connection.execute(update, (other, row_id))
-        return f"{column} of {row_id}: {value!r} became {other!r}"
+        connection.execute(update, (damaged, row_id))
+        return f"{column} of {row_id}: {value!r} became {damaged!r}"
 
 
 def flip_in_state(copies: Copies, name: str, chance: random.Random, column: str) -> str:
@@ -50,9 +50,9 @@ def flip_in_state(copies: Copies, name: str, chance: random.Random, column: str)
         value = connection.execute(select, (name,)).fetchone()[0]
         if value is None:
             return ""
-        other = flipped(value, chance)
-        connection.execute(f"UPDATE _psoup_copies SET {column} = ? WHERE name = ?", (other, name))
-        return f"{column}: {value!r} became {other!r}"
+        damaged = flipped(value, chance)
+        connection.execute(f"UPDATE _psoup_copies SET {column} = ? WHERE name = ?", (damaged, name))
+        return f"{column}: {value!r} became {damaged!r}"
 
 
 def lose_row(copies: Copies, name: str, chance: random.Random) -> str:
@@ -65,7 +65,7 @@ def lose_row(copies: Copies, name: str, chance: random.Random) -> str:
 
 
 def _any_row(copies: Copies, name: str, chance: random.Random) -> tuple[str, int | None]:
-    """The table of what is seen, and a row of it; None where there is none."""
+    """Return the table of the visible rows, and the id of one; None if there are no rows."""
     table = rows_table(copies, name)
     if table is None:
         return "", None
@@ -75,17 +75,17 @@ def _any_row(copies: Copies, name: str, chance: random.Random) -> tuple[str, int
 
 
 def flipped(value: Any, chance: random.Random) -> Any:
-    """The value with one bit changed; NULL becomes a number."""
+    """Return the value with one bit changed; NULL becomes a number."""
     match value:
         case None:
             return chance.randrange(2**40)
         case int():
-            other = (value ^ 1 << chance.randrange(64)) & (2**64 - 1)
-            return other - 2**64 if other >= 2**63 else other
+            damaged = (value ^ 1 << chance.randrange(64)) & (2**64 - 1)
+            return damaged - 2**64 if damaged >= 2**63 else damaged
         case float():
             bits = struct.unpack("<Q", struct.pack("<d", value))[0] ^ 1 << chance.randrange(64)
-            other = struct.unpack("<d", struct.pack("<Q", bits))[0]
-            return other if other == other else value + 1.0
+            damaged = struct.unpack("<d", struct.pack("<Q", bits))[0]
+            return damaged if damaged == damaged else value + 1.0
         case str():
             return _in_bytes(value.encode(), chance).decode("latin-1")
         case bytes():

@@ -1,7 +1,7 @@
 """A store in memory, small enough to trust: one handler for each call of the wire.
 
-DuckDB evaluates the queries; windows are those the tests use. It keeps the contracts the SDK
-relies on: keys, sequences, pages, positions, batches whole or not at all.
+DuckDB evaluates the queries; windows are those the tests use. It keeps the contracts the SDK relies
+on: client keys, sequences, pages, positions, atomic batches.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class FakeStore:
         wire = pb.Stream(
             name=name.lower(),
             id=self._next_id,
-            columns=[pb.Column(name=each, type=kind.upper()) for each, kind in pairs],
+            columns=[pb.Column(name=column, type=kind.upper()) for column, kind in pairs],
             ordered_by=ordered_by or "",
             key=re.findall(r"\w+", key or ""),
             retain=duration(timedelta(days=int(days))) if days else None,
@@ -116,7 +116,7 @@ class FakeStore:
         return self._streams[name.lower()]
 
     def ListStreams(self, request: pb.ListStreamsRequest) -> pb.ListStreamsResponse:
-        return pb.ListStreamsResponse(streams=[each.wire for each in self._streams.values()])
+        return pb.ListStreamsResponse(streams=[stream.wire for stream in self._streams.values()])
 
     def DescribeStream(self, request: pb.DescribeStreamRequest) -> pb.Stream:
         stream = self._stream(request.name)
@@ -127,10 +127,12 @@ class FakeStore:
     # ---- registrations
 
     def Register(self, request: pb.RegisterRequest) -> pb.RegisterResponse:
-        for known in self._registrations.values():
-            mine = known.owner == _owner(request) and known.client_key == request.client_key
-            if mine and request.client_key:
-                return self._known(known, request)
+        for existing in self._registrations.values():
+            is_same_key = (
+                existing.owner == _owner(request) and existing.client_key == request.client_key
+            )
+            if is_same_key and request.client_key:
+                return self._register_again(existing, request)
         wire = pb.Registration(
             handle=secrets.token_bytes(16),
             owner=_owner(request),
@@ -149,19 +151,23 @@ class FakeStore:
             handle=wire.handle, position=wire.position, created=True, columns=columns
         )
 
-    def _known(self, known: pb.Registration, request: pb.RegisterRequest) -> pb.RegisterResponse:
-        if known.sql != request.sql or known.parameters != request.parameters:
+    def _register_again(
+        self, existing: pb.Registration, request: pb.RegisterRequest
+    ) -> pb.RegisterResponse:
+        if existing.sql != request.sql or existing.parameters != request.parameters:
             if request.replace:
-                return self._replaced(known, request)
+                return self._replace(existing, request)
             detail = ErrorDetail(reason="CLIENT_KEY_TAKEN", got=request.client_key)
             raise Conflict("the key belongs to another query", detail=detail)
         return pb.RegisterResponse(
-            handle=known.handle, position=known.position, columns=known.columns
+            handle=existing.handle, position=existing.position, columns=existing.columns
         )
 
-    def _replaced(self, known: pb.Registration, request: pb.RegisterRequest) -> pb.RegisterResponse:
+    def _replace(
+        self, existing: pb.Registration, request: pb.RegisterRequest
+    ) -> pb.RegisterResponse:
         wire = pb.Registration()
-        wire.CopyFrom(known)
+        wire.CopyFrom(existing)
         wire.ClearField("parameters")
         wire.ClearField("columns")
         wire.MergeFrom(pb.Registration(sql=request.sql, parameters=request.parameters))
@@ -179,7 +185,7 @@ class FakeStore:
             rows = pa.ipc.open_stream(request.arrow).read_all().to_pylist()
         else:
             rows = from_rows(request.rows, request.rows.columns)
-        replies = [self.Register(self._one(request, dict(row))) for row in rows]
+        replies = [self.Register(self._single_request(request, dict(row))) for row in rows]
         return pb.RegisterManyResponse(
             handles=[reply.handle for reply in replies],
             position=self._position(),
@@ -187,7 +193,9 @@ class FakeStore:
             replaced_count=sum(reply.replaced for reply in replies),
         )
 
-    def _one(self, request: pb.RegisterManyRequest, row: dict[str, Any]) -> pb.RegisterRequest:
+    def _single_request(
+        self, request: pb.RegisterManyRequest, row: dict[str, Any]
+    ) -> pb.RegisterRequest:
         from client_sdk._wire.values import to_value
 
         key = row.pop("client_key", None) or ""
@@ -214,15 +222,15 @@ class FakeStore:
     def ListRegistrations(
         self, request: pb.ListRegistrationsRequest
     ) -> pb.ListRegistrationsResponse:
-        found = [
-            each
-            for each in self._registrations.values()
-            if not request.owner or each.owner == request.owner
+        matches = [
+            registration
+            for registration in self._registrations.values()
+            if not request.owner or registration.owner == request.owner
         ]
         start = int(request.page_token or 0)
         end = start + min(request.page_size or self._page, self._page)
         return pb.ListRegistrationsResponse(
-            registrations=found[start:end], next_page_token=str(end) if end < len(found) else ""
+            registrations=matches[start:end], next_page_token=str(end) if end < len(matches) else ""
         )
 
     # ---- rows
@@ -230,8 +238,8 @@ class FakeStore:
     def Publish(self, request: pb.PublishRequest) -> pb.PublishResponse:
         stream = self._stream(request.stream)
         content = request.arrow or request.heartbeat.SerializeToString()
-        whose = request.tenant, request.owner, request.publisher
-        identity = (whose, request.sequence)
+        publisher = request.tenant, request.owner, request.publisher
+        identity = (publisher, request.sequence)
         if request.publisher and identity in self._published:
             digest, first = self._published[identity]
             if digest != content:
@@ -241,7 +249,7 @@ class FakeStore:
             again.CopyFrom(first)
             again.duplicate = True
             return again
-        before = (whose, request.sequence - 1)
+        before = (publisher, request.sequence - 1)
         if request.publisher and request.sequence > 1 and before not in self._published:
             detail = ErrorDetail(reason="SEQUENCE_GAP", got=str(request.sequence))
             raise PreconditionFailed("the sequence before is missing", detail=detail)
@@ -254,8 +262,8 @@ class FakeStore:
         last: dict[tuple[str, str], int] = {}
         for (tenant, named, name), sequence in self._published:
             owner = named or "main"
-            own = tenant == request.tenant and request.owner in ("", owner)
-            if own and name.startswith(request.prefix):
+            is_listed = tenant == request.tenant and request.owner in ("", owner)
+            if is_listed and name.startswith(request.prefix):
                 last[owner, name] = max(sequence, last.get((owner, name), 0))
         return pb.ListPublishersResponse(
             publishers=[
@@ -284,11 +292,13 @@ class FakeStore:
 
     def Ask(self, request: pb.AskRequest) -> Iterator[pb.InvokeResponse]:
         stream = self._parts(request.sql)[1]
-        asked = pb.Registration(sql=request.sql, parameters=request.parameters, stream=stream)
-        yield from self._answer(asked, "", request)
+        unregistered = pb.Registration(
+            sql=request.sql, parameters=request.parameters, stream=stream
+        )
+        yield from self._answer(unregistered, "", request)
 
     def Explain(self, request: pb.ExplainRequest) -> pb.Explanation:
-        """Nothing is stored or indexed here: everything is evaluated."""
+        """Explain an answer; nothing is stored or indexed, so everything is evaluated."""
         registration = self._registration(request.handle)
         table, _ = self._evaluate(registration, request.window, None)
         rows = self._stream(registration.stream).rows.num_rows
@@ -329,10 +339,10 @@ class FakeStore:
             yield pb.InvokeResponse(arrow=payload[start : start + 1000])
 
     def _now(self, stream: str) -> datetime:
-        found = self._stream(stream)
-        if not found.wire.ordered_by:
+        described = self._stream(stream)
+        if not described.wire.ordered_by:
             return datetime.now(UTC)
-        return found.now or datetime(1970, 1, 1, tzinfo=UTC)
+        return described.now or datetime(1970, 1, 1, tzinfo=UTC)
 
     def _parts(self, sql: str) -> tuple[str, str, str]:
         match = _QUERY.fullmatch(_WINDOW.sub("", sql))
@@ -356,8 +366,8 @@ class FakeStore:
             limits.append(f"{ts} >= TIMESTAMPTZ '{begin.isoformat()}'")
         for parameter, value in registration.parameters.items():
             where = re.sub(rf":{parameter}\b", _literal(from_value(value)), where)
-        held = f"(SELECT * FROM held WHERE {limits[0]}{_last_of_each(stream.wire, ts)})"
-        source = f"(SELECT * FROM {held} WHERE {' AND '.join(limits)}) AS {name}"
+        current = f"(SELECT * FROM held WHERE {limits[0]}{_last_of_each(stream.wire, ts)})"
+        source = f"(SELECT * FROM {current} WHERE {' AND '.join(limits)}) AS {name}"
         sql = f"SELECT {outputs} FROM {source} {where} ORDER BY {ts}, row_id"
         return self._run(registration.sql, sql, stream)
 
@@ -377,12 +387,12 @@ class FakeStore:
         ]
         table = table.cast(pa.schema(fields))
         return table, [
-            pb.Column(name=each.name, type=_sql_type(each.type)) for each in table.schema
+            pb.Column(name=output.name, type=_sql_type(output.type)) for output in table.schema
         ]
 
 
 def _owner(request: pb.RegisterRequest | pb.RegisterManyRequest) -> str:
-    """The owner that a request names, or who anyone is on a server that asks nobody."""
+    """Return the owner that a request names, or the owner of calls without authentication."""
     return request.owner or "main"
 
 
@@ -407,16 +417,16 @@ def _sql_type(type_: pa.DataType) -> str:
 
 
 def _query_problem(text: str, why: str) -> PsoupError:
-    found = re.search(r'column "(\w+)"', why)
-    if found is None:
+    match = re.search(r'column "(\w+)"', why)
+    if match is None:
         return InvalidRequest(why)
-    column = text.find(found[1]) + 1
+    column = text.find(match[1]) + 1
     line = text.splitlines()[0]
     detail = ErrorDetail(
         reason="UNKNOWN_COLUMN",
         line=1,
         column=column,
-        excerpt=f"{line}\n{' ' * (column - 1)}{'^' * len(found[1])}",
+        excerpt=f"{line}\n{' ' * (column - 1)}{'^' * len(match[1])}",
         hint="Declared columns are listed by `psoup stream show`.",
     )
-    return QueryProblem(f"there is no column {found[1]}", detail=detail)
+    return QueryProblem(f"there is no column {match[1]}", detail=detail)

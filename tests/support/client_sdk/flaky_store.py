@@ -15,7 +15,7 @@ SQL = "CREATE STREAM s (a BIGINT, b TEXT)"
 class FlakyStore(FakeStore):
     """`faults` says, for each publish, whether it is lost on its way there or on its way back.
 
-    One that `forgets` is as a server started anew: of each publisher it knows the last batch only.
+    One that `forgets` is like a restarted server: it knows only the last batch of each publisher.
     """
 
     def __init__(self) -> None:
@@ -27,8 +27,8 @@ class FlakyStore(FakeStore):
 
     def Publish(self, request: pb.PublishRequest) -> pb.PublishResponse:
         fault = next(self.faults, "")
-        whose = request.tenant, request.owner, request.publisher
-        if self.forgets and (whose, request.sequence + 1) in self._published:
+        publisher = request.tenant, request.owner, request.publisher
+        if self.forgets and (publisher, request.sequence + 1) in self._published:
             return pb.PublishResponse(
                 position=b"last", first_row_id=-1, duplicate=True, unverified=True
             )
@@ -42,8 +42,8 @@ class FlakyStore(FakeStore):
         return reply
 
     def values(self, name: str = "s", column: str = "a") -> list[Any]:
-        found: list[Any] = self._streams[name].rows.column(column).to_pylist()
-        return found
+        values: list[Any] = self._streams[name].rows.column(column).to_pylist()
+        return values
 
 
 def client_of(store: FakeStore) -> Client:

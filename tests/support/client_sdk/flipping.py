@@ -15,8 +15,8 @@ _DATA_FRAME = 0
 
 
 class FlippingLine:
-    """Flips one bit in about every second DATA frame of requests while it is `flipping`, and lets
-    nothing through after so many bytes of `room`.
+    """A proxy that flips one bit in about every second DATA frame of requests while it is
+    `flipping`, and lets nothing through after `room` bytes.
 
     The frames of HTTP/2 stay what they are, so that it is the store that has to notice.
     """
@@ -33,10 +33,10 @@ class FlippingLine:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
-        for one in self._sockets:
+        for connection in self._sockets:
             with suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-            one.close()
+                connection.shutdown(socket.SHUT_RDWR)
+            connection.close()
 
     def _accept(self) -> None:
         with suppress(OSError):
@@ -98,6 +98,6 @@ def _read(source: socket.socket, count: int) -> bytes:
     return content
 
 
-def _end(one: socket.socket) -> None:
+def _end(connection: socket.socket) -> None:
     with suppress(OSError):
-        one.shutdown(socket.SHUT_RDWR)
+        connection.shutdown(socket.SHUT_RDWR)

@@ -113,10 +113,10 @@ class InsideTransport:
 
     def _next(self, parts: Any) -> pb.SyncPart | None:
         try:
-            found: pb.SyncPart | None = self._run(_anext(parts))
+            part: pb.SyncPart | None = self._run(_anext(parts))
         except FAMILIES as error:
             raise _refusal(error, self.core.store.id) from None
-        return found and _sent(found)
+        return part and _sent(part)
 
     def duplex(self, method: str, timeout: float | None) -> Any:
         raise ServerError("nobody publishes here")

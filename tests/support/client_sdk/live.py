@@ -14,7 +14,7 @@ from tests.support.server.process import ServerProcess
 
 @contextmanager
 def running_store(folder: Path, *streams: str) -> Iterator[Client]:
-    """A client of a server whose store has some streams."""
+    """Start a server whose store has some streams, and give a client of it."""
     server = ServerProcess(folder)
     try:
         with Client(server.address) as client:
@@ -32,14 +32,14 @@ def check_later(
     check: Callable[[datetime], None],
     seconds: Sequence[float],
 ) -> None:
-    """Publishes rows by their number and how many, and syncs the copies; then `check` is called for
-    instants so many seconds later, and for the present once more has come and was synced."""
+    """Publish rows with `publish(client, first, count)` and sync the copies. Then call `check` for
+    instants these seconds later, and for the present after more rows were synced."""
     publish(client, 0, 12)
     time.sleep(0.8)
     publish(client, 12, 7)
     synced = copies.sync(client)
-    assert synced.complete, [one.error for one in synced.values() if one.error]
-    now = max(one for name in synced if (one := copies[name].state.now))
+    assert synced.complete, [result.error for result in synced.values() if result.error]
+    now = max(result for name in synced if (result := copies[name].state.now))
     time.sleep(max(seconds) + 0.1)
     for later in seconds:
         check(now + timedelta(seconds=later))

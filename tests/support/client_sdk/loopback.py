@@ -82,7 +82,7 @@ def serving(
     *,
     port: int = 0,
 ) -> Iterator[str]:
-    """The address of a server over the store."""
+    """Run a server over the store, and give its address."""
     server = grpc.server(futures.ThreadPoolExecutor(4))
     psoup_pb2_grpc.add_PsoupServicer_to_server(LoopbackServicer(store, before_publish), server)
     port = server.add_insecure_port(f"127.0.0.1:{port}")

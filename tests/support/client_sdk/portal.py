@@ -21,7 +21,8 @@ _STATUS = {404: b"\x8d", 400: b"\x8c"}
 
 @contextmanager
 def grpc_portal(code: grpc.StatusCode) -> Iterator[str]:
-    """The address of a gRPC server that answers every call with that code and no detail."""
+    """Run a gRPC server that answers every call with that code and no detail, and give its
+    address."""
 
     class Every(grpc.GenericRpcHandler):  # type: ignore[type-arg]
         def service(self, details: Any) -> Any:
@@ -71,7 +72,8 @@ class _Http2Bad(_Http2):
 
 @contextmanager
 def http_portal(kind: str) -> Iterator[str]:
-    """The address of a web server: it answers 404 by "http1" or "http2", or "http2-bad" 400."""
+    """Run a web server that answers 404 by "http1" or "http2", or 400 by "http2-bad", and give its
+    address."""
     handler = {"http1": _Http1, "http2": _Http2, "http2-bad": _Http2Bad}[kind]
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), handler) as server:
         server.daemon_threads = True
@@ -86,9 +88,9 @@ def http_portal(kind: str) -> Iterator[str]:
 
 @contextmanager
 def portal(kind: str) -> Iterator[str]:
-    """By the name of a gRPC status, or of an HTTP server."""
-    made = http_portal(kind) if kind.startswith("http") else grpc_portal(grpc.StatusCode[kind])
-    with made as target:
+    """Run the portal with the name of a gRPC status, or of an HTTP server, and give its address."""
+    context = http_portal(kind) if kind.startswith("http") else grpc_portal(grpc.StatusCode[kind])
+    with context as target:
         yield target
 
 

@@ -63,18 +63,19 @@ def output_of(table: pa.Table, name: str = "dear", rows: int = 2) -> Output:
     )
 
 
-def same(left: pa.Table, right: pa.Table) -> bool:
-    """By value, bit by bit but for the payload of NaN."""
-    return left.schema.equals(right.schema) and _shown(left) == _shown(right)
+def same(first: pa.Table, second: pa.Table) -> bool:
+    """Return True if the values are equal, bit by bit except for the payload of NaN."""
+    return first.schema.equals(second.schema) and _row_texts(first) == _row_texts(second)
 
 
 def holds(path: Path, form: str, table: pa.Table) -> bool:
-    """The output reads back as this answer. A Delta table has no order; SQLite knows no -0.0."""
-    found = _READERS[form](path)
-    if not found.schema.equals(table.schema):
+    """Return True if the output reads back as this answer. A Delta table has no order; SQLite knows
+    no -0.0."""
+    written = _READERS[form](path)
+    if not written.schema.equals(table.schema):
         return False
     if form == "delta":
-        return sorted(_shown(found)) == sorted(_shown(table))
+        return sorted(_row_texts(written)) == sorted(_row_texts(table))
     if form == "sqlite":
         table = table_of(
             [
@@ -82,10 +83,10 @@ def holds(path: Path, form: str, table: pa.Table) -> bool:
                 for row in table.to_pylist()
             ]
         )
-    return _shown(found) == _shown(table)
+    return _row_texts(written) == _row_texts(table)
 
 
-def _shown(table: pa.Table) -> list[str]:
+def _row_texts(table: pa.Table) -> list[str]:
     return [repr(row) for row in table.to_pylist()]
 
 
@@ -106,7 +107,7 @@ def _csv(path: Path) -> pa.Table:
 
 def _json(path: Path) -> pa.Table:
     document = json.loads(path.read_text("utf-8"))
-    assert [Column(**each) for each in document["columns"]] == list(COLUMNS)
+    assert [Column(**column) for column in document["columns"]] == list(COLUMNS)
     return _plain(document["rows"])
 
 
@@ -117,10 +118,10 @@ def _jsonl(path: Path) -> pa.Table:
 def _sqlite(path: Path, name: str = "dear") -> pa.Table:
     with closing(sqlite3.connect(path)) as connection:
         connection.row_factory = sqlite3.Row
-        found = [dict(row) for row in connection.execute(f'SELECT * FROM "{name}" ORDER BY rowid')]
-    for row in found:
+        rows = [dict(row) for row in connection.execute(f'SELECT * FROM "{name}" ORDER BY rowid')]
+    for row in rows:
         row["flag"] = None if row["flag"] is None else bool(row["flag"])
-    return _plain(found)
+    return _plain(rows)
 
 
 def read_sqlite(path: Path, name: str) -> list[tuple[Any, ...]]:
@@ -134,7 +135,7 @@ def _delta(path: Path) -> pa.Table:
     return pa.table(DeltaTable(str(path)).to_pyarrow_dataset().to_table()).cast(SCHEMA)
 
 
-def _plain(found: list[dict[str, Any]]) -> pa.Table:
+def _plain(rows: list[dict[str, Any]]) -> pa.Table:
     parse: dict[str, Any] = {
         "x": lambda value: _ODD[value] if isinstance(value, str) else float(value),
         "fee": Decimal,
@@ -142,11 +143,11 @@ def _plain(found: list[dict[str, Any]]) -> pa.Table:
         "at": datetime.fromisoformat,
         "day": date.fromisoformat,
     }
-    for row in found:
+    for row in rows:
         for name, value in row.items():
             if value is not None and name in parse:
                 row[name] = parse[name](value)
-    return table_of(found)
+    return table_of(rows)
 
 
 _READERS = {

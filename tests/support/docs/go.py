@@ -11,7 +11,7 @@ import pytest
 
 
 def install(folder: Path, *packages: str) -> str:
-    """A PATH on which the tools of `packages` come first, built into `folder`.
+    """Return a PATH on which the tools of `packages` come first, built into `folder`.
 
     Go keeps what it downloads and compiles for the next time.
     """
@@ -30,6 +30,6 @@ def install(folder: Path, *packages: str) -> str:
         except subprocess.TimeoutExpired:
             pytest.skip(f"{package} was not built in time")
         if built.returncode:
-            said = built.stderr[-200:]
-            pytest.skip(f"{package} can't be built, perhaps without a network: {said}")
+            errors = built.stderr[-200:]
+            pytest.skip(f"{package} can't be built, perhaps without a network: {errors}")
     return f"{folder}{os.pathsep}{os.environ['PATH']}"

@@ -37,7 +37,7 @@ def without_fences(text: str) -> str:
 
 
 def tables(text: str) -> Iterator[list[list[str]]]:
-    """Each table as its rows of cells, the header first, without the line under it."""
+    """Yield each table as its rows of cells, the header first, without the line under it."""
     rows: list[list[str]] = []
     for line in [*without_fences(text).splitlines(), ""]:
         if line.startswith("|"):
@@ -48,14 +48,14 @@ def tables(text: str) -> Iterator[list[list[str]]]:
 
 
 def table(text: str, *header: str) -> list[list[str]]:
-    """The rows of all tables with this header."""
-    found = [rows[1:] for rows in tables(text) if rows[0] == list(header)]
-    assert found, f"no table | {' | '.join(header)} |"
-    return [row for rows in found for row in rows]
+    """Return the rows of all tables with this header."""
+    matching = [rows[1:] for rows in tables(text) if rows[0] == list(header)]
+    assert matching, f"no table | {' | '.join(header)} |"
+    return [row for rows in matching for row in rows]
 
 
 def code(cell: str) -> str:
-    """The first `code` of a cell."""
+    """Return the first `code` of a cell."""
     match = re.search(r"`([^`]+)`", cell)
     assert match, f"no code in {cell!r}"
     return match[1]

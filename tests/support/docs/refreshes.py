@@ -9,7 +9,7 @@ ON = "SELECT at FROM alarms REFRESH ON alarms WHERE level > 0"
 
 
 def refreshes(page: str) -> list[tuple[str, str, str, str]]:
-    """The query, the rows as they came, its answer and the second it is as of."""
+    """Return the query, the rows as they came, its answer and the second it is as of."""
     heads = {
         EVERY: "rows, by second, as they came",
         ON: "rows, by second, with those that refresh",
@@ -22,8 +22,8 @@ def refreshes(page: str) -> list[tuple[str, str, str, str]]:
 
 
 def batches_of(rows: str) -> list[list[tuple[int, int]]]:
-    """The second of each row, and its level: 1 where it is marked."""
+    """Return the second of each row, and its level: 1 if it is marked."""
     return [
-        [(int(one.strip(" !")), int("!" in one)) for one in batch.split(",")]
+        [(int(row.strip(" !")), int("!" in row)) for row in batch.split(",")]
         for batch in rows.split(";")
     ]

@@ -37,7 +37,7 @@ READINGS = StreamSchema("readings", (Column("sensor", BIGINT), Column("value", D
 
 
 def timed(retain: int | None = None) -> StreamSchema:
-    """A stream with event time."""
+    """Return a stream with event time."""
     columns = (Column("sensor", BIGINT), Column("at", TIMESTAMP))
     return StreamSchema("timed", columns, ordered_by="at", retain=retain)
 
@@ -85,11 +85,11 @@ class Author:
         *triggers: Trigger,
         window: Window = UNBOUNDED,
     ) -> tuple[bytes, int]:
-        """The handle and the predicate's id."""
+        """Return the handle and the predicate's id."""
         stream = self.state.streams[stream_id].schema.name
         query = Query(Leg(stream, where, window), ())
-        known = self.state.predicates.find(stream_id, query.leg.predicate_key)
-        predicate = self.state.next_predicate_id if known is None else known
+        existing = self.state.predicates.find(stream_id, query.leg.predicate_key)
+        predicate = self.state.next_predicate_id if existing is None else existing
         handle = secrets.token_bytes(16)
         form = json.dumps(query_to_json(query))
         key = query.leg.predicate_key
@@ -122,8 +122,8 @@ class Author:
         publisher: str = "",
         digest: bytes = b"d",
     ) -> Position:
-        known = self.state.publishers.get(("main", "main", publisher))
-        sequence = (known.sequence + 1 if known else 1) if publisher else 0
+        last = self.state.publishers.get(("main", "main", publisher))
+        sequence = (last.sequence + 1 if last else 1) if publisher else 0
         stream = self.state.streams[stream_id]
         first, before = stream.high, stream.reached
         return self.append(
@@ -131,7 +131,7 @@ class Author:
         )
 
     def append(self, event: Event) -> Position:
-        """Tries again where the engine's trimming was faster."""
+        """Try again if the engine's trimming was faster."""
         self._clock += 1
         while True:
             self._version = self.store.log.latest_version(self._version)

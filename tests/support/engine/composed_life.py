@@ -55,7 +55,7 @@ def small_settings(dice: Random) -> EngineSettings:
 
 
 def rows_in(parts: list[pb.InvokeResponse]) -> list[Values]:
-    """The rows of an answer that came as Arrow."""
+    """Return the rows of an answer that came as Arrow."""
     table = pa.ipc.open_stream(b"".join(part.arrow for part in parts)).read_all()
     return [tuple(row.values()) for row in table.to_pylist()]
 
@@ -73,7 +73,7 @@ class ComposedLife(SeveralRecharge):
         self.mortal = MortalEngine(self.cores[0].store, spark, small_settings(dice), dice)
 
     def live(self, steps: int) -> None:
-        """Raises AssertionError with what happened where an answer is wrong."""
+        """Raise AssertionError with what happened if an answer is wrong."""
         actions: dict[Callable[[], str], float] = {
             self.rows_come: 8,
             self.time_passes: 1,
@@ -98,7 +98,7 @@ class ComposedLife(SeveralRecharge):
     # ---- what happens
 
     def rows_come(self) -> str:
-        """Some of them late; of a key, updates and deletes."""
+        """Publish rows, some of them late; in keyed streams updates and deletes."""
         name = self.dice.choice(self.names)
         numbers, texts = (1, 2, 3, None), ("a", "b", "ab", None)
         batch = [
@@ -110,7 +110,7 @@ class ComposedLife(SeveralRecharge):
         return f"publish {name} {batch}"
 
     def time_passes(self) -> str:
-        """Now and then so much that rows leave by their retention."""
+        """Let time pass, sometimes enough for rows to leave by their retention."""
         seconds = self.dice.choice([1, 5, 40, 200])
         self.wait(seconds)
         for name in {"event", "latest"} & set(self.names):
@@ -120,26 +120,26 @@ class ComposedLife(SeveralRecharge):
     def somebody_registers(self) -> str:
         if len(self.standing_now) == MOST_STANDING:
             return self.somebody_leaves()
-        (asked,) = self._asked(self.dice.getrandbits(32))
-        self.standing_now.append(self.standing_for(self.dice.randrange(2), asked))
-        return f"register {asked.text}"
+        (question,) = self._asked(self.dice.getrandbits(32))
+        self.standing_now.append(self.standing_for(self.dice.randrange(2), question))
+        return f"register {question.text}"
 
     def somebody_replaces(self) -> str:
-        """The text of a registration becomes another, often one of the same composite."""
+        """Replace the text of a registration, often by one of the same composite."""
         if not self.standing_now:
             return "nobody replaces"
-        (asked,) = self._asked(self.dice.getrandbits(32))
-        one, server = self.dice.choice(self.standing_now), self.dice.randrange(2)
+        (question,) = self._asked(self.dice.getrandbits(32))
+        standing, server = self.dice.choice(self.standing_now), self.dice.randrange(2)
         self.run(self.cores[server].follower.catch_up())
-        self.replaced(server, one, asked)
-        return f"replace {one.key} by {asked.text}"
+        self.replaced(server, standing, question)
+        return f"replace {standing.key} by {question.text}"
 
     def somebody_leaves(self) -> str:
         if not self.standing_now:
             return "nobody leaves"
-        gone = self.standing_now.pop(self.dice.randrange(len(self.standing_now)))
-        self.run(self.cores[0].appender.submit(UnregisterOne("main", gone.handle)))
-        return f"unregister {gone.key}"
+        standing = self.standing_now.pop(self.dice.randrange(len(self.standing_now)))
+        self.run(self.cores[0].appender.submit(UnregisterOne("main", standing.handle)))
+        return f"unregister {standing.key}"
 
     def engine_works(self) -> str:
         return f"engine: {self.mortal.work()}"
@@ -150,7 +150,7 @@ class ComposedLife(SeveralRecharge):
         return f"server {server} restarts"
 
     def write(self, seed: int) -> list[SeveralAsked | Mixed]:
-        """One join, mostly one of those that share composites."""
+        """Return one join, mostly one of those that share composites."""
         chance = Seeded(Random(seed))
         schemas = {name: self.tables[name].schema for name in self.names}
         if chance.one_in(5):
@@ -162,75 +162,75 @@ class ComposedLife(SeveralRecharge):
     # ---- answers
 
     def copies_sync(self) -> str:
-        """Some copies, in transfers that may be cut; whatever ends is looked at."""
+        """Sync some copies, in transfers that may be cut; check those that end."""
         if not self.standing_now:
             return "no copies"
-        some = self.dice.sample(self.standing_now, min(3, len(self.standing_now)))
+        chosen = self.dice.sample(self.standing_now, min(3, len(self.standing_now)))
         cut, budget = self.dice.randint(0, 20), self.dice.choice([0, 0, 300])
         server = self.dice.randrange(2)
         self.run(self.cores[server].follower.catch_up())
-        self.sync(server, some, cut, budget, True, None, False, 1)
-        self.tally["synced"] += len(some)
-        return f"sync {[one.key for one in some]}"
+        self.sync(server, chosen, cut, budget, True, None, False, 1)
+        self.tally["synced"] += len(chosen)
+        return f"sync {[standing.key for standing in chosen]}"
 
     def somebody_asks(self) -> str:
-        """All registrations now, or one as of an instant, by what was known then or today."""
+        """Ask all registrations now, or one as of an instant, by what was known then or today."""
         if not self.standing_now:
             return "nobody asks"
         if self.dice.random() < 0.5:
-            for one in self.standing_now:
-                self.ask_now(one)
+            for standing in self.standing_now:
+                self.ask_now(standing)
             return "ask all"
-        one, then = self.dice.choice(self.standing_now), self.dice.random() < 0.5
+        standing, then = self.dice.choice(self.standing_now), self.dice.random() < 0.5
         instant = self.dice.randint(START // SECOND, self.clock // SECOND) * SECOND
-        self.ask_as_of(one, instant, then)
-        return f"ask {one.key} as of {instant}"
+        self.ask_as_of(standing, instant, then)
+        return f"ask {standing.key} as of {instant}"
 
-    def ask_now(self, one: Standing, wait: bool = False) -> pb.AnswerHeader:
-        return self._ask(one, pb.InvokeRequest(wait_for_engine=wait), None, False)
+    def ask_now(self, standing: Standing, wait: bool = False) -> pb.AnswerHeader:
+        return self._ask(standing, pb.InvokeRequest(wait_for_engine=wait), None, False)
 
-    def ask_as_of(self, one: Standing, instant: int, then: bool) -> None:
+    def ask_as_of(self, standing: Standing, instant: int, then: bool) -> None:
         knowledge = pb.KNOWLEDGE_UNSPECIFIED if then else pb.KNOWLEDGE_TODAY
         at = Timestamp(seconds=instant // SECOND)
-        self._ask(one, pb.InvokeRequest(as_of=at, knowledge=knowledge), instant, then)
+        self._ask(standing, pb.InvokeRequest(as_of=at, knowledge=knowledge), instant, then)
 
     def _ask(
-        self, one: Standing, request: pb.InvokeRequest, instant: int | None, then: bool
+        self, standing: Standing, request: pb.InvokeRequest, instant: int | None, then: bool
     ) -> pb.AnswerHeader:
-        core, written = self.cores[self.dice.randrange(2)], self._written_of(one)
+        core, written = self.cores[self.dice.randrange(2)], self._written_of(standing)
         self.run(core.follower.catch_up())
-        request.handle, request.encoding = one.handle, pb.ENCODING_ARROW
+        request.handle, request.encoding = standing.handle, pb.ENCODING_ARROW
         first, *parts = self.run(received(invoke(core, new_call(), request)))
-        told = self.history(as_of=instant, then=then).ask(written.query).answer
-        written.check(told, rows_in(parts), instant, then)
+        expected = self.history(as_of=instant, then=then).ask(written.query).answer
+        written.check(expected, rows_in(parts), instant, then)
         self.tally["asked"] += 1
-        self.tally["with rows"] += bool(told)
-        self.tally["by composite"] += self.plan_of(one, 0).composite is not None
+        self.tally["with rows"] += bool(expected)
+        self.tally["by composite"] += self.plan_of(standing, 0).composite is not None
         return first.header
 
-    def plan_of(self, one: Standing, server: int) -> Plan:
-        """How a server would answer a registration now."""
+    def plan_of(self, standing: Standing, server: int) -> Plan:
+        """Return how a server would answer a registration now."""
         core = self.cores[server]
         self.run(core.follower.catch_up())
-        source = RegisteredQuery("main", one.handle)
-        question = Question(source, self._written_of(one).query, ANYONE)
+        source = RegisteredQuery("main", standing.handle)
+        question = Question(source, self._written_of(standing).query, ANYONE)
         return core.maker.plan(core.follower.view, question)
 
-    def _written_of(self, one: Standing) -> SeveralAsked:
-        written: SeveralAsked = one.asked.written  # type: ignore[attr-defined]
+    def _written_of(self, standing: Standing) -> SeveralAsked:
+        written: SeveralAsked = standing.asked.written  # type: ignore[attr-defined]
         return written
 
     # ---- the end
 
     def engine_finishes(self) -> None:
-        """Once the engine has nothing left to do, nothing is computed at invoke, unless a composite
-        is suspended."""
+        """Assert that once the engine has finished, nothing is computed at invoke, unless a
+        composite is suspended."""
         self.mortal.pump.run()
-        for one in self.standing_now:
-            header = self.ask_now(one, wait=True)
-            assert header.computed_rows == 0, self._written_of(one).text
-            if self.plan_of(one, 0).composite is not None:
-                assert header.joined_pairs == 0, self._written_of(one).text
+        for standing in self.standing_now:
+            header = self.ask_now(standing, wait=True)
+            assert header.computed_rows == 0, self._written_of(standing).text
+            if self.plan_of(standing, 0).composite is not None:
+                assert header.joined_pairs == 0, self._written_of(standing).text
                 self.tally["finished"] += 1
-            self.recharge(self.dice.randrange(2), one)
+            self.recharge(self.dice.randrange(2), standing)
         self.tally["deaths"] = self.mortal.deaths

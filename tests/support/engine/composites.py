@@ -25,9 +25,9 @@ from tests.support.engine.author import Author
 from tests.support.engine.reading import covered, matched
 
 
-def equal(left: int, right: int, column: str = "sensor") -> Expression:
+def equal(first: int, second: int, column: str = "sensor") -> Expression:
     """left.column = right.column"""
-    sides = (ColumnRef(f"{left}.{column}", BIGINT), ColumnRef(f"{right}.{column}", BIGINT))
+    sides = (ColumnRef(f"{first}.{column}", BIGINT), ColumnRef(f"{second}.{column}", BIGINT))
     return Call(Op.EQ, sides, BOOLEAN)
 
 
@@ -48,32 +48,35 @@ def register_join(
     span: int | None = None,
     where: Expression = TRUE,
 ) -> Joined:
-    """Registers a join whose legs, (stream, predicate), are in the composite's order. `where` is
-    the predicate over combinations."""
+    """Register a join whose legs, (stream, predicate), are in the composite's order. `where` is the
+    predicate over combinations."""
     state = author.state
     streams = tuple(stream for stream, _ in legs)
     key = Shape(streams, tuple(factors), span).factors_key
-    known = state.composites.find(streams, key, span)
-    composite_id = author.new_id() if known is None else known
-    next_id, said = state.next_predicate_id, dict[tuple[int, str], int]()
+    existing = state.composites.find(streams, key, span)
+    composite_id = author.new_id() if existing is None else existing
+    next_id, predicate_ids = state.next_predicate_id, dict[tuple[int, str], int]()
     for stream, text in [(s, predicate_key(w)) for s, w in legs] + [
         (composite_id, predicate_key(where))
     ]:
-        there = state.predicates.find(stream, text)
-        if (stream, text) not in said:
-            said[stream, text] = next_id if there is None else there
-            next_id += there is None
+        predicate_id = state.predicates.find(stream, text)
+        if (stream, text) not in predicate_ids:
+            predicate_ids[stream, text] = next_id if predicate_id is None else predicate_id
+            next_id += predicate_id is None
     names = [state.streams[stream].schema.name for stream in streams]
     query = Query(From(tuple(Leg(name, TRUE, UNBOUNDED) for name in names)), ())
     handle = secrets.token_bytes(16)
-    own = tuple(
-        LegPredicate(stream, said[stream, predicate_key(w)], predicate_key(w)) for stream, w in legs
+    leg_predicates = tuple(
+        LegPredicate(stream, predicate_ids[stream, predicate_key(w)], predicate_key(w))
+        for stream, w in legs
     )
-    mine = said[composite_id, predicate_key(where)]
-    composite = Composite(composite_id, streams, key, span, mine, predicate_key(where))
+    over_composite = predicate_ids[composite_id, predicate_key(where)]
+    composite = Composite(composite_id, streams, key, span, over_composite, predicate_key(where))
     form = json.dumps(query_to_json(query))
-    author.append(Register(handle, "", own, "", "{}", form, 0, (), composite))
-    return Joined(handle, composite_id, tuple(leg.predicate_id for leg in own), mine)
+    author.append(Register(handle, "", leg_predicates, "", "{}", form, 0, (), composite))
+    return Joined(
+        handle, composite_id, tuple(leg.predicate_id for leg in leg_predicates), over_composite
+    )
 
 
 def mark_of(store: Store, composite_id: int) -> CompositeMark:
@@ -85,21 +88,21 @@ def combinations(store: Store, composite_id: int) -> dict[int, tuple[int, ...]]:
     mark = mark_of(store, composite_id)
     table = _table(store, f"stems/{composite_id}", mark.version)
     rows = table.to_pylist()
-    found = {}
+    parts_by_id = {}
     for row in rows:
         parts = tuple(row[f"_part{leg}"] for leg in range(len(mark.highs)))
-        assert 0 <= row["_row_id"] < mark.high and row["_row_id"] not in found
+        assert 0 <= row["_row_id"] < mark.high and row["_row_id"] not in parts_by_id
         assert mark.since is not None and parts[0] >= mark.since
         assert all(part < high for part, high in zip(parts, mark.highs, strict=True))
-        found[row["_row_id"]] = parts
-    return found
+        parts_by_id[row["_row_id"]] = parts
+    return parts_by_id
 
 
 def join_of(
     store: Store, composite_id: int, *, admitted: bool = True
 ) -> dict[tuple[int, ...], dict[str, Any]]:
-    """The combinations of the rows in a composite's box, by their parts: of those that the admitted
-    predicates match, or of all. Found by DuckDB."""
+    """Return the combinations of the rows in a composite's box, by their parts: of those that the
+    admitted predicates match, or of all. Found by DuckDB."""
     epoch = _epoch(store)
     mark, composite = epoch.composites[composite_id], store.state(epoch).composites[composite_id]
     if mark.since is None:
@@ -109,7 +112,9 @@ def join_of(
             rows = _table(store, f"stems/{stream}", epoch.streams[stream].version)
             low = mark.since if leg == 0 else 0
             db.register(f"all{leg}", rows)
-            ids = {one for each in mark.admitted[leg] for one in matched(store, each)}
+            ids = {
+                row_id for predicate in mark.admitted[leg] for row_id in matched(store, predicate)
+            }
             db.register(f"in{leg}", pa.table({"id": pa.array(sorted(ids), pa.int64())}))
             inside = f"AND _row_id IN (SELECT id FROM in{leg})" if admitted else "AND _op = 0"
             db.execute(
@@ -129,18 +134,18 @@ def _joined(
         conditions.append(f"greatest({ts}) - least({ts}) <= {span}")
     parts = ", ".join(f"{name}._row_id" for name in names)
     positions = ", ".join(f"{name}._position" for name in names)
-    found = db.execute(
+    joined = db.execute(
         f"SELECT {parts}, least({ts}), greatest({ts}), greatest({positions}) "
         f"FROM {', '.join(names)} WHERE {' AND '.join(conditions)}"
     ).fetchall()
     return {
         tuple(row[:legs]): {"ts": row[legs], "until": row[legs + 1], "position": row[legs + 2]}
-        for row in found
+        for row in joined
     }
 
 
 def _sql(factor: Any) -> str:
-    """An equality of two columns, from its JSON form."""
+    """Return an equality of two columns, from its JSON form."""
     sides = []
     for side in factor[3:]:
         leg, _, column = side[2].partition(".")
@@ -156,11 +161,11 @@ def assert_boxes(store: Store, *, exact: bool = True) -> None:
         assert len(stored) == len(set(stored)), "a combination is stored twice"
         expected = join_of(store, composite_id)
         assert expected.keys() <= set(stored), "a combination is missing"
-        others = set(stored) - expected.keys()
+        surplus = set(stored) - expected.keys()
         if exact:
-            assert not others
-        elif others:
-            assert others <= join_of(store, composite_id, admitted=False).keys()
+            assert not surplus
+        elif surplus:
+            assert surplus <= join_of(store, composite_id, admitted=False).keys()
 
 
 def assert_complete(store: Store, joined: Joined, *, exact: bool = True) -> None:

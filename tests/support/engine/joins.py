@@ -28,13 +28,13 @@ class Named:
 
 
 def written_join(chance: Chance, streams: Sequence[Named]) -> str:
-    """A join of two references to these streams, or now and then of three."""
+    """Return a join of two references to these streams, or now and then of three."""
     count = 3 if chance.one_in(5) else 2
     chosen = [chance.pick(streams) for _ in range(count)]
-    own = chance.one_in(3)
+    has_leg_windows = chance.one_in(3)
     legs = []
     for number, stream in enumerate(chosen):
-        window = f" WINDOW({_window(chance, [stream])})" if own else ""
+        window = f" WINDOW({_window(chance, [stream])})" if has_leg_windows else ""
         legs.append(f"{stream.name}{window} AS r{number}")
     conditions = []
     for number in range(1, count):
@@ -46,12 +46,12 @@ def written_join(chance: Chance, streams: Sequence[Named]) -> str:
     if chance.one_in(4):
         conditions.append(chance.pick(JOINT))
     source = f"{', '.join(legs)} WHERE {' AND '.join(conditions)}"
-    window = "" if own or chance.one_in(3) else f" {_window(chance, chosen)}"
+    window = "" if has_leg_windows or chance.one_in(3) else f" {_window(chance, chosen)}"
     refresh = " REFRESH EVERY 7 SECONDS" if chance.one_in(8) else ""
     return f"SELECT {chance.pick(OUTPUTS).format(source)}{window}{refresh}"
 
 
 def _window(chance: Chance, streams: Sequence[Named]) -> str:
     """One that none of the streams refuses."""
-    kept = all(stream.schema.retain is None for stream in streams)
-    return chance.pick([*SHORT, *LONG] if kept else [*SHORT, "ROWS 3"])
+    is_retained = all(stream.schema.retain is None for stream in streams)
+    return chance.pick([*SHORT, *LONG] if is_retained else [*SHORT, "ROWS 3"])

@@ -47,7 +47,7 @@ class MortalEngine:
         self.deaths = 0
 
     def work(self) -> str:
-        """Does something, and says what."""
+        """Do a random piece of work, and return its name."""
         pump, dice = self.pump, self._dice
         named: dict[str, Callable[[], object]] = {
             "step": pump.step,

@@ -28,7 +28,7 @@ class Pump:
         self.maintenance = Maintenance(spark, settings)
 
     def step(self, end: int | None = None) -> None:
-        """Everything up to a version of the log, by default the newest, as one step."""
+        """Consume everything up to a version of the log, by default the newest, as one step."""
         start = self.ledger.epoch.log_version
         end = self.store.log.latest_version(start) if end is None else end
         if end > start:
@@ -37,13 +37,13 @@ class Pump:
             take_step(self.ledger, self.spark, news, self.settings)
 
     def run(self) -> None:
-        """Until nothing is left to do."""
+        """Work until nothing remains to do."""
         while self.round():
             pass
 
     def round(self) -> bool:
-        """A step, a slice of back-fill and of a composite, and a chore; tells whether something is
-        left to do."""
+        """Make a step, a slice of back-fill and of a composite, and a chore; return True if work
+        remains."""
         self.step()
         busy = self.backfill.advance(self.ledger)
         busy |= self.growing.advance(self.ledger)

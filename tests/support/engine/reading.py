@@ -30,18 +30,18 @@ def stem_rows(store: Store, stream_id: int) -> list[dict[str, Any]]:
 def pieces(store: Store) -> list[dict[str, Any]]:
     _, epoch = store.epochs.latest()
     folder = store.table("matches")
-    found = []
+    matches = []
     for file in store.snapshot(epoch, "matches").files.values():
         rows = pq.ParquetFile(folder.path_of(file)).read().to_pylist()
         order = [(row["predicate_id"], row["block"]) for row in rows]
         assert order == sorted(order), "a match file is sorted by predicate and block"
-        found += [row | {name: int(at) for name, at in file.partition.items()} for row in rows]
-    assert all(set(row) == set(MATCHES.names) for row in found)
-    return found
+        matches += [row | {name: int(at) for name, at in file.partition.items()} for row in rows]
+    assert all(set(row) == set(MATCHES.names) for row in matches)
+    return matches
 
 
 def matched(store: Store, predicate: int) -> list[int]:
-    """The row ids of a predicate; asserts what docs/reference/formats say of pieces."""
+    """Return the row ids of a predicate; assert what docs/reference/formats say about pieces."""
     ids: list[int] = []
     ranges = []
     for piece in pieces(store):
@@ -54,7 +54,7 @@ def matched(store: Store, predicate: int) -> list[int]:
             ids += hits
             ranges.append((piece["lo"], piece["hi"]))
     ranges.sort()
-    assert all(left[1] <= right[0] for left, right in zip(ranges, ranges[1:], strict=False))
+    assert all(before[1] <= after[0] for before, after in zip(ranges, ranges[1:], strict=False))
     return sorted(ids)
 
 

@@ -41,7 +41,7 @@ def auction_streams(data: Path) -> list[RealStream]:
 
 def _stream(name: str, read: pa.Table, names: Mapping[str, str]) -> RealStream:
     rows = timed(read.select(list(names)).rename_columns(list(names.values())), "ts")
-    numbers = ", ".join(f"{one} BIGINT" for one in rows.column_names if one != "ts")
+    numbers = ", ".join(f"{column} BIGINT" for column in rows.column_names if column != "ts")
     definition = f"CREATE STREAM {name} ({numbers}, ts TIMESTAMP) ORDERED BY ts"
     return RealStream(name, definition, rows.sort_by("ts"), "ts")
 
@@ -52,7 +52,7 @@ _PRICES = (
 )
 _CLOSING = "SELECT itemid, seller, max(price) AS price FROM ({}) AS p GROUP BY itemid, seller"
 
-# Of each query our text, and DuckDB's over the rows dated up to {now}.
+# Our text of each query, and DuckDB's over the rows dated up to {now}.
 NEXMARK = {
     "Q1 currency conversion": (
         "SELECT itemid, price * 0.89 AS euros, bidder FROM bid WINDOW(NOW)",

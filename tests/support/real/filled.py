@@ -44,7 +44,7 @@ class FilledStore:
         return cls(streams, AnswerMaker(store, _MEMORY), view)
 
     def answer(self, sql: str, as_of: datetime | None = None) -> list[Values]:
-        """The answer now, or as of an instant with what is known today."""
+        """Return the answer now, or as of an instant with what is known today."""
         question = Question.of_text(sql, self.view.state)
         if as_of is not None:
             question = replace(question, as_of=to_micros(as_of), known_today=True)
@@ -58,7 +58,7 @@ async def _fill(folder: Path, streams: Sequence[RealStream]) -> None:
     settings = Settings(folder, durability="none", memory=_MEMORY)
     core = Core(Store.open(folder, create=True, sync=False), settings, lambda: clock[-1])
     await core.start()
-    for stream in sorted(streams, key=lambda one: one.ts is not None):
+    for stream in sorted(streams, key=lambda real: real.ts is not None):
         if stream.ts is not None:
             clock.append(_CLOCK)
         statement = parse_statement(stream.definition)

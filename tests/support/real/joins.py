@@ -137,8 +137,8 @@ TRADES = RealJoin(
             "WHERE a.symbol = b.symbol AND b.price > a.price + 0.3 AND a.exchange = b.exchange "
             "AND b.ts > {now} - INTERVAL 6 HOUR ORDER BY 2, 1"
         ),
-        # Of each share the trades at the highest price of the last hours, and of any exchange the
-        # largest one.
+        # The trades of each share at the highest price of the last hours, and the largest of any
+        # exchange.
         "SELECT a.symbol, a.exchange, a.price FROM trades WINDOW(RANGE 8 HOURS) AS a "
         "WHERE a.price >= (SELECT max(b.price) FROM trades WINDOW(RANGE 8 HOURS) AS b "
         "WHERE b.symbol = a.symbol)": (
@@ -182,7 +182,7 @@ PARKING = RealJoin(
             "count(*) FROM parking p, lots l WHERE p.place_id = l.place_id GROUP BY l.city_name "
             "ORDER BY free DESC, city_name LIMIT 12"
         ),
-        # More free than the lot has, which its own table tells; NULL sizes never match.
+        # More free places than the lot has, by its own table; NULL sizes never match.
         "SELECT DISTINCT l.city_name, l.place_id FROM changes WINDOW(RANGE 6 HOURS) AS c, "
         "lots AS l WHERE c.place_id = l.place_id AND c.free_places > l.num_all ORDER BY 1, 2": (
             "SELECT DISTINCT l.city_name, l.place_id FROM changes c, lots l "
@@ -199,7 +199,7 @@ PARKING = RealJoin(
             "AND c.free_places BETWEEN p.free_places - 3 AND p.free_places + 3 "
             "GROUP BY p.place_id HAVING count(*) > 2 ORDER BY n DESC, p.place_id LIMIT 25"
         ),
-        # Lots that have not told anything in the last hours, with what they told last, if ever.
+        # Lots without a report in the last hours, with their last report, if any.
         "SELECT l.place_id, l.num_all, p.free_places FROM lots AS l LEFT JOIN parking AS p "
         "ON p.place_id = l.place_id AND p.free_places > 0 WHERE NOT EXISTS (SELECT c.row_id FROM "
         "changes AS c WHERE c.place_id = l.place_id AND c.free_places <> 0 RANGE 5 HOURS) "

@@ -30,31 +30,34 @@ class StreamsJudge:
             self._connection.unregister("given")
 
     def answer(self, sql: str, now: datetime) -> list[Values]:
-        """The rows of a text; it sees of each stream what its window can hold at NOW."""
+        """Return the rows of a text; it sees of each stream what its window can hold at NOW."""
         moment = f"TIMESTAMP '{now.replace(tzinfo=None)}'"
-        for one in self._streams:
-            view = f"CREATE OR REPLACE TEMP VIEW {one.name} AS {_shown(one, moment)}"
+        for stream in self._streams:
+            view = (
+                f"CREATE OR REPLACE TEMP VIEW {stream.name} AS {_visible_rows_sql(stream, moment)}"
+            )
             self._connection.execute(view)
-        found = self._connection.execute(sql.replace("{now}", moment)).fetchall()
-        return [tuple(map(_aware, row)) for row in found]
+        rows = self._connection.execute(sql.replace("{now}", moment)).fetchall()
+        return [tuple(map(_aware, row)) for row in rows]
 
 
-def _shown(stream: RealStream, now: str) -> str:
-    """The rows dated up to NOW; of a key the last of them, unless it is a delete."""
-    known = f"SELECT * FROM {stream.name}_rows"
+def _visible_rows_sql(stream: RealStream, now: str) -> str:
+    """Return the rows dated up to NOW; of a key the last of them, unless it is a delete."""
+    dated = f"SELECT * FROM {stream.name}_rows"
     if stream.ts is not None:
-        known += f" WHERE {stream.ts} <= {now}"
+        dated += f" WHERE {stream.ts} <= {now}"
     if stream.key is None:
-        return known
+        return dated
     order = "row_id DESC" if stream.ts is None else f"{stream.ts} DESC, row_id DESC"
-    newest = f"{known} QUALIFY row_number() OVER (PARTITION BY {stream.key} ORDER BY {order}) = 1"
+    newest = f"{dated} QUALIFY row_number() OVER (PARTITION BY {stream.key} ORDER BY {order}) = 1"
     if OP not in stream.rows.column_names:
         return newest
     return f"SELECT * FROM ({newest}) WHERE {OP} <> 'delete'"
 
 
 def _plain(rows: pa.Table) -> pa.Table:
-    """The rows with instants that have no zone: DuckDB would show others in that of the machine."""
+    """Return the rows with instants that have no zone: DuckDB would show others in that of the
+    machine."""
     fields = [
         field.with_type(pa.timestamp("us")) if pa.types.is_timestamp(field.type) else field
         for field in rows.schema

@@ -26,7 +26,7 @@ class RealStream:
     """A stream's definition, and its rows in the order they are published in.
 
     `ts` names the column of event time, None for arrival time; `key` that of the key, if there is
-    one. Rows of a keyed stream may be deletes, told by `_op`.
+    one. Rows of a keyed stream may be deletes, marked by `_op`.
     """
 
     name: str
@@ -38,23 +38,23 @@ class RealStream:
     @property
     def last(self) -> datetime:
         """The greatest instant of the rows, which NOW has reached."""
-        found: datetime = pc.max(self.rows[self.ts]).as_py()
-        return found
+        newest: datetime = pc.max(self.rows[self.ts]).as_py()
+        return newest
 
     def until(self, instant: datetime) -> RealStream:
-        """The stream without what is dated past an instant."""
+        """Return the stream without what is dated past an instant."""
         if self.ts is None:
             return self
         mask = pc.less_equal(self.rows[self.ts], pa.scalar(instant, _MOMENT))
         return replace(self, rows=self.rows.filter(mask))
 
     def after(self, instant: datetime) -> RealStream:
-        """The stream with nothing but what is dated past an instant."""
+        """Return the stream with nothing but what is dated past an instant."""
         return replace(self, rows=self.rows.slice(self.until(instant).rows.num_rows))
 
 
 def traffic(data: Path) -> RealStream:
-    """The readings of one day, 59,616 rows."""
+    """Return the readings of one day, 59,616 rows."""
     rows = timed(csv.read_csv(data / "traffic" / "speeds_3days.csv.gz"), "ts")
     return RealStream(
         "traffic",
@@ -65,7 +65,7 @@ def traffic(data: Path) -> RealStream:
 
 
 def sensors(data: Path) -> RealStream:
-    """The 207 stations with their coordinates, known from midnight on.
+    """Return the 207 stations with their coordinates, known from midnight on.
 
     Derived, since the file has none of it: a road for each twenty neighbours in the file; every
     seventh station is moved to the next road at eight; every fiftieth is removed at 18:00.
@@ -91,16 +91,18 @@ def sensors(data: Path) -> RealStream:
 
 
 def _changed(read: pa.Table, chosen: Mask, roads: Int64s, hour: int, op: str) -> pa.Table:
-    """The chosen stations, as they are from an hour of the day on."""
+    """Return the chosen stations, as they are from an hour of the day on."""
     count = int(chosen.sum())
-    seen = pa.array([datetime(2012, 3, 1, hour, tzinfo=UTC)] * count, _MOMENT)
-    some = read.filter(pa.array(chosen)).drop_columns("number")
-    some = some.append_column("road", pa.array(roads[chosen])).append_column("seen", seen)
-    return some.append_column(OP, pa.array([op] * count))
+    instants = pa.array([datetime(2012, 3, 1, hour, tzinfo=UTC)] * count, _MOMENT)
+    stations = read.filter(pa.array(chosen)).drop_columns("number")
+    stations = stations.append_column("road", pa.array(roads[chosen])).append_column(
+        "seen", instants
+    )
+    return stations.append_column(OP, pa.array([op] * count))
 
 
 def trades(data: Path) -> RealStream:
-    """A day of two shares, 50,644 rows; many have one ts."""
+    """Return a day of two shares, 50,644 rows; many have one ts."""
     rows = timed(csv.read_csv(data / "ticks" / "trades.csv.gz"), "ts")
     rows = rows.select(["ts", "symbol", "price", "size", "exchange"])
     return RealStream(
@@ -113,7 +115,7 @@ def trades(data: Path) -> RealStream:
 
 
 def parking(data: Path) -> RealStream:
-    """The changes of a day, 57,030 rows: how many places are free, for each car park."""
+    """Return the changes of a day, 57,030 rows: how many places are free, for each car park."""
     rows = timed(csv.read_csv(data / "parking" / "changes_week.csv.gz"), "ts")
     return RealStream(
         "parking",
@@ -126,7 +128,7 @@ def parking(data: Path) -> RealStream:
 
 
 def changes(data: Path) -> RealStream:
-    """The rows of `parking`, of which each stays a row."""
+    """Return the rows of `parking`, of which each stays a row."""
     return RealStream(
         "changes",
         "CREATE STREAM changes (ts TIMESTAMP, place_id TEXT, free_places BIGINT) ORDERED BY ts",
@@ -136,7 +138,8 @@ def changes(data: Path) -> RealStream:
 
 
 def lots(data: Path) -> RealStream:
-    """The 739 car parks; a third of them tell no size. They go by arrival time, having no other."""
+    """Return the 739 car parks; a third of them have no size. They have arrival time, because the
+    file has none."""
     options = csv.ParseOptions(newlines_in_values=True)
     read = csv.read_csv(data / "parking" / "lots.csv", parse_options=options)
     return RealStream(
@@ -149,7 +152,7 @@ def lots(data: Path) -> RealStream:
 
 
 def timed(rows: pa.Table, name: str) -> pa.Table:
-    """The rows with a column of instants as it is published."""
+    """Return the rows with a column of instants as it is published."""
     moments = rows[name]
     if moments.type.tz is None:
         moments = pc.assume_timezone(moments, "UTC")

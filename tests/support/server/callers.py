@@ -30,7 +30,7 @@ _HEADER = "x-principal"
 
 
 def anyone() -> Acting:
-    """The caller of a server that asks for no credential."""
+    """Return the caller of a server that asks for no credential."""
     return Acting.of(ANYONE, pb.StatusRequest())
 
 
@@ -66,15 +66,15 @@ def acting_as(principal: Principal) -> Iterator[None]:
 
 
 class TrustedHeaders(AcceptAnyone):
-    """Believes what a header says of the caller. A call without it is anyone's."""
+    """An authenticator that believes a header. A call without it is anyone's."""
 
     async def principal(self, context: Context) -> Principal:
-        told = dict(context.invocation_metadata() or ()).get(_HEADER)
-        if told is None:
+        header = dict(context.invocation_metadata() or ()).get(_HEADER)
+        if header is None:
             return ANYONE
-        said = json.loads(told)
+        fields = json.loads(header)
         return Principal(
-            said["tenant"], said["owner"], frozenset(said["roles"]), said.get("claims", {})
+            fields["tenant"], fields["owner"], frozenset(fields["roles"]), fields.get("claims", {})
         )
 
 
@@ -92,28 +92,30 @@ class NamedCaller:
     def metadata(self) -> tuple[tuple[str, str], ...]:
         if not self.tenant:
             return ()
-        said = {"tenant": self.tenant, "owner": self.owner, "roles": list(self.roles)}
-        return ((_HEADER, json.dumps(said | {"claims": dict(self.claims)})),)
+        fields = {"tenant": self.tenant, "owner": self.owner, "roles": list(self.roles)}
+        return ((_HEADER, json.dumps(fields | {"claims": dict(self.claims)})),)
 
     async def call(self, rpc: str, request: Any, timeout: float = 30) -> list[Any]:
-        """The messages that come back."""
+        """Return the messages that come back."""
         method = pb.DESCRIPTOR.services_by_name["Psoup"].methods_by_name[rpc]
         sent = [request] if method.client_streaming else request
-        made = getattr(self.stub, rpc)(
+        rpc_call = getattr(self.stub, rpc)(
             iter(sent) if method.client_streaming else sent,
             metadata=self.metadata,
             timeout=timeout,
         )
-        return [one async for one in made] if method.server_streaming else [await made]
+        return (
+            [message async for message in rpc_call] if method.server_streaming else [await rpc_call]
+        )
 
     async def only(self, rpc: str, request: Any) -> Any:
-        """The one message that comes back."""
-        (found,) = await self.call(rpc, request)
-        return found
+        """Return the one message that comes back."""
+        (message,) = await self.call(rpc, request)
+        return message
 
     async def define(self, sql: str) -> pb.DefineResponse:
-        found: pb.DefineResponse = await self.only("Define", pb.DefineRequest(sql=sql))
-        return found
+        response: pb.DefineResponse = await self.only("Define", pb.DefineRequest(sql=sql))
+        return response
 
     async def publish(self, stream: str, **columns: Any) -> None:
         await self.call("Publish", pb.PublishRequest(stream=stream, arrow=ipc(pa.table(columns))))
@@ -122,17 +124,17 @@ class NamedCaller:
         return bytes((await self.only("Register", pb.RegisterRequest(sql=sql, **fields))).handle)
 
     async def invoke(self, handle: bytes, **fields: Any) -> tuple[pb.AnswerHeader, list[Any]]:
-        """The header, and the rows: those of one column as its values."""
+        """Return the header, and the rows: those of one column as its values."""
         request = pb.InvokeRequest(handle=handle, encoding=pb.ENCODING_ARROW, **fields)
         return _answer(await self.call("Invoke", request))
 
     async def ask(self, sql: str, **fields: Any) -> list[Any]:
-        """The rows: those of one column as its values."""
+        """Return the rows: those of one column as its values."""
         request = pb.AskRequest(sql=sql, encoding=pb.ENCODING_ARROW, **fields)
         return _answer(await self.call("Ask", request))[1]
 
     async def sync(self, handle: bytes, copy: Copy, **fields: Any) -> pb.SyncBegin:
-        """Brings a copy up to date, and tells how the sync began."""
+        """Bring a copy up to date, and return how the sync began."""
         item = pb.SyncItem(handle=handle, token=copy.resume or copy.token, **fields)
         parts = await self.call("Sync", pb.SyncRequest(items=[item]))
         for part in parts:
@@ -143,15 +145,15 @@ class NamedCaller:
 
 
 def _answer(messages: Sequence[pb.InvokeResponse]) -> tuple[pb.AnswerHeader, list[Any]]:
-    header, *rest = messages
-    table = pa.ipc.open_stream(b"".join(part.arrow for part in rest)).read_all()
+    header, *parts = messages
+    table = pa.ipc.open_stream(b"".join(part.arrow for part in parts)).read_all()
     rows = [tuple(row.values()) for row in table.to_pylist()]
     return header.header, [row[0] if len(row) == 1 else row for row in rows]
 
 
 @asynccontextmanager
 async def open_server(path: Path, **settings: Any) -> AsyncIterator[tuple[Server, Any]]:
-    """A server with TrustedHeaders in this process, and a stub of it."""
+    """Run a server with TrustedHeaders in this process, and give it with a stub."""
     server = Server(Settings(path, durability="none", **settings))
     server.core.authenticator = TrustedHeaders()
     await server.start()

@@ -53,7 +53,7 @@ class HandMadeEngine:
         self._combined: dict[int, set[tuple[int, ...]]] = {}
 
     def step(self, upto: int | None = None) -> Epoch:
-        """Consumes the log up to a version. Predicates are matched over rows from now on only."""
+        """Consume the log up to a version. Predicates are matched over rows from now on only."""
         goal = self._store.log.latest_version() if upto is None else upto
         touched, stamp = Touched(), self.state.clock
         beats: list[Heartbeat] = []
@@ -68,9 +68,9 @@ class HandMadeEngine:
                 stamp = entry.stamp
                 if entry.position.ordinal in decoded:
                     stream_id = entry.event.stream_id  # type: ignore[union-attr]
-                    found = decoded[entry.position.ordinal]
-                    assert isinstance(found, SplitRows)
-                    rows.setdefault(stream_id, []).append(found.rows)
+                    split = decoded[entry.position.ordinal]
+                    assert isinstance(split, SplitRows)
+                    rows.setdefault(stream_id, []).append(split.rows)
         self._log = goal
         self._cover_new(marks)
         for stream_id, parts in rows.items():
@@ -83,7 +83,7 @@ class HandMadeEngine:
         return self._publish(stamp)
 
     def set_aside(self, *entries: QuarantineEntry) -> Epoch:
-        """Puts entries into quarantine. What a predicate covers already stays."""
+        """Put entries into quarantine. What a predicate covers already stays."""
         assert self._epoch is not None
         self.state.quarantine = self.state.quarantine.add(entries)
         return self._publish(self._epoch.clock)
@@ -109,19 +109,19 @@ class HandMadeEngine:
         file = write_data_file(stem.root, table, bounds=["_row_id", "_ts"], row_group_rows=5000)
         self._stems[stream_id] = self._stems.get(stream_id, 0) + 1
         stem.commit(self._stems[stream_id], [file], operation="WRITE")
-        found: list[dict[str, object]] = []
-        for predicate in sorted(self.state.predicates.values(), key=lambda one: one.id):
+        pieces: list[dict[str, object]] = []
+        for predicate in sorted(self.state.predicates.values(), key=lambda value: value.id):
             set_aside = predicate.id in self.state.quarantine.predicates
             if predicate.stream_id == stream_id and not set_aside:
                 where = from_json(json.loads(predicate.key))
                 ids = rows.column("_row_id").to_numpy()[
                     matches(where, query_view(rows)) & are_rows(rows)
                 ]
-                found += _pieces(stream_id, predicate.id, ids)
-        for segment in sorted({int(str(row["segment"])) for row in found}):
-            mine = [row for row in found if row["segment"] == segment]
+                pieces += _pieces(stream_id, predicate.id, ids)
+        for segment in sorted({int(str(row["segment"])) for row in pieces}):
+            in_segment = [row for row in pieces if row["segment"] == segment]
             partition = {"stream_id": str(stream_id), "segment": str(segment)}
-            self._append("matches", pa.Table.from_pylist(mine, schema=MATCHES), partition)
+            self._append("matches", pa.Table.from_pylist(in_segment, schema=MATCHES), partition)
 
     def _append(self, name: str, table: pa.Table, partition: dict[str, str] | None = None) -> None:
         folder = self._store.table(name)
@@ -158,20 +158,19 @@ class HandMadeEngine:
         admitted: Sequence[Collection[int]],
         chance: random.Random,
     ) -> None:
-        """Stores the combinations of a box of a composite that are not stored yet, in any order;
-        the box and `admitted` hold all that they held before. The next step names them."""
+        """Store the combinations of a box of a composite that are not stored yet, in any order; the
+        box and `admitted` hold all that they held before. The next step names them."""
         composite = self.state.composites[composite_id]
         shape = Shape.read(composite.legs, composite.factors, composite.span)
         lows = [since, *[0] * (len(highs) - 1)]
         legs = [
-            self._admitted(*each)
-            for each in zip(composite.legs, lows, highs, admitted, strict=True)
+            self._admitted(*leg) for leg in zip(composite.legs, lows, highs, admitted, strict=True)
         ]
-        found = _all_combinations(legs, shape)
+        combined = _all_combinations(legs, shape)
         stored = self._combined.setdefault(composite_id, set())
         names = [f"_part{number}" for number in range(len(legs))]
         news = [
-            row for row in found.to_pylist() if tuple(row[name] for name in names) not in stored
+            row for row in combined.to_pylist() if tuple(row[name] for name in names) not in stored
         ]
         chance.shuffle(news)
         stored.update(tuple(row[name] for name in names) for row in news)
@@ -197,32 +196,32 @@ class HandMadeEngine:
     def _admitted(
         self, stream_id: int, low: int, high: int, predicates: Collection[int]
     ) -> pa.RecordBatch:
-        """The rows of a leg's box that a local predicate matches, with all columns."""
+        """Return the rows of a leg's box that a local predicate matches, with all columns."""
         rows = pa.concat_batches(self._rows[stream_id])
         ids, view = rows.column("_row_id").to_numpy(), query_view(rows)
         inside = (ids >= low) & (ids < high) & are_rows(rows)
-        wanted = np.zeros(len(ids), np.bool_)
+        is_admitted = np.zeros(len(ids), np.bool_)
         for predicate in predicates:
             where = from_json(json.loads(self.state.predicates[predicate].key))
-            wanted |= matches(where, view)
+            is_admitted |= matches(where, view)
         return view.append_column("_position", rows.column("_position")).filter(
-            pa.array(inside & wanted)
+            pa.array(inside & is_admitted)
         )
 
     def rewrite(self, stream_id: int) -> list[str]:
-        """Merges the files of a stem into one, and removes the old ones from the disk at once."""
+        """Merge the files of a stem into one, and remove the old ones from the disk at once."""
         assert self._epoch is not None
         stem = self._store.stem(stream_id)
         old = list(self._store.stem_snapshot(self._epoch, stream_id).files.values())
         table = pa.concat_tables([pa.parquet.read_table(stem.path_of(file)) for file in old])
         file = write_data_file(stem.root, table, bounds=["_row_id", "_ts"], row_group_rows=70_000)
         self._replace(stream_id, [file], old, "merge")
-        for gone in old:
-            stem.path_of(gone).unlink()
-        return [gone.path for gone in old]
+        for old_file in old:
+            stem.path_of(old_file).unlink()
+        return [old_file.path for old_file in old]
 
     def _replace(self, stream_id: int, new: list[DataFile], old: list[DataFile], kind: str) -> None:
-        """Other files of a stem, and the epoch that names them."""
+        """Commit other files of a stem, and the epoch that names them."""
         assert self._epoch is not None
         self._stems[stream_id] += 1
         version = self._stems[stream_id]
@@ -235,14 +234,14 @@ class HandMadeEngine:
         self._store.epochs.append(self._epochs, self._epoch)
 
     def forget(self, stream_id: int, count: int) -> None:
-        """Retention: the first so many files of a stem are no longer part of it."""
+        """Remove the first `count` files from a stem, as retention does."""
         assert self._epoch is not None
         old = list(self._store.stem_snapshot(self._epoch, stream_id).files.values())[:count]
         self._replace(stream_id, [], old, "retain")
 
     def retain(self, stream_id: int, limit: int) -> bool:
-        """Retention: files whose rows all have a ts up to `limit` are no longer part of the stem;
-        tells whether there were any."""
+        """Remove the files whose rows all have a ts up to `limit` from a stem, as retention does;
+        return True if there were any."""
         if self._epoch is None or stream_id not in self._epoch.streams:
             return False
         files = self._store.stem_snapshot(self._epoch, stream_id).files.values()
@@ -252,30 +251,30 @@ class HandMadeEngine:
         return bool(old)
 
     def cut(self, stream_id: int, row: int) -> None:
-        """Forgets what was matched over rows below `row`: coverage and pieces in one epoch, and the
+        """Forget what was matched over rows below `row`: coverage and pieces in one epoch, and the
         files from the disk at once."""
         if self._epoch is None:
             return
         for name in ("coverage", "matches"):
-            folder, found = self._store.table(name), []
+            folder, written = self._store.table(name), []
             old = list(self._store.snapshot(self._epoch, name).files.values())
             for file in old:
                 rows = pa.parquet.ParquetFile(folder.path_of(file)).read()
                 table, partition = rows, file.partition
                 if name == "coverage" or int(partition["stream_id"]) == stream_id:
-                    lows = [_cut(one, stream_id, row) for one in rows.to_pylist()]
-                    kept = [one for one in lows if one is not None]
-                    table = pa.Table.from_pylist(kept, schema=rows.schema)
+                    lows = [_cut(entry, stream_id, row) for entry in rows.to_pylist()]
+                    remaining = [entry for entry in lows if entry is not None]
+                    table = pa.Table.from_pylist(remaining, schema=rows.schema)
                 if table.num_rows:
-                    found.append(write_data_file(folder.root, table, partition=partition))
+                    written.append(write_data_file(folder.root, table, partition=partition))
             self._versions[name] += 1
-            folder.commit(self._versions[name], found, old, operation="CUT")
+            folder.commit(self._versions[name], written, old, operation="CUT")
             for file in old:
                 folder.path_of(file).unlink()
         self._publish(self._epoch.clock)
 
     def trim(self) -> None:
-        """Removes every log file an epoch has consumed, and their commits behind a checkpoint."""
+        """Remove every log file an epoch has consumed, and their commits behind a checkpoint."""
         folder = self._store.log.folder
         files = [file for file in folder.snapshot().files.values()]
         assert self._epoch is not None
@@ -284,19 +283,22 @@ class HandMadeEngine:
             folder.path_of(file).unlink()
 
 
-def _cut(one: dict[str, Any], stream_id: int, row: int) -> dict[str, Any] | None:
-    """A row of the coverage, or a piece of the matches, without rows below an id."""
-    if "bitmap" not in one:
-        mine = one["stream_id"] == stream_id
-        return one | {"row_lo": max(one["row_lo"], row)} if mine else one
-    base = one["block"] << BLOCK_BITS
-    lows = decode(one["bitmap"])
-    kept = lows[lows.astype(np.int64) + base >= row]
-    return one | {"count": len(kept), "bitmap": encode(kept)} if len(kept) else None
+def _cut(entry: dict[str, Any], stream_id: int, row: int) -> dict[str, Any] | None:
+    """Return a row of the coverage, or a piece of the matches, without rows below an id."""
+    if "bitmap" not in entry:
+        is_cut = entry["stream_id"] == stream_id
+        return entry | {"row_lo": max(entry["row_lo"], row)} if is_cut else entry
+    base = entry["block"] << BLOCK_BITS
+    lows = decode(entry["bitmap"])
+    remaining = lows[lows.astype(np.int64) + base >= row]
+    return (
+        entry | {"count": len(remaining), "bitmap": encode(remaining)} if len(remaining) else None
+    )
 
 
 def _all_combinations(legs: Sequence[pa.RecordBatch], shape: Shape) -> pa.Table:
-    """All combinations of rows for which a composite's equalities hold and that its span allows."""
+    """Return all combinations of rows for which a composite's equalities hold and that its span
+    allows."""
     sizes = [leg.num_rows for leg in legs]
     places = np.indices(sizes).reshape(len(legs), -1)
     columns = {
@@ -305,7 +307,7 @@ def _all_combinations(legs: Sequence[pa.RecordBatch], shape: Shape) -> pa.Table:
         for name in leg.schema.names
     }
     pairs = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
-    held = np.logical_and.reduce([matches(factor, pairs) for factor in shape.factors])
+    is_combination = np.logical_and.reduce([matches(factor, pairs) for factor in shape.factors])
 
     def values(name: str) -> np.ndarray:
         return np.stack(
@@ -317,27 +319,27 @@ def _all_combinations(legs: Sequence[pa.RecordBatch], shape: Shape) -> pa.Table:
 
     ts, ids = values("ts"), values("row_id")
     if shape.span is not None:
-        held &= ts.max(axis=0) - ts.min(axis=0) <= shape.span
+        is_combination &= ts.max(axis=0) - ts.min(axis=0) <= shape.span
     parts = {f"_part{number}": ids[number] for number in range(len(legs))}
     times = {"_ts": ts.min(axis=0), "_until": ts.max(axis=0)}
-    found = pa.table({**times, "_position": values("_position").max(axis=0), **parts})
-    return found.filter(pa.array(held))
+    combined = pa.table({**times, "_position": values("_position").max(axis=0), **parts})
+    return combined.filter(pa.array(is_combination))
 
 
 def _pieces(stream_id: int, predicate: int, ids: np.ndarray) -> list[dict[str, object]]:
-    found: list[dict[str, object]] = []
+    pieces: list[dict[str, object]] = []
     for block in np.unique(ids >> BLOCK_BITS).tolist():
-        mine = ids[ids >> BLOCK_BITS == block]
-        found.append(
+        in_block = ids[ids >> BLOCK_BITS == block]
+        pieces.append(
             {
                 "stream_id": stream_id,
                 "segment": block >> 4,
                 "predicate_id": predicate,
                 "block": block,
-                "lo": int(mine[0]),
-                "hi": int(mine[-1]) + 1,
-                "count": len(mine),
-                "bitmap": encode((mine & BLOCK_MASK).astype(np.uint16)),
+                "lo": int(in_block[0]),
+                "hi": int(in_block[-1]) + 1,
+                "count": len(in_block),
+                "bitmap": encode((in_block & BLOCK_MASK).astype(np.uint16)),
             }
         )
-    return found
+    return pieces

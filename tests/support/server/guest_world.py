@@ -71,12 +71,12 @@ class GuestWorld(SeveralPolicyWorld):
             self._define(f"CREATE VIEW plain_{name} AS SELECT a, b FROM {name} WHERE {where}")
             text = f"SELECT a, b FROM {name} WHERE {where} {self._window(name)}"
             self._define(f"CREATE VIEW late_{name} AS {text}")
-        for one, other in (("event", "latest"), ("arrival", "spot")):
+        for first, second in (("event", "latest"), ("arrival", "spot")):
             text = (
-                f"SELECT x.a, y.b FROM {one} x WINDOW({self._window(one)}) "
-                f"JOIN {other} y WINDOW({self._window(other)}) ON x.b = y.b"
+                f"SELECT x.a, y.b FROM {first} x WINDOW({self._window(first)}) "
+                f"JOIN {second} y WINDOW({self._window(second)}) ON x.b = y.b"
             )
-            self._define(f"CREATE VIEW both_{one} AS {text}")
+            self._define(f"CREATE VIEW both_{first} AS {text}")
         for view in self.cores[0].follower.state.views.values():
             self._define(f"GRANT read, register ON {view.definition.name} TO ROLE guest")
 
@@ -98,10 +98,10 @@ class GuestWorld(SeveralPolicyWorld):
     def heartbeat(self, server: int, name: str, seconds: int) -> None:
         self._as_boss(super().heartbeat, server, name, seconds)
 
-    def _as_boss(self, work: Any, *given: Any) -> None:
+    def _as_boss(self, work: Any, *arguments: Any) -> None:
         self.acting = BOSS
         try:
-            work(*given)
+            work(*arguments)
         finally:
             self.acting = None
 
@@ -139,36 +139,36 @@ class GuestWorld(SeveralPolicyWorld):
         super().create_policy(server, stream, condition)
         self.sendable.clear()
 
-    def drop_policy(self, server: int, which: int) -> None:
-        super().drop_policy(server, which)
+    def drop_policy(self, server: int, number: int) -> None:
+        super().drop_policy(server, number)
         self.sendable.clear()
 
-    def change_claims(self, held: dict[str, ClaimValue]) -> None:
-        super().change_claims(held)
+    def change_claims(self, values: dict[str, ClaimValue]) -> None:
+        super().change_claims(values)
         self.sendable.clear()
 
     def note_sendable(self, core: Core, handle: bytes) -> None:
-        """Notes what Ask shows now of all that the windows of the guest's own query keep back."""
+        """Note what Ask shows now of all that the windows of the guest's own query keep back."""
         text = self.texts[handle]
         request = pb.AskRequest(sql=text, encoding=pb.ENCODING_ARROW)
 
         async def collect() -> list[Any]:
-            return [one async for one in ask(core, new_call(), request)]
+            return [message async for message in ask(core, new_call(), request)]
 
         parts = [
-            one if isinstance(one, bytes) else one.SerializeToString()
-            for one in self.run(collect())
+            message if isinstance(message, bytes) else message.SerializeToString()
+            for message in self.run(collect())
         ]
         content = b"".join(pb.InvokeResponse.FromString(part).arrow for part in parts)
         rows = pa.ipc.open_stream(content).read_all().to_pylist()
         self.sendable[handle] |= {tuple(row.values()) for row in rows}
 
     def is_guarded(self, query_streams: set[str]) -> bool:
-        """Tells whether a view keeps some of the streams from the guest."""
+        """Return whether a view keeps some of the streams from the guest."""
         state = self.cores[0].follower.state
         guest = Principal("main", "main", frozenset({"guest"}))
         ids = [state.stream_names["main", name] for name in query_streams]
-        return any(not may(state, guest, Action.READ, one) for one in ids)
+        return any(not may(state, guest, Action.READ, stream_id) for stream_id in ids)
 
     # ---- what the guest asks
 
@@ -187,15 +187,15 @@ class GuestWorld(SeveralPolicyWorld):
             text += f" {chance.choice(OWN_WINDOWS)}"
         state = self.cores[0].follower.state
         named: dict[str, StreamSchema | ViewDefinition] = {
-            one.definition.name: one.definition for one in state.views.values()
+            view.definition.name: view.definition for view in state.views.values()
         }
         named |= {name: table.schema for name, table in self.tables.items()}
         return SeveralAsked(text, bind_query(text, named.get), ordered=False)
 
     @staticmethod
     def without_own_window(text: str) -> str:
-        """Returns the text of a guest's query without the window that the guest gave it. Results
-        of rows depend on their window: those are shown as they are."""
+        """Return the text of a guest's query without the window that the guest gave it. Results of
+        rows depend on their window: those are shown as they are."""
         if "count(" in text or "DISTINCT" in text:
             return text
         for window in sorted(OWN_WINDOWS, key=len, reverse=True):

@@ -97,7 +97,7 @@ async def put_at(core: Core, number: int, ts: int) -> pb.PublishResponse:
 
 
 async def answer(core: Core, sql: str = "SELECT a FROM s") -> list[int]:
-    """The first column, as numbers."""
+    """Return the first column, as numbers."""
     await core.follower.catch_up()
     messages = await received(ask(core, new_call(), pb.AskRequest(sql=sql)))
     return [row.values[0].bigint for message in messages for row in message.rows.rows]

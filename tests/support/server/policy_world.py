@@ -1,4 +1,4 @@
-"""Worlds of machines in which row policies bind whoever asks: they come and go, and the caller's
+"""Worlds of machines in which row policies bind the caller: they come and go, and the caller's
 claims change."""
 
 from __future__ import annotations
@@ -37,19 +37,21 @@ CLAIMS: Mapping[str, Mapping[ClaimValue, str]] = {
     "t": {"x": "'x'", "yy": "'yy'", "a": "'a'", "b": "'b'", 5: "NULL", None: "NULL"},
     "all": {True: "TRUE", False: "FALSE", "TRUE": "NULL", None: "NULL"},
 }
-claims = st.fixed_dictionaries({name: st.sampled_from([*known]) for name, known in CLAIMS.items()})
+claims = st.fixed_dictionaries(
+    {name: st.sampled_from([*choices]) for name, choices in CLAIMS.items()}
+)
 conditions = st.sampled_from(CONDITIONS)
 streams = st.sampled_from(NAMES)
 
 
 class PolicyWorld(World):
-    """Mixed in before a machine: all that it does, it does as one caller whom policies bind."""
+    """A mixin before a machine: it makes all calls as one caller, bound by policies."""
 
     def opened(self) -> None:
-        """Most streams have policies from the beginning."""
+        """Create policies for most streams."""
         self.made = 0
         self.policies: dict[tuple[str, str], str] = {}
-        self.claims = {name: self.chance.choice([*known]) for name, known in CLAIMS.items()}
+        self.claims = {name: self.chance.choice([*choices]) for name, choices in CLAIMS.items()}
         for stream in self.chance.sample(NAMES, 4):
             for _ in range(self.chance.randint(1, 2)):
                 self.create_policy(0, stream, self.chance.choice(CONDITIONS))
@@ -60,33 +62,33 @@ class PolicyWorld(World):
         name, sql = f"p{self.made}", policy_sql(f"p{self.made}", stream, condition)
         statement = parse_statement(sql)
         assert isinstance(statement, CreatePolicy)
-        found = bind_policy(sql, statement, lambda name: self.tables[name].schema)
+        bound = bind_policy(sql, statement, lambda name: self.tables[name].schema)
         stream_id = self.cores[0].follower.state.stream_names["main", stream]
-        made = DefinePolicy("main", "main", name, stream, stream_id, condition, found)
-        self._append(server, made)
+        proposal = DefinePolicy("main", "main", name, stream, stream_id, condition, bound)
+        self._append(server, proposal)
         self.policies[stream, name] = condition
 
-    @rule(server=st.integers(0, 1), which=st.integers(0, 9))
-    def drop_policy(self, server: int, which: int) -> None:
-        known = sorted(self.policies)
-        if which < len(known):
-            stream, name = known[which]
+    @rule(server=st.integers(0, 1), number=st.integers(0, 9))
+    def drop_policy(self, server: int, number: int) -> None:
+        names = sorted(self.policies)
+        if number < len(names):
+            stream, name = names[number]
             self._append(server, EndPolicy("main", "main", name, stream))
             del self.policies[stream, name]
 
-    @rule(held=claims)
-    def change_claims(self, held: dict[str, ClaimValue]) -> None:
-        self.claims = held
+    @rule(values=claims)
+    def change_claims(self, values: dict[str, ClaimValue]) -> None:
+        self.claims = values
 
     def _append(self, server: int, proposal: Any) -> None:
-        """Every server knows of it from then on."""
+        """Append a proposal, and let every server read it."""
         self.run(self.cores[server].appender.submit(proposal))
         for core in self.cores:
             self.run(core.follower.catch_up())
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        held = getattr(self, "claims", {})
-        caller = Principal("main", "main", roles=frozenset({"developer"}), claims=held)
+        values = getattr(self, "claims", {})
+        caller = Principal("main", "main", roles=frozenset({"developer"}), claims=values)
         with acting_as(caller):
             return super().run(work)
 
@@ -113,7 +115,7 @@ class SeveralPolicyWorld(PolicyWorld, SeveralWorld):
     """Over several streams."""
 
     def happens(self, dice: Random) -> None:
-        """Something happens, and often also to the policies or to the caller's claims."""
+        """Let something happen, and often also to the policies or to the caller's claims."""
         super().happens(dice)
         match dice.randrange(6):
             case 0:
@@ -121,4 +123,6 @@ class SeveralPolicyWorld(PolicyWorld, SeveralWorld):
             case 1:
                 self.drop_policy(dice.randrange(2), dice.randrange(8))
             case 2 | 3:
-                self.change_claims({name: dice.choice([*some]) for name, some in CLAIMS.items()})
+                self.change_claims(
+                    {name: dice.choice([*values]) for name, values in CLAIMS.items()}
+                )

@@ -25,7 +25,7 @@ _READY = "server ready on "
 
 
 async def received(messages: AsyncIterator[Message]) -> list[pb.InvokeResponse]:
-    """What a client would receive of an answer."""
+    """Return what a client would receive of an answer."""
     return [pb.InvokeResponse.FromString(serialize(message)) async for message in messages]
 
 
@@ -62,10 +62,10 @@ class ServerProcess:
         self.tenant = ""
 
     def of(self, tenant: str) -> ServerProcess:
-        """The same server, with calls as that tenant."""
-        other = copy.copy(self)
-        other.tenant = tenant
-        return other
+        """Return the same server, with calls as that tenant."""
+        process = copy.copy(self)
+        process.tenant = tenant
+        return process
 
     @property
     def pid(self) -> int:
@@ -77,7 +77,7 @@ class ServerProcess:
         self._close()
 
     def stop(self, number: int = signal.SIGTERM) -> int:
-        """The exit code."""
+        """Return the exit code."""
         self.channel.close()
         if self._process.poll() is None:
             self._process.send_signal(number)
@@ -109,23 +109,23 @@ class ServerProcess:
         return self.stub.Publish(pb.PublishRequest(stream=stream, **arrow, **self._with(fields)))
 
     def invoke(self, handle: bytes, **fields: Any) -> tuple[pb.AnswerHeader, pa.Table]:
-        """The answer in Arrow."""
+        """Return the answer in Arrow."""
         fields = self._with(fields)
         request = pb.InvokeRequest(handle=handle, encoding=pb.ENCODING_ARROW, **fields)
         return _in_arrow(*self.stub.Invoke(request, timeout=30))
 
     def ask(self, sql: str, **fields: Any) -> tuple[pb.AnswerHeader, pa.Table]:
-        """The answer of a query that is not registered, in Arrow."""
+        """Return the answer of a query that is not registered, in Arrow."""
         request = pb.AskRequest(sql=sql, encoding=pb.ENCODING_ARROW, **self._with(fields))
         return _in_arrow(*self.stub.Ask(request, timeout=30))
 
     def values(self, handle: bytes, **fields: Any) -> list[list[Any]]:
-        """The answer in typed values."""
+        """Return the answer in typed values."""
         request = pb.InvokeRequest(handle=handle, **self._with(fields))
-        _, *rest = self.stub.Invoke(request, timeout=30)
+        _, *parts = self.stub.Invoke(request, timeout=30)
         return [
             [getattr(v, v.WhichOneof("kind")) if v.WhichOneof("kind") else None for v in row.values]
-            for part in rest
+            for part in parts
             for row in part.rows.rows
         ]
 
@@ -134,10 +134,10 @@ class ServerProcess:
 
 
 def _in_arrow(
-    header: pb.InvokeResponse, *rest: pb.InvokeResponse
+    header: pb.InvokeResponse, *parts: pb.InvokeResponse
 ) -> tuple[pb.AnswerHeader, pa.Table]:
     assert header.HasField("header")
-    table = pa.ipc.open_stream(b"".join(part.arrow for part in rest)).read_all()
+    table = pa.ipc.open_stream(b"".join(part.arrow for part in parts)).read_all()
     assert table.num_rows == header.header.row_count
     return header.header, table
 
@@ -150,12 +150,12 @@ def ipc(table: pa.Table) -> bytes:
 
 
 def detail(error: Any) -> pb.ErrorDetail:
-    """The structured part of a status."""
+    """Return the structured part of a status."""
     status = rpc_status.from_call(error)
     assert status is not None and len(status.details) == 1, error
-    found = pb.ErrorDetail()
-    assert status.details[0].Unpack(found)
-    return found
+    error_detail = pb.ErrorDetail()
+    assert status.details[0].Unpack(error_detail)
+    return error_detail
 
 
 def rows_of(columns: Sequence[str], *rows: Sequence[pb.Value]) -> pb.Rows:

@@ -45,8 +45,8 @@ class SeveralAsked:
     query: Query
     ordered: bool
 
-    def check(self, told: Sequence[Values], found: Sequence[Values], *more: object) -> None:
-        problem = difference(told, found, self.ordered)
+    def check(self, expected: Sequence[Values], answer: Sequence[Values], *more: object) -> None:
+        problem = difference(expected, answer, self.ordered)
         assert not problem, "\n".join([problem, self.text, *map(str, more)])
 
 
@@ -100,8 +100,8 @@ class SeveralWorld(SyncWorld):
                 self.publish(server, dice.choice(NAMES), _some_rows(dice))
 
     def write(self, seed: int) -> list[SeveralAsked | Mixed]:
-        """Texts over the streams of this world. One number stands for all of it: to draw every
-        choice takes longer than to answer."""
+        """Return texts over the streams of this world. One number stands for all of it: to draw
+        every choice takes longer than to answer."""
         chance = Seeded(random.Random(seed))
         return [self._written(chance) for _ in range(_TEXTS)]
 
@@ -111,7 +111,7 @@ class SeveralWorld(SyncWorld):
         text = our_text(whole)
         try:
             streams = {name: Known(schema, (), None) for name, schema in schemas.items()}
-            clocks([one.awaited for one in placed(whole)], streams, self.clock)
+            clocks([place.awaited for place in placed(whole)], streams, self.clock)
         except MixedClocks:
             return Mixed(text)
         return SeveralAsked(text, bind_query(text, schemas.get), whole.ordered)
@@ -123,7 +123,8 @@ class SeveralWorld(SyncWorld):
         as_of: int | None = None,
         then: bool = False,
     ) -> TreeHistory:
-        """The streams at a position (None: all there is); with `then` known as of the instant."""
+        """Return the streams at a position (None: all there is); with `then` known as of the
+        instant."""
         events = [event for at, event in self.events if position is None or at <= position]
         schemas = {name: table.schema for name, table in self.tables.items()}
         clock = self.clock if clock is None else clock
@@ -133,6 +134,6 @@ class SeveralWorld(SyncWorld):
 
 def _some_rows(dice: random.Random) -> list[Any]:
     return [
-        (*(dice.choice(some) for some in _FEW), dice.randint(0, 20))
+        (*(dice.choice(values) for values in _FEW), dice.randint(0, 20))
         for _ in range(dice.randint(1, 6))
     ]

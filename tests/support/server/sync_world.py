@@ -102,7 +102,7 @@ class Table:
         return Keyed(self.schema.key) if self.schema.key else None
 
     def known(self, position: Position) -> list[dict[str, Any]]:
-        count = sum(1 for one in self.positions if one <= position)
+        count = sum(1 for row_position in self.positions if row_position <= position)
         return self.rows[:count]
 
 
@@ -166,8 +166,7 @@ class Seen(Protocol):
 
 
 def look_at_any(few: bool) -> None:
-    """Has however few rows be looked for among the matches of an implied predicate; or only as many
-    as is worth it."""
+    """Use the matches of implied predicates for any number of rows, or only if it is worth it."""
     chosen = (1, 1, 0) if few else WORTH
     matcher.MIN_LOOKUP_ROWS, matcher._CANDIDATE_SPARSITY, matcher._MIN_READ_WEIGHT = chosen
 
@@ -178,7 +177,7 @@ class World(RuleBasedStateMachine):
         self.loop = asyncio.new_event_loop()
         self.folder = Path(tempfile.mkdtemp(prefix="psoup-sync-"))
         self.chance = random.Random(seed)
-        # Whether the keys of new rows tell what changed, or all keys are looked at.
+        # Changes are found by the keys of new rows, or by scanning all keys.
         keyed._FEW_ROWS = self.chance.choice((0, FEW_ROWS))
         look_at_any(True)
         self.clock = START
@@ -194,7 +193,7 @@ class World(RuleBasedStateMachine):
         self.opened()
 
     def opened(self) -> None:
-        """Called when the streams are there."""
+        """Do what a subclass needs once the streams exist."""
 
     def teardown(self) -> None:
         keyed._FEW_ROWS = FEW_ROWS
@@ -235,14 +234,20 @@ class World(RuleBasedStateMachine):
         response = self.run(publish(self.cores[server], new_call(), request))
         position = self.cores[server].positions.decode(response.position).position
         for (a, b, _), at in zip(batch, stamps, strict=True):
-            known = {"a": a, "b": b, "at": from_micros(at), "ts": at, "row_id": len(table.rows)}
-            known["position"] = position
+            row_values = {
+                "a": a,
+                "b": b,
+                "at": from_micros(at),
+                "ts": at,
+                "row_id": len(table.rows),
+            }
+            row_values["position"] = position
             if table.keyed and a is None:
-                known["_op"] = "delete"
-            table.rows.append(known)
+                row_values["_op"] = "delete"
+            table.rows.append(row_values)
             table.positions.append(position)
-        made = Event(name, self.clock, table.rows[-len(batch) :], max(stamps))
-        self.events.append((position, made))
+        event = Event(name, self.clock, table.rows[-len(batch) :], max(stamps))
+        self.events.append((position, event))
 
     @rule(seconds=st.integers(0, 40))
     def wait(self, seconds: int) -> None:
@@ -265,59 +270,73 @@ class World(RuleBasedStateMachine):
         return {}
 
     def ask(self, question: Question, *, computes: bool = False) -> Asked:
-        """`computes`: by a client that computes answers from base rows, where they tell them."""
-        table, other, refresh = self.tables[question.name], question.other, question.refresh
+        """Return a question as its client asks it; `computes`: it computes the answer from base
+        rows, if that is possible."""
+        table, brought_window, refresh = (
+            self.tables[question.name],
+            question.other,
+            question.refresh,
+        )
         window = question.window
         if table.keyed:
             refresh = ""
-            window, other = (text.replace("ROWS 10 SLIDE 4", "ROWS 10") for text in (window, other))
+            window, brought_window = (
+                text.replace("ROWS 10 SLIDE 4", "ROWS 10") for text in (window, brought_window)
+            )
         trigger = refresh.format("kept" if table.by_clock else "event")
         text = f"{question.select.format(question.name, question.where)} {window} {trigger}"
         query = bind_query(text, lambda name: self.tables[name].schema)
-        base_rows = question.base_rows and (not computes or computable(query, table.schema, other))
+        base_rows = question.base_rows and (
+            not computes or computable(query, table.schema, brought_window)
+        )
         if base_rows and not computes and (query.refresh or not slides(query)):
             query = base_query(query, table.schema)
-        if other:
-            query = query.with_window(bind_window(other, table.schema))
-        return Asked(text, query, table, other, base_rows, base_rows and computes)
+        if brought_window:
+            query = query.with_window(bind_window(brought_window, table.schema))
+        return Asked(text, query, table, brought_window, base_rows, base_rows and computes)
 
-    def check(self, asked: Asked, seen: Seen) -> None:
-        """It is the naive answer, now and later."""
-        position = self.cores[0].positions.decode(seen.position).position
-        if asked.query.refresh is not None and not asked.computes:
-            return self._check_refreshed(asked, seen, position)
-        self._same(asked, seen, position, seen.now)
-        if seen.now is None or not asked.table.by_clock:
+    def check(self, subject: Asked, client_copy: Seen) -> None:
+        """Assert that a copy is the naive answer, now and later."""
+        position = self.cores[0].positions.decode(client_copy.position).position
+        if subject.query.refresh is not None and not subject.computes:
+            return self._check_refreshed(subject, client_copy, position)
+        self._same(subject, client_copy, position, client_copy.now)
+        if client_copy.now is None or not subject.table.by_clock:
             return
-        until = seen.good_until
+        until = client_copy.good_until
         for later in (0, 1, *(seconds * SECOND for seconds in (2, 5, 7, 31, 70))):
-            now = seen.now + later
+            now = client_copy.now + later
             if until is not None and now >= until:
                 continue
-            if seen.slides:
-                self._same(asked, seen, position, now)
+            if client_copy.slides:
+                self._same(subject, client_copy, position, now)
             else:
-                assert seen.answer(seen.now) == self._naive(asked, position, now)
+                assert client_copy.answer(client_copy.now) == self._naive(subject, position, now)
 
-    def _check_refreshed(self, asked: Asked, seen: Seen, position: Position) -> None:
-        """At the position, as of some clock that this store had meanwhile."""
-        naive = self._refreshed(asked, position, asked.clock)
-        assert (seen.now, seen.answer(seen.now)) == (naive.now, naive.answer)
+    def _check_refreshed(self, subject: Asked, client_copy: Seen, position: Position) -> None:
+        """Assert that a copy is the naive answer at the position, as of the clock of its refresh
+        point."""
+        naive = self._refreshed(subject, position, subject.clock)
+        assert (client_copy.now, client_copy.answer(client_copy.now)) == (naive.now, naive.answer)
 
-    def _refreshed(self, asked: Asked, position: Position, clock: int) -> Refreshed:
+    def _refreshed(self, subject: Asked, position: Position, clock: int) -> Refreshed:
         schemas = {name: table.schema for name, table in self.tables.items()}
         events = [event for at, event in self.events if at <= position]
-        return History(schemas, events, clock, shown=self.shown).ask(asked.query)
+        return History(schemas, events, clock, shown=self.shown).ask(subject.query)
 
-    def _same(self, asked: Asked, seen: Seen, position: Position, now: int | None) -> None:
-        assert seen.answer(now) == self._naive(asked, position, now), (asked.query, now)
+    def _same(self, subject: Asked, client_copy: Seen, position: Position, now: int | None) -> None:
+        assert client_copy.answer(now) == self._naive(subject, position, now), (subject.query, now)
 
-    def _naive(self, asked: Asked, position: Position, now: int | None) -> list[Any]:
-        if asked.query.refresh is not None and now is not None:
-            return self._refreshed(asked, position, now).answer
-        schema, keyed, rows = asked.table.schema, asked.table.keyed, asked.table.known(position)
-        shown, now = self.shown.get(schema.name, everything), 0 if now is None else now
-        return naive_answer(asked.query, rows, now, schema.retain, keyed, shown)
+    def _naive(self, subject: Asked, position: Position, now: int | None) -> list[Any]:
+        if subject.query.refresh is not None and now is not None:
+            return self._refreshed(subject, position, now).answer
+        schema, keyed, rows = (
+            subject.table.schema,
+            subject.table.keyed,
+            subject.table.known(position),
+        )
+        is_visible, now = self.shown.get(schema.name, everything), 0 if now is None else now
+        return naive_answer(subject.query, rows, now, schema.retain, keyed, is_visible)
 
     # ---- means
 
@@ -333,7 +352,8 @@ class World(RuleBasedStateMachine):
 
 
 def computable(query: Query, schema: StreamSchema, window: str) -> bool:
-    """Whether base rows tell the answer, as docs/reference/client.md has it."""
+    """Return True if the answer can be computed from base rows, as docs/reference/client.md
+    says."""
     chosen = bind_window(window, schema) if window else query.leg.window
     if query.refresh is None:
         return True

@@ -40,7 +40,7 @@ class Accepted:
         self.batches.append(batch)
 
     def rows(self, position: Position) -> list[Row]:
-        """All that was accepted up to and including a position."""
+        """Return all that was accepted up to and including a position."""
         return [row for batch in self._until(position) for row in batch.rows]
 
     def reached(self, position: Position) -> datetime | None:

@@ -28,10 +28,10 @@ class Blocking:
         return cls(runner.run(connect()), runner)
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._target, name)
-        if not inspect.ismethod(found):
-            return found
-        return lambda *given, **options: self._resolve(found(*given, **options))
+        attribute = getattr(self._target, name)
+        if not inspect.ismethod(attribute):
+            return attribute
+        return lambda *arguments, **options: self._resolve(attribute(*arguments, **options))
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self._collect(self._target))
@@ -49,7 +49,7 @@ class Blocking:
 
     def _resolve(self, result: Any) -> Any:
         if inspect.isawaitable(result):
-            result = self._runner.run(_awaited(result))
+            result = self._runner.run(_await_result(result))
         if inspect.isasyncgen(result):
             return self._collect(result)
         return Blocking(result, self._runner) if isinstance(result, _WRAPPED) else result
@@ -61,5 +61,5 @@ class Blocking:
         return self._runner.run(collect())
 
 
-async def _awaited(result: Any) -> Any:
+async def _await_result(result: Any) -> Any:
     return await result

@@ -29,20 +29,23 @@ class Judge:
     def answer(self, sql: str, now: datetime | None = None) -> list[Values]:
         """`sql` is over `known`, the rows with ts up to NOW, which it may name as {now}."""
         moment = f"TIMESTAMP '{(now or self.now).replace(tzinfo=None)}'"
-        known = f"WITH known AS (SELECT * FROM file WHERE ts <= {moment}) "
-        found = self._connection.execute(known + sql.replace("{now}", moment)).fetchall()
-        return [tuple(map(_aware, row)) for row in found]
+        known_rows = f"WITH known AS (SELECT * FROM file WHERE ts <= {moment}) "
+        rows = self._connection.execute(known_rows + sql.replace("{now}", moment)).fetchall()
+        return [tuple(map(_aware, row)) for row in rows]
 
 
 def _aware(value: Any) -> Any:
     return value.replace(tzinfo=UTC) if isinstance(value, datetime) else value
 
 
-def close(ours: Sequence[Values], theirs: Sequence[Values]) -> bool:
-    """The same rows in the same order; DuckDB's sums of DOUBLE are not exact."""
-    return len(ours) == len(theirs) and all(
-        same(left, right)
-        or (isinstance(left, float) and math.isclose(left, right, rel_tol=1e-9, abs_tol=1e-9))
-        for mine, yours in zip(ours, theirs, strict=True)
-        for left, right in zip(mine, yours, strict=True)
+def close(ours: Sequence[Values], expected: Sequence[Values]) -> bool:
+    """Return the same rows in the same order; DuckDB's sums of DOUBLE are not exact."""
+    return len(ours) == len(expected) and all(
+        same(value, expected_value)
+        or (
+            isinstance(value, float)
+            and math.isclose(value, expected_value, rel_tol=1e-9, abs_tol=1e-9)
+        )
+        for row, expected_row in zip(ours, expected, strict=True)
+        for value, expected_value in zip(row, expected_row, strict=True)
     )

@@ -58,7 +58,7 @@ class Fleet:
         _end(self.running.engine, dice)
 
     def settle(self) -> None:
-        """Until the engine has matched everything."""
+        """Wait until the engine has matched everything."""
         assert self.running.engine is not None
         self.running.engine.wait_for("engine ready")
         self.running.wait_until_matched(self.client("main", 0))

@@ -52,42 +52,42 @@ class Process:
         return self._process.poll() is None
 
     def children(self) -> list[int]:
-        """The processes this one has started, and those they have."""
+        """Return the processes this one has started, and those they have."""
         parents = {}
         for stat in Path("/proc").glob("[0-9]*/stat"):
             with contextlib.suppress(OSError):
                 parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
-        found = [self.pid]
-        for pid in found:
-            found += [child for child, parent in parents.items() if parent == pid]
-        return found[1:]
+        descendants = [self.pid]
+        for pid in descendants:
+            descendants += [child for child, parent in parents.items() if parent == pid]
+        return descendants[1:]
 
     def wait(self, seconds: float = START_SECONDS) -> int:
-        """The exit code of a process that ends by itself."""
+        """Return the exit code of a process that ends by itself."""
         return self._process.wait(seconds)
 
     def text(self) -> str:
-        """What this process has printed so far."""
+        """Return what this process has printed so far."""
         return self.output.read_bytes()[self._offset :].decode(errors="replace")
 
     def wait_for(self, pattern: str, seconds: float = START_SECONDS) -> re.Match[str]:
-        """Raises AssertionError with the output where the line does not come."""
+        """Raise AssertionError with the output if the line does not come."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
-            if found := re.search(pattern, self.text()):
-                return found
+            if match := re.search(pattern, self.text()):
+                return match
             if self._process.poll() is not None:
                 break
             time.sleep(0.02)
         raise AssertionError(f"no {pattern!r} from {self._process.args!r}:\n{self.text()}")
 
     def kill(self) -> None:
-        """SIGKILL: no chance to put anything in order."""
+        """Send SIGKILL, so that the process can't clean up."""
         self._process.kill()
         self._process.wait()
 
     def stop(self) -> int:
-        """SIGTERM, as a supervisor would; the exit code."""
+        """Send SIGTERM, as a supervisor would; return the exit code."""
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
         return self._process.wait(START_SECONDS)
@@ -125,7 +125,7 @@ class RunningStore:
             process.kill()
 
     def start_server(self, *options: str) -> str:
-        """The address of one more server."""
+        """Return the address of one more server."""
         output = self.folder / f"server-{len(self.servers)}.log"
         arguments = ["-m", "psoup.server", "--store", str(self.store), "--port", "0", *options]
         process = Process(arguments, output, environment=self.environment)
@@ -146,7 +146,7 @@ class RunningStore:
         return Client(self.targets[server])
 
     def wait_until_matched(self, client: Client, seconds: float = START_SECONDS) -> None:
-        """Until the engine has consumed the log and finished back-filling."""
+        """Wait until the engine has consumed the log and finished back-filling."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             status = client.status()

@@ -38,11 +38,11 @@ class Question:
         current: datetime | None = None,
         every: Sequence[Row] = (),
     ) -> list[Values]:
-        """The answer over rows whose `ts` is in microseconds.
+        """Return the answer over rows whose `ts` is in microseconds.
 
-        Without a NOW there are no rows in any window. `current` is the stream's own NOW where
-        `now` is set back: what has left the retention then stays gone. Of a keyed stream `every`
-        row there is decides which of them are retained.
+        Without a NOW there are no rows in any window. `current` is the stream's own NOW where `now`
+        is set back: what has left the retention then stays gone. In a keyed stream, retention
+        depends on `every` row.
         """
         query = self.query if window is None else self.query.with_window(window)
         if now is None:

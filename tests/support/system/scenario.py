@@ -68,7 +68,8 @@ class Scenario(Tenant):
         self.instants.append(Instant(datetime.now(UTC), self._acknowledged))
 
     def check_everything(self, place: int) -> int:
-        """Every question once more, by one server; how many rows it computed for them."""
+        """Ask every question once more of one server; return the number of rows it computed for
+        them."""
         before = self.tally["computed"]
         self.told(lambda: self._invoke_all(self.client_of(place)))
         return self.tally["computed"] - before
@@ -100,7 +101,9 @@ class Scenario(Tenant):
         self.story.call("define", f"DROP STREAM {name}")
         self.position = self.client.define(f"DROP STREAM {name}").position
         del self.streams[name]
-        orphans = [label for label, (_, one) in self.questions.items() if one.schema.name == name]
+        orphans = [
+            label for label, (_, question) in self.questions.items() if question.schema.name == name
+        ]
         for label in orphans:
             handle, _ = self.questions.pop(label)
             with pytest.raises((NotFound, PreconditionFailed)):
@@ -159,8 +162,8 @@ class Scenario(Tenant):
             self.client.register(f"SELECT ts FROM {question.schema.name} RANGE 7", key=str(label))
 
     def _unregister(self) -> None:
-        kept = self.everything.values()
-        labels = [label for label, (handle, _) in self.questions.items() if handle not in kept]
+        permanent = self.everything.values()
+        labels = [label for label, (handle, _) in self.questions.items() if handle not in permanent]
         if not labels:
             return
         label = self.dice.choice(labels)
@@ -221,7 +224,7 @@ class Scenario(Tenant):
         stream.accepted.add(Batch(self._acknowledged, complete, reached))
 
     def _stamp(self, stream: Stream, first: int) -> datetime:
-        """The ts an arrival-time stream gave to the batch: one for all its rows."""
+        """Return the ts an arrival-time stream gave to the batch: one for all its rows."""
         answer = self.client.invoke(self.everything[stream.schema.name])
         stamps = {row["ts"] for row in answer if row["row_id"] >= first}
         assert len(stamps) == 1, f"a batch came in at {stamps}"
@@ -272,9 +275,9 @@ class Scenario(Tenant):
         handle, question = self.questions[label]
         stream = self.streams[question.schema.name]
         window = self.dice.choice(stream.windows) if self.dice.random() < 0.4 else None
-        asked = replace(self._asked(question), window=window)
-        self.story.call("invoke", label, **asked.options)
-        self._judge(asked, self.client.invoke(handle, **asked.options))
+        request = replace(self._asked(question), window=window)
+        self.story.call("invoke", label, **request.options)
+        self._judge(request, self.client.invoke(handle, **request.options))
         self.tally["invoked"] += 1
 
     def _invoke_all(self, client: Client) -> None:
@@ -286,27 +289,29 @@ class Scenario(Tenant):
         stream = self._some()
         written, window = next(stream.queries), self.dice.choice(stream.windows)
         sql = f"{written.text} {window.text}"
-        asked = self._asked(Question(sql, written.query.with_window(window.window), stream.schema))
-        self.story.call("ask", sql, **asked.options)
-        self._judge(asked, self.client.ask(sql, **asked.options))
+        request = self._asked(
+            Question(sql, written.query.with_window(window.window), stream.schema)
+        )
+        self.story.call("ask", sql, **request.options)
+        self._judge(request, self.client.ask(sql, **request.options))
         self.tally["asked"] += 1
 
     def _asked(self, question: Question) -> Asked:
         """At NOW, or as of an earlier instant, in one sense or the other."""
-        stream, asked = self.streams[question.schema.name], self._at_now(question)
+        stream, request = self.streams[question.schema.name], self._at_now(question)
         if self.dice.random() < 0.6 or not self.instants:
-            return asked
+            return request
         if stream.schema.ordered_by and self.dice.random() < 0.5:
-            return replace(asked, as_of=stream.instant(self.dice.randint(0, LAST_TS)))
+            return replace(request, as_of=stream.instant(self.dice.randint(0, LAST_TS)))
         instant = self.dice.choice(self.instants)
-        return replace(asked, as_of=instant.at, then=self.dice.choice([instant, None]))
+        return replace(request, as_of=instant.at, then=self.dice.choice([instant, None]))
 
     def _at_now(self, question: Question) -> Asked:
         stream = self.streams[question.schema.name]
         return Asked(question, stream, self._acknowledged, datetime.now(UTC))
 
-    def _judge(self, asked: Asked, answer: Answer) -> None:
-        decided = judge(asked, answer, self.fleet.positions.decode(answer.position).position)
+    def _judge(self, request: Asked, answer: Answer) -> None:
+        decided = judge(request, answer, self.fleet.positions.decode(answer.position).position)
         self.tally["judged" if decided else "retained or not"] += 1
         self.tally["with rows"] += bool(answer.row_count)
         self.tally["precomputed"] += answer.computed_rows == 0 and answer.epoch > 0

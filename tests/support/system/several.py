@@ -55,9 +55,9 @@ class SeveralLife(Tenant):
 
     def _schema(self, number: int) -> StreamSchema:
         while True:
-            found = random_schema(self.chance, f"s{number}", by_event=True)
-            if found.retain is None and (number or found.key):
-                return found
+            schema = random_schema(self.chance, f"s{number}", by_event=True)
+            if schema.retain is None and (number or schema.key):
+                return schema
 
     @property
     def actions(self) -> Mapping[Action, float]:
@@ -77,7 +77,7 @@ class SeveralLife(Tenant):
     # ---- what happens
 
     def _publish(self) -> None:
-        """Rows of the last seconds; where the stream has a key, updates and deletes too.
+        """Publish rows of the last seconds; if the stream has a key, updates and deletes too.
 
         The oldest rows are of no interest any more once there are many.
         """
@@ -94,10 +94,10 @@ class SeveralLife(Tenant):
         self.story.call("publish", schema.name, sent)
         self.position = self.client.publish(schema.name, sent).position
         position = len(self.events)
-        made = [
+        accepted = [
             {**row, "row_id": first + place, "position": position} for place, row in enumerate(rows)
         ]
-        self.events.append(Event(schema.name, 0, made, max(row["ts"] for row in made)))
+        self.events.append(Event(schema.name, 0, accepted, max(row["ts"] for row in accepted)))
         self.tally["rows"] += len(rows)
 
     def _heartbeat(self) -> None:
@@ -171,8 +171,8 @@ class SeveralLife(Tenant):
         self, written: _Written, rows: list[dict[str, Any]], as_of: int | None = None
     ) -> None:
         history = TreeHistory(self.schemas, self.events, 0, as_of, today=as_of is not None)
-        found: list[Values] = [tuple(row.values()) for row in rows]
-        problem = difference(history.ask(written.query).answer, found, written.ordered)
+        answer: list[Values] = [tuple(row.values()) for row in rows]
+        problem = difference(history.ask(written.query).answer, answer, written.ordered)
         assert not problem, f"{written.sql}\nas of {as_of}: {problem}"
         self.tally["judged"] += 1
         self.tally["with rows"] += bool(rows)

@@ -21,21 +21,22 @@ class Story:
         self.seed = seed
         self.lines: list[str] = []
 
-    def call(self, verb: str, *given: Any, into: str = "", **options: Any) -> None:
-        """One call of the client; a value given as `Name` stands for what an earlier one gave."""
+    def call(self, verb: str, *values: Any, into: str = "", **options: Any) -> None:
+        """Record a call of the client; a value of type `Name` stands for the result of an earlier
+        call."""
         named = [f"{name}={value!r}" for name, value in options.items() if value is not None]
-        arguments = ", ".join([*(repr(value) for value in given), *named])
+        arguments = ", ".join([*(repr(value) for value in values), *named])
         self.lines.append(f"{into + ' = ' if into else ''}client.{verb}({arguments})")
 
     def note(self, text: str) -> None:
         self.lines.append(f"# {text}")
 
     def tell(self, folder: Path, problem: str) -> str:
-        """Keeps the whole program in `folder`; the problem with the end of it."""
+        """Write the whole program into `folder`; return the problem with the end of the program."""
         path = folder / f"seed-{self.seed}.py"
         path.write_text(_HEADER + "\n".join(self.lines) + "\n")
-        shown = "\n".join(line[:_WIDTH] for line in self.lines[-_SHOWN:])
-        return f"seed {self.seed}: {problem}\nthe whole run is in {path}; it ends\n{shown}"
+        excerpt = "\n".join(line[:_WIDTH] for line in self.lines[-_SHOWN:])
+        return f"seed {self.seed}: {problem}\nthe whole run is in {path}; it ends\n{excerpt}"
 
 
 class Name(str):

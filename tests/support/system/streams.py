@@ -52,14 +52,14 @@ class Stream:
 
         With a key one in eight is a delete.
         """
-        found = [dict(dice.choice(self.values)) for _ in range(count)]
+        rows = [dict(dice.choice(self.values)) for _ in range(count)]
         if self.schema.key:
-            for row in found:
+            for row in rows:
                 row[OP] = "delete" if dice.random() < 0.125 else "row"
         if self.schema.ordered_by:
-            for row in found:
+            for row in rows:
                 row[self.schema.ordered_by] = self._event_time(dice)
-        return found
+        return rows
 
     def _event_time(self, dice: Random) -> datetime:
         late = dice.random() < 0.125
@@ -71,18 +71,22 @@ class Stream:
 
 
 def random_stream(number: int, name: str) -> Stream:
-    """The same for the same number, but for the clock."""
+    """Return a random stream, the same for the same number except for the clock."""
     schema, is_event_time = sample(_schemas(name), 4, number)[-1]
     now = to_micros(datetime.now(UTC).replace(microsecond=0))
     unit = _EVENT_UNIT if is_event_time else _ARRIVAL_UNIT
     scale = Scale(now - LAST_TS * unit if is_event_time else now, unit)
     if schema.retain is not None:
         schema = replace(schema, retain=schema.retain * unit)
-    values = st.fixed_dictionaries({one.name: nullable(one.type) for one in schema.columns})
+    values = st.fixed_dictionaries(
+        {written.name: nullable(written.type) for written in schema.columns}
+    )
     whole = values.filter(lambda row: all(row[name] is not None for name in schema.key))
-    windows = written_windows(schema, scale).filter(lambda one: _is_allowed(one.window, schema))
+    windows = written_windows(schema, scale).filter(
+        lambda written: _is_allowed(written.window, schema)
+    )
     queries = written_queries(schema, scale).filter(
-        lambda one: _is_allowed(one.query.leg.window, schema)
+        lambda written: _is_allowed(written.query.leg.window, schema)
     )
     return Stream(
         schema,

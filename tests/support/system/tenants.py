@@ -19,8 +19,8 @@ Action = Callable[[], None]
 
 
 class Tenant:
-    """One client at a time, over one server or another, so that what was acknowledged is known
-    exactly. Chance decides what happens next, and a story tells what did."""
+    """A tenant with one client at a time, over any of the servers, so that what was acknowledged is
+    known exactly. Chance decides what happens next, and a story records it."""
 
     def __init__(self, fleet: Fleet, name: str, seed: int) -> None:
         self.fleet = fleet
@@ -36,10 +36,10 @@ class Tenant:
         raise NotImplementedError
 
     def acted(self) -> None:
-        """It is called after each action."""
+        """Do what a subclass needs after each action."""
 
     def run(self, steps: int) -> None:
-        """Raises AssertionError with the story where an answer is wrong."""
+        """Raise AssertionError with the story if an answer is wrong."""
         self.told(*self.dice.choices([*self.actions], [*self.actions.values()], k=steps))
 
     def told(self, *actions: Action) -> None:
@@ -49,12 +49,12 @@ class Tenant:
                 self.acted()
         except Exception as problem:
             folder = self.fleet.running.folder
-            told = self.story.tell(folder, f"{type(problem).__name__}: {problem}")
-            raise AssertionError(told) from problem
+            report = self.story.tell(folder, f"{type(problem).__name__}: {problem}")
+            raise AssertionError(report) from problem
 
     @property
     def client(self) -> Client:
-        """One of the servers, which has to know all that another has acknowledged."""
+        """A client of one of the servers, which has to know all that another has acknowledged."""
         return self.client_of(self.dice.randrange(len(self.fleet.targets)))
 
     def client_of(self, place: int) -> Client:
@@ -74,16 +74,16 @@ class Tenants(Generic[T]):
     each: list[T]
 
     def run(self, steps: int) -> None:
-        for one in self.each:
-            one.run(steps)
+        for tenant in self.each:
+            tenant.run(steps)
 
     @property
     def tally(self) -> Counter[str]:
-        return sum((one.tally for one in self.each), self.fleet.tally)
+        return sum((tenant.tally for tenant in self.each), self.fleet.tally)
 
 
 @contextmanager
 def store_of(folder: Path, seeds: range, make: Callable[[Fleet, int], T]) -> Iterator[Tenants[T]]:
-    """A store with two servers and no engine yet, and a tenant for each seed."""
+    """Run a store with two servers and no engine yet, and give a tenant for each seed."""
     with RunningStore(folder) as running, Fleet(running) as fleet:
         yield Tenants(running, fleet, Random(seeds.start), [make(fleet, seed) for seed in seeds])

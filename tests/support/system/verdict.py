@@ -47,44 +47,49 @@ class Asked:
         return options
 
 
-def judge(asked: Asked, answer: Answer, position: Position) -> bool:
-    """Raises AssertionError; False where the clock left open which rows were retained."""
-    rows = asked.stream.accepted.rows(position)
-    _check_position(asked, position, rows)
-    _check_now(asked, position, rows, answer.now)
-    window = None if asked.window is None else asked.window.window
-    every = asked.stream.accepted.every
+def judge(request: Asked, answer: Answer, position: Position) -> bool:
+    """Raise AssertionError for a wrong answer; return False if the clock leaves open which rows
+    were retained."""
+    rows = request.stream.accepted.rows(position)
+    _check_position(request, position, rows)
+    _check_now(request, position, rows, answer.now)
+    window = None if request.window is None else request.window.window
+    every = request.stream.accepted.every
     answers = [
-        asked.question.naive(rows, answer.now, window, current, every)
-        for current in _currents(asked)
+        request.question.naive(rows, answer.now, window, current, every)
+        for current in _currents(request)
     ]
     if difference(answers[0], answers[-1]):
         return False
     wrong = difference(answers[0], values_of(answer))
-    assert not wrong, f"{asked.question.sql}\n{asked.options} at {position}, {answer.now}: {wrong}"
+    assert not wrong, (
+        f"{request.question.sql}\n{request.options} at {position}, {answer.now}: {wrong}"
+    )
     return True
 
 
-def _check_position(asked: Asked, position: Position, rows: list[Row]) -> None:
-    if asked.then is None:
-        assert position >= asked.acknowledged, f"{position} lacks {asked.acknowledged}"
+def _check_position(request: Asked, position: Position, rows: list[Row]) -> None:
+    if request.then is None:
+        assert position >= request.acknowledged, f"{position} lacks {request.acknowledged}"
     else:
-        assert rows == asked.stream.accepted.rows(asked.then.position), "not what was known then"
+        assert rows == request.stream.accepted.rows(request.then.position), (
+            "not what was known then"
+        )
 
 
-def _check_now(asked: Asked, position: Position, rows: list[Row], now: datetime | None) -> None:
-    if asked.as_of is not None:
-        assert now == asked.as_of
-    elif asked.stream.schema.ordered_by:
-        assert now == asked.stream.accepted.reached(position)
+def _check_now(request: Asked, position: Position, rows: list[Row], now: datetime | None) -> None:
+    if request.as_of is not None:
+        assert now == request.as_of
+    elif request.stream.schema.ordered_by:
+        assert now == request.stream.accepted.reached(position)
     else:
-        assert now is not None and asked.before <= now <= datetime.now(UTC)
+        assert now is not None and request.before <= now <= datetime.now(UTC)
 
 
-def _currents(asked: Asked) -> list[datetime | None]:
-    """The stream's own NOW, which retention counts from; of the clock only the bounds."""
-    if asked.as_of is None:
+def _currents(request: Asked) -> list[datetime | None]:
+    """Return the stream's own NOW, which retention counts from; of the clock only the bounds."""
+    if request.as_of is None:
         return [None]
-    if asked.stream.schema.ordered_by:
-        return [asked.stream.accepted.reached(asked.acknowledged)]
-    return [asked.before, datetime.now(UTC)]
+    if request.stream.schema.ordered_by:
+        return [request.stream.accepted.reached(request.acknowledged)]
+    return [request.before, datetime.now(UTC)]
