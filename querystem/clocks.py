@@ -9,22 +9,22 @@ from datastem.schema import StreamSchema
 
 
 def is_timed(schema: StreamSchema) -> bool:
-    """Tells whether rows bring their own ts."""
+    """Return whether rows bring their own ts."""
     return schema.ordered_by is not None
 
 
 def is_by_clock(moves: Sequence[bool], schemas: Sequence[StreamSchema]) -> bool:
-    """Tells whether the clock is the NOW of a query whose legs refer to streams of these schemas,
+    """Return whether the clock is the NOW of a query whose legs refer to streams of these schemas,
     where NOW `moves` each of them or not."""
     timed = [moving for moving, one in zip(moves, schemas, strict=True) if is_timed(one)]
     return not timed or (len(timed) < len(schemas) and not any(timed))
 
 
 def is_apart(schema: StreamSchema, by_clock: bool) -> bool:
-    """Tells whether a leg is taken at its stream's own NOW, which is not of the query's kind."""
+    """Return whether a leg is taken at its stream's own NOW, which is not of the query's kind."""
     return is_timed(schema) is by_clock
 
 
 def is_awaited(schema: StreamSchema, moving: bool) -> bool:
-    """Tells whether a query over event time waits for the stream of a leg that NOW moves or not."""
+    """Return whether a query over event time waits for the stream of a leg that NOW moves or not."""
     return moving and is_timed(schema)

@@ -78,7 +78,7 @@ class Shape:
 
     @classmethod
     def read(cls, legs: Sequence[int], factors_key: str, span: int | None) -> Shape:
-        """The shape with these legs, and factors as `factors_key` writes them."""
+        """Return the shape with these legs, and factors as `factors_key` writes them."""
         factors = tuple(from_json(form) for form in json.loads(factors_key))
         return cls(tuple(legs), factors, span)
 
@@ -123,8 +123,8 @@ class NotComposed:
 
 
 def compose(query: Query, streams: Sequence[ComposedStream]) -> Composition | NotComposed:
-    """The composite of a query, or why it has none. `streams` are those of the query's legs, in
-    their order."""
+    """Return the composite of a query, or why it has none. `streams` are those of the query's legs,
+    in their order."""
     source = query.source
     if isinstance(source, Leg):
         return NotComposed(_ONE_STREAM)
@@ -145,7 +145,7 @@ def compose(query: Query, streams: Sequence[ComposedStream]) -> Composition | No
 
 
 def _unfit(source: From) -> str | None:
-    """The reason why an item of FROM can't be a leg of a composite; None where all can."""
+    """Return the reason why an item of FROM can't be a leg of a composite; None if all can."""
     for item in source.items:
         if isinstance(item, LeftJoin):
             return "a LEFT JOIN also has rows without a partner"
@@ -161,7 +161,7 @@ def _unfit(source: From) -> str | None:
 
 
 def _apart_in_time(legs: Sequence[Leg], streams: Sequence[ComposedStream]) -> str | None:
-    """The reason why rows of the legs are not taken at one NOW; None where they are."""
+    """Return the reason why rows of the legs are not taken at one NOW; None if they are."""
     by_event = {
         one.schema.ordered_by is not None: leg.stream
         for leg, one in zip(legs, streams, strict=True)
@@ -172,7 +172,7 @@ def _apart_in_time(legs: Sequence[Leg], streams: Sequence[ComposedStream]) -> st
 
 
 def _parted(on: Expression) -> tuple[tuple[Expression, ...], tuple[Expression, ...]]:
-    """The conditions of a join that are equalities of two legs, and the others."""
+    """Return the conditions of a join that are equalities of two legs, and the others."""
     equalities, others = [], []
     for condition in conjuncts(on):
         separated = without_differences([condition])
@@ -191,8 +191,8 @@ def _is_equality(condition: Expression) -> bool:
 
 
 def _unconnected(legs: int, equalities: Sequence[Expression]) -> int | None:
-    """The first leg that equalities don't connect with leg 0, by way of others or not; None where
-    all are."""
+    """Return the first leg that equalities don't connect with leg 0, by way of others or not; None
+    if all are."""
     group = list(range(legs))
     for equality in equalities:
         one, other = (group[number] for number in items_of(equality))
@@ -201,7 +201,7 @@ def _unconnected(legs: int, equalities: Sequence[Expression]) -> int | None:
 
 
 def _span(windows: Sequence[Window]) -> int | None:
-    """The least span that holds all that these windows allow."""
+    """Return the least span that holds all that these windows allow."""
     reach = reach_of(windows)
     return None if reach is None else next((span for span in SPANS if reach <= span), None)
 
@@ -219,7 +219,7 @@ class _Join:
     others: tuple[Expression, ...]
 
     def ordered(self, places: tuple[int, ...]) -> Composition:
-        """The composition with the legs in this order."""
+        """Return the composition with the legs in this order."""
         prefixes = {str(place): item_column(k, "") for k, place in enumerate(places)}
         found = {sort_key(one): one for one in _moved(self.equalities, prefixes)}
         factors = tuple(found[key] for key in sorted(found))
@@ -230,8 +230,8 @@ class _Join:
         return Composition(shape, places, where)
 
     def orders(self) -> Iterator[tuple[int, ...]]:
-        """The orders of the legs by stream id. Legs of one stream are in any order, or, where there
-        are too many of those, in that of the query."""
+        """Yield the orders of the legs by stream id. Legs of one stream are in any order, or, where
+        there are too many of those, in that of the query."""
         by_stream = sorted(range(len(self.legs)), key=lambda place: self.streams[place].id)
         counts = Counter(stream.id for stream in self.streams)
         if math.prod(map(math.factorial, counts.values())) > _MOST_ORDERS:
@@ -243,7 +243,7 @@ class _Join:
 
 
 def _least(join: _Join) -> Composition:
-    """The composition whose factors have the least text, and of those the least predicate."""
+    """Return the composition whose factors have the least text, and of those the least predicate."""
     found = [join.ordered(places) for places in join.orders()]
     return min(found, key=lambda one: (one.shape.factors_key, one.key))
 
@@ -256,7 +256,7 @@ def _moved(conditions: Sequence[Expression], prefixes: Mapping[str, str]) -> lis
 
 
 def _sides(factor: Expression) -> tuple[tuple[int, int], tuple[Expression, Expression]]:
-    """The two legs of a factor, the lesser first, and what it compares of each."""
+    """Return the two legs of a factor, the lesser first, and what it compares of each."""
     assert isinstance(factor, Call)
     one, other = factor.args
     left, right = (item_of(next(columns_of(side))) for side in (one, other))

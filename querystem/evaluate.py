@@ -58,10 +58,10 @@ _SORT_UNITS = 100
 def answer_at(
     query: Query, rows: Sequence[pa.RecordBatch], now: int, retain: int | None = None
 ) -> pa.RecordBatch:
-    """The answer of a query at `now`, over all `rows` that a stream without a key ever had.
+    """Return the answer of a query at `now`, over all `rows` that a stream without a key ever had.
 
-    There is at least one batch; row ids begin with 0, and none is missing. `retain` is how long
-    the stream keeps its rows.
+    There is at least one batch; row ids begin with 0, and none is missing. `retain` is how long the
+    stream keeps its rows.
     """
     oldest = None if retain is None else now - retain + 1
     high = sum(part.num_rows for part in rows)
@@ -70,19 +70,20 @@ def answer_at(
 
 
 def answer_of(query: Query, matching: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """The answer of a query, given the rows that its window and its predicate have chosen."""
+    """Return the answer of a query, given the rows that its window and its predicate have chosen."""
     return arrange(query, rows_or_groups(query, matching))
 
 
 def matching_rows(where: Expression, rows: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """The rows for which a condition is true."""
+    """Return the rows for which a condition is true."""
     if where == TRUE:
         return list(rows)
     return [part.filter(pa.array(matches(where, part))) for part in rows]
 
 
 def rows_or_groups(query: Query, matching: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """The rows that HAVING, SELECT and ORDER BY are about: the matching rows, or their groups."""
+    """Return the rows that HAVING, SELECT and ORDER BY are about: the matching rows, or their
+    groups."""
     if query.grouping is None:
         return matching[0] if len(matching) == 1 else pa.concat_batches(matching)
     return finish(query.grouping, merge([partial(query.grouping, part) for part in matching]))
@@ -94,7 +95,7 @@ def rows_or_groups(query: Query, matching: Sequence[pa.RecordBatch]) -> pa.Recor
 def rows_in_window(
     window: Window, rows: Sequence[pa.RecordBatch], now: int, oldest: int | None, high: int
 ) -> list[pa.RecordBatch]:
-    """The rows that a window holds at `now`, of a stream's rows with ids below `high`.
+    """Return the rows that a window holds at `now`, of a stream's rows with ids below `high`.
 
     Rows with a ts below `oldest` are not retained. Where the window counts rows, all rows of the
     stream must be there.
@@ -141,7 +142,7 @@ def _moments(rows: pa.RecordBatch) -> tuple[Int64s, Int64s]:
 
 
 def arrange(query: Query, rows: pa.RecordBatch) -> pa.RecordBatch:
-    """The answer, from matching rows in any order or from groups as `finish` gives them.
+    """Return the answer, from matching rows in any order or from groups as `finish` gives them.
 
     Where ORDER BY leaves rows equal, or there is none, rows are ordered by (ts, row_id) and groups
     by their keys. DISTINCT keeps the first of equal rows in that order. With a LIMIT only the rows
@@ -152,12 +153,13 @@ def arrange(query: Query, rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def kept_rows(query: Query, rows: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows, or groups, that make the rows of the answer, in its order but not projected."""
+    """Return the rows, or groups, that make the rows of the answer, in its order but not projected."""
     return _taken(*_kept(query, rows, ties=True))
 
 
 def _kept(query: Query, rows: pa.RecordBatch, ties: bool) -> tuple[pa.RecordBatch, Int64s | None]:
-    """Rows, and the places of those that make the answer, in its order; None for all as they are.
+    """Return rows, and the places of those that make the answer, in its order; None for all as they
+    are.
 
     Without `ties` rows that ORDER BY leaves equal are in any order.
     """
@@ -177,7 +179,7 @@ def _kept(query: Query, rows: pa.RecordBatch, ties: bool) -> tuple[pa.RecordBatc
 
 
 def _is_decided(query: Query) -> bool:
-    """Tells whether rows that ORDER BY leaves equal look the same, and all of them are kept. Zeros
+    """Return whether rows that ORDER BY leaves equal look the same, and all of them are kept. Zeros
     are equal and may look different."""
     if query.limit is not None or query.offset:
         return False
@@ -187,14 +189,15 @@ def _is_decided(query: Query) -> bool:
 
 
 def _shown(query: Query, rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Rows with the columns that the outputs are computed from; with any, where that is none."""
+    """Return rows with the columns that the outputs are computed from; with any, where that is
+    none."""
     read = {name for output in query.outputs for name in columns_of(output.expression)}
     names = [name for name in rows.schema.names if name in read]
     return rows.select(names or rows.schema.names[:1])
 
 
 def project(query: Query, rows: pa.RecordBatch) -> pa.RecordBatch:
-    """The query's outputs, row for row."""
+    """Return the query's outputs, row for row."""
     columns = [values_of(output.expression, rows) for output in query.outputs]
     names = [output.name for output in query.outputs]
     return pa.RecordBatch.from_arrays(columns, names=names)

@@ -103,7 +103,7 @@ TRUE = Literal(True, BOOLEAN)
 
 
 def references_of(expression: Expression) -> Iterator[ColumnRef]:
-    """The references of an expression to columns, with repeats."""
+    """Yield the references of an expression to columns, with repeats."""
     match expression:
         case ColumnRef():
             yield expression
@@ -113,13 +113,13 @@ def references_of(expression: Expression) -> Iterator[ColumnRef]:
 
 
 def columns_of(expression: Expression) -> Iterator[str]:
-    """The names of the columns an expression reads, with repeats."""
+    """Return the names of the columns an expression reads, with repeats."""
     return (reference.name for reference in references_of(expression))
 
 
 def weight_of(expression: Expression) -> int:
-    """How much an expression computes for a row, in plain operations; LIKE and long texts count as
-    several."""
+    """Return how much an expression computes for a row, in plain operations; LIKE and long texts
+    count as several."""
     match expression:
         case Call(op, args, _):
             return (8 if op is Op.LIKE else 1) + sum(weight_of(arg) for arg in args)
@@ -129,7 +129,7 @@ def weight_of(expression: Expression) -> int:
 
 
 def to_json(expression: Expression) -> list[Any]:
-    """The expression as lists that `json.dumps` writes and `from_json` reads back exactly."""
+    """Return the expression as lists that `json.dumps` writes and `from_json` reads back exactly."""
     match expression:
         case Literal(value, type_):
             return ["lit", str(type_), _value_json(value, type_)]
@@ -153,7 +153,7 @@ def from_json(form: list[Any]) -> Expression:
 
 
 def predicate_key(where: Expression) -> str:
-    """The normal form of a predicate as text: equal for equal predicates over one stream."""
+    """Return the normal form of a predicate as text: equal for equal predicates over one stream."""
     return json.dumps(to_json(where), separators=(",", ":"))
 
 

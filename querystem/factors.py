@@ -43,8 +43,8 @@ class Access(enum.Enum):
 
 
 def factors_of(where: Expression) -> tuple[Factor, ...]:
-    """The distinct factors of a predicate in the order of its formula; none where all rows match,
-    or no row does."""
+    """Return the distinct factors of a predicate in the order of its formula; none where all rows
+    match, or no row does."""
     return tuple(dict.fromkeys(_leaves(formula_of(where))))
 
 
@@ -57,12 +57,12 @@ def _leaves(formula: Formula) -> Iterator[Factor]:
 
 
 def operand_of(factor: Factor) -> Expression | None:
-    """The operand a factor is indexed by; None for a condition that no index answers."""
+    """Return the operand a factor is indexed by; None for a condition that no index answers."""
     return None if isinstance(factor, Condition) else factor.operand
 
 
 def constants_of(factors: Iterable[Factor]) -> int:
-    """How many distinct constants, texts or cuts, factors compare their one operand with."""
+    """Return how many distinct constants, texts or cuts, factors compare their one operand with."""
     found: set[Any] = set()
     for factor in factors:
         match factor:
@@ -74,7 +74,7 @@ def constants_of(factors: Iterable[Factor]) -> int:
 
 
 def access_of(factor: Factor, constants: int) -> Access:
-    """How a factor's rows are found, if all factors on its operand have so many `constants`."""
+    """Return how a factor's rows are found, if all factors on its operand have so many `constants`."""
     match factor:
         case Interval() if constants <= FEW_CUTS:
             return Access.COMPARED
@@ -90,7 +90,7 @@ def access_of(factor: Factor, constants: int) -> Access:
 
 
 def factor_text(factor: Factor) -> str:
-    """A condition that equals the factor; it may be written differently than in the query."""
+    """Return a condition that equals the factor; it may be written differently than in the query."""
     match factor:
         case Member(operand, value):
             return f"{compared_text(operand)} = {literal_text(value)}"
@@ -127,7 +127,7 @@ def _bound_text(cut: Any, type_: Type, at: str, past: str) -> str:
 
 
 def _before(cut: Any, type_: Type) -> str | None:
-    """The value before a cut as a literal, where that may be the shorter text; else None."""
+    """Return the value before a cut as a literal, where that may be the shorter text; else None."""
     if type_.kind is Kind.DOUBLE and math.isfinite(cut):
         return _shown(math.nextafter(cut, -math.inf), type_)
     return _shown(cut - 1, type_) if type_.kind is Kind.DURATION else None
@@ -140,7 +140,7 @@ def _next(cut: Any, type_: Type) -> Any:
 
 
 def _shown(cut: Any, type_: Type) -> str:
-    """The cut as a literal; empty for the instant after the last one."""
+    """Return the cut as a literal; empty for the instant after the last one."""
     try:
         match type_.kind:
             case Kind.TIMESTAMP:

@@ -52,7 +52,7 @@ class Grouping:
 
 
 def key_name(number: int) -> str:
-    """The column of a grouping's key; no stream can declare such a name."""
+    """Return the column of a grouping's key; no stream can declare such a name."""
     return f"$key{number}"
 
 

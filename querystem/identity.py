@@ -47,8 +47,8 @@ class Identified:
 
 
 def slides(query: Query) -> bool:
-    """Whether the answer consists of rows of legs or their combinations, so that the windows alone
-    tell what is in it."""
+    """Return whether the answer consists of rows of legs or their combinations, so that the windows
+    alone tell what is in it."""
     limited = query.limit is not None or query.offset
     plain = query.grouping is None and not query.distinct and not limited
     return plain and _combines(query.source)
@@ -69,14 +69,14 @@ def _combines(source: Source | Item) -> bool:
 
 
 def parts_of(query: Query, rows: pa.RecordBatch) -> tuple[Int64s, ...]:
-    """The numbers that name each row of a query's source: the row ids of the legs in it."""
+    """Return the numbers that name each row of a query's source: the row ids of the legs in it."""
     if isinstance(query.source, Leg):
         return (rows.column("row_id").to_numpy(),)
     return tuple(rows.column(name).to_numpy() for name in part_names(rows.schema.names))
 
 
 def identified(query: Query, rows: pa.RecordBatch) -> Identified:
-    """The rows of the answer with their ids; `rows` are what `evaluate.arrange` takes."""
+    """Return the rows of the answer with their ids; `rows` are what `evaluate.arrange` takes."""
     kept = kept_rows(query, rows)
     outputs = project(query, kept)
     ids = row_ids(query, kept, outputs)
@@ -89,8 +89,8 @@ def identified(query: Query, rows: pa.RecordBatch) -> Identified:
 
 
 def row_ids(query: Query, kept: pa.RecordBatch, outputs: pa.RecordBatch) -> Int64s:
-    """An id for each row of an answer: a row's own, or a hash of what names a group, a distinct row
-    or a combination."""
+    """Return an id for each row of an answer: a row's own, or a hash of what names a group, a
+    distinct row or a combination."""
     if query.distinct:
         return key_ids([canonical(column) for column in outputs.columns], kept.num_rows)
     if query.grouping is not None:
@@ -103,8 +103,8 @@ def row_ids(query: Query, kept: pa.RecordBatch, outputs: pa.RecordBatch) -> Int6
 
 
 def base_query(query: Query, schema: StreamSchema) -> Query:
-    """The query of the base rows: the matching rows with `ts` and the declared columns that the
-    query reads, from which `evaluate.answer_of` makes its answer."""
+    """Return the query of the base rows: the matching rows with `ts` and the declared columns that
+    the query reads, from which `evaluate.answer_of` makes its answer."""
     columns = [column for column in schema.columns if column.name in query.reads - {"ts"}]
     outputs = [Output(column.name, ColumnRef(column.name, column.type)) for column in columns]
     ts = Output("ts", ColumnRef("ts", TIMESTAMP))

@@ -48,7 +48,7 @@ _EVERYTHING: tuple[Span, ...] = ((cut_order(START), cut_order(END)),)
 
 
 def _merged(spans: Iterable[Span]) -> tuple[Span, ...]:
-    """The union of spans, disjoint and in order."""
+    """Return the union of spans, disjoint and in order."""
     found: list[Span] = []
     for begin, end in sorted(span for span in spans if span[0] < span[1]):
         if found and begin <= found[-1][1]:
@@ -63,7 +63,7 @@ def _common(left: tuple[Span, ...], right: tuple[Span, ...]) -> tuple[Span, ...]
 
 
 def _inside(inner: tuple[Span, ...], outer: tuple[Span, ...]) -> bool:
-    """Tells whether every value of some spans lies in others, which are merged."""
+    """Return whether every value of some spans lies in others, which are merged."""
     return all(any(a <= begin and end <= b for a, b in outer) for begin, end in inner)
 
 
@@ -100,7 +100,7 @@ Values = Spans | Texts
 
 
 def _values_of(formula: Formula) -> Values | None:
-    """The values that a formula allows its one operand; None where it says something else."""
+    """Return the values that a formula allows its one operand; None if it says something else."""
     match formula:
         case Interval(operand, begin, end):
             return Spans(operand, _merged([(cut_order(begin), cut_order(end))]))
@@ -127,7 +127,7 @@ def _union(found: list[Values | None]) -> Values | None:
 
 
 def _listed(operand: Expression, constants: list[Expression]) -> Values | None:
-    """The values of a list of IN; NULL among them equals nothing."""
+    """Return the values of a list of IN; NULL among them equals nothing."""
     literals = [one for one in constants if isinstance(one, Literal) and one.value is not None]
     if len(constants) > _LONGEST_LIST or operand.type.kind is Kind.BOOLEAN:
         return None
@@ -171,7 +171,7 @@ class Conjunction:
 
     @cached_property
     def matches_nothing(self) -> bool:
-        """True where no row can match: what is said of some operand contradicts itself."""
+        """True if no row can match: what is said of some operand contradicts itself."""
         values = self._values.values()
         empty = any(not (one.spans if isinstance(one, Spans) else one.texts) for one in values)
         return empty or NEVER in self._wholes
@@ -215,7 +215,7 @@ class Conjunction:
         return self.parts[0]
 
     def implies(self, other: Conjunction) -> bool:
-        """Tells whether every row that matches this predicate matches the other; False where that
+        """Return whether every row that matches this predicate matches the other; False if that
         can't be said."""
         if not (self.comparable and other.comparable):
             return False
@@ -250,8 +250,8 @@ class Conjunction:
         return False
 
     def _matches(self, operand: Expression, pattern: str) -> bool:
-        """Tells whether an operand must match a pattern: it is one of texts that do, or begins with
-        more than the pattern asks for."""
+        """Return whether an operand must match a pattern: it is one of texts that do, or begins
+        with more than the pattern asks for."""
         known = self._values.get(operand)
         if isinstance(known, Texts):
             texts = sorted(known.texts)
@@ -264,7 +264,7 @@ class Conjunction:
 
 
 def _has_negative_zero(expression: Expression) -> bool:
-    """Tells whether an expression has the constant −0.0, which equals 0.0 although an expression
+    """Return whether an expression has the constant −0.0, which equals 0.0 although an expression
     may tell them apart; the one of a comparison is written 0.0."""
     match expression:
         case Literal(float() as value, _):
@@ -275,7 +275,7 @@ def _has_negative_zero(expression: Expression) -> bool:
 
 
 def _liked(part: Formula) -> tuple[Expression, str] | None:
-    """The operand and the pattern of a LIKE; None for anything else."""
+    """Return the operand and the pattern of a LIKE; None for anything else."""
     match part:
         case Condition(Call(Op.LIKE, (operand, Literal(str() as pattern, _)), _), True):
             return operand, pattern
@@ -283,7 +283,7 @@ def _liked(part: Formula) -> tuple[Expression, str] | None:
 
 
 def _not_null(part: Formula) -> Expression | None:
-    """The operand of an IS NOT NULL; None for anything else."""
+    """Return the operand of an IS NOT NULL; None for anything else."""
     match part:
         case Condition(Call(Op.IS_NULL, (operand,), _), False):
             return operand
@@ -291,7 +291,7 @@ def _not_null(part: Formula) -> Expression | None:
 
 
 def _operands_there(part: Formula) -> Iterator[Expression]:
-    """The operands that are not NULL where a part holds."""
+    """Yield the operands that are not NULL if a part holds."""
     values = _values_of(part)
     if values is not None:
         yield values.operand
@@ -306,7 +306,7 @@ def _operands_there(part: Formula) -> Iterator[Expression]:
 
 
 def _prefix(pattern: str) -> str | None:
-    """The text that a pattern wants a text to begin with, where it wants nothing else; else
+    """Return the text that a pattern wants a text to begin with, where it wants nothing else; else
     None."""
     begin = _literal_prefix(pattern)
     rest = pattern[len(_escaped(begin)) :]
@@ -314,7 +314,7 @@ def _prefix(pattern: str) -> str | None:
 
 
 def _literal_prefix(pattern: str) -> str:
-    """The characters before the first wildcard of a pattern in normal form."""
+    """Return the characters before the first wildcard of a pattern in normal form."""
     found: list[str] = []
     characters = iter(pattern)
     for character in characters:
@@ -352,7 +352,7 @@ class ImplicationIndex:
         return iter(self._keys)
 
     def insert(self, predicate_id: int, where: Expression) -> None:
-        """Inserts a predicate; raises ValueError where the id is here already."""
+        """Insert a predicate; raise ValueError if the id is here already."""
         if predicate_id in self._keys:
             raise ValueError(f"predicate {predicate_id} is already in the index")
         found = Conjunction(where)
@@ -361,7 +361,7 @@ class ImplicationIndex:
             self._by_key.setdefault(key, {})[predicate_id] = found
 
     def remove(self, predicate_id: int) -> None:
-        """Removes a predicate; raises KeyError where the id is not here."""
+        """Remove a predicate; raise KeyError if the id is not here."""
         key = self._keys.pop(predicate_id)
         if key is not None:
             del self._by_key[key][predicate_id]
@@ -369,7 +369,7 @@ class ImplicationIndex:
                 del self._by_key[key]
 
     def implied(self, where: Expression, seconds: float = 0.001) -> Iterator[int]:
-        """Yields the ids of predicates that a predicate implies, each once, for about so long; ids
+        """Yield the ids of predicates that a predicate implies, each once, for about so long; ids
         of the newest are tried first."""
         asked, until = Conjunction(where), time.monotonic() + seconds
         for key in dict.fromkeys(asked.keys):

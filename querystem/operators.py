@@ -58,7 +58,7 @@ class Operator:
 
 
 def operators_of(query: Query, schemas: Schemas) -> Operator:
-    """The operators of a query; `schemas` tells the schema of a stream by its name."""
+    """Return the operators of a query; `schemas` tells the schema of a stream by its name."""
     return _Shower(schemas, iter(enumerate(leg_labels(query.legs)))).query(query, True)
 
 
@@ -76,8 +76,8 @@ class _Shower:
     legs: Iterator[tuple[int, str]]
 
     def query(self, query: Query, whole: bool = False) -> Operator:
-        """The clauses of a query over its source, in the order they apply. The REFRESH of the
-        `whole` is told beside its operators."""
+        """Return the clauses of a query over its source, in the order they apply. The REFRESH of
+        the `whole` is told beside its operators."""
         rows = replace(query, having=TRUE, distinct=False, order_by=(), limit=None, offset=0)
         shown, names = self._source(query.source)
         if query.grouping is not None:
@@ -105,7 +105,7 @@ class _Shower:
         return shown
 
     def _above(self, below: Operator, name: str, detail: str, query: Query) -> Operator:
-        """An operator over another; `query` ends with it."""
+        """Return an operator over another; `query` ends with it."""
         return Operator(name, detail, pattern_of(query, self.schemas), (below,))
 
     def _source(self, source: Source) -> _Shown:
@@ -127,7 +127,7 @@ class _Shower:
         return _filtered(shown, source.where, names, source_pattern(source, self.schemas)), names
 
     def _subquery(self, source: From, number: int, subquery: SubQuery, outer: _Shown) -> Operator:
-        """A query inside an expression, beside the combinations that it has a value for."""
+        """Return a query inside an expression, beside the combinations that it has a value for."""
         inner, (shown, names) = self.query(subquery.query), outer
         known = replace(source, subqueries=source.subqueries[: number + 1])
         detail = _condition(subquery.on, _item_names([names, _output_name]))
@@ -165,12 +165,13 @@ class _Shower:
 
 
 def _of_view(shown: Operator, view: str) -> Operator:
-    """The operator of a view, if there is one, over what the view is."""
+    """Return the operator of a view, if there is one, over what the view is."""
     return Operator("view", write_name(view), shown.pattern, (shown,)) if view else shown
 
 
 def _filtered(below: Operator, condition: Expression, names: Names, pattern: Pattern) -> Operator:
-    """The operator that keeps rows for which a condition is true; `below` where all are kept."""
+    """Return the operator that keeps rows for which a condition is true; `below` where all are
+    kept."""
     if condition == TRUE:
         return below
     return Operator("where", _text(condition, names), pattern, (below,))
@@ -179,7 +180,7 @@ def _filtered(below: Operator, condition: Expression, names: Names, pattern: Pat
 def _looked_up(
     inputs: Sequence[Operator], items: Sequence[Item | From], names: Names
 ) -> tuple[Operator, ...]:
-    """The inputs of a join, those that are looked up as of others' rows shown as such."""
+    """Return the inputs of a join, those that are looked up as of others' rows shown as such."""
     found = []
     for shown, item in zip(inputs, items, strict=True):
         if isinstance(item, Leg) and item.as_of is not None:
@@ -195,7 +196,7 @@ def _looked_up(
 
 
 def leg_labels(legs: Sequence[Leg]) -> list[str]:
-    """A name for each leg: that of its stream, with a number where several refer to it."""
+    """Return a name for each leg: that of its stream, with a number where several refer to it."""
     several, seen, labels = Counter(leg.stream for leg in legs), Counter[str](), []
     for leg in legs:
         seen[leg.stream] += 1
@@ -205,8 +206,8 @@ def leg_labels(legs: Sequence[Leg]) -> list[str]:
 
 
 def _item_names(items: Sequence[Names], subqueries: int = 0) -> Names:
-    """How columns of several items are shown: each is named by its item, as `item_column` does;
-    and the values of queries inside expressions."""
+    """Return how columns of several items are shown: each is named by its item, as `item_column`
+    does; and the values of queries inside expressions."""
     values = {subquery_column(number): f"query {number + 1}" for number in range(subqueries)}
 
     def shown(name: str) -> str:
@@ -221,7 +222,7 @@ def _output_name(name: str) -> str:
 
 
 def _group_names(grouping: Grouping, names: Names) -> Names:
-    """How keys and aggregates are shown, over rows whose columns `names` shows."""
+    """Return how keys and aggregates are shown, over rows whose columns `names` shows."""
     shown = {key_name(n): _text(key, names) for n, key in enumerate(grouping.keys)}
     aggregates = enumerate(grouping.aggregates)
     shown |= {aggregate_name(n): _aggregate_text(one, names) for n, one in aggregates}
@@ -268,7 +269,7 @@ def _text(expression: Expression, names: Names) -> str:
 
 
 def _named(expression: Expression, names: Names) -> Expression:
-    """The expression with its columns as they are shown."""
+    """Return the expression with its columns as they are shown."""
     match expression:
         case ColumnRef(name, type_):
             return ColumnRef(names(name), type_)

@@ -38,12 +38,13 @@ _ZERO, _ESCAPED = b"\x00", b"\x00\xff"
 
 
 def by(numbers: Int64s) -> Ranker:
-    """The order of the numbers, of which row n has `numbers[n]`."""
+    """Return the order of the numbers, of which row n has `numbers[n]`."""
     return lambda places: numbers[places]
 
 
 def ascending(array: pa.Array, type_: Type) -> list[Ranker]:
-    """The order of an array's values; NULLs are all equal and stand anywhere among the values."""
+    """Return the order of an array's values; NULLs are all equal and stand anywhere among the
+    values."""
     match type_.kind:
         case Kind.TEXT:
             return [_prefixes(array), _texts(array)]
@@ -76,7 +77,7 @@ def _reverse(ranker: Ranker) -> Ranker:
 
 
 def with_nulls(array: pa.Array, rankers: list[Ranker], first: bool) -> list[Ranker]:
-    """The order of `rankers`, with the NULLs of the array before or after everything else."""
+    """Return the order of `rankers`, with the NULLs of the array before or after everything else."""
     if not array.null_count:
         return rankers
     known = array.is_valid().to_numpy(zero_copy_only=False)
@@ -84,14 +85,14 @@ def with_nulls(array: pa.Array, rankers: list[Ranker], first: bool) -> list[Rank
 
 
 def sort(rankers: Sequence[Ranker], places: Int64s) -> Int64s:
-    """The places in order; places whose rows are equal stay as they were."""
+    """Return the places in order; places whose rows are equal stay as they were."""
     if not rankers or len(places) < 2:
         return places
     return places[number_order([ranker(places) for ranker in rankers])]
 
 
 def first(rankers: Sequence[Ranker], places: Int64s, count: int) -> Int64s:
-    """The first `count` of the places, in order; no others are sorted."""
+    """Return the first `count` of the places, in order; no others are sorted."""
     decided: list[Int64s] = []
     open_, need = places, count
     for ranker in rankers:
@@ -107,7 +108,7 @@ def first(rankers: Sequence[Ranker], places: Int64s, count: int) -> Int64s:
 
 
 def leaders(rankers: Sequence[Ranker], places: Int64s, codes: Int64s, groups: int) -> Int64s:
-    """The first place of each group, -1 for a group without places; `codes` are the groups."""
+    """Return the first place of each group, -1 for a group without places; `codes` are the groups."""
     for ranker in rankers:
         ranks = ranker(places)
         least = np.full(groups, np.iinfo(np.int64).max)
@@ -129,7 +130,7 @@ def _numbers(array: pa.Array, dtype: Any, width: int) -> Any:
 
 
 def _prefixes(array: pa.Array) -> Ranker:
-    """The order of the first bytes of each text: UTF-8 is in the order of code points."""
+    """Return the order of the first bytes of each text: UTF-8 is in the order of code points."""
 
     def ranks(places: Int64s) -> Int64s:
         _, offsets, content = array.buffers()
@@ -166,7 +167,7 @@ def _texts(array: pa.Array) -> Ranker:
 
 
 def sort_keys(query: Query, rows: pa.RecordBatch, *, moments: bool) -> pa.Array:
-    """The sort key of each row, which is a row of the stream, or a group from `finish`.
+    """Return the sort key of each row, which is a row of the stream, or a group from `finish`.
 
     Where ORDER BY leaves groups equal their keys decide, and with `moments` (ts, row_id) decides
     between rows, or ts and the row ids of their legs between combinations.
@@ -190,7 +191,7 @@ def _ordered(key: SortKey, rows: pa.RecordBatch) -> list[pa.Array]:
 
 
 def _encoded(values: pa.Array, type_: Type, descending: bool, nulls_first: bool) -> list[pa.Array]:
-    """The bytes of one key: a byte that says where NULLs stand, and those of the values."""
+    """Return the bytes of one key: a byte that says where NULLs stand, and those of the values."""
     known = values.is_valid().to_numpy(zero_copy_only=False)
     places = np.where(known, 1, 0 if nulls_first else 2).astype(np.uint8)
     content = _text_content(values) if type_.kind is Kind.TEXT else _fixed(_ranks(values, type_))
@@ -202,7 +203,8 @@ def _encoded(values: pa.Array, type_: Type, descending: bool, nulls_first: bool)
 
 
 def _ranks(values: pa.Array, type_: Type) -> Any:
-    """The values as a matrix of bytes, a row for each value, the most significant byte first."""
+    """Return the values as a matrix of bytes, a row for each value, the most significant byte
+    first."""
     match type_.kind:
         case Kind.BOOLEAN:
             flags = values.fill_null(False).to_numpy(zero_copy_only=False)
@@ -229,7 +231,7 @@ def _bytes(numbers: Any) -> Any:
 
 
 def _fixed(matrix: Any) -> pa.Array:
-    """An array that has each row of a matrix of bytes as one value."""
+    """Return an array that has each row of a matrix of bytes as one value."""
     count, width = matrix.shape
     content = pa.py_buffer(np.ascontiguousarray(matrix, np.uint8))
     offsets = pa.py_buffer(np.arange(count + 1, dtype=np.int32) * np.int32(width))
@@ -243,7 +245,7 @@ def _text_content(values: pa.Array) -> pa.Array:
 
 
 def _inverted(content: pa.Array) -> pa.Array:
-    """The bytes with every bit inverted, which turns their order round."""
+    """Return the bytes with every bit inverted, which turns their order round."""
     _, offsets, letters = content.buffers()
     turned = ~np.frombuffer(letters if letters is not None else b"", np.uint8)
     return pa.Array.from_buffers(

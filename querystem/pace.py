@@ -16,20 +16,20 @@ Spend: TypeAlias = Callable[[int], None]
 
 
 def _nothing(units: int) -> None:
-    """Counts nothing."""
+    """Count nothing."""
 
 
 _SPEND: ContextVar[Spend] = ContextVar("spend", default=_nothing)
 
 
 def spending() -> Spend:
-    """The function that work in this thread calls with the units of each step; it may raise."""
+    """Return the function that work in this thread calls with the units of each step; it may raise."""
     return _SPEND.get()
 
 
 @contextmanager
 def paced(spend: Spend) -> Iterator[None]:
-    """Passes the units that this thread spends in the `with` block to `spend`."""
+    """Pass the units that this thread spends in the `with` block to `spend`."""
     token = _SPEND.set(spend)
     try:
         yield

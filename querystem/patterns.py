@@ -36,7 +36,7 @@ Schemas = Callable[[str], StreamSchema]
 
 
 def pattern_of(query: Query, schemas: Schemas) -> Pattern:
-    """The update pattern of a query; `schemas` tells the schema of a stream by its name.
+    """Return the update pattern of a query; `schemas` tells the schema of a stream by its name.
 
     The paper has windows at the leaves; a window that no row ever leaves is monotonic. LIMIT is
     strict, because a later row may take the place of one that was among the first.
@@ -52,7 +52,7 @@ def pattern_of(query: Query, schemas: Schemas) -> Pattern:
 
 
 def source_pattern(source: Source | Item, schemas: Schemas) -> Pattern:
-    """The update pattern of the rows a query is about."""
+    """Return the update pattern of the rows a query is about."""
     match source:
         case Leg(as_of=AsOf(row=row)):
             # A late row of the stream changes what was current; what was known never changes.
@@ -75,8 +75,8 @@ def source_pattern(source: Source | Item, schemas: Schemas) -> Pattern:
 
 
 def _combined(source: From, schemas: Schemas) -> Pattern:
-    """A query that must be true of a combination is a semi-join, rule 3; any other use of one may
-    negate it, rule 5. What was known at a row comes and goes with the row, rule 1."""
+    """Return a query that must be true of a combination is a semi-join, rule 3; any other use of
+    one may negate it, rule 5. What was known at a row comes and goes with the row, rule 1."""
     items = [item for item in source.items if not _is_known(item)]
     patterns = [source_pattern(item, schemas) for item in items]
     needed = {factor.name for factor in _factors(source.where) if isinstance(factor, ColumnRef)}

@@ -184,17 +184,18 @@ class SubQuery:
 
 
 def item_column(number: int, name: str) -> str:
-    """The name of a column of an item of FROM; no stream can declare such a name."""
+    """Return the name of a column of an item of FROM; no stream can declare such a name."""
     return f"{number}.{name}"
 
 
 def part_name(number: int) -> str:
-    """The column with the row ids of a leg in combinations; no stream can declare such a name."""
+    """Return the column with the row ids of a leg in combinations; no stream can declare such a
+    name."""
     return f"{_PART}{number}"
 
 
 def part_names(names: Sequence[str]) -> list[str]:
-    """The columns with row ids of legs among some columns, in their order."""
+    """Return the columns with row ids of legs among some columns, in their order."""
     return [name for name in names if name.startswith(_PART)]
 
 
@@ -202,7 +203,7 @@ _PART = "$part"
 
 
 def subquery_column(number: int) -> str:
-    """The name of the value of a query inside an expression."""
+    """Return the name of the value of a query inside an expression."""
     return f"$query{number}"
 
 
@@ -370,8 +371,8 @@ class Query:
         return bool(self.refreshed_parts)
 
     def stays_inside(self, leg: int) -> bool:
-        """Whether the rows of a leg change at points of the leg's own, or of a query inside this
-        one."""
+        """Return whether the rows of a leg change at points of the leg's own, or of a query inside
+        this one."""
         parts = self.refreshed_parts
         return any(leg in part.legs for part in parts if part.kind is not PartKind.WHOLE)
 
@@ -384,12 +385,12 @@ class Query:
     @property
     def period(self) -> int | None:
         """The period of REFRESH EVERY that sets the windows of legs which may be brought another
-        back; None where none does."""
+        back; None if none does."""
         numbers = [number for number, leg in enumerate(self.legs) if not leg.own]
         return max(filter(None, map(self.period_of, numbers)), default=None)
 
     def period_of(self, leg: int) -> int | None:
-        """The period that sets a leg's window back as much as every REFRESH EVERY around it
+        """Return the period that sets a leg's window back as much as every REFRESH EVERY around it
         together; None without any."""
         around = [periodic(part.refresh) for part in self.refreshed_parts if leg in part.legs]
         periods = [min(one.period for one in several) for several in around if several]
@@ -412,8 +413,8 @@ Item: TypeAlias = Leg | Query | SetOperation | LeftJoin
 def _refreshed_parts(
     source: Source | Item, kind: PartKind, first: int, inside: bool = False
 ) -> Iterator[RefreshedPart]:
-    """The parts of a source whose first leg has the number `first`. `inside` says that the source
-    stands in the text of a view."""
+    """Yield the parts of a source whose first leg has the number `first`. `inside` says that the
+    source stands in the text of a view."""
     inside = inside or _is_view(source)
     if isinstance(source, Leg | Query) and source.refresh is not None:
         kind = PartKind.LEG if isinstance(source, Leg) else kind
@@ -428,7 +429,7 @@ def _refreshed_parts(
 
 
 def _inside(source: Source | Item) -> Sequence[Source | Item]:
-    """The sources that one is made of, in the order of their legs."""
+    """Return the sources that one is made of, in the order of their legs."""
     match source:
         case Leg():
             return ()
@@ -443,7 +444,8 @@ def _inside(source: Source | Item) -> Sequence[Source | Item]:
 
 
 def is_timed(source: Source | Item) -> bool:
-    """Whether the rows of a source have a ts: that of a stream, or the greatest of all parts."""
+    """Return whether the rows of a source have a ts: that of a stream, or the greatest of all
+    parts."""
     match source:
         case Leg():
             return True
@@ -464,7 +466,7 @@ def has_joins(source: Source | Item) -> bool:
 
 
 def legs_of(source: Source | Item) -> Iterator[Leg]:
-    """The references to streams of a part of a query, in the order of the text."""
+    """Yield the references to streams of a part of a query, in the order of the text."""
     if isinstance(source, Leg):
         yield source
     for inner in _inside(source):
@@ -472,7 +474,7 @@ def legs_of(source: Source | Item) -> Iterator[Leg]:
 
 
 def _moving(source: Source | Item, around: bool) -> Iterator[bool]:
-    """Whether NOW moves each leg, where it moves all that is `around` the source or not."""
+    """Return whether NOW moves each leg, where it moves all that is `around` the source or not."""
     if isinstance(source, Leg):
         yield around or depends_on_now(source.window)
     elif isinstance(source, Query) and source.over is not None:
@@ -497,13 +499,13 @@ def _view_windows(
 
 
 def _is_view(source: Source | Item) -> bool:
-    """Tells whether a source is the text of a view, with windows and REFRESH of its own. A leg that
-    stands for a view has those of the query."""
+    """Return whether a source is the text of a view, with windows and REFRESH of its own. A leg
+    that stands for a view has those of the query."""
     return isinstance(source, Query | SetOperation) and bool(source.view)
 
 
 def _inner_queries(source: Source | Item) -> Iterator[Query]:
-    """The queries inside a source, outer ones first."""
+    """Yield the queries inside a source, outer ones first."""
     if isinstance(source, Query):
         yield source
     for inner in _inside(source):

@@ -34,7 +34,7 @@ from results.window import window_from_json, window_to_json
 
 
 def query_form(query: Query) -> str:
-    """The query without the predicates of its legs, as text; kept with the query once made."""
+    """Return the query without the predicates of its legs, as text; kept with the query once made."""
     kept: str | None = query.__dict__.get(_KEPT)
     if kept is None:
         kept = json.dumps(_query_json(query, predicates=False), separators=(",", ":"))
@@ -43,12 +43,12 @@ def query_form(query: Query) -> str:
 
 
 def read_form(form: str, predicate_keys: Sequence[str]) -> Query:
-    """The query of which these are the form and the keys of its legs' predicates."""
+    """Return the query of which these are the form and the keys of its legs' predicates."""
     return _query(json.loads(form), iter([json.loads(key) for key in predicate_keys]))
 
 
 def read_shape(form: str) -> Query:
-    """The query of a form as if every row matched: what its windows and refresh points say."""
+    """Return the query of a form as if every row matched: what its windows and refresh points say."""
     return _query(json.loads(form), repeat(to_json(TRUE)))
 
 
@@ -159,7 +159,7 @@ def _item_json(item: Item, predicates: bool) -> dict[str, Any]:
 
 
 def _query(form: Mapping[str, Any], predicates: Iterator[list[Any]]) -> Query:
-    """Reads a query; `predicates` are those of its legs that the form leaves out."""
+    """Read a query; `predicates` are those of its legs that the form leaves out."""
     grouping, over = form["grouping"], form.get("over")
     return Query(
         source=_source(form, predicates),

@@ -13,8 +13,8 @@ from results.window import Bound, TimeWindow, Window
 
 
 def leg_begins(query: Query) -> tuple[Bound | None, ...]:
-    """The least ts that the window of each leg can hold: an instant, or so long before the query's
-    NOW; None where rows of any age count.
+    """Return the least ts that the window of each leg can hold: an instant, or so long before the
+    query's NOW; None if rows of any age count.
 
     SLIDE and REFRESH EVERY may set NOW back by their length. REFRESH ON may do so by any length.
     """
@@ -33,7 +33,7 @@ def _leg_begin(query: Query, number: int) -> Bound | None:
 
 
 def time_begin(window: Window) -> Bound | None:
-    """The least ts that a window can hold; None where it is not bounded by time."""
+    """Return the least ts that a window can hold; None if it is not bounded by time."""
     if not isinstance(window, TimeWindow) or window.begin is None:
         return None
     behind = (window.slide or 1) - 1 if window.begin.relative else 0
@@ -50,8 +50,8 @@ class _Stretch:
 
 
 def reach_of(windows: Sequence[Window]) -> int | None:
-    """The greatest distance between the ts of two rows that two of these windows hold at any one
-    NOW, at least 0; None where there is no limit to it."""
+    """Return the greatest distance between the ts of two rows that two of these windows hold at any
+    one NOW, at least 0; None if there is no limit to it."""
     stretches = [_stretch(window) for window in windows]
     known = [one for one in stretches if one is not None]
     if len(known) < len(windows) or len({one.relative for one in known}) > 1:
@@ -60,7 +60,7 @@ def reach_of(windows: Sequence[Window]) -> int | None:
 
 
 def _stretch(window: Window) -> _Stretch | None:
-    """The stretch of time that a window holds; None where it has no such ends."""
+    """Return the stretch of time that a window holds; None if it has no such ends."""
     if not isinstance(window, TimeWindow) or window.begin is None:
         return None
     begin, end = time_begin(window) or window.begin, window.end or Bound(1, True)

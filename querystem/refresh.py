@@ -20,11 +20,11 @@ class RefreshEvery:
     offset: int = 0
 
     def point(self, now: int) -> int:
-        """The last refresh point at `now`."""
+        """Return the last refresh point at `now`."""
         return now - (now - self.offset) % self.period
 
     def following(self, now: int) -> int:
-        """The first refresh point after `now`."""
+        """Return the first refresh point after `now`."""
         return self.point(now) + self.period
 
 
@@ -72,24 +72,24 @@ class RefreshedPart:
 
 
 def points_of(refresh: Refresh | None) -> tuple[RefreshEvery | RefreshOn, ...]:
-    """The parts of a REFRESH, or itself."""
+    """Return the parts of a REFRESH, or itself."""
     if refresh is None:
         return ()
     return refresh.parts if isinstance(refresh, RefreshAny) else (refresh,)
 
 
 def periodic(refresh: Refresh | None) -> tuple[RefreshEvery, ...]:
-    """Each REFRESH EVERY of a REFRESH."""
+    """Return each REFRESH EVERY of a REFRESH."""
     return tuple(one for one in points_of(refresh) if isinstance(one, RefreshEvery))
 
 
 def triggers_of(refresh: Refresh | None) -> tuple[RefreshOn, ...]:
-    """Each REFRESH ON of a REFRESH."""
+    """Return each REFRESH ON of a REFRESH."""
     return tuple(one for one in points_of(refresh) if isinstance(one, RefreshOn))
 
 
 def common_points(several: Iterable[RefreshEvery]) -> RefreshEvery | None:
-    """The instants that are points of all; None where there are none."""
+    """Return the instants that are points of all; None if there are none."""
     period, offset = 1, 0
     for one in several:
         gap = math.gcd(period, one.period)

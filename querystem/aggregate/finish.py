@@ -109,7 +109,7 @@ def _source(aggregate: Aggregate) -> Type:
 
 
 def _with_flags(values: Any, sums: Sums, nan: int) -> Any:
-    """The values of sums with their flags: infinite, or NaN for a flag in `nan` or both
+    """Return the values of sums with their flags: infinite, or NaN for a flag in `nan` or both
     infinities."""
     flags = sums.flags
     if flags is None:

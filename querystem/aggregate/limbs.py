@@ -64,7 +64,7 @@ class Limbs:
 
     @classmethod
     def of_integer(cls, total: int) -> Limbs:
-        """The limbs of a single group, whose sum is `total`."""
+        """Return the limbs of a single group, whose sum is `total`."""
         offset = ((total & -total).bit_length() - 1) // BITS if total else 0
         rest, digits = total >> (BITS * offset), []
         while not -(1 << BITS) <= rest < 1 << BITS:
@@ -74,7 +74,7 @@ class Limbs:
 
     @classmethod
     def merge(cls, parts: Sequence[Limbs], codes: Int64s, groups: int) -> Limbs:
-        """The sums of all parts; `codes` has the new group of each group of each part."""
+        """Return the sums of all parts; `codes` has the new group of each group of each part."""
         low = min(part.offset for part in parts)
         width = max(part.offset + part.digits.shape[1] for part in parts) - low
         every = np.zeros((len(codes), width), np.int64)
@@ -93,7 +93,7 @@ class Limbs:
 
 
 def carried(digits: Int64s) -> Int64s:
-    """The numbers of `digits` with digits as `Limbs` has them, in as few columns as can be.
+    """Return the numbers of `digits` with digits as `Limbs` has them, in as few columns as can be.
 
     Changes its argument.
     """
@@ -109,7 +109,8 @@ def carried(digits: Int64s) -> Int64s:
 
 
 def magnitude(digits: Int64s) -> tuple[Int64s, Any]:
-    """The absolute values, all digits in `[0, 2^32)`, and a mask of those that were negative."""
+    """Return the absolute values, all digits in `[0, 2^32)`, and a mask of those that were
+    negative."""
     negative = digits[:, -1] < 0
     return carried(np.where(negative[:, None], -digits, digits)), negative
 
@@ -124,7 +125,7 @@ def _carry(digits: Int64s, place: int) -> None:
 
 
 def terms(array: pa.Array, type_: Type) -> Terms:
-    """The values of an array without NULL, NaN and infinity."""
+    """Return the values of an array without NULL, NaN and infinity."""
     match type_.kind:
         case Kind.DOUBLE:
             return _doubles(array)
@@ -138,7 +139,8 @@ def terms(array: pa.Array, type_: Type) -> Terms:
 
 
 def small_total(array: pa.Array, type_: Type) -> int | None:
-    """The sum of a few numbers in their unit, where Python adds them exactly; None for others."""
+    """Return the sum of a few numbers in their unit, where Python adds them exactly; None for
+    others."""
     if type_.kind is Kind.BIGINT:
         numbers: list[int] = array.to_numpy().tolist()
         return sum(numbers)
@@ -146,7 +148,7 @@ def small_total(array: pa.Array, type_: Type) -> int | None:
 
 
 def _double_total(values: list[float]) -> int | None:
-    """The exact sum; None where a value is not finite, or a part of the sum overflows."""
+    """Return the exact sum; None if a value is not finite, or a part of the sum overflows."""
     total = 0
     try:
         # `fsum` rounds the exact sum once; what that left over is the exact sum of one more.
@@ -160,7 +162,7 @@ def _double_total(values: list[float]) -> int | None:
 
 
 def squares(array: pa.Array, type_: Type) -> Terms:
-    """The squares of the values that `terms` takes."""
+    """Return the squares of the values that `terms` takes."""
     match type_.kind:
         case Kind.DOUBLE:
             return _double_squares(array)
@@ -185,7 +187,8 @@ def _limbs(array: pa.Array) -> tuple[Int64s, Int64s]:
 
 
 def _parts(array: pa.Array) -> tuple[UInt64s, UInt64s, Any]:
-    """The parts of each double x = sign * mantissa * 2^(place - 1074): mantissa, place, sign."""
+    """Return the parts of each double x = sign * mantissa * 2^(place - 1074): mantissa, place,
+    sign."""
     bits = array.to_numpy().view(np.uint64)
     exponent = (bits >> np.uint64(52)) & np.uint64(0x7FF)
     mantissa = (bits & _FRACTION) | (np.minimum(exponent, np.uint64(1)) << np.uint64(52))
@@ -207,7 +210,7 @@ def _doubles(array: pa.Array) -> Terms:
 
 
 def _double_squares(array: pa.Array) -> Terms:
-    """The squares of doubles, whose places are multiples of 16: those of squares are of 32."""
+    """Return the squares of doubles, whose places are multiples of 16: those of squares are of 32."""
     mantissa, place, _ = _parts(array)
     shift = place & np.uint64(15)
     low = (mantissa & _LOW) << shift

@@ -68,13 +68,14 @@ def needs(grouping: Grouping) -> tuple[Need, ...]:
 
 @lru_cache(maxsize=4096)
 def places(grouping: Grouping) -> tuple[tuple[int, ...], ...]:
-    """The places in `needs(grouping)` of each aggregate's needs."""
+    """Return the places in `needs(grouping)` of each aggregate's needs."""
     every = needs(grouping)
     return tuple(tuple(every.index(need) for need in _needs_of(one)) for one in grouping.aggregates)
 
 
 def _needs_of(aggregate: Aggregate) -> tuple[Need, ...]:
-    """The needs of one aggregate; DISTINCT makes no difference to functions that pick one value."""
+    """Return the needs of one aggregate; DISTINCT makes no difference to functions that pick one
+    value."""
     if aggregate.distinct and aggregate.function in _COUNTING:
         return (Need(Kept.DISTINCT, aggregate.argument),)
     return tuple(Need(kept, aggregate.argument) for kept in _PLAIN[aggregate.function])
@@ -100,7 +101,7 @@ class Partial:
 
 
 def partial(grouping: Grouping, rows: pa.RecordBatch) -> Partial:
-    """The partial aggregates of `rows`, which have the columns the grouping reads, `ts` and
+    """Return the partial aggregates of `rows`, which have the columns the grouping reads, `ts` and
     `row_id`."""
     slices = [
         _partial(grouping, rows.slice(start, MOST_TERMS))
@@ -110,7 +111,7 @@ def partial(grouping: Grouping, rows: pa.RecordBatch) -> Partial:
 
 
 def merge(partials: Sequence[Partial]) -> Partial:
-    """The partial aggregates of all the rows of one or more partials of one grouping.
+    """Return the partial aggregates of all the rows of one or more partials of one grouping.
 
     The cost grows with the number of groups, not with that of their rows.
     """

@@ -17,7 +17,7 @@ _EXTRA = 3  # digits below the unit that a quotient by a count is computed to
 
 
 def to_integers(limbs: Limbs) -> Integers:
-    """The sums in their own unit, as int64 if all fit, else as Python integers."""
+    """Return the sums in their own unit, as int64 if all fit, else as Python integers."""
     digits = limbs.digits
     if limbs.offset == 0 and digits.shape[1] == 1:
         return digits[:, 0]
@@ -31,7 +31,7 @@ def _wide(limbs: Limbs) -> Integers:
 
 
 def _digits(limbs: Limbs) -> Integers:
-    """The sums as Python integers, in units of the lowest digit."""
+    """Return the sums as Python integers, in units of the lowest digit."""
     total = limbs.digits[:, -1].astype(object)
     for place in range(limbs.digits.shape[1] - 2, -1, -1):
         total = (total << BITS) + limbs.digits[:, place].astype(object)
@@ -39,14 +39,14 @@ def _digits(limbs: Limbs) -> Integers:
 
 
 def to_doubles(limbs: Limbs, unit: int) -> Doubles:
-    """The sums times 2^unit, rounded to the nearest double, ties to even, or infinite."""
+    """Return the sums times 2^unit, rounded to the nearest double, ties to even, or infinite."""
     digits, negative = magnitude(limbs.digits)
     rest = np.zeros(len(digits), np.bool_)
     return _signed(_rounded(digits, rest, BITS * limbs.offset + unit), negative)
 
 
 def averages(limbs: Limbs, counts: Int64s, unit: int) -> Doubles:
-    """The sums times 2^unit by counts below 2^32, rounded once; for a count of 0 anything."""
+    """Return the sums times 2^unit by counts below 2^32, rounded once; for a count of 0 anything."""
     if len(counts) <= _FEW_GROUPS:
         exponent = BITS * limbs.offset + unit
         return _few_averages(limbs.digits.tolist(), counts.tolist(), exponent)
@@ -75,7 +75,7 @@ def _few_averages(digits: list[list[int]], counts: list[int], exponent: int) -> 
 
 
 def deviations(sums: Limbs, squares: Limbs, counts: Int64s, unit: int, scale: int) -> Doubles:
-    """The standard deviations of samples, rounded once; NaN where a count is less than 2.
+    """Return the standard deviations of samples, rounded once; NaN where a count is less than 2.
 
     Sums count in 2^unit / 10^scale, squares in its square. Takes one Python step for each group.
     """

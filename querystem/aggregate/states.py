@@ -54,7 +54,7 @@ class Sums:
     """The exact sum of each group's numbers, or of their squares.
 
     `limbs` sum the finite numbers. `flags` has the bits NAN, PLUS and MINUS of each group, and is
-    None where all numbers are finite.
+    None if all numbers are finite.
     """
 
     limbs: Limbs
@@ -62,7 +62,7 @@ class Sums:
 
     @classmethod
     def of(cls, values: pa.Array, type_: Type, squared: bool, codes: Int64s, groups: int) -> Sums:
-        """The sums of at most MOST_TERMS values; of their squares where `squared`."""
+        """Return the sums of at most MOST_TERMS values; of their squares where `squared`."""
         if groups == 1 and not squared and len(values) <= _FEW:
             total = small_total(values, type_)
             if total is not None:

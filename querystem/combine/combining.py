@@ -78,7 +78,7 @@ class _Answered:
     answer: ItemRows
 
     def is_of(self, part: Query | SetOperation, inputs: Sequence[LegInput], now: int) -> bool:
-        """Tells whether it is the answer of an equal part from the same inputs, at the same NOW."""
+        """Return whether it is the answer of an equal part from the same inputs, at the same NOW."""
         same = now == self.now and len(inputs) == len(self.inputs)
         same = same and all(one is other for one, other in zip(inputs, self.inputs, strict=True))
         return same and part == self.part
@@ -111,10 +111,11 @@ class Combining:
         parts: bool = False,
         known: FoundCombinations | None = None,
     ) -> pa.RecordBatch:
-        """The rows of a query's source. `legs` are the rows of each leg, by ascending id, with the
-        columns that `leg_reads` tells; without those of FROM where its combinations are `known`.
+        """Return the rows of a query's source. `legs` are the rows of each leg, by ascending id,
+        with the columns that `leg_reads` tells; without those of FROM where its combinations are
+        `known`.
 
-        With `parts` combinations have the numbers that name them, as columns `part_name(n)`. Raises
+        With `parts` combinations have the numbers that name them, as columns `part_name(n)`. Raise
         TooManyPairs, TooManyBytes.
         """
         inputs = list(legs)
@@ -152,7 +153,7 @@ class Combining:
         return _matching(found, source.where, wanted)
 
     def combinations(self, source: From, names: frozenset[str], legs: Legs) -> ItemRows:
-        """The combinations of a From, before queries inside expressions have their say.
+        """Return the combinations of a From, before queries inside expressions have their say.
 
         Items are joined; then rows of keyed streams are looked up, for what has been joined.
         """
@@ -180,7 +181,7 @@ class Combining:
     def places(
         self, part: JoiningPart, inputs: Sequence[pa.RecordBatch], on: Expression
     ) -> Sequence[Int64s]:
-        """The places of the rows of the combinations for which `on` is true."""
+        """Return the places of the rows of the combinations for which `on` is true."""
         joined = join(inputs, on, self.most_pairs, self.room)
         self.runs.append(JoinRun(part, joined.first, joined.steps))
         return joined.places
@@ -232,7 +233,7 @@ class Combining:
     # ---- queries inside queries
 
     def _query(self, query: Query, legs: Legs) -> ItemRows:
-        """The rows of a query that is an item, or stands in an expression."""
+        """Return the rows of a query that is an item, or stands in an expression."""
         return self._once(query, [next(legs) for _ in query.legs])
 
     def _once(self, part: Query | SetOperation, inputs: Sequence[LegInput]) -> ItemRows:
@@ -270,7 +271,7 @@ class Combining:
         return found if query.over is None else found.within(query.over, self.now)
 
     def _value(self, subquery: SubQuery, outer: ItemRows, legs: Legs) -> pa.Array:
-        """The value of a query inside an expression, for each combination."""
+        """Return the value of a query inside an expression, for each combination."""
         inner = self._query(subquery.query, legs)
         return value_of(subquery, outer, inner, _SubQueryJoins(self, subquery))
 
@@ -293,7 +294,7 @@ class _SubQueryJoins:
 
 
 def _inner_points(part: Query | SetOperation) -> int:
-    """How many queries of a part, itself among them, have refresh points."""
+    """Return how many queries of a part, itself among them, have refresh points."""
     queries = (part,) if isinstance(part, Query) else part.queries
     parts = [one for query in queries for one in query.refreshed_parts]
     return sum(one.kind is not PartKind.LEG for one in parts)
@@ -308,7 +309,7 @@ def _columns(outputs: pa.RecordBatch) -> dict[str, pa.Array]:
 
 
 def _matching(rows: ItemRows, where: Expression, names: Collection[str]) -> ItemRows:
-    """The rows for which a condition is true, with some of their columns."""
+    """Return the rows for which a condition is true, with some of their columns."""
     if where == TRUE:
         return rows
     return rows.take(np.flatnonzero(matches(where, rows.whole())), names)

@@ -19,11 +19,11 @@ class Versions(Protocol):
     """All rows a keyed stream had, current or not."""
 
     def find(self, keys: Sequence[pa.Array], instants: Int64s, rows: Int64s | None) -> Int64s:
-        """The ids of the rows that were current, −1 where none was. `keys` hold no NULL. With
-        `rows`, ids of another stream's rows, as was known at the position of each."""
+        """Return the ids of the rows that were current, −1 where none was. `keys` hold no NULL.
+        With `rows`, ids of another stream's rows, as was known at the position of each."""
 
     def rows(self, ids: Int64s, reads: frozenset[str]) -> pa.RecordBatch:
-        """The rows with these ascending ids that the leg's predicate matches."""
+        """Return the rows with these ascending ids that the leg's predicate matches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class LookedUp:
 def look_up(
     as_of: AsOf, versions: Versions, combinations: pa.RecordBatch, reads: frozenset[str]
 ) -> LookedUp:
-    """The row that goes with each combination."""
+    """Return the row that goes with each combination."""
     ids = _found(as_of, versions, combinations)
     rows = ItemRows.of_leg(versions.rows(_ascending(ids), reads | {"ts", "row_id"}))
     (held,) = rows.parts
@@ -54,14 +54,14 @@ def look_up(
 
 
 def _ascending(ids: Int64s) -> Int64s:
-    """The ids of rows, each once. `np.unique` hashes, which takes longer than sorting."""
+    """Return the ids of rows, each once. `np.unique` hashes, which takes longer than sorting."""
     found = np.sort(ids[ids >= 0])
     return found[np.diff(found, prepend=-1) > 0]
 
 
 def _found(as_of: AsOf, versions: Versions, combinations: pa.RecordBatch) -> Int64s:
-    """The ids of the rows that were current; −1 also where a key, or the row that is looked up for,
-    is missing."""
+    """Return the ids of the rows that were current; −1 also where a key, or the row that is looked
+    up for, is missing."""
     keys = [values_of(key, combinations) for key in as_of.keys]
     instant = values_of(as_of.instant, combinations)
     row = None if as_of.row is None else values_of(as_of.row, combinations)

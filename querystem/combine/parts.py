@@ -27,14 +27,14 @@ class PartPlace:
         return self.column == len(self.branches)
 
     def excludes(self, other: PartPlace) -> bool:
-        """Whether no combination has rows of both legs, because their branches differ."""
+        """Return whether no combination has rows of both legs, because their branches differ."""
         theirs = dict(other.branches)
         return any(theirs.get(part, branch) != branch for part, branch in self.branches)
 
 
 def is_selection(source: Source | Item) -> bool:
-    """Whether rows of a source are combinations of rows of its legs, each for itself: no groups,
-    no repeats removed, no limits, and no windows over queries."""
+    """Return whether rows of a source are combinations of rows of its legs, each for itself: no
+    groups, no repeats removed, no limits, and no windows over queries."""
     match source:
         case Leg():
             return source.as_of is None
@@ -49,7 +49,7 @@ def is_selection(source: Source | Item) -> bool:
 
 
 def part_places(source: From) -> tuple[PartPlace, ...]:
-    """The places of the legs of a source that is a selection, in the order of the legs."""
+    """Return the places of the legs of a source that is a selection, in the order of the legs."""
     return tuple(_places(source, 0, ()))
 
 
@@ -71,7 +71,7 @@ def _places(
 
 
 def _width(source: Source | Item) -> int:
-    """How many parts the rows of a source have."""
+    """Return how many parts the rows of a source have."""
     match source:
         case From(items):
             return sum(_width(item) for item in items)

@@ -11,13 +11,13 @@ _MOMENT = frozenset({"ts", "row_id"})
 
 
 def leg_reads(query: Query) -> tuple[frozenset[str], ...]:
-    """The columns that are read of each leg's rows, in the order of the legs; `ts` and `row_id`
-    always are."""
+    """Return the columns that are read of each leg's rows, in the order of the legs; `ts` and
+    `row_id` always are."""
     return tuple(_query_reads(query))
 
 
 def from_reads(source: From, wanted: Collection[str]) -> frozenset[str]:
-    """The columns that are read of the combinations of a From, where somebody wants some of
+    """Return the columns that are read of the combinations of a From, where somebody wants some of
     them."""
     names = {*wanted, *columns_of(source.where), *lookup_reads(source.items)}
     for subquery in source.subqueries:
@@ -27,7 +27,7 @@ def from_reads(source: From, wanted: Collection[str]) -> frozenset[str]:
 
 
 def lookup_reads(items: Sequence[Item]) -> frozenset[str]:
-    """The columns that rows of keyed streams are looked up by."""
+    """Return the columns that rows of keyed streams are looked up by."""
     looked_up = [item.as_of for item in items if isinstance(item, Leg) and item.as_of]
     by = [one for as_of in looked_up for one in (as_of.instant, *as_of.keys, as_of.row)]
     return frozenset(name for one in by if one is not None for name in columns_of(one))
@@ -36,7 +36,7 @@ def lookup_reads(items: Sequence[Item]) -> frozenset[str]:
 def side_reads(
     number: int, *conditions: Expression, wanted: Collection[str] = ()
 ) -> frozenset[str]:
-    """The columns of an item, by its own names, that conditions read or somebody wants."""
+    """Return the columns of an item, by its own names, that conditions read or somebody wants."""
     prefix = item_column(number, "")
     names = {*wanted, *(name for one in conditions for name in columns_of(one))}
     return frozenset(name[len(prefix) :] for name in names if name.startswith(prefix))

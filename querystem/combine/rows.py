@@ -32,7 +32,7 @@ class LegColumns(ABC):
 
     @abstractmethod
     def batch(self, names: Collection[str]) -> pa.RecordBatch:
-        """All rows with some columns."""
+        """Return all rows with some columns."""
 
     @abstractmethod
     def take(self, places: Int64s, names: Collection[str]) -> pa.RecordBatch:
@@ -60,12 +60,12 @@ class LegItem:
         return ItemRows.of_leg(self.rows.take(places[found], wanted)).take(back, names)
 
     def row_bytes(self, number: int, names: Collection[str]) -> float:
-        """The bytes of a row, at most, with those of its columns that are among `names`."""
+        """Return the bytes of a row, at most, with those of its columns that are among `names`."""
         read = sum(item_column(number, name) in names for name in self.names)
         return 16 + self.rows.row_bytes * read / max(1, len(self.names))
 
     def batch(self, number: int, reads: Collection[str]) -> pa.RecordBatch:
-        """The columns that are read, by the names they have as those of item `number`."""
+        """Return the columns that are read, by the names they have as those of item `number`."""
         names = [name for name in self.names if name in reads]
         rows = self.rows.batch(names) if names else None
         columns = [] if rows is None else [rows.column(name) for name in names]
@@ -92,7 +92,7 @@ class ItemRows:
 
     @classmethod
     def joined(cls, some: Sequence[ItemRows]) -> ItemRows:
-        """The rows of several, which have equal columns, one after the other."""
+        """Return the rows of several, which have equal columns, one after the other."""
         if len(some) == 1:
             return some[0]
         columns = {
@@ -138,25 +138,25 @@ class ItemRows:
         return ItemRows(columns, self.ts, self.parts)
 
     def row_bytes(self, number: int, names: Collection[str]) -> float:
-        """The bytes of a row as item `number`, on average, with those of its columns that are
-        among `names`; its instant and what names it counted."""
+        """Return the bytes of a row as item `number`, on average, with those of its columns that
+        are among `names`; its instant and what names it counted."""
         columns = [one for name, one in self.columns.items() if item_column(number, name) in names]
         nbytes: int = sum(column.nbytes for column in columns)
         return 8 * (1 + len(self.parts)) + nbytes / max(1, len(self))
 
     def batch(self, number: int, reads: Collection[str]) -> pa.RecordBatch:
-        """The columns that are read, by the names they have as those of item `number`."""
+        """Return the columns that are read, by the names they have as those of item `number`."""
         names = [name for name in self.columns if name in reads]
         return _renamed(number, [self.columns[name] for name in names], names, len(self))
 
     def whole(self) -> pa.RecordBatch:
-        """All columns, by the names they have."""
+        """Return all columns, by the names they have."""
         names = [*self.columns] or [""]
         columns = [*self.columns.values()] or [pa.nulls(len(self))]
         return pa.RecordBatch.from_arrays(columns, names=names)
 
     def within(self, window: Window, now: int) -> ItemRows:
-        """The rows that a window over a query holds."""
+        """Return the rows that a window over a query holds."""
         place = place_of(self.parts, len(self))
         if isinstance(window, TimeWindow):
             held = time_region(window, now, None, FOR_EVER).holds(self.ts, place)
@@ -178,12 +178,12 @@ def _renamed(
 
 
 def _taken(numbers: Int64s, places: Int64s, missing: Mask | None, none: int) -> Int64s:
-    """The numbers at some places; `none` where they are missing."""
+    """Return the numbers at some places; `none` where they are missing."""
     return numbers[places] if missing is None else np.append(numbers, none)[places]
 
 
 def is_every(places: Int64s, count: int) -> bool:
-    """Tells whether places are those of all of `count` rows, in order."""
+    """Return whether places are those of all of `count` rows, in order."""
     if len(places) != count or not count or places[0] or places[-1] != count - 1:
         return False
     return bool((places == np.arange(count)).all())
@@ -210,8 +210,8 @@ def side_by_side(
 
 
 def place_of(parts: Sequence[Int64s], count: int) -> Int64s:
-    """A number for each row, in the order that its parts give; rows are sorted only where one
-    number for all parts has no room."""
+    """Return a number for each row, in the order that its parts give; rows are sorted only where
+    one number for all parts has no room."""
     if not count:
         return np.empty(0, np.int64)
     if len(parts) == 1:

@@ -27,7 +27,7 @@ _COPIES: Mapping[SetOperator, Callable[[Int64s, Int64s], Int64s]] = {
 
 
 def united(operation: SetOperation, branches: Sequence[ItemRows], mask: bytes = b"") -> ItemRows:
-    """The rows of a set operation, from those of its queries.
+    """Return the rows of a set operation, from those of its queries.
 
     UNION ALL keeps the rows, each named by its branch and its parts there. The others make rows
     anew, by their values, named by those and the number of the copy; such a name is masked with
@@ -42,7 +42,7 @@ def united(operation: SetOperation, branches: Sequence[ItemRows], mask: bytes = 
 
 
 def _columns(operation: SetOperation, branches: Sequence[ItemRows]) -> dict[str, pa.Array]:
-    """The columns of all branches, one after the other, by the names of the first query's."""
+    """Return the columns of all branches, one after the other, by the names of the first query's."""
     names = [[column.name for column in query.columns] for query in operation.queries]
     columns = {}
     if all("ts" in branch.columns for branch in branches):
@@ -61,7 +61,7 @@ def _appended(columns: Mapping[str, pa.Array], branches: Sequence[ItemRows]) -> 
 
 
 def _padded(branches: Sequence[tuple[Int64s, ...]]) -> list[Int64s]:
-    """Numbers of rows of several branches, one branch after the other: −1 where a branch has fewer
+    """Number of rows of several branches, one branch after the other: −1 where a branch has fewer
     numbers than others."""
     width = max(map(len, branches))
     rows = [
@@ -76,7 +76,7 @@ def _counted(
     first: int,
     copies: Callable[[Int64s, Int64s], Int64s],
 ) -> ItemRows:
-    """The rows of two queries by their values; the first query has `first` of them."""
+    """Return the rows of two queries by their values; the first query has `first` of them."""
     values = [columns[column.name] for column in shown]
     code, firsts = codes([canonical(value) for value in values], len(values[0]))
     counts = [np.bincount(part, minlength=len(firsts)) for part in (code[:first], code[first:])]

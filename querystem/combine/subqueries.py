@@ -29,14 +29,15 @@ class TwoSided(Protocol):
     """Whoever joins two batches, an outer and an inner one."""
 
     def pairs(self, sides: Sequence[pa.RecordBatch], on: Expression) -> Sequence[Int64s]:
-        """The places of the rows of all pairs for which `on` is true."""
+        """Return the places of the rows of all pairs for which `on` is true."""
 
     def partnered(self, sides: Sequence[pa.RecordBatch], on: Expression) -> Mask:
-        """A mask of the outer rows: true for those that are in such a pair."""
+        """Return a mask of the outer rows: true for those that are in such a pair."""
 
 
 def value_of(subquery: SubQuery, outer: ItemRows, inner: ItemRows, joins: TwoSided) -> pa.Array:
-    """The value of a query inside an expression for each row of `outer`; `inner` are its rows."""
+    """Return the value of a query inside an expression for each row of `outer`; `inner` are its
+    rows."""
     pairs = _Pairs(outer, inner, joins)
     match subquery.kind:
         case SubQueryKind.EXISTS:
@@ -55,28 +56,28 @@ class _Pairs:
         self._joins = joins
 
     def places(self, on: Expression) -> Sequence[Int64s]:
-        """The places of the rows of all pairs for which `on` is true."""
+        """Return the places of the rows of all pairs for which `on` is true."""
         return self._joins.pairs(self._sides(on), on)
 
     def have(self, on: Expression) -> Mask:
-        """A mask of the outer rows: true for those that are in a pair."""
+        """Return a mask of the outer rows: true for those that are in a pair."""
         if on == TRUE or not len(self.inner):
             return np.full(len(self.outer), bool(len(self.inner)))
         return self._joins.partnered(self._sides(on), on)
 
     def among(self, places: Int64s) -> _Pairs:
-        """The pairs with some of the inner rows."""
+        """Return the pairs with some of the inner rows."""
         return _Pairs(self.outer, self.inner.take(places), self._joins)
 
     def _sides(self, on: Expression) -> list[pa.RecordBatch]:
-        """The columns of both sides that a condition reads."""
+        """Return the columns of both sides that a condition reads."""
         return [
             rows.batch(number, side_reads(number, on))
             for number, rows in enumerate((self.outer, self.inner))
         ]
 
     def values(self, expression: Expression) -> pa.Array:
-        """The values of an expression over the outer rows."""
+        """Return the values of an expression over the outer rows."""
         return values_of(expression, self.outer.batch(0, side_reads(0, expression)))
 
 
@@ -84,9 +85,9 @@ class _Pairs:
 
 
 def _any(subquery: SubQuery, pairs: _Pairs) -> pa.Array:
-    """True where a comparison is for some row; else NULL where it is for some; else false.
+    """True if a comparison is for some row; else NULL if it is for some; else false.
 
-    A comparison is NULL where either side is.
+    A comparison is NULL if either side is.
     """
     operand, op, on = subquery.operand, subquery.op, subquery.on
     assert operand is not None and op is not None
@@ -106,7 +107,7 @@ def _any(subquery: SubQuery, pairs: _Pairs) -> pa.Array:
 def _deciding(
     inner: ItemRows, value: ColumnRef, name: str, op: Op, others: frozenset[str]
 ) -> Int64s:
-    """The rows that decide whether any satisfies a comparison of its value.
+    """Return the rows that decide whether any satisfies a comparison of its value.
 
     Of rows that are alike in the `others`, which choose among them, it is the greatest or the
     least; for <> both, which differ where any do.
@@ -138,7 +139,7 @@ def _and(left: Expression, right: Expression) -> Expression:
 
 
 def _scalar(subquery: SubQuery, pairs: _Pairs) -> pa.Array:
-    """The query's value for each outer row: at most one of its rows goes with one."""
+    """Return the query's value for each outer row: at most one of its rows goes with one."""
     name = subquery.query.outputs[0].name
     values = pa.concat_arrays([pairs.inner.columns[name], _of_nothing(subquery.query)])
     places = np.full(len(pairs.outer), len(pairs.inner))
@@ -151,7 +152,7 @@ def _scalar(subquery: SubQuery, pairs: _Pairs) -> pa.Array:
 
 
 def _of_nothing(query: Query) -> pa.Array:
-    """The value of a scalar query over no rows: NULL, or what its aggregates then are."""
+    """Return the value of a scalar query over no rows: NULL, or what its aggregates then are."""
     output = query.outputs[0].expression
     if query.grouping is None:
         return pa.nulls(1, output.type.arrow)
@@ -160,7 +161,7 @@ def _of_nothing(query: Query) -> pa.Array:
 
 
 def _no_rows(grouping: Grouping) -> pa.RecordBatch:
-    """An empty batch with the columns that a grouping reads."""
+    """Return an empty batch with the columns that a grouping reads."""
     read = {"ts": TIMESTAMP, "row_id": BIGINT}
     for aggregate in grouping.aggregates:
         if aggregate.argument is not None:

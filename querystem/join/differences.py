@@ -1,7 +1,7 @@
 """Differences of times: `a.ts - b.ts <= d` as a comparison of one side with the other.
 
 Moments are written as the durations since an epoch. Sums of those are exact: a moment plus `d`
-itself may lie past the last year and be NULL, where the difference is none.
+itself may lie past the last year and be NULL, if the difference is none.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _separated(condition: Expression) -> Iterator[Expression]:
 def _bounded(
     condition: Expression, op: Op, value: Expression, bound: Literal
 ) -> Iterator[Expression]:
-    """The condition `value op bound`, cut in two where the value is a magnitude."""
+    """Yield the condition `value op bound`, cut in two where the value is a magnitude."""
     limit = bound.value
     if bound.type.kind is not Kind.DURATION or not isinstance(limit, int) or abs(limit) > _LONGEST:
         yield condition
@@ -63,7 +63,7 @@ def _bounded(
 
 
 def _compared(op: Op, one: Expression, other: Expression, apart: int) -> Expression:
-    """The condition `one - other op apart`."""
+    """Return the condition `one - other op apart`."""
     moved = Call(Op.ADD, (_duration(other), Literal(apart, DURATION)), DURATION)
     return Call(op, (_duration(one), moved if apart else _duration(other)), BOOLEAN)
 

@@ -102,7 +102,7 @@ class HashJoin:
         return code[: self.left.length], code[self.left.length :]
 
     def pairs(self) -> Iterator[Pairs]:
-        """All pairs, some at a time."""
+        """Yield all pairs, some at a time."""
         if not self.at_most:
             return
         for found in self._found("inner"):
@@ -111,7 +111,7 @@ class HashJoin:
             yield (other, one) if self._build_side == 0 else (one, other)
 
     def partnered(self) -> Mask:
-        """Whether each row of the left side is in a pair."""
+        """Return whether each row of the left side is in a pair."""
         partnered = np.zeros(self.left.length, np.bool_)
         if self.left.length and self.right.length:
             way = "right semi" if self._build_side == 0 else "left semi"
@@ -120,8 +120,8 @@ class HashJoin:
         return partnered
 
     def _found(self, way: str) -> Iterator[pa.Table]:
-        """The rows that Arrow's join finds, in one of its ways: the larger side is on its left, in
-        chunks."""
+        """Yield the rows that Arrow's join finds, in one of its ways: the larger side is on its
+        left, in chunks."""
         build = self._build_side
         sides = self.keys
         if any(_is_crowded(column, len(sides[1 - build][0])) for column in sides[build]):
@@ -142,7 +142,7 @@ class HashJoin:
 
 
 def _numbered(left: pa.Array, right: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Numbers for texts, equal for equal ones."""
+    """Number for texts, equal for equal ones."""
     numbers = pa.concat_arrays([left, right]).dictionary_encode().indices.cast(pa.int64())
     return numbers[: len(left)], numbers[len(left) :]
 
@@ -152,7 +152,7 @@ def _at(keys: pa.Array, places: Int64s | None) -> pa.Array:
 
 
 def _multiplicities(columns: Columns, length: int) -> Int64s:
-    """How many rows have each key; keys that hold NULL may be there."""
+    """Return how many rows have each key; keys that hold NULL may be there."""
     if len(columns) == 1:
         counts = pc.value_counts(columns[0].drop_null()).field("counts")
         found: Int64s = counts.to_numpy()
@@ -162,13 +162,13 @@ def _multiplicities(columns: Columns, length: int) -> Int64s:
 
 
 def _buckets(mixed: pa.Array) -> Int64s:
-    """How many of the integers, which are mixed, fall into each of 65,536 buckets."""
+    """Return how many of the integers, which are mixed, fall into each of 65,536 buckets."""
     numbers = mixed.drop_null().to_numpy()
     return np.bincount((numbers >> _BUCKET_SHIFT).astype(np.int64), minlength=1 << 16)
 
 
 def _chunks(columns: Columns, table_rows: int) -> Iterator[pa.Table]:
-    """The rows of the key's columns, cut into chunks of about equal size."""
+    """Yield the rows of the key's columns, cut into chunks of about equal size."""
     length = len(columns[0])
     count = max(1, length // max(_LEAST_CHUNK, _CHUNK_TABLES * table_rows))
     cuts = [length * number // count for number in range(count + 1)]
@@ -177,15 +177,15 @@ def _chunks(columns: Columns, table_rows: int) -> Iterator[pa.Table]:
 
 
 def _keyed(columns: Columns, begin: int, end: int) -> pa.Table:
-    """The rows `[begin, end)` of the key's columns, and their numbers."""
+    """Return the rows `[begin, end)` of the key's columns, and their numbers."""
     parts = [column.slice(begin, end - begin) for column in columns]
     names = [f"key{number}" for number in range(len(parts))]
     return pa.table([*parts, pa.array(np.arange(begin, end))], names=[*names, "row"])
 
 
 def _hash_join(way: str, probe: pa.Table, table: pa.Table) -> pa.Table:
-    """The numbers of the rows that go together: of both tables, or of the side whose rows are only
-    looked at for a partner."""
+    """Return the numbers of the rows that go together: of both tables, or of the side whose rows
+    are only looked at for a partner."""
     keys = probe.schema.names[:-1]
     options = acero.HashJoinNodeOptions(
         way,
@@ -208,7 +208,7 @@ def _hash_join(way: str, probe: pa.Table, table: pa.Table) -> pa.Table:
 
 
 def _is_crowded(table: pa.Array, probes: int) -> bool:
-    """Tells whether keys have to be mixed: the table has integers with equal low halves, or is so
+    """Return whether keys have to be mixed: the table has integers with equal low halves, or is so
     large that mixing is quicker than looking."""
     if not _is_int64(table):
         return False

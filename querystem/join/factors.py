@@ -34,7 +34,7 @@ class Comparison:
 
 
 def join_factors(on: Expression) -> list[JoinFactor]:
-    """The factors of a join's condition; none for TRUE."""
+    """Return the factors of a join's condition; none for TRUE."""
     conditions = without_differences([one for one in _conjuncts(on) if one != TRUE])
     return [JoinFactor(one, items_of(one)) for one in conditions]
 
@@ -48,7 +48,7 @@ def _conjuncts(on: Expression) -> Iterator[Expression]:
 
 
 def without_items(on: Expression, numbers: Collection[int]) -> tuple[Expression, Expression]:
-    """The factors of a condition that read none of some items, and those that do."""
+    """Return the factors of a condition that read none of some items, and those that do."""
     factors = join_factors(on)
     parted = (
         [one.condition for one in factors if one.items.isdisjoint(numbers)],
@@ -58,24 +58,24 @@ def without_items(on: Expression, numbers: Collection[int]) -> tuple[Expression,
 
 
 def conjunction(conditions: Sequence[Expression]) -> Expression:
-    """The condition that all of some are true."""
+    """Return the condition that all of some are true."""
     if len(conditions) < 2:
         return conditions[0] if conditions else TRUE
     return Call(Op.AND, tuple(conditions), BOOLEAN)
 
 
 def items_of(expression: Expression) -> frozenset[int]:
-    """The numbers of the items whose columns an expression reads."""
+    """Return the numbers of the items whose columns an expression reads."""
     return frozenset(item_of(name) for name in columns_of(expression))
 
 
 def item_of(column: str) -> int:
-    """The number in a name that `querystem.query.item_column` has made."""
+    """Return the number in a name that `querystem.query.item_column` has made."""
     return int(column.partition(".")[0])
 
 
 def comparison(factor: JoinFactor, left: frozenset[int], right: int) -> Comparison | None:
-    """The factor as a comparison of a side with an item; None where it is anything else."""
+    """Return the factor as a comparison of a side with an item; None if it is anything else."""
     condition = factor.condition
     if not isinstance(condition, Call) or condition.op not in MIRROR:
         return None

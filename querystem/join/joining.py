@@ -68,9 +68,9 @@ def join(
     most_pairs: int,
     room: JoinRoom | None = None,
 ) -> Joined:
-    """All combinations of a row of each item for which `on` is true.
+    """Return all combinations of a row of each item for which `on` is true.
 
-    The columns of item n, and `on`, are named as `querystem.query.item_column` writes them. Raises
+    The columns of item n, and `on`, are named as `querystem.query.item_column` writes them. Raise
     TooManyPairs where all steps together would look at more than `most_pairs`, before the step that
     would; TooManyBytes where the pairs that are left find no `room`.
     """
@@ -97,7 +97,7 @@ def _places(side: Side, number: int) -> Int64s:
 
 
 def chosen_side(number: int, rows: pa.RecordBatch, factors: Sequence[JoinFactor]) -> Side:
-    """An item's rows for which all factors are true that need no other item."""
+    """Return an item's rows for which all factors are true that need no other item."""
     side = Side.of_item(number, rows)
     for factor in factors:
         if factor.items == {number}:
@@ -115,7 +115,7 @@ def _is_true(constant: Expression) -> bool:
 def _add(
     joined: Side, item: Side, number: int, factors: Sequence[JoinFactor], budget: _Budget
 ) -> tuple[Side, JoinStep]:
-    """Joins one more item to what was joined before, by the factors that this makes usable."""
+    """Join one more item to what was joined before, by the factors that this makes usable."""
     method = choose(joined, item, number, factors)
     nbytes = _PAIR_BYTES + _PLACE_BYTES * (len(joined.items) + 1)
     budget.check(method, nbytes)
@@ -144,7 +144,7 @@ class _Budget:
         self.left = self.limit
 
     def check(self, method: Method, nbytes: int) -> None:
-        """Raises TooManyPairs where a method has more pairs to look at than are left; TooManyBytes
+        """Raise TooManyPairs where a method has more pairs to look at than are left; TooManyBytes
         where it keeps them all, `nbytes` each, and there is no room for so many."""
         source = method.source
         if source.at_most > self.left and source.count > self.left:

@@ -27,8 +27,8 @@ _INT64_END = 2.0**63
 def equal_keys(
     left: pa.Array, left_type: Type, right: pa.Array, right_type: Type
 ) -> tuple[pa.Array, pa.Array]:
-    """Two arrays of one Arrow type; elements of them are equal, and not NULL, exactly where `=` is
-    true of the values."""
+    """Return two arrays of one Arrow type; elements of them are equal, and not NULL, exactly where
+    `=` is true of the values."""
     if Kind.DOUBLE in (left_type.kind, right_type.kind):
         return _bits(left, left_type), _bits(right, right_type)
     if not left_type.is_numeric or left_type.scale == right_type.scale and left.type == right.type:
@@ -42,14 +42,14 @@ def equal_keys(
 
 
 def _bits(array: pa.Array, type_: Type) -> pa.Array:
-    """The bits of the double that equals each value, NULL where none does."""
+    """Return the bits of the double that equals each value, NULL if none does."""
     if type_.kind is not Kind.DOUBLE:
         array = to_arrow(_as_doubles(from_arrow(array, type_)), len(array))
     return canonical(array).view(pa.int64())
 
 
 def _as_doubles(exact: Vector) -> Vector:
-    """The doubles that equal BIGINT or DECIMAL values.
+    """Return the doubles that equal BIGINT or DECIMAL values.
 
     u / 10^s is a binary fraction only where 5^s divides u; the quotient is then shifted.
     """
@@ -61,7 +61,7 @@ def _as_doubles(exact: Vector) -> Vector:
 
 
 def _rounded(values: Integers) -> tuple[Doubles, Mask]:
-    """The double nearest to each integer, and whether it is that integer."""
+    """Return the double nearest to each integer, and whether it is that integer."""
     doubles = values.astype(np.float64)
     if values.dtype == object:
         back = [int(one) for one in doubles.tolist()]
@@ -71,7 +71,8 @@ def _rounded(values: Integers) -> tuple[Doubles, Mask]:
 
 
 def _at_scale(exact: Vector, scale: int) -> Vector:
-    """The unscaled integers at a scale no greater than the vector's; NULL where digits are lost."""
+    """Return the unscaled integers at a scale no greater than the vector's; NULL if digits are
+    lost."""
     if exact.type.scale == scale:
         return exact
     unit = integers.constant(10 ** (exact.type.scale - scale))
@@ -112,7 +113,7 @@ def coordinates(
 
 
 def _int64s(left: Integers, right: Integers) -> tuple[Int64s, Int64s]:
-    """The integers, or their ranks where they don't fit."""
+    """Return the integers, or their ranks where they don't fit."""
     if object not in (left.dtype, right.dtype):
         return left.astype(np.int64, copy=False), right.astype(np.int64, copy=False)
     every = np.concatenate([left.astype(object), right.astype(object)])
@@ -135,7 +136,7 @@ def _halves(vector: Vector, scale: int) -> Integers:
 
 
 def _are_doubles(vector: Vector) -> bool:
-    """Tells whether all values are doubles, or integers that doubles hold exactly."""
+    """Return whether all values are doubles, or integers that doubles hold exactly."""
     if vector.type.kind is Kind.DOUBLE:
         return True
     return not vector.type.scale and integers.bound(vector.values) <= EXACT_DOUBLE

@@ -52,7 +52,7 @@ class Method:
 
 
 def choose(left: Side, right: Side, number: int, factors: Sequence[JoinFactor]) -> Method:
-    """The method by which item `number`, the right side, is joined to the left one.
+    """Return the method by which item `number`, the right side, is joined to the left one.
 
     Equal keys come first. Where they leave many pairs and there is a range, both are used; this
     takes an exact count.
@@ -76,7 +76,7 @@ def _has_many(equal: HashJoin) -> bool:
 
 
 def _residual(found: dict[Expression, Comparison | None], used: Sequence[Comparison]) -> Expression:
-    """The conjunction of all conditions but the used ones."""
+    """Return the conjunction of all conditions but the used ones."""
     return conjunction(
         [condition for condition, one in found.items() if one is None or one not in used]
     )
@@ -85,7 +85,7 @@ def _residual(found: dict[Expression, Comparison | None], used: Sequence[Compari
 def _range(
     left: Side, right: Side, inequalities: Sequence[Comparison], equal: HashJoin | None
 ) -> tuple[PairSource, Sequence[Comparison]]:
-    """The range join with the fewest pairs, and the inequalities it takes care of."""
+    """Return the range join with the fewest pairs, and the inequalities it takes care of."""
     codes = None if equal is None else equal.codes
     turned = None if codes is None else (codes[1], codes[0])
     by_left = bounds_of(inequalities)
@@ -137,7 +137,7 @@ class AllPairs:
         return self.left.length * self.right.length
 
     def pairs(self) -> Iterator[Pairs]:
-        """The pairs of some rows of the left side at a time."""
+        """Yield the pairs of some rows of the left side at a time."""
         if not self.count:
             return
         every = np.arange(self.right.length)

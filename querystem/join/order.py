@@ -34,7 +34,7 @@ class Estimates:
         self._distinct: dict[Expression, int] = {}
 
     def first(self) -> int:
-        """The item to begin with: one of the two whose join is smallest."""
+        """Return the item to begin with: one of the two whose join is smallest."""
         if len(self._items) < 3:
             return 0
         pairs = permutations(range(len(self._items)), 2)
@@ -61,13 +61,13 @@ class Estimates:
         return 1 / max(1, *self._values_of(found, joined))
 
     def _values_of(self, equality: Comparison, joined: Side) -> tuple[int, int]:
-        """How many distinct values the sides of an equality have, at most."""
+        """Return how many distinct values the sides of an equality have, at most."""
         left = min(self._count(equality.left), joined.length)
         return left, self._count(equality.right)
 
     def _count(self, expression: Expression) -> int:
-        """The number of distinct values of an expression over one item; over several items all
-        values are taken as distinct."""
+        """Return the number of distinct values of an expression over one item; over several items
+        all values are taken as distinct."""
         count = self._distinct.get(expression)
         if count is None:
             sides = [self._items[number] for number in items_of(expression)]
@@ -78,7 +78,8 @@ class Estimates:
 
 
 def _distinct(side: Side, expression: Expression) -> int:
-    """The number of distinct values; of a large side an estimate from rows at equal distances.
+    """Return the number of distinct values; of a large side an estimate from rows at equal
+    distances.
 
     Values that the sample has once stand for the square root of all that one row of it stands for,
     the geometric mean of the least and the most there may be.
@@ -94,6 +95,6 @@ def _distinct(side: Side, expression: Expression) -> int:
 def usable_factors(
     factors: Sequence[JoinFactor], joined: frozenset[int], number: int
 ) -> list[JoinFactor]:
-    """The factors that can be evaluated once an item has been joined, and not before."""
+    """Return the factors that can be evaluated once an item has been joined, and not before."""
     after = joined | {number}
     return [one for one in factors if number in one.items and one.items <= after]

@@ -42,7 +42,7 @@ class Bounds:
 
 
 def bounds_of(inequalities: Sequence[Comparison]) -> list[Bounds]:
-    """The inequalities by their left expression."""
+    """Return the inequalities by their left expression."""
     groups: dict[Expression, list[Comparison]] = {}
     for one in inequalities:
         groups.setdefault(one.left, []).append(one)
@@ -72,7 +72,7 @@ class RangeJoin:
         return self.count
 
     def pairs(self) -> Iterator[Pairs]:
-        """All pairs as (row of `ordered`, row of `other`), some at a time."""
+        """Yield all pairs as (row of `ordered`, row of `other`), some at a time."""
         if not self.count:
             return
         found = self._found
@@ -120,7 +120,7 @@ class _Ranges:
     counts: Int64s
 
     def pairs(self, begin: int, end: int) -> Pairs:
-        """The pairs of the rows `[begin, end)` of the other side."""
+        """Return the pairs of the rows `[begin, end)` of the other side."""
         counts = self.counts[begin:end]
         ends = np.cumsum(counts)
         # Pairs are numbered; a row's first pair is at its start, and the others follow.
@@ -140,7 +140,7 @@ class _PlainPlaces:
         return np.zeros(length, np.int64), np.full(length, len(self.order))
 
     def find(self, values: Int64s, limits: Int64s, side: _SearchSide) -> Int64s:
-        """The places where limits stand among the values, before or after equal ones."""
+        """Return the places where limits stand among the values, before or after equal ones."""
         return values[self.order].searchsorted(limits, side)
 
 
@@ -162,7 +162,7 @@ class _CodedPlaces:
         return begin, self.codes.searchsorted(self.sought, "right")
 
     def find(self, values: Int64s, limits: Int64s, side: _SearchSide) -> Int64s:
-        """The places where limits stand among the values of their codes."""
+        """Return the places where limits stand among the values of their codes."""
         values = values[self.order]
         distinct = np.unique(values)
         room = len(distinct) + 1
@@ -171,7 +171,7 @@ class _CodedPlaces:
 
 
 def _side(op: Op) -> _SearchSide:
-    """The side of equal values where a limit is put, so that the range holds or leaves them."""
+    """Return the side of equal values where a limit is put, so that the range holds or leaves them."""
     return "right" if op in (Op.GT, Op.LE) else "left"
 
 

@@ -36,13 +36,13 @@ class JoinRoom:
         return self.limit - self.used
 
     def take(self, nbytes: int) -> None:
-        """Raises TooManyBytes where there is no room for so many more bytes."""
+        """Raise TooManyBytes where there is no room for so many more bytes."""
         if nbytes > self.left:
             raise TooManyBytes(self.used + nbytes, self.limit)
         self.used += nbytes
         self.report(self.used)
 
     def give_back(self, nbytes: int) -> None:
-        """Takes so many bytes less from here on."""
+        """Take so many bytes less from here on."""
         self.used -= nbytes
         self.report(self.used)

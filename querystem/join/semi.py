@@ -38,7 +38,7 @@ def semi_join(
     most_pairs: int,
     room: JoinRoom | None = None,
 ) -> Partnered:
-    """The rows of item 0 for which there is a row of item 1 such that `on` is true.
+    """Return the rows of item 0 for which there is a row of item 1 such that `on` is true.
 
     Names are those of `join`, and so are the errors.
     """

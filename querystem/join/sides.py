@@ -26,7 +26,7 @@ _ROWS_AT_ONCE = 1 << 17
 class Side:
     """Combinations of a row of each of some items.
 
-    Combination k has row `places[n][k]` of item n. An item's places are None where they are all its
+    Combination k has row `places[n][k]` of item n. An item's places are None if they are all its
     rows in order.
     """
 
@@ -43,14 +43,14 @@ class Side:
         return frozenset(self.items)
 
     def values(self, expression: Expression) -> pa.Array:
-        """The value of an expression over the items' columns, for each combination."""
+        """Return the value of an expression over the items' columns, for each combination."""
         return values_of(expression, self.rows(columns_of(expression)))
 
     def few_values(self, expression: Expression) -> tuple[pa.Array, Int64s | None]:
-        """The values of an expression, and the place among them of each combination's value.
+        """Return the values of an expression, and the place among them of each combination's value.
 
         Values that many combinations share, because they are of one item's rows, are there once a
-        row. The places are None where every combination has its own value, in order.
+        row. The places are None if every combination has its own value, in order.
         """
         read = {item_of(name) for name in columns_of(expression)}
         number = next(iter(read))
@@ -71,17 +71,17 @@ class Side:
         return column if places is None else column.take(pa.array(places))
 
     def chosen(self, rows: Int64s) -> Side:
-        """The combinations at these places."""
+        """Return the combinations at these places."""
         places = {number: _at(places, rows) for number, places in self.places.items()}
         return Side(self.items, places, len(rows))
 
     def matching(self, condition: Expression) -> Side:
-        """The combinations for which a condition is true."""
+        """Return the combinations for which a condition is true."""
         true = matches(condition, self.rows(columns_of(condition)))
         return self.chosen(np.flatnonzero(true))
 
     def with_pairs(self, other: Side, pairs: Pairs) -> Side:
-        """The combinations that pairs of a combination of this side and one of another make."""
+        """Return the combinations that pairs of a combination of this side and one of another make."""
         mine, theirs = self.chosen(pairs[0]), other.chosen(pairs[1])
         items = {**mine.items, **theirs.items}
         return Side(items, {**mine.places, **theirs.places}, len(pairs[0]))
@@ -94,12 +94,12 @@ def _at(places: Int64s | None, chosen: Int64s | None) -> Int64s | None:
 
 
 def at_places(numbers: Array, places: Int64s | None) -> Array:
-    """The numbers of each combination, from those that `Side.few_values` goes by."""
+    """Return the numbers of each combination, from those that `Side.few_values` goes by."""
     return numbers if places is None else numbers[places]
 
 
 def true_pairs(left: Side, right: Side, pairs: Pairs, condition: Expression) -> Pairs:
-    """The pairs for which a condition is true."""
+    """Return the pairs for which a condition is true."""
     if condition == TRUE:
         return pairs
     found = [_true(left, right, some, condition) for some in _blocks(pairs)]
@@ -126,7 +126,7 @@ def _blocks(pairs: Pairs) -> Iterator[Pairs]:
 
 
 def concatenated(parts: list[Pairs]) -> Pairs:
-    """The pairs of all parts."""
+    """Return the pairs of all parts."""
     none = np.empty(0, np.int64)
     if not parts:
         return none, none

@@ -37,7 +37,7 @@ _EXACT_INTEGER = 2.0**52
 
 
 def binary(op: Op, type_: Type, left: Vector, right: Vector) -> Vector:
-    """Computes + - * / div %; both operands have one kind, or are times."""
+    """Compute + - * / div %; both operands have one kind, or are times."""
     valid = both(left.valid, right.valid)
     if op in _NEEDS_DIVISOR:
         zero = right.values == 0
@@ -89,7 +89,7 @@ def _one(vector: Vector) -> Any:
 
 
 def _exact(op: Op, type_: Type, left: Vector, right: Vector) -> tuple[Integers, int]:
-    """The unscaled result and its scale."""
+    """Return the unscaled result and its scale."""
     scales = left.type.scale, right.type.scale
     if op is Op.MUL:
         return integers.multiply(left.values, right.values), sum(scales)
@@ -127,7 +127,7 @@ def _unary(
 
 
 def round_to(type_: Type, operand: Vector, digits: int) -> Vector:
-    """Rounds halves away from zero; negative digits round before the point."""
+    """Round halves away from zero; negative digits round before the point."""
     digits = max(-_MOST_DIGITS, min(_MOST_DIGITS, digits))
     if operand.type.kind is Kind.DOUBLE:
         return Vector(type_, _round_doubles(operand.values, digits), operand.valid)

@@ -27,7 +27,7 @@ _INT64_END = 2.0**63
 
 
 def cast(operand: Vector, type_: Type) -> Vector:
-    """The operand as another type; raises TypeError for two types without a conversion."""
+    """Return the operand as another type; raise TypeError for two types without a conversion."""
     if operand.type == type_:
         return operand
     convert = CASTS.get((operand.type.kind, type_.kind))
@@ -58,7 +58,7 @@ def _double_to_bigint(operand: Vector, type_: Type) -> Vector:
 
 
 def _double_to_decimal(operand: Vector, type_: Type) -> Vector:
-    """Rounds the number as it is written: the last digit of 0.285 is a half of a hundredth."""
+    """Round the number as it is written: the last digit of 0.285 is a half of a hundredth."""
     finite = np.abs(operand.values) < 1e39
     values = unscaled(np.where(finite, operand.values, 0.0), type_.scale)
     return fit(values, type_.scale, type_, both(operand.valid, finite))
@@ -77,7 +77,7 @@ def _date_to_timestamp(operand: Vector, _: Type) -> Vector:
 
 
 def _parse(operand: Vector, type_: Type) -> Vector:
-    """Reads each distinct text once."""
+    """Read each distinct text once."""
     encoded = operand.values.dictionary_encode()
     read = PARSERS[type_.kind]
     values = [read(text, type_) for text in encoded.dictionary.to_pylist()]
@@ -126,7 +126,7 @@ def _texts(array: pa.Array, operand: Vector) -> Vector:
 
 
 def _write_double(value: float) -> str:
-    """The shortest text that is read as the same number."""
+    """Return the shortest text that is read as the same number."""
     return repr(value).replace("nan", "NaN").replace("inf", "Infinity")
 
 
@@ -187,7 +187,7 @@ def read_decimal(text: str, type_: Type) -> decimal.Decimal | None:
 
 
 def read_timestamp(text: str, _: Type) -> int | None:
-    """An instant in microseconds; without a zone it is UTC, and without a time midnight."""
+    """Return an instant in microseconds; without a zone it is UTC, and without a time midnight."""
     match = _MOMENT.fullmatch(text.strip(" "))
     if match is None or (match[7] or "")[6:].strip("0"):
         return None

@@ -97,7 +97,7 @@ def _aligned(left: Vector, right: Vector) -> tuple[Array, Array]:
 
 
 def _doubles(op: Op, left: Array, right: Array) -> Mask:
-    """Compares in the order where NaN is one value, the greatest."""
+    """Compare in the order where NaN is one value, the greatest."""
     match op:
         case Op.EQ:
             return np.asarray((left == right) | (np.isnan(left) & np.isnan(right)))
@@ -182,7 +182,7 @@ class Cuts:
 
 
 def interval(op: Op, cuts: Cuts) -> tuple[Any, Any]:
-    """The half-open interval of the values for which `value op constant` is true.
+    """Return the half-open interval of the values for which `value op constant` is true.
 
     `op` is one of = < <= > >=.
     """
@@ -201,7 +201,7 @@ def interval(op: Op, cuts: Cuts) -> tuple[Any, Any]:
 
 
 def cuts_of(constant: Literal, type_: Type) -> Cuts:
-    """The cuts of a constant, which is not NULL, in a type it may be compared with.
+    """Return the cuts of a constant, which is not NULL, in a type it may be compared with.
 
     They have the form of a vector's values: microseconds, days, unscaled integers.
     """
@@ -259,5 +259,5 @@ def _double_cuts(value: Any) -> Cuts:
 
 
 def _next_double(value: float) -> float:
-    """The double after `value`; NaN comes after infinity."""
+    """Return the double after `value`; NaN comes after infinity."""
     return math.nan if value == math.inf else math.nextafter(value, math.inf)

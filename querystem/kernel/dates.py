@@ -28,7 +28,7 @@ DURATION_UNITS = {**_SPANS, "week": 7 * DAY}
 
 
 def micros_of(operand: Vector) -> Array:
-    """A TIMESTAMP's microseconds, or those of a DATE's midnight."""
+    """Return a TIMESTAMP's microseconds, or those of a DATE's midnight."""
     micros: Array = operand.values * DAY if operand.type.kind is Kind.DATE else operand.values
     return micros
 
@@ -39,7 +39,8 @@ def days_of(operand: Vector) -> Array:
 
 
 def date_trunc(unit: str, operand: Vector) -> Vector:
-    """The beginning of the unit that each moment is in; raises ValueError for an unknown unit."""
+    """Return the beginning of the unit that each moment is in; raise ValueError for an unknown
+    unit."""
     if unit in _SPANS:
         micros = micros_of(operand)
         return Vector(TIMESTAMP, micros - micros % _SPANS[unit], operand.valid)
@@ -49,7 +50,7 @@ def date_trunc(unit: str, operand: Vector) -> Vector:
 
 
 def extract(unit: str, type_: Type, operand: Vector) -> Vector:
-    """A field of each moment, such as its hour, or all of each duration in a unit; raises
+    """Return a field of each moment, such as its hour, or all of each duration in a unit; raise
     ValueError for an unknown unit."""
     if operand.type.kind is Kind.DURATION:
         return _in_unit(unit, type_, operand)
@@ -72,7 +73,7 @@ def _in_unit(unit: str, type_: Type, durations: Vector) -> Vector:
 
 
 def _months(days: Array) -> Array:
-    """The months since January 1970."""
+    """Return the months since January 1970."""
     return days.astype("datetime64[D]").astype("datetime64[M]").astype(np.int64)
 
 
@@ -81,7 +82,7 @@ def _first_day(months: Array) -> Array:
 
 
 def _week(days: Array) -> Array:
-    """The Monday of the week."""
+    """Return the Monday of the week."""
     monday: Array = days - (days + _MONDAY) % 7
     return monday
 
@@ -96,7 +97,7 @@ def _day_of_year(days: Array) -> Array:
 
 
 def _iso_week(days: Array) -> Array:
-    """The number of the week: a week belongs to the year of its Thursday."""
+    """Return the number of the week: a week belongs to the year of its Thursday."""
     return (_day_of_year(_week(days) + 3) - 1) // 7 + 1
 
 

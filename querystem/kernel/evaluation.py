@@ -30,8 +30,8 @@ class Frame:
         self._spend = spending()
 
     def column(self, reference: ColumnRef) -> Vector:
-        """The vector of a column; raises KeyError where the batch lacks it, TypeError for another
-        type."""
+        """Return the vector of a column; raise KeyError if the batch lacks it, TypeError for
+        another type."""
         vector = self._vectors.get(reference.name)
         if vector is None:
             array = self._batch.column(reference.name)
@@ -41,7 +41,7 @@ class Frame:
         return vector
 
     def vector(self, expression: Expression) -> Vector:
-        """A vector of the batch's length, or of length 1 where every row has that value."""
+        """Return a vector of the batch's length, or of length 1 where every row has that value."""
         with np.errstate(all="ignore"):
             return self._vector(expression)
 
@@ -62,21 +62,21 @@ class Frame:
 
 
 def evaluate(expression: Expression, batch: pa.RecordBatch | pa.Table) -> pa.Array:
-    """The value of the expression for every row, in the Arrow form of its type."""
+    """Return the value of the expression for every row, in the Arrow form of its type."""
     if isinstance(expression, Call) and batch.num_rows > _MOST_ROWS:
         return pa.concat_arrays([evaluate(expression, some) for some in _slices(batch)])
     return to_arrow(Frame(batch).vector(expression), batch.num_rows)
 
 
 def values_of(expression: Expression, rows: pa.RecordBatch) -> pa.Array:
-    """The value of the expression for every row; a column is given as it is, without a copy."""
+    """Return the value of the expression for every row; a column is given as it is, without a copy."""
     if isinstance(expression, ColumnRef):
         return rows.column(expression.name)
     return evaluate(expression, rows)
 
 
 def matches(where: Expression, batch: pa.RecordBatch | pa.Table) -> Mask:
-    """A mask of the rows for which the condition is true, neither false nor NULL."""
+    """Return a mask of the rows for which the condition is true, neither false nor NULL."""
     if batch.num_rows > _MOST_ROWS:
         return np.concatenate([matches(where, some) for some in _slices(batch)])
     true = Frame(batch).vector(where).where_true()
@@ -99,7 +99,7 @@ _SLOW = frozenset(
 
 
 def _units(op: Op) -> int:
-    """The units of work of a row; LIKE counts its own as well, by the length of the texts."""
+    """Return the units of work of a row; LIKE counts its own as well, by the length of the texts."""
     return _SLOW_ROW_UNITS if op in _SLOW else _ROW_UNITS
 
 

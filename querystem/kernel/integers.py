@@ -24,14 +24,14 @@ def constant(value: int) -> Integers:
 
 
 def bound(values: Integers) -> int:
-    """The greatest magnitude; 0 without values."""
+    """Return the greatest magnitude; 0 without values."""
     if not values.size:
         return 0
     return max(int(values.max()), -int(values.min()))
 
 
 def narrow(values: Integers) -> Integers:
-    """The values as int64 if all fit, else as they are."""
+    """Return the values as int64 if all fit, else as they are."""
     if values.dtype != object or (in_int64(values)).all():
         return values.astype(np.int64)
     return values
@@ -67,18 +67,18 @@ def absolute(values: Integers) -> Integers:
 
 
 def divide(left: Integers, right: Integers) -> Integers:
-    """The quotient truncated towards zero; no divisor may be 0."""
+    """Return the quotient truncated towards zero; no divisor may be 0."""
     return _signed(_apply(np.floor_divide, absolute(left), absolute(right), 0), left, right)
 
 
 def remainder(left: Integers, right: Integers) -> Integers:
-    """The remainder with the sign of the dividend; no divisor may be 0."""
+    """Return the remainder with the sign of the dividend; no divisor may be 0."""
     rest = _apply(np.remainder, absolute(left), absolute(right), 0)
     return np.where(left < 0, -rest, rest)
 
 
 def divide_rounding(left: Integers, right: Integers) -> Integers:
-    """The integer nearest to the quotient, halves away from zero; no divisor may be 0."""
+    """Return the integer nearest to the quotient, halves away from zero; no divisor may be 0."""
     twice = multiply(absolute(left), constant(2))
     magnitude = absolute(right)
     whole = _apply(np.floor_divide, add(twice, magnitude), multiply(magnitude, constant(2)), 0)
@@ -86,7 +86,7 @@ def divide_rounding(left: Integers, right: Integers) -> Integers:
 
 
 def divide_down(left: Integers, right: Integers) -> Integers:
-    """The quotient rounded towards minus infinity; divisors are positive."""
+    """Return the quotient rounded towards minus infinity; divisors are positive."""
     return _apply(np.floor_divide, left, right, 0)
 
 
@@ -98,7 +98,8 @@ def rescale(values: Integers, scale: int, target: int) -> Integers:
 
 
 def from_limbs(limbs: Integers, valid: Mask | None) -> Integers:
-    """The integers of 128-bit two's complement in pairs (low, high) of int64; 0 where not valid."""
+    """Return the integers of 128-bit two's complement in pairs (low, high) of int64; 0 if not
+    valid."""
     if valid is not None:
         limbs = np.where(valid[:, None], limbs, np.int64(0))
     low, high = limbs[:, 0], limbs[:, 1]
@@ -109,7 +110,7 @@ def from_limbs(limbs: Integers, valid: Mask | None) -> Integers:
 
 
 def to_limbs(values: Integers) -> Integers:
-    """The inverse of `from_limbs`. Values must fit 128 bits."""
+    """Return the inverse of `from_limbs`. Values must fit 128 bits."""
     limbs = np.empty((len(values), 2), np.int64)
     if values.dtype == object:
         limbs[:, 0] = (values & _LOW).astype(np.uint64).view(np.int64)

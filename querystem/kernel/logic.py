@@ -57,7 +57,7 @@ def is_in(vector: Vector, constants: Sequence[Literal]) -> Vector:
 
 
 def case(type_: Type, args: Sequence[Vector]) -> Vector:
-    """The value of the first true condition; `args` are (condition, value, …, else)."""
+    """Return the value of the first true condition; `args` are (condition, value, …, else)."""
     result = args[-1]
     for condition, value in reversed(list(zip(args[:-1:2], args[1:-1:2], strict=True))):
         result = choose(condition.where_true(), value, result, type_)
@@ -77,7 +77,7 @@ def nullif(left: Vector, right: Vector) -> Vector:
 
 
 def choose(mask: Mask, yes: Vector, no: Vector, type_: Type) -> Vector:
-    """The values of `yes` where the mask is true, of `no` elsewhere; both have one type."""
+    """Return the values of `yes` where the mask is true, of `no` elsewhere; both have one type."""
     if type_.kind is Kind.TEXT:
         return _choose_text(mask, yes, no)
     values = np.where(mask, yes.values, no.values)

@@ -57,7 +57,7 @@ def length(operand: Vector) -> Vector:
 
 
 def substring(text: Vector, start: Vector, count: Vector | None = None) -> Vector:
-    """The code points at positions start <= p < start + count; NULL where count is negative."""
+    """Return the code points at positions start <= p < start + count; NULL if count is negative."""
     valid = start.valid
     begin = np.maximum(start.values, 1) - 1
     if count is None:
@@ -76,7 +76,7 @@ def _end(start: Vector, count: Vector) -> Any:
 
 
 def _slices(text: Vector, begin: Any, end: Any) -> Vector:
-    """The slice `[begin, end)` of each text, by one Arrow call for each distinct slice."""
+    """Return the slice `[begin, end)` of each text, by one Arrow call for each distinct slice."""
     if len(begin) == len(end) == 1:
         return of_text(_slice(text.values, int(begin[0]), int(end[0])))
     rows = np.broadcast_shapes(begin.shape, end.shape, (len(text),))[0]
@@ -102,7 +102,7 @@ def _slice(array: pa.Array, begin: int, end: int) -> pa.Array:
 
 
 def like(operand: Vector, pattern: str) -> Vector:
-    """Whether each text matches the pattern, whose escape is a backslash."""
+    """Return whether each text matches the pattern, whose escape is a backslash."""
     texts, spend = operand.values, spending()
     match = (_known if len(pattern) <= _CACHED_PATTERN else _matcher)(pattern)
     found = []
@@ -114,7 +114,7 @@ def like(operand: Vector, pattern: str) -> Vector:
 
 
 def _runs_of(texts: pa.Array) -> Iterator[pa.Array]:
-    """The texts in runs, none much longer than what is looked at in some milliseconds."""
+    """Yield the texts in runs, none much longer than what is looked at in some milliseconds."""
     if texts.nbytes <= _SLICE_BYTES:
         yield texts
         return
@@ -128,7 +128,7 @@ def _runs_of(texts: pa.Array) -> Iterator[pa.Array]:
 
 
 def _matcher(pattern: str) -> Callable[[pa.Array], pa.Array]:
-    """A function that says of each text of an Arrow array whether it matches the pattern."""
+    """Return a function that says of each text of an Arrow array whether it matches the pattern."""
     tokens = _tokens(pattern)
     plain = "".join(token for token in tokens if isinstance(token, str))
     outline = "".join("x" if isinstance(token, str) else token.decode() for token in tokens)
@@ -175,7 +175,7 @@ def _regex(tokens: Sequence[PatternToken]) -> str:
 
 @dataclass(frozen=True)
 class _Piece:
-    """The part of a pattern between two %; `plain` is its text, or None where it has a _."""
+    """The part of a pattern between two %; `plain` is its text, or None if it has a _."""
 
     tokens: tuple[PatternToken, ...]
     plain: str | None
@@ -195,13 +195,13 @@ class _Piece:
         return len(some) == len(self) and all(map(_fits, self.tokens, some))
 
     def find(self, text: str, begin: int, end: int) -> int:
-        """The leftmost place of the piece in `[begin, end)` of the text; -1 without one."""
+        """Return the leftmost place of the piece in `[begin, end)` of the text; -1 without one."""
         if self.plain is not None:
             return text.find(self.plain, begin, end)
         return self._find(text, begin, end)
 
     def _find(self, text: str, begin: int, end: int) -> int:
-        """Reads the text once. Bit n of `state` says that the first n + 1 tokens end at the
+        """Read the text once. Bit n of `state` says that the first n + 1 tokens end at the
         character just read."""
         whole, state, spend = 1 << len(self) - 1, 0, spending()
         units = _STEP_UNITS + len(self) // 8

@@ -40,17 +40,17 @@ class Vector:
         return len(self.values)
 
     def where_true(self) -> Mask:
-        """A mask of the rows of a BOOLEAN that are true, not NULL."""
+        """Return a mask of the rows of a BOOLEAN that are true, not NULL."""
         truth: Mask = self.values if self.valid is None else self.values & self.valid
         return truth
 
     def where_false(self) -> Mask:
-        """A mask of the rows of a BOOLEAN that are false, not NULL."""
+        """Return a mask of the rows of a BOOLEAN that are false, not NULL."""
         falsehood: Mask = ~self.values if self.valid is None else ~self.values & self.valid
         return falsehood
 
     def also_valid(self, mask: Mask | None) -> Vector:
-        """The vector with NULL also where `mask` is false."""
+        """Return the vector with NULL also where `mask` is false."""
         if mask is None or self.type.kind is not Kind.TEXT:
             return Vector(self.type, self.values, both(self.valid, mask))
         values = repeatable(self.values)
@@ -70,7 +70,7 @@ def boolean(values: Mask, valid: Mask | None = None) -> Vector:
 
 
 def of_scalars(scalars: list[Any], type_: Type) -> Vector:
-    """A vector of Python values, None being NULL."""
+    """Return a vector of Python values, None being NULL."""
     return from_arrow(pa.array(scalars, type=type_.arrow), type_)
 
 
@@ -79,12 +79,13 @@ def of_text(array: pa.Array) -> Vector:
 
 
 def repeatable(array: pa.Array) -> Any:
-    """The array, or a scalar for an array of length 1: so Arrow repeats it as often as needed."""
+    """Return the array, or a scalar for an array of length 1: so Arrow repeats it as often as
+    needed."""
     return array[0] if len(array) == 1 else array
 
 
 def from_arrow(array: pa.Array, type_: Type) -> Vector:
-    """The vector of an Arrow array; raises TypeError unless it has the type's Arrow form."""
+    """Return the vector of an Arrow array; raise TypeError unless it has the type's Arrow form."""
     if array.type != type_.arrow:
         raise TypeError(f"expected Arrow {type_.arrow} for {type_}, got {array.type}")
     if type_.kind is Kind.TEXT:
@@ -94,7 +95,7 @@ def from_arrow(array: pa.Array, type_: Type) -> Vector:
 
 
 def to_arrow(vector: Vector, length: int) -> pa.Array:
-    """An Arrow array of `length` values; a vector of length 1 is repeated."""
+    """Return an Arrow array of `length` values; a vector of length 1 is repeated."""
     if vector.type.kind is Kind.TEXT:
         return _repeat_text(vector.values, length)
     valid = None if vector.valid is None else _repeat(vector.valid, length)

@@ -39,7 +39,7 @@ class Span:
 
 
 class QueryError(Exception):
-    """A text is refused. `line` and `column` count from 1, and are 0 where no place is to blame."""
+    """A text is refused. `line` and `column` count from 1, and are 0 if no place is to blame."""
 
     default_reason = "QUERY"
 
@@ -144,7 +144,7 @@ class RefreshProblem(QueryError):
 
 @contextmanager
 def located(text: str) -> Iterator[None]:
-    """Gives errors that pass through the `with` block the text that their spans point into."""
+    """Return errors that pass through the `with` block the text that their spans point into."""
     try:
         yield
     except QueryError as problem:

@@ -52,7 +52,7 @@ class Catalog:
         return self.schemas.get(name) or self.views.get(name)
 
     def run(self, text: str) -> None:
-        """Binds one statement; a definition holds for those after it."""
+        """Bind one statement; a definition holds for those after it."""
         if re.match(r"\s*(--[^\n]*\s+)*(SELECT|WITH)\b", text, re.IGNORECASE):
             names = set(re.findall(r":([a-z]+)", text))
             bind_query(text, self.lookup, {name: VALUES[name] for name in sorted(names)})
@@ -72,7 +72,7 @@ class Catalog:
 
 
 def statements(text: str) -> list[str]:
-    """Each with the comment that follows its semicolon."""
+    """Return each with the comment that follows its semicolon."""
     parts = re.findall(r"(.*?;[^\n]*)(?:\n|\Z)|(\S.*)\Z", text, re.DOTALL)
     return [ended or open_ for ended, open_ in parts]
 

@@ -24,7 +24,7 @@ def naive_rows(
     keyed: Keyed | None = None,
     shown: Shown = everything,
 ) -> list[Row]:
-    """The rows in the window at NOW that satisfy WHERE, by (ts, row_id).
+    """Return the rows in the window at NOW that satisfy WHERE, by (ts, row_id).
 
     A row has its declared columns, `ts` in microseconds and `row_id`.
     """
@@ -44,13 +44,13 @@ def naive_answer(
     keyed: Keyed | None = None,
     shown: Shown = everything,
 ) -> list[tuple[Scalar, ...]]:
-    """The answer at NOW: for each row the values of the query's outputs."""
+    """Return the answer at NOW: for each row the values of the query's outputs."""
     found = naive_kept(query, naive_rows(query, rows, now, retain, keyed, shown))
     return [naive_outputs(query, row) for row in found]
 
 
 def naive_kept(query: Query, found: Sequence[Row]) -> list[Row]:
-    """The rows of the source, or the groups, that make the rows of the answer, in its order.
+    """Return the rows of the source, or the groups, that make the rows of the answer, in its order.
 
     `found` are the rows of the source in the order they have without ORDER BY.
     """
@@ -68,7 +68,7 @@ def naive_kept(query: Query, found: Sequence[Row]) -> list[Row]:
 
 
 def naive_outputs(query: Query, row: Row) -> tuple[Scalar, ...]:
-    """The values of a query's outputs for a row, or a group."""
+    """Return the values of a query's outputs for a row, or a group."""
     return tuple(evaluate_row(output.expression, row) for output in query.outputs)
 
 

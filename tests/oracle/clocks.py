@@ -48,7 +48,7 @@ class Awaited:
 @dataclass(frozen=True)
 class Clocks:
     """NOW of a query, and NOW at which the legs over event time and those over arrival time are
-    taken; None where there is none. `apart`: a leg over event time is taken at its stream's own."""
+    taken; None if there is none. `apart`: a leg over event time is taken at its stream's own."""
 
     now: int | None
     event: int | None
@@ -91,7 +91,7 @@ def _reached(legs: Sequence[tuple[int | None, bool]], latest: bool) -> int | Non
 
 
 def references(source: Source | Item, below: bool = False) -> list[Awaited]:
-    """The legs of a tree; `below` a window that depends on NOW each of them does."""
+    """Return the legs of a tree; `below` a window that depends on NOW each of them does."""
     match source:
         case Leg():
             return [Awaited(source.stream, below or depends_on_now(source.window))]
@@ -108,7 +108,7 @@ def references(source: Source | Item, below: bool = False) -> list[Awaited]:
 
 
 def depends_on_now(window: Window) -> bool:
-    """Tells whether a window holds other rows as time goes by, though none comes.
+    """Return whether a window holds other rows as time goes by, though none comes.
 
     Without an end a window reaches up to NOW: what came is there, and counts for nothing.
     """

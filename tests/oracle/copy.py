@@ -202,7 +202,7 @@ class Copy:
 
 
 def values_in(part: pb.SyncPart) -> list[Values]:
-    """The values of the rows of a part, whatever a copy makes of them."""
+    """Return the values of the rows of a part, whatever a copy makes of them."""
     if part.HasField("arrow"):
         rows = pa.ipc.open_stream(part.arrow).read_all().to_pylist()
         return [tuple(v for name, v in row.items() if not name.startswith("_")) for row in rows]

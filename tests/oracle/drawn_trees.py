@@ -27,14 +27,14 @@ _COMPARISONS = (Op.EQ, Op.EQ, Op.EQ, Op.LT, Op.LE, Op.GT, Op.GE, Op.NE, Op.IS_DI
 
 @st.composite
 def streams(draw: DrawFn, name: str) -> Known:
-    """A stream of any columns with a few rows."""
+    """Draw a stream of any columns with a few rows."""
     schema = replace(draw(schemas()), name=name)
     return Known(schema, draw(timelines(schema, 6)), LAST_TS)
 
 
 @st.composite
 def drawn_legs(draw: DrawFn, schema: StreamSchema) -> Leg:
-    """A reference to a stream, with any window and maybe a predicate."""
+    """Draw a reference to a stream, with any window and maybe a predicate."""
     where = draw(st.one_of(st.just(TRUE), st.just(TRUE), conditions(schema.types, 1)))
     window = draw(st.one_of(st.just(UNBOUNDED), windows(schema)))
     return Leg(schema.name, where, window)
@@ -42,7 +42,7 @@ def drawn_legs(draw: DrawFn, schema: StreamSchema) -> Leg:
 
 @st.composite
 def factors(draw: DrawFn, columns: Mapping[str, Type]) -> Expression:
-    """A comparison of columns, of two items where there are such."""
+    """Draw a comparison of columns, of two items where there are such."""
     left = draw(st.sampled_from([*columns]))
     comparable = [
         name
@@ -67,7 +67,7 @@ def all_of(conjuncts: Sequence[Expression]) -> Expression:
 
 
 def columns_beside(*schemas: StreamSchema) -> dict[str, Type]:
-    """The columns of streams that are items of a FROM, in this order."""
+    """Return the columns of streams that are items of a FROM, in this order."""
     return {
         item_column(number, name): type_
         for number, schema in enumerate(schemas)
@@ -76,7 +76,7 @@ def columns_beside(*schemas: StreamSchema) -> dict[str, Type]:
 
 
 def shown(columns: Mapping[str, Type]) -> tuple[Output, ...]:
-    """An output for each column, called `o0`, `o1` and so on."""
+    """Return an output for each column, called `o0`, `o1` and so on."""
     return tuple(
         Output(f"o{place}", ColumnRef(name, type_))
         for place, (name, type_) in enumerate(columns.items())
@@ -84,7 +84,7 @@ def shown(columns: Mapping[str, Type]) -> tuple[Output, ...]:
 
 
 def prefixed(expression: Expression, number: int) -> Expression:
-    """An expression over the rows of an item, as it is written over the FROM."""
+    """Return an expression over the rows of an item, as it is written over the FROM."""
     match expression:
         case ColumnRef(name, type_):
             return ColumnRef(item_column(number, name), type_)
@@ -94,5 +94,5 @@ def prefixed(expression: Expression, number: int) -> Expression:
 
 
 def bag(rows: Sequence[Values]) -> Counter[Any]:
-    """Rows in no order: equal where answers have the same rows equally often."""
+    """Return rows in no order: equal where answers have the same rows equally often."""
     return Counter(tuple(identity(value) for value in row) for row in rows)

@@ -50,7 +50,7 @@ _DIGITS = st.one_of(st.integers(-3, 5), st.sampled_from((-38, -25, 19, 38, 2**62
 def conditions(
     columns: Mapping[str, Type], depth: int = 3, without: frozenset[Op] = frozenset()
 ) -> SearchStrategy[Expression]:
-    """What a WHERE may be."""
+    """Return what a WHERE may be."""
     return expressions(columns, BOOLEAN, depth, without)
 
 
@@ -62,7 +62,7 @@ def expressions(
     depth: int = 3,
     without: frozenset[Op] = frozenset(),
 ) -> Expression:
-    """An expression of the given type over the columns, without some operations."""
+    """Draw an expression of the given type over the columns, without some operations."""
     return _Maker(draw, columns, without).make(type_, depth)
 
 

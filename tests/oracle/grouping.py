@@ -30,7 +30,7 @@ def identity(value: Any) -> Any:
 
 
 def naive_groups(grouping: Grouping, rows: Sequence[Row]) -> list[Row]:
-    """A row for each group, by its keys, NULLs last. `rows` are by (ts, row_id)."""
+    """Return a row for each group, by its keys, NULLs last. `rows` are by (ts, row_id)."""
     groups: dict[Any, list[Row]] = {} if grouping.keys else {(): []}
     keys: dict[Any, list[Scalar]] = {}
     for row in rows:

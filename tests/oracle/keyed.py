@@ -28,7 +28,7 @@ class Keyed:
         return [row for row in rows if self.high is None or row["row_id"] < self.high]
 
     def histories(self, rows: Iterable[Row]) -> list[list[Row]]:
-        """The rows of each key, by (ts, row_id)."""
+        """Return the rows of each key, by (ts, row_id)."""
         found: dict[Any, list[Row]] = {}
         for row in sorted(rows, key=lambda row: (row["ts"], row["row_id"])):
             found.setdefault(tuple(identity(row[name]) for name in self.key), []).append(row)
@@ -43,7 +43,8 @@ class Keyed:
         }
 
     def retained(self, rows: Sequence[Row], now: int, retain: int | None) -> list[Row]:
-        """Those that have no end, or one that is not past the retention, by all that is known."""
+        """Return those that have no end, or one that is not past the retention, by all that is
+        known."""
         if retain is None:
             return list(rows)
         cut = (now if self.reached is None else max(now, self.reached)) - retain
@@ -51,7 +52,7 @@ class Keyed:
         return [row for row in rows if (end := ends[row["row_id"]]) is None or end > cut]
 
     def current(self, rows: Iterable[Row], instant: int) -> list[Row]:
-        """Those of these rows with ts <= instant < end, without deletes."""
+        """Return those of these rows with ts <= instant < end, without deletes."""
         rows = list(rows)
         ends = self.ends(rows)
         return [
@@ -66,7 +67,8 @@ class Keyed:
 def keyed_rows(
     keyed: Keyed, window: Window, rows: Sequence[Row], now: int, retain: int | None
 ) -> tuple[Window, list[Row]]:
-    """The rows a window chooses from, and the window with LAST counted from all that was known."""
+    """Return the rows a window chooses from, and the window with LAST counted from all that was
+    known."""
     instant = now
     if isinstance(window, TimeWindow) and window.slide is not None:
         instant = now // window.slide * window.slide

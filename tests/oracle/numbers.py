@@ -32,7 +32,7 @@ def order(left: Any, right: Any) -> int:
 
 
 def _place(value: Any) -> Any:
-    """Numbers as (class, exact value): finite ones between the infinities, NaN last."""
+    """Number as (class, exact value): finite ones between the infinities, NaN last."""
     if isinstance(value, float) and not math.isfinite(value):
         return (0 if value < 0 else 2 if value > 0 else 3), Fraction(0)
     if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
@@ -49,7 +49,7 @@ def calculate(op: Op, values: list[Any], type_: Type) -> Scalar:
 
 
 def from_fraction(value: Fraction, type_: Type) -> Scalar:
-    """A BIGINT or DECIMAL, halves away from zero; NULL where it does not fit."""
+    """Return a BIGINT or DECIMAL, halves away from zero; NULL if it does not fit."""
     unscaled = half_away(value * 10**type_.scale)
     if type_.kind is Kind.BIGINT:
         return unscaled if -(2**63) <= unscaled < 2**63 else None
@@ -64,7 +64,7 @@ def half_away(value: Fraction) -> int:
 
 
 def written(value: float) -> Fraction:
-    """A finite double as it is written."""
+    """Return a finite double as it is written."""
     return Fraction(Decimal(repr(value)))
 
 

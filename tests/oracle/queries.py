@@ -27,7 +27,7 @@ _ANY = (Function.COUNT, Function.MIN, Function.MAX, Function.FIRST, Function.LAS
 
 @st.composite
 def timelines(draw: DrawFn, schema: StreamSchema, max_size: int = 24) -> list[Row]:
-    """Rows out of order and with equal ts, as the oracle takes them."""
+    """Draw rows out of order and with equal ts, as the oracle takes them."""
     columns = {column.name: nullable(column.type) for column in schema.columns}
     fields = st.fixed_dictionaries({**columns, "ts": st.integers(0, LAST_TS)})
     found: list[Row] = draw(st.lists(fields, max_size=max_size))
@@ -54,7 +54,7 @@ def queries(draw: DrawFn, schema: StreamSchema, plain: bool = False) -> Query:
 
 
 def _seen(schema: StreamSchema, grouping: Grouping | None) -> dict[str, Type]:
-    """The columns that SELECT, HAVING and ORDER BY may use."""
+    """Return the columns that SELECT, HAVING and ORDER BY may use."""
     if grouping is None:
         return dict(schema.types)
     keys = {key_name(n): key.type for n, key in enumerate(grouping.keys)}
@@ -72,7 +72,7 @@ def _values(draw: DrawFn, seen: dict[str, Type], plain: bool) -> Expression:
 
 @st.composite
 def _outputs(draw: DrawFn, seen: dict[str, Type], plain: bool) -> Expression:
-    """A value that a column may have: a duration is shown in seconds."""
+    """Draw a value that a column may have: a duration is shown in seconds."""
     value = draw(_values(seen, plain))
     if value.type != DURATION:
         return value
@@ -81,7 +81,7 @@ def _outputs(draw: DrawFn, seen: dict[str, Type], plain: bool) -> Expression:
 
 @st.composite
 def _any_values(draw: DrawFn, seen: dict[str, Type], plain: bool) -> Expression:
-    """A value, now and then a duration."""
+    """Draw a value, now and then a duration."""
     if plain or draw(st.integers(0, 4)):
         return draw(_values(seen, plain))
     return draw(expressions(seen, DURATION, depth=1))

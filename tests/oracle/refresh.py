@@ -36,7 +36,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Refreshed:
-    """`instant` is None where nothing has refreshed the answer yet."""
+    """`instant` is None if nothing has refreshed the answer yet."""
 
     instant: int | None
     now: int | None
@@ -124,8 +124,8 @@ class History:
         return Point(row["ts"], None if reached is None else min(now, row["ts"], reached), rows)
 
     def _passed(self, stream: str, count: int) -> int | None:
-        """What a stream had reached before its first retained row after some events, or heartbeat
-        after the instant asked about; what it has reached if there is none."""
+        """Return what a stream had reached before its first retained row after some events, or
+        heartbeat after the instant asked about; what it has reached if there is none."""
         own = [(n, event) for n, event in enumerate(self.events) if event.stream == stream]
         later = [
             n
@@ -156,7 +156,7 @@ class History:
         return None if last is None else Point(last, last, rows)
 
     def _matching(self, refresh: RefreshOn) -> list[tuple[int, Row]]:
-        """The rows that refresh, with the place of their event."""
+        """Return the rows that refresh, with the place of their event."""
         return [
             (place, row)
             for place, event in enumerate(self.known)

@@ -80,7 +80,7 @@ class TreeHistory:
         )
 
     def _parts(self, source: Source | Item, around: _Moment) -> Iterator[tuple[Part, _Moment]]:
-        """The parts inside that have points, with the moment each is of."""
+        """Yield the parts inside that have points, with the moment each is of."""
         if isinstance(source, Query | Leg) and source.refresh is not None:
             around = self.inside(source, around)
             yield source, around
@@ -106,7 +106,7 @@ class TreeHistory:
         return [event for event in self.events if event.stamp <= self.as_of]
 
     def retains(self, stream: str, instant: int) -> bool:
-        """Tells whether rows of an instant are still there, for certain."""
+        """Return whether rows of an instant are still there, for certain."""
         retain, present = self.schemas[stream].retain, self.present(stream)
         return retain is None or present is None or instant > present - retain
 
@@ -116,7 +116,7 @@ class TreeHistory:
         return any(row["ts"] <= instant for row in rows_of(self.events, stream))
 
     def has_retained(self, event: Event) -> bool:
-        """Tells whether a row of an event is still there, for certain."""
+        """Return whether a row of an event is still there, for certain."""
         return any(self.retains(event.stream, row["ts"]) for row in event.rows)
 
     def _is_unknown_heartbeat(self, event: Event, as_of: int) -> bool:
@@ -124,7 +124,7 @@ class TreeHistory:
         return not event.rows and event.stamp > as_of and retained
 
     def streams(self, events: Sequence[Event]) -> dict[str, Known]:
-        """All streams, of which the rows of some events are known."""
+        """Return all streams, of which the rows of some events are known."""
         return {
             name: Known(
                 schema,
@@ -146,7 +146,8 @@ class TreeHistory:
         return around if query.refresh is None else self._at_point(query, around, whole=True)
 
     def inside(self, part: Part, around: _Moment) -> _Moment:
-        """The moment of a part that has points, where what is around it is of another moment."""
+        """Return the moment of a part that has points, where what is around it is of another
+        moment."""
         if around.times.now is None:
             return replace(around, instant=None)
         return self._at_point(part, around, whole=False)
@@ -214,7 +215,7 @@ class _Pointing:
         return None if None in found else min(one for one in found if one is not None)
 
     def _at(self, now: int | None) -> Clocks:
-        """The clocks of a point: the others stay at their own NOW."""
+        """Return the clocks of a point: the others stay at their own NOW."""
         times = self.moment.times
         if now is None:
             return _NEVER
@@ -223,7 +224,7 @@ class _Pointing:
         return Clocks(now, now, times.arrival)
 
     def last(self, refresh: Refresh | None) -> _Moment:
-        """The latest of the points of all parts: a row counts as later than a like instant."""
+        """Return the latest of the points of all parts: a row counts as later than a like instant."""
         match refresh:
             case RefreshEvery():
                 return self.every(refresh)
@@ -258,9 +259,9 @@ class _Pointing:
         return known[: max(told, default=len(known) if bounded else 0)]
 
     def _crossing(self, stream: str, instant: int) -> int | None:
-        """How many events there are up to the one that took a stream to an instant, all where it
-        is yet to come; None where it may be gone. Whether it was known does not count: of one that
-        is gone nobody can tell."""
+        """Return how many events there are up to the one that took a stream to an instant, all
+        where it is yet to come; None if it may be gone. Whether it was known does not count: of one
+        that is gone nobody can tell."""
         history, keyed = self.history, bool(self.history.schemas[stream].key)
         for count, event in enumerate(history.events, 1):
             if event.stream == stream and event.reached >= instant:
@@ -301,7 +302,7 @@ class _Inside:
 
 
 def _full(points: Sequence[tuple[Refresh | None, int | None]]) -> int | None:
-    """The last instant that is a point of all; of rows only the last one is looked at."""
+    """Return the last instant that is a point of all; of rows only the last one is looked at."""
     instants = [instant for _, instant in points if instant is not None]
     if len(instants) < len(points):
         return None
@@ -323,7 +324,7 @@ def _rank(found: tuple[_Moment, bool]) -> tuple[int, int, bool, int]:
 
 
 def inside(source: Source | Item) -> Sequence[Source | Item]:
-    """The sources that one is made of."""
+    """Return the sources that one is made of."""
     match source:
         case Leg():
             return ()
@@ -348,5 +349,5 @@ def rows_of(events: Sequence[Event], stream: str) -> list[Row]:
 
 
 def high(events: Sequence[Event], stream: str) -> int:
-    """The next row id of a stream after some events."""
+    """Return the next row id of a stream after some events."""
     return len(rows_of(events, stream))

@@ -19,7 +19,7 @@ Row = Mapping[str, Any]
 def counted_rows(
     operator: SetOperator, names: Sequence[str], left: Sequence[Row], right: Sequence[Row]
 ) -> list[Row]:
-    """The rows of a set operation other than UNION ALL, in no order; columns by position."""
+    """Return the rows of a set operation other than UNION ALL, in no order; columns by position."""
     rows = [dict(zip(names, row.values(), strict=True)) for row in (*left, *right)]
     keys = [tuple(identity(value) for value in row.values()) for row in rows]
     first, second = Counter(keys[: len(left)]), Counter(keys[len(left) :])
@@ -45,7 +45,7 @@ def _copies(operator: SetOperator, first: int, second: int) -> int:
 
 
 def subquery_value(subquery: SubQuery, outer: Row, inner: Sequence[Row]) -> Scalar:
-    """The value that a query, whose rows are `inner`, has for a combination."""
+    """Return the value that a query, whose rows are `inner`, has for a combination."""
     mine = {item_column(0, name): value for name, value in outer.items()}
     pairs = [mine | {item_column(1, name): value for name, value in row.items()} for row in inner]
     pairs = [pair for pair in pairs if evaluate_row(subquery.on, pair) is True]

@@ -63,7 +63,7 @@ def decimal_types(draw: DrawFn) -> Type:
 
 
 def types() -> SearchStrategy[Type]:
-    """The types that columns have."""
+    """Return the types that columns have."""
     return st.one_of(
         st.sampled_from((BIGINT, DOUBLE, TEXT, TIMESTAMP, DATE, BOOLEAN)), decimal_types()
     )
@@ -116,7 +116,7 @@ def nullable(type_: Type) -> SearchStrategy[Any]:
 
 @st.composite
 def schemas(draw: DrawFn) -> StreamSchema:
-    """A stream with arrival time and up to six columns."""
+    """Draw a stream with arrival time and up to six columns."""
     kinds = draw(st.lists(types(), min_size=1, max_size=len(_NAMES)))
     columns = tuple(Column(name, type_) for name, type_ in zip(_NAMES, kinds, strict=False))
     return StreamSchema("s", columns)
@@ -124,7 +124,7 @@ def schemas(draw: DrawFn) -> StreamSchema:
 
 @st.composite
 def rows(draw: DrawFn, schema: StreamSchema, max_size: int = 8) -> list[Row]:
-    """Rows as the oracle takes them: `ts` in microseconds, `row_id` from 0."""
+    """Draw rows as the oracle takes them: `ts` in microseconds, `row_id` from 0."""
     columns = {column.name: nullable(column.type) for column in schema.columns}
     stamps = st.one_of(st.sampled_from(_MOMENTS), st.integers(MIN_INSTANT, MAX_INSTANT))
     found: list[Row] = draw(
@@ -134,7 +134,7 @@ def rows(draw: DrawFn, schema: StreamSchema, max_size: int = 8) -> list[Row]:
 
 
 def to_batch(schema: StreamSchema, found: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
-    """The same rows as the kernel takes them."""
+    """Return the same rows as the kernel takes them."""
     kinds = {**{column.name: column.type for column in schema.columns}, **SYSTEM_COLUMNS}
     arrays = [pa.array([row[name] for row in found], kind.arrow) for name, kind in kinds.items()]
     return pa.RecordBatch.from_arrays(arrays, names=list(kinds))

@@ -23,7 +23,7 @@ def substring(text: str, start: int, count: int | None = None) -> str | None:
 
 
 def like(text: str, pattern: str) -> bool:
-    """Which prefixes of the pattern match which prefixes of the text, prefix by prefix."""
+    """Return which prefixes of the pattern match which prefixes of the text, prefix by prefix."""
     reached = {0}
     for token, is_wildcard in _tokens(pattern):
         if is_wildcard and token == "%":

@@ -56,7 +56,7 @@ def extract(unit: str, value: datetime | date, type_: Type) -> Scalar:
 
 
 def in_unit(unit: str, micros: int, type_: Type) -> Scalar:
-    """All of a duration in a unit."""
+    """Return all of a duration in a unit."""
     sizes = {
         "microsecond": timedelta(microseconds=1),
         "millisecond": timedelta(milliseconds=1),
@@ -71,7 +71,7 @@ def in_unit(unit: str, micros: int, type_: Type) -> Scalar:
 
 
 def calculate(op: Op, values: list[Any]) -> Scalar:
-    """An instant as a datetime, or a duration in microseconds; None where it is out of range."""
+    """Return an instant as a datetime, or a duration in microseconds; None if it is out of range."""
     first, *others = values
     if isinstance(first, datetime):
         return _with_instant(op, first, *others)
@@ -100,7 +100,7 @@ def _with_instant(op: Op, instant: datetime, other: datetime | int) -> Scalar:
 
 
 def _product(micros: int, number: int | float | Decimal) -> int | None:
-    """A DOUBLE multiplies as a DOUBLE does, every other number exactly."""
+    """Return a DOUBLE multiplies as a DOUBLE does, every other number exactly."""
     if not isinstance(number, float):
         return half_away(Fraction(micros) * Fraction(number))
     product = float(micros) * number

@@ -37,8 +37,8 @@ Row = Mapping[str, Any]
 class Found:
     """A row of a source: its columns as expressions name them, and its place in order.
 
-    `ts` is in microseconds, None where a row has none (groups). `parts` put rows of one ts in
-    order: the row ids of the legs in it in the order of FROM, before those of a branch its number.
+    `ts` is in microseconds, None if a row has none (groups). `parts` put rows of one ts in order:
+    the row ids of the legs in it in the order of FROM, before those of a branch its number.
     """
 
     columns: Row
@@ -50,7 +50,7 @@ class PartPoints(Protocol):
     """Whoever says as of when a part with REFRESH is, a query inside another or a leg."""
 
     def within(self, part: Query | Leg) -> tuple[Mapping[str, Known], Clocks, PartPoints]:
-        """The streams and the clocks of the part, and whoever says it of the parts inside."""
+        """Return the streams and the clocks of the part, and whoever says it of the parts inside."""
 
 
 @dataclass(frozen=True)
@@ -72,11 +72,11 @@ class World:
         return self.clocks(query).now
 
     def combinations(self, query: Query) -> list[Found]:
-        """The rows of the query's source, in order; without a NOW those over no rows."""
+        """Return the rows of the query's source, in order; without a NOW those over no rows."""
         return self.combinations_at(query, self.clocks(query))
 
     def answer_at(self, query: Query, times: Clocks) -> list[tuple[Scalar, ...]]:
-        """The answer at other clocks than the streams' own."""
+        """Return the answer at other clocks than the streams' own."""
         rows = [found.columns for found in self.combinations_at(query, times)]
         return [naive_outputs(query, row) for row in naive_kept(query, rows)]
 
@@ -106,7 +106,7 @@ class _Snapshot:
         return sorted(found, key=_place)
 
     def _leg(self, leg: Leg) -> list[Found]:
-        """The rows of the stream that the leg's window holds and its predicate lets through."""
+        """Return the rows of the stream that the leg's window holds and its predicate lets through."""
         then = self._within(leg)
         inside = rows_in_window(leg.window, then.streams[leg.stream], then.times)
         chosen = [row for row in inside if evaluate_row(leg.where, row) is True]
@@ -129,8 +129,8 @@ class _Snapshot:
         return [found for found in made if evaluate_row(source.where, found.columns) is True]
 
     def _rows_for(self, item: Item) -> Callable[[Found], list[Found]]:
-        """The rows of an item that go with a combination of those before: all, or one that is
-        looked up."""
+        """Return the rows of an item that go with a combination of those before: all, or one that
+        is looked up."""
         if isinstance(item, Leg) and item.as_of is not None:
             as_of = item.as_of
             return lambda before: self._looked_up(item, as_of, before.columns)
@@ -171,7 +171,7 @@ class _Snapshot:
                 return self._left_join(item)
 
     def _left_join(self, item: LeftJoin) -> list[Found]:
-        """All pairs for which the condition is true; a left row without one stands alone."""
+        """Return all pairs for which the condition is true; a left row without one stands alone."""
         right, nobody = self._rows_for(item.right), Found(self._nulls(item.right), None, (-1,))
         made = []
         for one in self._from(item.left):
@@ -189,7 +189,7 @@ class _Snapshot:
         return dict.fromkeys(column.name for column in item.columns)
 
     def _union_all(self, queries: Sequence[Query]) -> list[Found]:
-        """The columns have the names that the first branch gives them."""
+        """Return the columns have the names that the first branch gives them."""
         names = [output.name for output in queries[0].outputs]
         return [
             replace(
@@ -202,8 +202,8 @@ class _Snapshot:
         ]
 
     def _query(self, query: Query) -> list[Found]:
-        """The rows of a query inside another. Where they are groups, or were chosen by others than
-        themselves, they have no ts, and their order is that of the query."""
+        """Return the rows of a query inside another. Where they are groups, or were chosen by
+        others than themselves, they have no ts, and their order is that of the query."""
         source = self._within(query).rows(query.source)
         places = {id(found.columns): found for found in source}
         kept = naive_kept(query, [found.columns for found in source])
@@ -218,7 +218,7 @@ class _Snapshot:
         return made if query.over is None else self._over(query.over, made)
 
     def _over(self, window: Window, rows: Sequence[Found]) -> list[Found]:
-        """The rows that a window over a query holds at the query's NOW, by their own ts."""
+        """Return the rows that a window over a query holds at the query's NOW, by their own ts."""
         if self.times.now is None:
             return []
         rows = sorted(rows, key=_place)
@@ -233,8 +233,8 @@ def _name(column: Expression) -> str:
 
 
 def rows_in_window(window: Window, known: Known, times: Clocks) -> list[Row]:
-    """The rows of a stream in a window; retention counts from the stream's own NOW, which may be
-    ahead."""
+    """Return the rows of a stream in a window; retention counts from the stream's own NOW, which
+    may be ahead."""
     now, retain = times.of(known), known.schema.retain
     if now is None:
         return []
@@ -248,7 +248,7 @@ def rows_in_window(window: Window, known: Known, times: Clocks) -> list[Row]:
 
 
 def _beside(left: Found, right: Found, number: int) -> Found:
-    """A combination of the items so far with a row of the item of that number."""
+    """Return a combination of the items so far with a row of the item of that number."""
     moments = [ts for ts in (left.ts, right.ts) if ts is not None]
     shown = {item_column(number, name): value for name, value in right.columns.items()}
     timed = {item_column(number, "ts"): right.ts}
@@ -257,7 +257,7 @@ def _beside(left: Found, right: Found, number: int) -> Found:
 
 
 def _as_soon_as_possible(source: From) -> list[list[Expression]]:
-    """The conditions to look at once a row of item n is chosen, for each n."""
+    """Return the conditions to look at once a row of item n is chosen, for each n."""
     on = source.on
     conjuncts = on.args if isinstance(on, Call) and on.op is Op.AND else (on,)
     conditions: list[list[Expression]] = [[] for _ in source.items]

@@ -57,7 +57,7 @@ class Case:
     _is_distinct: bool
 
     def shown(self, answer: list[tuple[Scalar, ...]]) -> Answer:
-        """An answer of ours in the form of `expected`."""
+        """Return an answer of ours in the form of `expected`."""
         written = [
             tuple(_shown(value, kind) for value, kind in zip(row, self._types, strict=True))
             for row in answer
@@ -128,7 +128,7 @@ class _Writer(Generator):
 
 
 def _shown(value: Scalar, kind: str) -> str:
-    """SQLite's test writes a TEXT as 0 where it expects an integer."""
+    """SQLite's test writes a TEXT as 0 if it expects an integer."""
     if value is None:
         return "NULL"
     if kind == "I":

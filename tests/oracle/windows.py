@@ -14,7 +14,7 @@ Shown: TypeAlias = Callable[[Row], bool]
 
 
 def everything(row: Row) -> bool:
-    """Where no policy binds."""
+    """Return where no policy binds."""
     return True
 
 

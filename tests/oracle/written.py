@@ -66,7 +66,7 @@ def written_queries(draw: DrawFn, schema: StreamSchema, scale: Scale) -> Written
 
 
 def written_windows(schema: StreamSchema, scale: Scale) -> SearchStrategy[WrittenWindow]:
-    """All that the language has, none that reaches past the retention."""
+    """Return all that the language has, none that reaches past the retention."""
     longest = LAST_TS if schema.retain is None else min(LAST_TS, schema.retain // scale.unit)
     return st.one_of(
         st.sampled_from([WrittenWindow("", UNBOUNDED), WrittenWindow("UNBOUNDED", UNBOUNDED)]),

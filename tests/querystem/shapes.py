@@ -58,7 +58,7 @@ class Shapes:
         self._random = random
 
     def predicate(self) -> Expression:
-        """A conjunction, most often of equalities and a little more; else anything."""
+        """Return a conjunction, most often of equalities and a little more; else anything."""
         if self._random.random() < 0.2:
             return self._any(2)
         names = self._random.choice(["a", "t", "b", "at", "d"], self._count(1, 2), replace=False)
@@ -96,7 +96,7 @@ class Shapes:
         return self._compare(op, self._one(_ORDERED))
 
     def _duration(self) -> Expression:
-        """The time since nine, compared with a duration."""
+        """Return the time since nine, compared with a duration."""
         minutes = Literal(self._count(-1, 8) * 5 * MINUTE, DURATION)
         return Call(self._one([Op.LT, Op.GE, Op.EQ, Op.NE]), (AFTER_NINE, minutes), BOOLEAN)
 

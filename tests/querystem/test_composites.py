@@ -137,7 +137,7 @@ def test_a_text_with_its_legs_in_another_order_has_the_same_composite(joins: Joi
 
 
 def reordered(case: Case, query: Query, order: Sequence[int]) -> tuple[Query, list[ComposedStream]]:
-    """The query with item `order[n]` of its FROM at place n."""
+    """Return the query with item `order[n]` of its FROM at place n."""
     assert isinstance(query.source, From)
     prefixes = {str(old): item_column(new, "") for new, old in enumerate(order)}
     items = tuple(query.source.items[place] for place in order)

@@ -130,7 +130,7 @@ class Drawing:
 
 
 def check_pairs(count: int, seed: int) -> int:
-    """Every predicate against every other one; the number of pairs with an implication."""
+    """Return every predicate against every other one; the number of pairs with an implication."""
     drawing, sample = Drawing(seed), batch(seed, 600)
     wheres = [drawing.predicate() for _ in range(count)]
     masks = [matches(where, sample) for where in wheres]

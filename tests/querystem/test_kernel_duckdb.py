@@ -118,7 +118,7 @@ class Translation:
 
 
 def _ours(moment: str) -> str:
-    """The moment, or NULL where it is before the year 1 or past 9999; least and greatest leave
+    """Return the moment, or NULL if it is before the year 1 or past 9999; least and greatest leave
     NULL out."""
     before = "(TIMESTAMP '0001-01-01' - to_microseconds(1))"
     past = "TIMESTAMP '10000-01-01'"

@@ -3,7 +3,7 @@
 Where it does not, and what is done about it here:
 - sums and averages of DOUBLE depend on the order of rows, and STDDEV is not exact: left out here,
   STDDEV of whole numbers compared to nine digits;
-- SUM of BIGINT is a HUGEINT, ours NULL where it overflows: cast with TRY_CAST;
+- SUM of BIGINT is a HUGEINT, ours NULL if it overflows: cast with TRY_CAST;
 - AVG of DECIMAL is a DOUBLE, and SUM of DECIMAL past 38 digits an error: left out;
 - windows are ours alone: only the unbounded one is asked, and ROWS, which row_number() can say;
 - without ORDER BY it promises no order: every query is ordered to the last tie, groups by keys.
@@ -66,7 +66,7 @@ def aggregate(one: Aggregate) -> str:
 
 
 def translate(query: Query) -> str:
-    """A query over `s` without WHERE and HAVING, in DuckDB's SQL."""
+    """Return a query over `s` without WHERE and HAVING, in DuckDB's SQL."""
     source, ties = "s", ["ts", "row_id"]
     if query.grouping is not None:
         keys = [f'{column(key)} AS "$key{n}"' for n, key in enumerate(query.grouping.keys)]
@@ -144,7 +144,7 @@ def test_differential_windows_over_counts(
 
 
 def rows_of(window: CountWindow, now: int) -> str:
-    """A window over counts in DuckDB's SQL."""
+    """Return a window over counts in DuckDB's SQL."""
     keys = ", ".join(f'"{name}"' for name in window.partition_by) or "1"
     step = window.slide or 1
     past = (

@@ -54,7 +54,7 @@ class Asking(Protocol):
     """Binds the queries inside the expressions of one block."""
 
     def value(self, asked: Asked, binder: Binder) -> Typed:
-        """The value of a query that stands in an expression of `binder`."""
+        """Return the value of a query that stands in an expression of `binder`."""
 
 
 @dataclass
@@ -84,7 +84,7 @@ class Binder:
         return self.boolean(node, self.clause)
 
     def bind(self, node: exp.Expr) -> Typed:
-        """The bound form of a node; raises QueryError where it is refused."""
+        """Return the bound form of a node; raise QueryError if it is refused."""
         handler = _HANDLERS.get(type(node))
         if handler is None:
             raise _unsupported(node)
@@ -101,7 +101,7 @@ class Binder:
         return bound
 
     def boolean(self, node: exp.Expr, what_for: str) -> Typed:
-        """The bound form of a node that has to be a condition."""
+        """Return the bound form of a node that has to be a condition."""
         return need(self.bind(node), Kind.BOOLEAN, what_for)
 
     def _paren(self, node: exp.Expr) -> Typed:
@@ -138,7 +138,7 @@ class Binder:
         return null(span) if type_ is None else Typed(Parameter(name, type_), span)
 
     def use(self, name: str, span: Span) -> Type | None:
-        """The type of a parameter, noting that it stands at `span`; raises UnknownParameter."""
+        """Return the type of a parameter, noting that it stands at `span`; raise UnknownParameter."""
         if name not in self.parameters:
             raise UnknownParameter(
                 f":{name} has no value", span, hint="give it one when you register"
@@ -150,7 +150,7 @@ class Binder:
         raise misplaced(node, self.clause)
 
     def knows(self, column: exp.Expr) -> bool:
-        """Whether a column is one of this query, or of a query around it."""
+        """Return whether a column is one of this query, or of a query around it."""
         around = (self.outer, self.beyond)
         return self._is_own(column) or any(one is not None and one.knows(column) for one in around)
 
@@ -161,7 +161,7 @@ class Binder:
         return isinstance(name, exp.Identifier) and self.scope.has(identifier(name))
 
     def _correlated(self, node: exp.Expr) -> Typed:
-        """A column of the query around this one."""
+        """Return a column of the query around this one."""
         assert self.outer is not None
         span = node_span(node)
         if self.clause != "WHERE":
@@ -250,7 +250,7 @@ class Binder:
         return bind_function(name.lower(), [self.bind(arg) for arg in node.expressions], span)
 
     def _claim(self, node: exp.Expr) -> Typed:
-        """The value of one of the caller's claims."""
+        """Return the value of one of the caller's claims."""
         span, args = node_span(node), node.expressions
         if self.claims is None:
             raise BindProblem(
@@ -287,7 +287,7 @@ class Binder:
         )
 
     def asked(self, asked: Asked) -> Typed:
-        """The value of a query inside an expression."""
+        """Return the value of a query inside an expression."""
         if self.asking is None:
             raise NotYet(
                 f"a query in {self.clause}",

@@ -22,7 +22,7 @@ def refuse_clock(span: Span, hint: str = _AT_END) -> SyntaxProblem:
 
 
 def check_age(node: exp.Expr, scope: Scope) -> None:
-    """Refuses a comparison like `NOW - 5 < ts`."""
+    """Refuse a comparison like `NOW - 5 < ts`."""
     sides = node.this, node.args["expression"]
     for side, other in (sides, sides[::-1]):
         if isinstance(side, exp.Sub) and _is_now(side.this, scope):

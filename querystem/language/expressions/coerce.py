@@ -28,8 +28,8 @@ _TIMES = frozenset({Kind.TIMESTAMP, Kind.DATE})
 
 
 def settle(value: Typed, beside: Type) -> Typed:
-    """The value with the type that a constant takes from its neighbour: NULL, claims, numbers as
-    written, texts of time. Other values stay as they are."""
+    """Return the value with the type that a constant takes from its neighbour: NULL, claims,
+    numbers as written, texts of time. Other values stay as they are."""
     node = value.node
     if value.open:
         return value.as_type(beside)
@@ -50,7 +50,8 @@ def settle_pair(left: Typed, right: Typed) -> tuple[Typed, Typed]:
 
 
 def cast(value: Typed, to: Type) -> Typed:
-    """The value converted to another type; a constant is converted at once where that is exact."""
+    """Return the value converted to another type; a constant is converted at once where that is
+    exact."""
     if value.type == to:
         return value
     node = value.node
@@ -65,8 +66,8 @@ def compare(op: Op, left: Typed, right: Typed, span: Span) -> Typed:
 
 
 def comparable(left: Typed, right: Typed, span: Span) -> tuple[Typed, Typed]:
-    """Two values as they are compared: numbers of any type exactly as they are, a DATE beside a
-    TIMESTAMP as its midnight. Raises TypeProblem."""
+    """Return two values as they are compared: numbers of any type exactly as they are, a DATE
+    beside a TIMESTAMP as its midnight. Raise TypeProblem."""
     left, right = settle_pair(left, right)
     kinds = {left.type.kind, right.type.kind}
     if len(kinds) == 1 or (left.type.is_numeric and right.type.is_numeric):
@@ -79,7 +80,7 @@ def comparable(left: Typed, right: Typed, span: Span) -> tuple[Typed, Typed]:
 
 
 def unify(values: Sequence[Typed], span: Span) -> tuple[Sequence[Typed], Type]:
-    """The values converted to one type, as CASE, COALESCE and NULLIF need it, and that type."""
+    """Return the values converted to one type, as CASE, COALESCE and NULLIF need it, and that type."""
     typed = [value for value in values if not value.open]
     if not typed:
         raise _untyped(span)
@@ -94,7 +95,7 @@ def unify(values: Sequence[Typed], span: Span) -> tuple[Sequence[Typed], Type]:
 
 
 def _guide(values: Sequence[Typed]) -> Type | None:
-    """The type that constants among the values take theirs from; None where all are constants."""
+    """Return the type that constants among the values take theirs from; None if all are constants."""
     firm = [v.type for v in values if v.number is None and not _is_text_constant(v)]
     kinds = {type_.kind: type_ for type_ in firm}
     for kind in (Kind.DOUBLE, Kind.DECIMAL, Kind.TIMESTAMP):
@@ -108,15 +109,15 @@ def _is_text_constant(value: Typed) -> bool:
 
 
 def need_type(value: Typed) -> Typed:
-    """The value; raises TypeProblem for a NULL to which nothing gives a type, and for a duration,
-    which no column holds."""
+    """Return the value; raise TypeProblem for a NULL to which nothing gives a type, and for a
+    duration, which no column holds."""
     if closed(value).type.kind is Kind.DURATION:
         raise TypeProblem("a duration can't be an output or a key", value.span, hint=AS_NUMBER)
     return value
 
 
 def closed(value: Typed) -> Typed:
-    """The value; raises TypeProblem for a NULL to which nothing gives a type."""
+    """Return the value; raise TypeProblem for a NULL to which nothing gives a type."""
     if value.claim is not None:
         raise untyped_claim(value.claim, value.span)
     if value.open:
@@ -137,7 +138,7 @@ def _untyped(span: Span) -> TypeProblem:
 
 
 def need(value: Typed, kind: Kind, what: str) -> Typed:
-    """The value; raises TypeProblem unless it has this kind, which NULL takes."""
+    """Return the value; raise TypeProblem unless it has this kind, which NULL takes."""
     if value.open:
         return value.as_type(Type(kind))
     if value.type.kind is not kind:
@@ -155,7 +156,7 @@ def need_number(value: Typed, what: str) -> Typed:
 
 
 def need_signed(value: Typed, what: str) -> Typed:
-    """The value; raises TypeProblem unless it is a number or a duration."""
+    """Return the value; raise TypeProblem unless it is a number or a duration."""
     return value if value.type.kind is Kind.DURATION else need_number(value, what)
 
 
@@ -236,7 +237,7 @@ _LEAST_QUOTIENT_SCALE = 6
 
 
 def arithmetic(op: Op, left: Typed, right: Typed, span: Span) -> Typed:
-    """The call of an arithmetic operator on numbers; raises TypeProblem."""
+    """Return the call of an arithmetic operator on numbers; raise TypeProblem."""
     left, right = settle_pair(left, right)
     what = op.value
     left, right = need_number(left, what), need_number(right, what)

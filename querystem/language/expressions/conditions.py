@@ -171,14 +171,14 @@ def _when(binder: NodeBinder, subject: Typed | None, node: exp.Expr) -> Typed:
 
 
 def _compare_all(binder: NodeBinder, node: exp.Expr, op: Op, query: exp.Expr, every: bool) -> Typed:
-    """A comparison with ANY row of a query, or with all: then none may be otherwise."""
+    """Return a comparison with ANY row of a query, or with all: then none may be otherwise."""
     op = _NEGATIONS[op] if every else op
     value = binder.asked(Asked(SubQueryKind.ANY, node, query, binder.bind(node.this), op))
     return _negated(value) if every else value
 
 
 def _quantified(node: exp.Expr) -> tuple[exp.Expr, bool] | None:
-    """The query in ALL, ANY or SOME (query), and whether all its rows are meant; else None."""
+    """Return the query in ALL, ANY or SOME (query), and whether all its rows are meant; else None."""
     if isinstance(node, exp.Any | exp.All):
         consume(node, "this")
         return node.this, isinstance(node, exp.All)

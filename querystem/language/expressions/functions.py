@@ -41,13 +41,13 @@ class _Signature:
 
 
 def check_function(name: str, span: Span) -> None:
-    """Raises UnknownFunction where no function has this name, which is in lower case."""
+    """Raise UnknownFunction where no function has this name, which is in lower case."""
     if name not in FUNCTIONS:
         raise _unknown(name, span)
 
 
 def bind_function(name: str, args: Args, span: Span) -> Typed:
-    """The call of a function that there is, whose name is in lower case; raises NotYet,
+    """Return the call of a function that there is, whose name is in lower case; raise NotYet,
     TypeProblem."""
     function = FUNCTIONS[name]
     if not function.least <= len(args) <= function.most:
@@ -82,8 +82,8 @@ def _round(args: Args, span: Span) -> Typed:
 
 
 def _rounded(type_: Type, digits: int) -> Type:
-    """The type of a rounded number: a DECIMAL keeps the digits asked for, and gains one before the
-    point, because 9.9 becomes 10."""
+    """Return the type of a rounded number: a DECIMAL keeps the digits asked for, and gains one
+    before the point, because 9.9 becomes 10."""
     if type_.kind is not Kind.DECIMAL:
         return type_
     scale = min(type_.scale, max(0, digits))
@@ -133,7 +133,7 @@ def _extract(args: Args, span: Span) -> Typed:
 
 
 def _in_unit(args: Args, span: Span) -> Typed:
-    """All of a duration in a unit."""
+    """Return all of a duration in a unit."""
     unit = _unit(args[0], frozenset(DURATION_UNITS))
     type_ = BIGINT if unit.value == "microsecond" else DOUBLE
     return Typed(call(Op.EXTRACT, (unit, args[1].node), type_), span)
@@ -280,7 +280,7 @@ def is_aggregate(node: exp.Expr) -> bool:
 
 
 def bind_aggregate(node: exp.Expr, bind: Callable[[exp.Expr], Typed]) -> Aggregate:
-    """The aggregate of a node that `is_aggregate`; `bind` binds its argument."""
+    """Return the aggregate of a node that `is_aggregate`; `bind` binds its argument."""
     consume(node, "this", "expressions")
     name, span, args = node.this.lower(), node_span(node), node.expressions
     distinct = len(args) == 1 and isinstance(args[0], exp.Distinct)
@@ -296,7 +296,7 @@ def bind_aggregate(node: exp.Expr, bind: Callable[[exp.Expr], Typed]) -> Aggrega
 
 
 def misplaced(node: exp.Expr, clause: str) -> BindProblem:
-    """The error for an aggregate in a clause that has nothing to aggregate."""
+    """Return the error for an aggregate in a clause that has nothing to aggregate."""
     hints = {
         "WHERE": "WHERE chooses rows before they are grouped; write the condition in HAVING",
         "GROUP BY": "group by what the aggregate is taken over",

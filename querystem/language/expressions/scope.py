@@ -37,7 +37,7 @@ class ScopeItem:
         return ColumnRef(self.prefix + name, self.types[name])
 
     def unknown(self, name: str, span: Span, hint: str = "") -> UnknownColumn:
-        """The error for a column that the item does not have."""
+        """Return the error for a column that the item does not have."""
         if name in ("ts", "row_id"):
             hint = f"rows of {self.name} have none: it is a query"
         hint = hint or suggest(name, self.types)
@@ -48,7 +48,7 @@ class ScopeItem:
 
 
 def stream_item(name: str, schema: StreamSchema) -> ScopeItem:
-    """A stream that is a whole FROM: its columns have their own names."""
+    """Return a stream that is a whole FROM: its columns have their own names."""
     return ScopeItem(name, schema.types, [column.name for column in schema.columns])
 
 
@@ -61,7 +61,7 @@ class Scope:
     merged: Mapping[str, ScopeItem] = field(default_factory=dict)
 
     def item(self, name: str, span: Span) -> ScopeItem:
-        """The item of that name; raises BindProblem."""
+        """Return the item of that name; raise BindProblem."""
         for item in self.items:
             if item.name == name:
                 return item
@@ -72,12 +72,12 @@ class Scope:
         raise BindProblem(f"{name} is not in FROM", span, hint=hint)
 
     def has(self, name: str) -> bool:
-        """Whether a name alone is that of a column, be it ambiguous."""
+        """Return whether a name alone is that of a column, be it ambiguous."""
         return any(name in item.types for item in self.items)
 
     def column(self, name: str, span: Span, hint: str = "") -> ColumnRef:
-        """The column that a name alone means; raises UnknownColumn, with `hint` if there is one,
-        and BindProblem where it may mean several."""
+        """Return the column that a name alone means; raise UnknownColumn, with `hint` if there is
+        one, and BindProblem if it may mean several."""
         found = [item for item in self.items if name in item.types]
         if name in self.merged:
             found = [self.merged[name]]
@@ -97,7 +97,8 @@ class Scope:
         )
 
     def unknown_quoted(self, name: str, span: Span) -> UnknownColumn:
-        """The error for a name in double quotes that is no column's: it may be meant as a text."""
+        """Return the error for a name in double quotes that is no column's: it may be meant as a
+        text."""
         hint = f"a text is written in single quotes: '{name[:60]}'"
         near = nearest(name, {column for item in self.items for column in item.types}, 0.75)
         if near:
@@ -105,7 +106,7 @@ class Scope:
         return UnknownColumn(f'there is no column "{name[:60]}"', span, hint=hint)
 
     def meant(self, name: str) -> str:
-        """A hint with the nearest column of all items."""
+        """Return a hint with the nearest column of all items."""
         if len(self.items) == 1:
             return suggest(name, self.items[0].types)
         near = nearest(name, {column for item in self.items for column in item.types})
@@ -115,7 +116,7 @@ class Scope:
         return f"did you mean {_listed(written, 'or')}?"
 
     def star(self, of: str | None = None) -> Iterator[tuple[ScopeItem, str]]:
-        """The columns of `*`, or of `name.*`; a merged column stands where its item is."""
+        """Yield the columns of `*`, or of `name.*`; a merged column stands where its item is."""
         for item in self.items:
             if of is None or item.name == of:
                 for name in item.shown:
@@ -124,7 +125,7 @@ class Scope:
 
 
 def _listed(names: Sequence[str], last: str) -> str:
-    """The names in a sentence."""
+    """Return the names in a sentence."""
     if len(names) < 2:
         return "".join(names)
     return f"{', '.join(names[:-1])} {last} {names[-1]}"

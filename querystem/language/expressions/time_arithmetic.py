@@ -26,12 +26,12 @@ _RESULTS = {
 
 
 def is_of_time(left: Typed, right: Typed) -> bool:
-    """Tells whether an operand is an instant, a day or a duration."""
+    """Return whether an operand is an instant, a day or a duration."""
     return left.type.kind in _TIMES or right.type.kind in _TIMES
 
 
 def time_arithmetic(op: Op, left: Typed, right: Typed, span: Span) -> Typed:
-    """The call of an arithmetic operator, an operand of which is of time; raises TypeProblem."""
+    """Return the call of an arithmetic operator, an operand of which is of time; raise TypeProblem."""
     left, right = _instant(left), _instant(right)
     left, right = _beside(op, left, right.type), _beside(op, right, left.type)
     first, second = (right, left) if _is_turned(op, left, right) else (left, right)
@@ -50,8 +50,8 @@ def _instant(value: Typed) -> Typed:
 
 
 def _beside(op: Op, value: Typed, other: Type) -> Typed:
-    """A constant with the type that it must have beside the `other` operand: NULL, and the text of
-    an instant. Other values stay as they are."""
+    """Return a constant with the type that it must have beside the `other` operand: NULL, and the
+    text of an instant. Other values stay as they are."""
     if value.open:
         return value.as_type(_open_type(op, other))
     if other.kind is Kind.DURATION and op in (Op.ADD, Op.SUB):
@@ -66,7 +66,7 @@ def _open_type(op: Op, other: Type) -> Type:
 
 
 def _is_turned(op: Op, left: Typed, right: Typed) -> bool:
-    """Tells whether the operands are to be exchanged: the normal form has instants before
+    """Return whether the operands are to be exchanged: the normal form has instants before
     durations, and durations before numbers."""
     if op is Op.ADD:
         return right.type.kind is Kind.TIMESTAMP

@@ -47,7 +47,7 @@ _OPPOSITE = {
 
 
 def normal(expression: Expression) -> Expression:
-    """The normal form of a whole expression; applying it twice changes nothing."""
+    """Return the normal form of a whole expression; applying it twice changes nothing."""
     if isinstance(expression, Call):
         args = tuple(normal(arg) for arg in expression.args)
         return call(expression.op, args, expression.type)
@@ -55,7 +55,7 @@ def normal(expression: Expression) -> Expression:
 
 
 def call(op: Op, args: tuple[Expression, ...], type_: Type) -> Expression:
-    """The call in normal form; its arguments must be in normal form."""
+    """Return the call in normal form; its arguments must be in normal form."""
     if op in _MIRROR:
         return _comparison(op, *args)
     match op:
@@ -119,8 +119,8 @@ def _comparison(op: Op, left: Expression, right: Expression) -> Expression:
 
 
 def _belongs_right(left: Expression, right: Expression) -> bool:
-    """Whether the left operand belongs on the right: constants stand there, and two of a kind in
-    order."""
+    """Return whether the left operand belongs on the right: constants stand there, and two of a
+    kind in order."""
     constant = isinstance(left, _CONSTANT)
     if constant != isinstance(right, _CONSTANT):
         return constant
@@ -128,7 +128,8 @@ def _belongs_right(left: Expression, right: Expression) -> bool:
 
 
 def _aligned(expression: Expression, beside: Expression) -> Expression:
-    """A constant with the type of its neighbour, if that holds its value: comparisons are exact."""
+    """Return a constant with the type of its neighbour, if that holds its value: comparisons are
+    exact."""
     if not isinstance(expression, Literal) or not expression.type.is_numeric:
         return expression
     if isinstance(expression.value, float) and expression.value == 0:
@@ -169,7 +170,7 @@ def _neg(arg: Expression, type_: Type) -> Expression:
 
 
 def _of_time(op: Op, type_: Type, left: Expression, right: Expression) -> Expression:
-    """An instant or a duration; of two constants it is a constant, the value of the kernel."""
+    """Return an instant or a duration; of two constants it is a constant, the value of the kernel."""
     if not isinstance(left, Literal) or not isinstance(right, Literal):
         return Call(op, (left, right), type_)
     is_instant = type_.kind is Kind.TIMESTAMP
@@ -181,7 +182,7 @@ def _of_time(op: Op, type_: Type, left: Expression, right: Expression) -> Expres
 
 
 def _number_of(literal: Literal) -> int | Fraction | float | None:
-    """A number as it is, a DECIMAL as a fraction, an instant in microseconds; None is NULL."""
+    """Return a number as it is, a DECIMAL as a fraction, an instant in microseconds; None is NULL."""
     match literal.value:
         case datetime() as moment:
             return to_micros(moment)
@@ -195,7 +196,7 @@ def _number_of(literal: Literal) -> int | Fraction | float | None:
 def _computed(
     op: Op, left: int | Fraction | float | None, right: int | Fraction | float | None
 ) -> int | None:
-    """The sum, difference or product, halves away from zero; None where there is none."""
+    """Return the sum, difference or product, halves away from zero; None if there is none."""
     if left is None or right is None:
         return None
     if op is not Op.MUL:
@@ -211,8 +212,8 @@ _SPECIAL = "%_\\"
 
 
 def like_pattern(pattern: str, escape: str = "\\", span: Span | None = None) -> str:
-    """The pattern with a backslash as its escape, which stands before %, _ and itself only; raises
-    TypeProblem for a pattern that ends in an escape."""
+    """Return the pattern with a backslash as its escape, which stands before %, _ and itself only;
+    raise TypeProblem for a pattern that ends in an escape."""
     parts: list[str] = []
     characters = iter(pattern)
     for character in characters:

@@ -23,7 +23,7 @@ from querystem.query import (
 
 
 def substituted(expression: Expression, columns: Mapping[str, Expression]) -> Expression:
-    """The expression with another in the place of each of these columns."""
+    """Return the expression with another in the place of each of these columns."""
     if isinstance(expression, ColumnRef):
         return columns.get(expression.name, expression)
     if not isinstance(expression, Call):
@@ -41,7 +41,7 @@ class Extent:
 
 
 def extent_of(expression: Expression, columns: Mapping[str, Extent]) -> Extent:
-    """The extent of what `substituted` gives, for columns whose expressions are so large."""
+    """Return the extent of what `substituted` gives, for columns whose expressions are so large."""
     if isinstance(expression, ColumnRef):
         return columns.get(expression.name, Extent())
     if not isinstance(expression, Call):
@@ -52,7 +52,7 @@ def extent_of(expression: Expression, columns: Mapping[str, Extent]) -> Extent:
 
 
 def renamed(expression: Expression, number: int) -> Expression:
-    """The expression over an item of FROM with the item's own names of columns."""
+    """Return the expression over an item of FROM with the item's own names of columns."""
     prefix = item_column(number, "")
     match expression:
         case ColumnRef(name, type_):
@@ -63,7 +63,7 @@ def renamed(expression: Expression, number: int) -> Expression:
 
 
 def as_item(expression: Expression, number: int) -> Expression:
-    """The expression with its columns named as those of an item of FROM."""
+    """Return the expression with its columns named as those of an item of FROM."""
     match expression:
         case ColumnRef(name, type_):
             return ColumnRef(item_column(number, name), type_)
@@ -73,7 +73,7 @@ def as_item(expression: Expression, number: int) -> Expression:
 
 
 def asks(expression: Expression) -> bool:
-    """Whether an expression has the value of a query inside it."""
+    """Return whether an expression has the value of a query inside it."""
     return any(name.startswith(_QUERY_VALUE) for name in columns_of(expression))
 
 
@@ -81,8 +81,8 @@ _QUERY_VALUE = subquery_column(0)[:-1]
 
 
 def moved(expression: Expression, prefixes: Mapping[str, str]) -> Expression:
-    """The expression over items of FROM with other names for some of them; `prefixes` has the new
-    beginning of their columns by the number of the item."""
+    """Return the expression over items of FROM with other names for some of them; `prefixes` has
+    the new beginning of their columns by the number of the item."""
     match expression:
         case ColumnRef(name, type_):
             return ColumnRef(moved_name(name, prefixes), type_)
@@ -92,13 +92,13 @@ def moved(expression: Expression, prefixes: Mapping[str, str]) -> Expression:
 
 
 def moved_name(name: str, prefixes: Mapping[str, str]) -> str:
-    """The name of a column, or the beginning of such names, as `moved` changes it."""
+    """Return the name of a column, or the beginning of such names, as `moved` changes it."""
     number, point, rest = name.partition(".")
     return f"{prefixes[number]}{rest}" if point and number in prefixes else name
 
 
 def mapped(query: Query, change: Callable[[Expression], Expression]) -> Query:
-    """The query with its expressions, but not those of its source, changed."""
+    """Return the query with its expressions, but not those of its source, changed."""
     return replace(
         query,
         outputs=tuple(Output(one.name, change(one.expression)) for one in query.outputs),
@@ -124,7 +124,7 @@ def _mapped_grouping(
 
 
 def conjuncts(condition: Expression) -> tuple[Expression, ...]:
-    """The conditions that AND joins, at the top."""
+    """Return the conditions that AND joins, at the top."""
     if isinstance(condition, Call) and condition.op is Op.AND:
         return condition.args
     return (condition,)
@@ -135,14 +135,14 @@ def all_of(conditions: Sequence[Expression]) -> Expression:
 
 
 def time_of(source: Source) -> Expression:
-    """The ts of the rows of a source, all parts of which have one, over its columns."""
+    """Return the ts of the rows of a source, all parts of which have one, over its columns."""
     if isinstance(source, Leg):
         return ColumnRef("ts", TIMESTAMP)
     return greatest_time(source.items)
 
 
 def greatest_time(items: Sequence[Item], first: int = 0) -> Expression:
-    """The greatest ts of some items of FROM, which have numbers from `first` on."""
+    """Return the greatest ts of some items of FROM, which have numbers from `first` on."""
     times = [
         time
         for number, item in enumerate(items, first)
@@ -156,7 +156,7 @@ def greatest_time(items: Sequence[Item], first: int = 0) -> Expression:
 
 
 def _times(item: Item, prefix: str) -> list[Expression]:
-    """The ts of each part of an item's rows; a missing part has that of another."""
+    """Return the ts of each part of an item's rows; a missing part has that of another."""
     if not isinstance(item, LeftJoin):
         return [ColumnRef(f"{prefix}ts", TIMESTAMP)]
     left = [
@@ -169,7 +169,7 @@ def _times(item: Item, prefix: str) -> list[Expression]:
 
 
 def with_condition(source: Source, condition: Expression) -> Source:
-    """The source with one more condition on its rows."""
+    """Return the source with one more condition on its rows."""
     if isinstance(source, Leg):
         return replace(source, where=all_of((source.where, condition)))
     if asks(condition):

@@ -87,7 +87,7 @@ def _case_text(args: list[str]) -> str:
 
 
 def compared_text(operand: Expression) -> str:
-    """The text of an operand as it stands beside a comparison."""
+    """Return the text of an operand as it stands beside a comparison."""
     return _bracketed(operand, _STRENGTH[Op.EQ])
 
 
@@ -101,7 +101,7 @@ _LARGER = 2 * max(UNITS.values())
 
 
 def window_text(window: Window) -> str:
-    """The window clause in normal form; binding it again gives the same window."""
+    """Return the window clause in normal form; binding it again gives the same window."""
     match window:
         case TimeWindow():
             return _time_text(window)
@@ -113,8 +113,8 @@ def window_text(window: Window) -> str:
 
 
 def leg_window_text(leg: Leg) -> str:
-    """The window of a leg as it stands in WINDOW(), with its REFRESH; empty where rows are looked
-    up."""
+    """Return the window of a leg as it stands in WINDOW(), with its REFRESH; empty if rows are
+    looked up."""
     if leg.as_of is not None:
         return ""
     return f"{window_text(leg.window)} {refresh_text(leg.refresh)}".rstrip()
@@ -168,7 +168,7 @@ def _count_text(window: CountWindow) -> str:
 
 
 def refresh_text(refresh: Refresh | None) -> str:
-    """The REFRESH clause in normal form; empty where there is none."""
+    """Return the REFRESH clause in normal form; empty if there is none."""
     match refresh:
         case None:
             return ""

@@ -50,15 +50,15 @@ class QueryBinder:
         text.bind_rows = self._rows
 
     def outermost(self, node: exp.Expr, place: Place) -> Query:
-        """A query with its own window and names in `place` already."""
+        """Return a query with its own window and names in `place` already."""
         return self._part(node, place).query
 
     def inner(self, node: exp.Expr, place: Place) -> Query:
-        """A query inside another."""
+        """Return a query inside another."""
         return unordered(self._part(node, place.within(node)).query)
 
     def _rows(self, rows: exp.Expr) -> tuple[RefreshOn, StreamSchema]:
-        """The rows of REFRESH ON, and their stream."""
+        """Return the rows of REFRESH ON, and their stream."""
         table = references(rows)[0][0]
         consume(table, "this", "alias")
         if (view := self._text.view_of(table)) is not None:
@@ -69,7 +69,7 @@ class QueryBinder:
         return RefreshOn(stream.name, where), stream
 
     def _rows_of_view(self, view: ViewDefinition, rows: exp.Expr) -> tuple[RefreshOn, StreamSchema]:
-        """The rows of REFRESH ON a view, as rows of the view's stream."""
+        """Return the rows of REFRESH ON a view, as rows of the view's stream."""
         shared, stream = self._text, self._text.stream_of(view)
         if stream is None:
             raise RefreshProblem(
@@ -83,8 +83,8 @@ class QueryBinder:
         return RefreshOn(stream.name, renamed(source.on, 0)), stream
 
     def _part(self, node: exp.Expr, place: Place, branch: bool = False) -> BoundBlock:
-        """A query, or a branch of a set operation: that takes the types of its outputs from the
-        others."""
+        """Return a query, or a branch of a set operation: that takes the types of its outputs from
+        the others."""
         if isinstance(node, exp.Select):
             block = self._block(node, place, branch)
         elif isinstance(node, exp.Subquery):
@@ -97,7 +97,7 @@ class QueryBinder:
         return block if parsed is None else self._refreshed(block, parsed)
 
     def _refreshed(self, block: BoundBlock, parsed: ParsedRefresh) -> BoundBlock:
-        """A query with its REFRESH."""
+        """Return a query with its REFRESH."""
         if block.query.refresh is not None:
             raise SyntaxProblem(
                 "a query has one REFRESH",
@@ -158,8 +158,8 @@ class QueryBinder:
         branch: bool,
         asking: Asking | None = None,
     ) -> BoundBlock:
-        """All but the FROM of a SELECT; `source` takes its WHERE. Queries in expressions over
-        groups are bound by `asking`."""
+        """Return all but the FROM of a SELECT; `source` takes its WHERE. Queries in expressions
+        over groups are bound by `asking`."""
         items = read_items(select, base.scope)
         base = replace(base, outputs=[item.name for item in items if item.renamed])
         groups = group_binder(select, items, base, asking)
@@ -183,7 +183,7 @@ class QueryBinder:
         return BoundBlock(self._limited(select, query), values, correlated)
 
     def _limited(self, node: exp.Expr, query: Query) -> Query:
-        """The query with the LIMIT and OFFSET of a node."""
+        """Return the query with the LIMIT and OFFSET of a node."""
         base = self._text.binder(Scope(()))
         limit = bind_count(node.args.get("limit"), "LIMIT", base)
         offset = bind_count(node.args.get("offset"), "OFFSET", base)
@@ -192,7 +192,7 @@ class QueryBinder:
     # ---- set operations
 
     def _set_operation(self, node: exp.Expr, place: Place) -> BoundBlock:
-        """A set operation as one item, with the ORDER BY and LIMIT of the whole over it."""
+        """Return a set operation as one item, with the ORDER BY and LIMIT of the whole over it."""
         consume(node, "this", "expression", "distinct", *CLAUSES)
         operator = operator_of(node)
         assert operator is not None
@@ -209,8 +209,8 @@ class QueryBinder:
             yield from self._branch(part, place.within(part), operator)
 
     def _branch(self, part: exp.Expr, place: Place, operator: SetOperator) -> Iterator[Branch]:
-        """The branches that a part of a set operation is: several where it is UNION ALL inside
-        UNION ALL."""
+        """Yield the branches that a part of a set operation is: several where it is UNION ALL
+        inside UNION ALL."""
         if isinstance(part, exp.Subquery) and part.args.get("refresh") is None:
             check_bracketed(part)
             yield from self._branch(part.this, place.within(part.this), operator)
@@ -225,7 +225,7 @@ class QueryBinder:
 
 
 def _asks(select: exp.Expr) -> bool:
-    """Whether a SELECT has queries inside expressions."""
+    """Return whether a SELECT has queries inside expressions."""
     clauses = [select.args.get(name) for name in ("where", "group", "having", "order")]
     parts = [*select.expressions, *filter(None, clauses)]
     return any(is_query(node) for part in parts for node in outside_queries(part))

@@ -26,7 +26,7 @@ from querystem.query import Output, SortKey
 
 
 def bind_condition(clause: exp.Expr | None, word: str, binder: Binder) -> Expression:
-    """The condition after WHERE, or another word; TRUE without one."""
+    """Return the condition after WHERE, or another word; TRUE without one."""
     if clause is None:
         return TRUE
     consume(clause, "this")
@@ -47,8 +47,8 @@ class OutputItem:
 
 
 def read_items(select: exp.Expr, scope: Scope) -> Sequence[OutputItem]:
-    """The outputs of a SELECT, one or more, each with its own name; `*` stands for the declared
-    columns."""
+    """Return the outputs of a SELECT, one or more, each with its own name; `*` stands for the
+    declared columns."""
     if not select.expressions:
         raise SyntaxProblem("SELECT selects nothing", node_span(select), hint="write SELECT * …")
     items: list[OutputItem] = []
@@ -68,7 +68,7 @@ def read_items(select: exp.Expr, scope: Scope) -> Sequence[OutputItem]:
 
 
 def at_position(node: exp.Expr, items: Sequence[OutputItem], clause: str) -> exp.Expr | None:
-    """The output that a bare whole number means, as in ORDER BY 2; None for anything else."""
+    """Return the output that a bare whole number means, as in ORDER BY 2; None for anything else."""
     node = node.unnest()
     if not isinstance(node, exp.Literal) or node.args["is_string"] or not node.this.isdigit():
         return None
@@ -84,7 +84,7 @@ def at_position(node: exp.Expr, items: Sequence[OutputItem], clause: str) -> exp
 
 
 def by_name(node: exp.Expr, items: Sequence[OutputItem]) -> exp.Expr | None:
-    """The output that a name alone means; None for anything else."""
+    """Return the output that a name alone means; None for anything else."""
     node = node.unnest()
     if not isinstance(node, exp.Column) or node.args.get("table") is not None:
         return None
@@ -116,7 +116,7 @@ def _items(node: exp.Expr, position: int, scope: Scope) -> Iterator[OutputItem]:
 
 
 def _star(node: exp.Expr, scope: Scope) -> Iterator[OutputItem]:
-    """An item for every column that the star stands for, each placed where it stands."""
+    """Yield an item for every column that the star stands for, each placed where it stands."""
     span, of = node_span(node), None
     if isinstance(node, exp.Column):
         consume(node, "this", "table")
@@ -130,7 +130,7 @@ def _star(node: exp.Expr, scope: Scope) -> Iterator[OutputItem]:
 
 
 def placed(name: str, span: Span, of: str | None = None) -> exp.Expr:
-    """A column, `of` an item of FROM or any, as if it were written at `span`."""
+    """Return a column, `of` an item of FROM or any, as if it were written at `span`."""
     column = exp.Column(this=exp.Identifier(this=name, quoted=True))
     if of is not None:
         column.set("table", exp.Identifier(this=of, quoted=True))
@@ -138,8 +138,8 @@ def placed(name: str, span: Span, of: str | None = None) -> exp.Expr:
 
 
 def _column_name(node: exp.Expr) -> str:
-    """The name of a column as it is written, in lower case unless quoted; empty for any other node.
-    The binder tells whether there is such a column."""
+    """Return the name of a column as it is written, in lower case unless quoted; empty for any
+    other node. The binder tells whether there is such a column."""
     if not isinstance(node, exp.Column) or not isinstance(node.this, exp.Identifier):
         return ""
     name = str(node.this.this)
@@ -147,7 +147,7 @@ def _column_name(node: exp.Expr) -> str:
 
 
 def is_constant(node: exp.Expr, value: Typed) -> bool:
-    """Whether `node`, bound as `value`, is written as a constant.
+    """Return whether `node`, bound as `value`, is written as a constant.
 
     A constant may still take another type from its neighbours. A node that reads a column or an
     aggregate is no constant, even if it is bound to one, as `size > 3 AND FALSE` is: whether a text
@@ -159,7 +159,7 @@ def is_constant(node: exp.Expr, value: Typed) -> bool:
 
 
 def need_varying(node: exp.Expr, value: Typed, clause: str) -> Expression:
-    """The bound expression; refuses a constant, which would make one group, or no order."""
+    """Return the bound expression; refuses a constant, which would make one group, or no order."""
     if is_constant(node, value):
         raise TypeProblem(
             f"{clause} takes a column, an expression or the number of an output, not a constant",
@@ -172,8 +172,8 @@ def need_varying(node: exp.Expr, value: Typed, clause: str) -> Expression:
 def bind_order(
     order: exp.Expr | None, items: Sequence[OutputItem], binder: Binder
 ) -> tuple[SortKey, ...]:
-    """The keys of ORDER BY. A name alone is an output's before it is a column's; in an expression
-    it is a column's."""
+    """Return the keys of ORDER BY. A name alone is an output's before it is a column's; in an
+    expression it is a column's."""
     if order is None:
         return ()
     consume(order, "expressions")
@@ -184,7 +184,7 @@ def bind_order(
 def check_distinct(
     order: exp.Expr | None, order_by: Sequence[SortKey], outputs: Sequence[Output]
 ) -> None:
-    """Refuses to order by an expression that is not selected: DISTINCT leaves only outputs."""
+    """Refuse to order by an expression that is not selected: DISTINCT leaves only outputs."""
     selected = [output.expression for output in outputs]
     for number, key in enumerate(order_by):
         if key.expression not in selected:
@@ -198,7 +198,7 @@ def check_distinct(
 
 
 def bind_count(clause: exp.Expr | None, word: str, binder: Binder) -> Typed | None:
-    """The number after LIMIT or OFFSET, or the parameter that will bring it."""
+    """Return the number after LIMIT or OFFSET, or the parameter that will bring it."""
     if clause is None:
         return None
     consume(clause, "expression")

@@ -55,7 +55,7 @@ class LimitedQuery(Query):
 
 
 def limited(query: Query, limit: Typed | None, offset: Typed | None) -> Query:
-    """The query with its LIMIT and OFFSET, as soon as they have values."""
+    """Return the query with its LIMIT and OFFSET, as soon as they have values."""
     if limit is None and offset is None:
         return query
     if any(count is not None and isinstance(count.node, Parameter) for count in (limit, offset)):
@@ -65,7 +65,7 @@ def limited(query: Query, limit: Typed | None, offset: Typed | None) -> Query:
 
 
 def with_counts(query: LimitedQuery, limit: int | None, offset: int) -> Query:
-    """The query once its LIMIT and OFFSET have values."""
+    """Return the query once its LIMIT and OFFSET have values."""
     parts = {field.name: getattr(query, field.name) for field in fields(Query)}
     return Query(**{**parts, "limit": limit, "offset": offset})
 
@@ -75,7 +75,7 @@ def is_limited(query: Query) -> bool:
 
 
 def unordered(query: Query) -> Query:
-    """A query inside another: without LIMIT nobody sees its order."""
+    """Return a query inside another: without LIMIT nobody sees its order."""
     return query if is_limited(query) else replace(query, order_by=())
 
 

@@ -92,8 +92,8 @@ class _RowBinder(Binder):
 def group_binder(
     select: exp.Expr, items: Sequence[OutputItem], base: Binder, asking: Asking | None
 ) -> GroupBinder | None:
-    """The binder of a query that groups or aggregates; None for a query that answers rows. Queries
-    inside its expressions over groups are bound by `asking`."""
+    """Return the binder of a query that groups or aggregates; None for a query that answers rows.
+    Queries inside its expressions over groups are bound by `asking`."""
     mixed = _holding(select, is_aggregate)
     if not mixed and not select.args.get("group") and not select.args.get("having"):
         return None
@@ -116,7 +116,7 @@ def group_binder(
 
 
 def _holding(select: exp.Expr, what: Callable[[exp.Expr], bool]) -> frozenset[int]:
-    """The ids of the nodes that are something, outside inner queries, or hold such a node."""
+    """Return the ids of the nodes that are something, outside inner queries, or hold such a node."""
     found: set[int] = set()
     for clause in ("expressions", "having", "order"):
         part = select.args.get(clause) or []
@@ -149,7 +149,7 @@ def _keys(
 
 
 def _key(node: exp.Expr, items: Sequence[OutputItem], rows: Binder) -> Expression:
-    """A column of that name comes before an output of that name."""
+    """Return a column of that name comes before an output of that name."""
     output = at_position(node, items, "GROUP BY")
     if output is None and not _is_column(node, rows):
         output = by_name(node, items)

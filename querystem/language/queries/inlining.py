@@ -25,7 +25,7 @@ _MORE = ("distinct", "group", "having", "order", "limit", "offset", "refresh")
 
 
 def is_flat(select: exp.Expr) -> bool:
-    """Tells whether a SELECT does nothing but select, project and join."""
+    """Return whether a SELECT does nothing but select, project and join."""
     if any(select.args.get(clause) is not None for clause in _MORE):
         return False
     parts = [*select.expressions, *filter(None, [select.args.get("where")])]
@@ -34,8 +34,8 @@ def is_flat(select: exp.Expr) -> bool:
 
 
 def stream_of_view(view: ViewDefinition, parsed: ParsedView, named: Named) -> StreamSchema | None:
-    """The stream whose rows, selected and projected, a view shows, without a window or REFRESH of
-    its own; None where the view is anything else."""
+    """Return the stream whose rows, selected and projected, a view shows, without a window or
+    REFRESH of its own; None if the view is anything else."""
     query = parsed(view)
     if not isinstance(query, exp.Select) or not is_flat(query):
         return None
@@ -51,7 +51,7 @@ def stream_of_view(view: ViewDefinition, parsed: ParsedView, named: Named) -> St
 
 
 def bounds_time(frame: exp.Expr, schema: StreamSchema) -> bool:
-    """Tells whether a window chooses rows by their ts alone, so that it is the same before and
+    """Return whether a window chooses rows by their ts alone, so that it is the same before and
     after a condition. SLIDE sets back as of when the rows of a keyed stream are current."""
     texts = [token.text.upper() for token in frame.args["tokens"]]
     counts = texts[:1] in (["ROWS"], ["PARTITION BY"]) or texts[:2] == ["BEGIN", "ROW"]

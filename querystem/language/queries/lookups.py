@@ -28,8 +28,8 @@ from querystem.query import AsOf, Leg, item_column
 def bind_lookup(
     table: exp.Expr, schema: StreamSchema, before: Scope
 ) -> tuple[DraftAsOf, tuple[int, ...]]:
-    """The look-up that a reference to a stream is, after other items of FROM, and the numbers of
-    the windows of the rows it is for; raises QueryError."""
+    """Return the look-up that a reference to a stream is, after other items of FROM, and the
+    numbers of the windows of the rows it is for; raise QueryError."""
     version = table.args["version"]
     span, known = node_span(version), version.args.get("table") is None
     item = _item(version, known, before)
@@ -65,7 +65,7 @@ def bind_lookup(
 
 
 def _item(version: exp.Expr, known: bool, before: Scope) -> ScopeItem:
-    """The item whose rows are looked up for."""
+    """Return the item whose rows are looked up for."""
     name = version.this if known else version.args["table"]
     if not known and identifier(version.this) != "ts":
         raise _refused(
@@ -81,8 +81,8 @@ def _item(version: exp.Expr, known: bool, before: Scope) -> ScopeItem:
 
 
 def _check_time(item: ScopeItem, schema: StreamSchema, span: Span) -> None:
-    """Refuses to look up rows for those of a query that have no ts, or one of their own making
-    where `schema` keeps only the versions of a while."""
+    """Refuse to look up rows for those of a query that have no ts, or one of their own making where
+    `schema` keeps only the versions of a while."""
     if item.types.get("ts") != TIMESTAMP:
         raise _refused(
             f"rows of {item.name} have no ts that is a TIMESTAMP",
@@ -116,8 +116,8 @@ def _refused(message: str, span: Span | None, hint: str) -> BindProblem:
 
 
 def with_keys(leg: Leg, number: int, on: Expression) -> Leg:
-    """A leg, item `number` of a FROM, that is looked up by what `on` equates its KEY with; raises
-    BindProblem where that is not all of KEY."""
+    """Return a leg, item `number` of a FROM, that is looked up by what `on` equates its KEY with;
+    raise BindProblem where that is not all of KEY."""
     draft = leg.as_of
     if not isinstance(draft, DraftAsOf):
         return leg
@@ -139,7 +139,8 @@ def with_keys(leg: Leg, number: int, on: Expression) -> Leg:
 
 
 def _equated(column: ColumnRef, conditions: Sequence[Expression], number: int) -> list[Expression]:
-    """The expressions over items before a column's own that conditions equate the column with."""
+    """Return the expressions over items before a column's own that conditions equate the column
+    with."""
     found = []
     for one in conditions:
         if isinstance(one, Call) and one.op is Op.EQ and column in one.args:
@@ -149,7 +150,7 @@ def _equated(column: ColumnRef, conditions: Sequence[Expression], number: int) -
 
 
 def _constants(column: ColumnRef, where: Expression) -> list[Expression]:
-    """The constants that the predicate of a leg equates a column with."""
+    """Return the constants that the predicate of a leg equates a column with."""
     return [
         one.args[1]
         for one in conjuncts(where)

@@ -42,8 +42,8 @@ Names = Callable[[], Iterable[str]]
 
 
 def inside_views(lookup: Lookup) -> Lookup:
-    """The lookup of the names in the texts of views: the `inside_views` of a lookup that has one.
-    Whoever may name a view need not be allowed to name what it is over."""
+    """Return the lookup of the names in the texts of views: the `inside_views` of a lookup that has
+    one. Whoever may name a view need not be allowed to name what it is over."""
     found: Lookup = getattr(lookup, "inside_views", lookup)
     return found
 
@@ -63,12 +63,12 @@ class Place:
     beyond: Binder | None = None
 
     def inner(self) -> Place:
-        """The place of a query of FROM or WITH: no window reaches it, and no columns from around
-        the query that it stands in."""
+        """Return the place of a query of FROM or WITH: no window reaches it, and no columns from
+        around the query that it stands in."""
         return Place(None, True, dict(self.named), beyond=self.outer or self.beyond)
 
     def within(self, node: exp.Expr) -> Place:
-        """The place inside a query, which may have a window, and names by WITH, of its own."""
+        """Return the place inside a query, which may have a window, and names by WITH, of its own."""
         named = dict(self.named)
         here: set[str] = set()
         for cte in node.args.get("ctes") or ():
@@ -125,13 +125,13 @@ class TextBinding:
         return Binder(scope, self.parameters, used=self.used)
 
     def window(self, text: WindowText) -> DraftWindow:
-        """The window that a text will be read as."""
+        """Return the window that a text will be read as."""
         self.windows.append(replace(text, place=self.view or text.place, view=self.view))
         return DraftWindow(number=len(self.windows) - 1)
 
     def refresh(self, parsed: ParsedRefresh) -> Refresh:
-        """The REFRESH of a query or of a reference, whose period is read when parameters have
-        values; raises QueryError."""
+        """Return the REFRESH of a query or of a reference, whose period is read when parameters
+        have values; raise QueryError."""
         parts = [self._points(part, self.view or parsed.span) for part in parsed.parts]
         return parts[0] if len(parts) == 1 else RefreshAny(tuple(parts))
 
@@ -148,16 +148,16 @@ class TextBinding:
     # ---- views
 
     def view_of(self, table: exp.Expr) -> ViewDefinition | None:
-        """The view that a reference names; None where it names none."""
+        """Return the view that a reference names; None if it names none."""
         found = self._named(table)
         return found if isinstance(found, ViewDefinition) else None
 
     def stream_of(self, view: ViewDefinition) -> StreamSchema | None:
-        """The stream that a view shows rows of, as `stream_of_view` tells."""
+        """Return the stream that a view shows rows of, as `stream_of_view` tells."""
         return stream_of_view(view, self.parsed, self._named_inside)
 
     def parsed(self, view: ViewDefinition) -> exp.Expr:
-        """The query of a view."""
+        """Return the query of a view."""
         if view.name not in self.views:
             with located(view.text):
                 self.views[view.name] = parse_query(view.text)
@@ -169,7 +169,7 @@ class TextBinding:
         return self._found(identifier(table.this), self.lookup, False)
 
     def _named_inside(self, table: exp.Expr) -> StreamSchema | ViewDefinition | None:
-        """The stream or view that a reference in the text of a view names."""
+        """Return the stream or view that a reference in the text of a view names."""
         return self._found(identifier(table.this), inside_views(self.lookup), True)
 
     def _found(
@@ -181,7 +181,7 @@ class TextBinding:
 
     @contextmanager
     def within_view(self, view: ViewDefinition, span: Span) -> Iterator[None]:
-        """Binds the query of a view in the `with` block; errors point to the reference at `span`,
+        """Bind the query of a view in the `with` block; errors point to the reference at `span`,
         for the text of the view is another one."""
         outside = self.view
         self.view, self.depth = outside or span, self.depth + 1
@@ -203,7 +203,7 @@ class TextBinding:
             self.view, self.depth = outside, self.depth - 1
 
     def stream(self, table: exp.Expr) -> StreamSchema:
-        """The stream that a reference names; raises UnknownStream."""
+        """Return the stream that a reference names; raise UnknownStream."""
         name, schema = identifier(table.this), self._named(table)
         if isinstance(schema, StreamSchema):
             return schema
@@ -223,7 +223,8 @@ class TextBinding:
         )
 
     def leg(self, table: exp.Expr, place: Place) -> tuple[Leg, StreamSchema]:
-        """The leg of a reference to a stream; its window is read when parameters have values."""
+        """Return the leg of a reference to a stream; its window is read when parameters have
+        values."""
         consume(table, "this", "alias", "frame")
         schema = self._counted(table)
         own = table.args.get("frame")
@@ -235,7 +236,7 @@ class TextBinding:
         return leg if parsed is None else replace(leg, refresh=self.refresh(parsed)), schema
 
     def looked_up(self, table: exp.Expr, before: Scope) -> tuple[Leg, StreamSchema]:
-        """The leg of a reference whose rows are looked up for items before it in FROM."""
+        """Return the leg of a reference whose rows are looked up for items before it in FROM."""
         consume(table, "this", "alias", "frame", "version")
         schema = self._counted(table)
         as_of, beside = bind_lookup(table, schema, before)
@@ -243,7 +244,7 @@ class TextBinding:
         return Leg(schema.name, TRUE, self.window(text), True, as_of), schema
 
     def _counted(self, table: exp.Expr) -> StreamSchema:
-        """The stream of a reference, of which there are not too many."""
+        """Return the stream of a reference, of which there are not too many."""
         schema = self.stream(table)
         self.references += 1
         if self.references > MAX_REFERENCES:
@@ -256,8 +257,7 @@ class TextBinding:
         return schema
 
     def check_reached(self, node: exp.Expr) -> None:
-        """Refuses the window of a query that no stream takes, and a name of WITH that is not
-        used."""
+        """Refuse the window of a query that no stream takes, and a name of WITH that is not used."""
         for cte in node.args.get("ctes") or ():
             if id(cte) not in self.reached:
                 name = cte.args["alias"]
@@ -278,7 +278,7 @@ class TextBinding:
 
 
 def window_text(frame: exp.Expr | None, schema: StreamSchema, place: Span) -> WindowText:
-    """The window of a reference at `place`, where it has one."""
+    """Return the window of a reference at `place`, where it has one."""
     if frame is None:
         return WindowText(schema, (), place)
     assert isinstance(frame, WindowNode)
@@ -287,7 +287,8 @@ def window_text(frame: exp.Expr | None, schema: StreamSchema, place: Span) -> Wi
 
 
 def references(select: exp.Expr) -> list[tuple[exp.Expr, exp.Expr | None]]:
-    """The items of a FROM, each after the first with its join; raises SyntaxProblem without any."""
+    """Return the items of a FROM, each after the first with its join; raise SyntaxProblem without
+    any."""
     source = select.args.get("from_")
     if source is None:
         raise SyntaxProblem("FROM is missing", node_span(select), hint="write SELECT … FROM stream")
@@ -297,7 +298,7 @@ def references(select: exp.Expr) -> list[tuple[exp.Expr, exp.Expr | None]]:
 
 
 def item_name(node: exp.Expr) -> str:
-    """The name of an item of FROM in expressions."""
+    """Return the name of an item of FROM in expressions."""
     alias = node.args.get("alias")
     if alias is not None:
         return identifier(alias)

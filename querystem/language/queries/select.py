@@ -36,7 +36,7 @@ def bind_select(
     parameters: Mapping[str, Type | None],
     names: Names | None = None,
 ) -> BoundSelect:
-    """Binds a query in a text of length `end`; `names` lists the streams, to suggest one."""
+    """Bind a query in a text of length `end`; `names` lists the streams, to suggest one."""
     text = TextBinding(lookup, names, parameters)
     place = replace(Place().within(parsed), own=False)
     query = QueryBinder(text).outermost(parsed, place)

@@ -54,14 +54,14 @@ class Branch:
 
 
 def operator_of(node: exp.Expr) -> SetOperator | None:
-    """The operator of a set operation; None for any other node."""
+    """Return the operator of a set operation; None for any other node."""
     return _OPERATORS.get((type(node), bool(node.args.get("distinct"))))
 
 
 def combined(
     operator: SetOperator, branches: Sequence[Branch], node: exp.Expr
 ) -> tuple[BoundBlock, ScopeItem, list[OutputItem]]:
-    """A set operation as the one item of a query; that item, and its outputs, for ORDER BY."""
+    """Return a set operation as the one item of a query; that item, and its outputs, for ORDER BY."""
     for branch in branches:
         if branch.block.correlated:
             raise NotYet(
@@ -82,8 +82,8 @@ def combined(
 
 
 def in_order_of_values(query: Query) -> Query:
-    """The query with its rows in the order of their values, NULLs last, as far as ORDER BY leaves
-    that open."""
+    """Return the query with its rows in the order of their values, NULLs last, as far as ORDER BY
+    leaves that open."""
     ordered = [key.expression for key in query.order_by]
     rest = [output.expression for output in query.outputs if output.expression not in ordered]
     keys = tuple(SortKey(one, descending=False, nulls_first=False) for one in rest)
@@ -91,7 +91,8 @@ def in_order_of_values(query: Query) -> Query:
 
 
 def _unified(branches: Sequence[Branch]) -> tuple[Query, ...]:
-    """The queries of a set operation with outputs of one type each, named as the first one's."""
+    """Return the queries of a set operation with outputs of one type each, named as the first
+    one's."""
     blocks = [branch.block for branch in branches]
     names = [output.name for output in blocks[0].query.outputs]
     for branch in branches[1:]:
@@ -109,7 +110,8 @@ def _unified(branches: Sequence[Branch]) -> tuple[Query, ...]:
 
 
 def _with_outputs(block: BoundBlock, names: Sequence[str], values: Sequence[Typed]) -> Query:
-    """A branch with the types that the whole has. DISTINCT compares values as they are before."""
+    """Return a branch with the types that the whole has. DISTINCT compares values as they are
+    before."""
     query = block.query
     pairs = list(zip(block.values, values, strict=True))
     changed = any(not old.open and old.type != new.type for old, new in pairs)

@@ -95,8 +95,8 @@ class Sources:
         return self._conditions
 
     def resolved(self, expression: Expression, span: Span) -> Expression:
-        """The expression of a block at `span` with those of the outputs of flattened queries in
-        their places; raises SyntaxProblem where that makes it too large."""
+        """Return the expression of a block at `span` with those of the outputs of flattened queries
+        in their places; raise SyntaxProblem if that makes it too large."""
         if not self._outputs:
             return expression
         extent = extent_of(expression, self._extents)
@@ -110,7 +110,7 @@ class Sources:
         return substituted(expression, self._outputs)
 
     def scope(self, select: exp.Expr, place: Place) -> Scope:
-        """The names of a FROM, whose items and conditions are taken; raises QueryError."""
+        """Return the names of a FROM, whose items and conditions are taken; raise QueryError."""
         scope, start = Scope(()), _Start(len(self._items), len(self._conditions))
         for node, join in references(select):
             left = join is not None and _is_left(join)
@@ -135,7 +135,7 @@ class Sources:
     # ---- items
 
     def _item(self, node: exp.Expr, place: Place, before: Scope, flat: bool) -> ScopeItem:
-        """An item of FROM, after others; `flat` where a query may be flattened."""
+        """Return an item of FROM, after others; `flat` where a query may be flattened."""
         name, frame = item_name(node), node.args.get("frame")
         if isinstance(node, exp.Table):
             query = place.named.get(identifier(node.this))
@@ -167,7 +167,7 @@ class Sources:
         return replace(leg, as_of=replace(leg.as_of, instant=instant)), schema
 
     def _inside(self, items: Sequence[Item]) -> list[ScopeStream]:
-        """The streams that some items read, but for those whose rows are looked up."""
+        """Return the streams that some items read, but for those whose rows are looked up."""
         read = [leg for item in items for leg in legs_of(item) if leg.as_of is None]
         numbers = [window_number(leg.window) for leg in read]
         return [ScopeStream(self._text.windows[number].schema, number) for number in numbers]
@@ -189,7 +189,7 @@ class Sources:
         return self._shown(query, name, operation)
 
     def _with_window(self, query: Query, name: str, frame: exp.Expr, span: Span) -> Query:
-        """A query with a window over it."""
+        """Return a query with a window over it."""
         _check_timed(query, frame)
         written = window_text(frame, StreamSchema(name, query.columns), span)
         query = replace(query, over=self._text.window(written))
@@ -198,7 +198,7 @@ class Sources:
         return replace(_around(query), refresh=self._text.refresh(parsed))
 
     def _shown(self, query: Query, name: str, item: Item | None = None) -> ScopeItem:
-        """A query that is an item, or that shows the rows of one."""
+        """Return a query that is an item, or that shows the rows of one."""
         number = len(self._items)
         self._items.append(query if item is None else item)
         types = {column.name: column.type for column in query.columns}
@@ -213,7 +213,7 @@ class Sources:
     def _view(
         self, view: ViewDefinition, table: exp.Expr, name: str, place: Place, flat: bool
     ) -> ScopeItem:
-        """A view is inlined, or it stays an item; the window of its block bounds its rows."""
+        """Return a view is inlined, or it stays an item; the window of its block bounds its rows."""
         text, written = self._text, table.args.get("frame")
         if (version := table.args.get("version")) is not None:
             raise BindProblem(
@@ -269,7 +269,7 @@ class Sources:
     def _joined(
         self, join: exp.Expr, before: Scope, scope: Scope, place: Place
     ) -> tuple[list[Expression], Scope]:
-        """The conditions of a join, and the scope after it."""
+        """Return the conditions of a join, and the scope after it."""
         consume(join, "this", "kind", "on", "using")
         conditions = []
         if (on := join.args.get("on")) is not None:
@@ -288,8 +288,8 @@ class Sources:
         return conditions, scope
 
     def _left_joined(self, start: _Start, on: Expression, scope: Scope) -> Scope:
-        """The scope after a LEFT JOIN, whose left side is all the FROM has so far. Both sides, and
-        their conditions, become one item."""
+        """Return the scope after a LEFT JOIN, whose left side is all the FROM has so far. Both
+        sides, and their conditions, become one item."""
         *left, right = self._items[start.item :]
         numbers = [str(number) for number in range(start.item, len(self._items))]
         alone = {number: item_column(place, "") for place, number in enumerate(numbers)}
@@ -320,7 +320,7 @@ class _Start:
 
 
 def _moved_lookup(item: Item, prefixes: Mapping[str, str]) -> Item:
-    """An item; where its rows are looked up, by other names of columns."""
+    """Return an item; where its rows are looked up, by other names of columns."""
     if not isinstance(item, Leg) or item.as_of is None:
         return item
     as_of, row = item.as_of, item.as_of.row
@@ -329,7 +329,7 @@ def _moved_lookup(item: Item, prefixes: Mapping[str, str]) -> Item:
 
 
 def _is_left(join: exp.Expr) -> bool:
-    """Whether a join is a LEFT JOIN; raises SyntaxProblem for one that there is not."""
+    """Return whether a join is a LEFT JOIN; raise SyntaxProblem for one that there is not."""
     kind = join.args.get("kind") or ""
     if kind in ("RIGHT", "FULL"):
         raise SyntaxProblem(
@@ -342,7 +342,7 @@ def _is_left(join: exp.Expr) -> bool:
 
 
 def check_bracketed(node: exp.Expr) -> None:
-    """Refuses anything but a window after a query in parentheses."""
+    """Refuse anything but a window after a query in parentheses."""
     consume(node, "this", "alias", *CLAUSES)
     for clause in ("order", "limit", "offset"):
         if (found := node.args.get(clause)) is not None:
@@ -371,7 +371,7 @@ def _check_timed(query: Query, frame: exp.Expr, view: str = "") -> None:
 
 
 def whole_operation(query: Query) -> SetOperation | None:
-    """The set operation that a query inside another is, without order or limits; else None."""
+    """Return the set operation that a query inside another is, without order or limits; else None."""
     source = query.source
     if is_limited(query) or query.grouping is not None or query.distinct or query.refresh:
         return None
@@ -384,11 +384,11 @@ def whole_operation(query: Query) -> SetOperation | None:
 
 
 def _around(query: Query) -> Query:
-    """A query of the rows of another, which may have a window over them."""
+    """Return a query of the rows of another, which may have a window over them."""
     return Query(From((query,)), _outputs_of(query))
 
 
 def _outputs_of(item: Query | SetOperation) -> tuple[Output, ...]:
-    """The outputs that show all columns of an only item."""
+    """Return the outputs that show all columns of an only item."""
     columns = item.columns
     return tuple(Output(c.name, ColumnRef(item_column(0, c.name), c.type)) for c in columns)

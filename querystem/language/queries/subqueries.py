@@ -65,7 +65,7 @@ class SubQueries:
         self.found: list[SubQuery] = []
 
     def value(self, asked: Asked, binder: Binder) -> Typed:
-        """The value of a query; one that was met before is not bound again."""
+        """Return the value of a query; one that was met before is not bound again."""
         known = self._known.get(id(asked.node))
         if known is None:
             made = self._made(asked, self._bind(asked.query, binder), node_span(asked.node))
@@ -120,7 +120,8 @@ class SubQueries:
         return replace(made, query=replace(query, outputs=tuple(outputs)), on=on)
 
     def _scalar(self, made: SubQuery, by: Sequence[Expression], span: Span) -> SubQuery:
-        """An aggregate without GROUP BY, grouped by what is equal to something of the outer row."""
+        """Return an aggregate without GROUP BY, grouped by what is equal to something of the outer
+        row."""
         query, outer = made.query, self._outer(by)
         if query.grouping is None or query.grouping.keys or query.having != TRUE:
             raise NotYet(
@@ -143,7 +144,7 @@ class SubQueries:
         return replace(made, query=grouped, on=all_of(equal))
 
     def _outer(self, by: Sequence[Expression]) -> dict[str, Expression]:
-        """The columns of the outer query in some conditions, as columns of item 0."""
+        """Return the columns of the outer query in some conditions, as columns of item 0."""
         columns: dict[str, Expression] = {}
         for one in (one for condition in by for one in references_of(condition)):
             if _is_outer(one.name):
@@ -153,7 +154,7 @@ class SubQueries:
 
 
 def _hidden(number: int) -> str:
-    """The name of an output that only conditions read."""
+    """Return the name of an output that only conditions read."""
     return f"$outer{number}"
 
 
@@ -162,12 +163,12 @@ def _is_outer(name: str) -> bool:
 
 
 def is_correlated(condition: Expression) -> bool:
-    """Whether a condition reads columns of the query around."""
+    """Return whether a condition reads columns of the query around."""
     return any(_is_outer(name) for name in columns_of(condition))
 
 
 def _compared(query: Query, operand: Typed, span: Span) -> tuple[Query, Typed]:
-    """A query and what its output is compared with, as they are compared."""
+    """Return a query and what its output is compared with, as they are compared."""
     output = query.outputs[0]
     value = Typed(ColumnRef(output.name, output.expression.type), span)
     operand, compared = comparable(operand, value, span)
@@ -176,7 +177,7 @@ def _compared(query: Query, operand: Typed, span: Span) -> tuple[Query, Typed]:
 
 
 def _sides(condition: Expression, span: Span) -> tuple[Expression, Expression]:
-    """The inner and the outer side of an equality; raises NotYet for any other condition."""
+    """Return the inner and the outer side of an equality; raise NotYet for any other condition."""
     if isinstance(condition, Call) and condition.op is Op.EQ:
         for inner, outer in (condition.args, reversed(condition.args)):
             of_outer = [_is_outer(name) for name in columns_of(outer)]
@@ -186,7 +187,7 @@ def _sides(condition: Expression, span: Span) -> tuple[Expression, Expression]:
 
 
 def _is_single(query: Query) -> bool:
-    """Whether a query has at most one row by its form."""
+    """Return whether a query has at most one row by its form."""
     if query.limit is not None and query.limit <= 1:
         return True
     if query.grouping is not None:
@@ -202,15 +203,15 @@ def _is_single(query: Query) -> bool:
 
 
 def of_groups(expression: Expression) -> Expression:
-    """An expression over groups as one over a query of those, which is the only item."""
+    """Return an expression over groups as one over a query of those, which is the only item."""
     found = [one for one in references_of(expression) if not asks(one)]
     columns = {one.name: ColumnRef(item_column(0, one.name), one.type) for one in found}
     return substituted(expression, columns)
 
 
 def over_groups(block: BoundBlock, subqueries: Sequence[SubQuery]) -> BoundBlock:
-    """A query whose expressions over groups have queries inside, as one over a query that has its
-    groups as rows. They come in the order of groups: by their keys."""
+    """Return a query whose expressions over groups have queries inside, as one over a query that
+    has its groups as rows. They come in the order of groups: by their keys."""
     query = block.query
     grouping = query.grouping
     assert grouping is not None

@@ -57,7 +57,7 @@ class WindowText:
     view: Span | None = None
 
     def read(self, end: int, literals: Mapping[str, Literal]) -> Window:
-        """The window, in a text of length `end`; raises QueryError."""
+        """Return the window, in a text of length `end`; raise QueryError."""
         if self.end is not None:
             tokens = _filled(self.tokens, literals)
             return read_window(tokens, self.end, self.schema, of_item=True)
@@ -86,7 +86,7 @@ class RefreshText:
     def read(
         self, draft: RefreshEvery | RefreshOn, literals: Mapping[str, Literal]
     ) -> RefreshEvery | RefreshOn:
-        """The part of a REFRESH that a draft will be; raises QueryError."""
+        """Return the part of a REFRESH that a draft will be; raise QueryError."""
         if isinstance(draft, RefreshOn):
             return RefreshOn(draft.stream, draft.where)
         return read_every(_filled(self.period, literals), self.end)
@@ -112,8 +112,8 @@ class Tail:
         return cls(windows, refreshes, end, names)
 
     def fill(self, draft: Query, literals: Mapping[str, Literal]) -> Query:
-        """The query with its windows and its periods, given values for their parameters; raises
-        QueryError."""
+        """Return the query with its windows and its periods, given values for their parameters;
+        raise QueryError."""
 
         def read(refresh: Refresh) -> Refresh:
             drafts = points_of(refresh)
@@ -136,8 +136,8 @@ class Tail:
     def _check_windows(
         self, draft: Query, query: Query, windows: Sequence[Window], legs: Sequence[int]
     ) -> None:
-        """Refuses windows that no reference, or no query in FROM, may have; `legs` has the number
-        of each leg's window."""
+        """Refuse windows that no reference, or no query in FROM, may have; `legs` has the number of
+        each leg's window."""
         for number, (text, window) in enumerate(zip(self.windows, windows, strict=True)):
             if number not in legs:
                 check_over(window, text.place)
@@ -149,7 +149,7 @@ class Tail:
                 check_versions(windows[other], text.schema, text.place, period)
 
     def _check_triggers(self, draft: Query, query: Query, schemas: Sequence[StreamSchema]) -> None:
-        """Refuses rows with arrival time that refresh what goes by event time."""
+        """Refuse rows with arrival time that refresh what goes by event time."""
         for written, part in zip(draft.refreshed_parts, query.refreshed_parts, strict=True):
             texts = [self._text(one) for one in triggers_of(written.refresh)]
             inside = [schemas[number] for number in part.legs]
@@ -164,7 +164,7 @@ class Tail:
                 check_trigger(schema, text.trigger, text.span)
 
     def _span(self, text: WindowText, leg: int, draft: Query) -> Span | None:
-        """The place of a leg's window with each REFRESH that sets it back."""
+        """Return the place of a leg's window with each REFRESH that sets it back."""
         around = [part for part in draft.refreshed_parts if leg in part.legs]
         outside = [part for part in around if part.kind is not PartKind.LEG]
         spans = [self._text(points_of(part.refresh)[0]).span for part in outside]
@@ -173,7 +173,7 @@ class Tail:
 
 
 def window_number(window: Window) -> int:
-    """The number of a window that is not read yet."""
+    """Return the number of a window that is not read yet."""
     assert isinstance(window, DraftWindow), "windows are read once"
     return window.number
 
@@ -185,7 +185,8 @@ _RefreshChange: TypeAlias = Callable[[Refresh], Refresh]
 
 
 def with_tails(query: Query, window: _WindowChange, refresh: _RefreshChange) -> Query:
-    """The query with all its windows, those over inner queries too, and each REFRESH changed."""
+    """Return the query with all its windows, those over inner queries too, and each REFRESH
+    changed."""
 
     def leg_with_tail(leg: Leg) -> Leg:
         changed = None if leg.refresh is None else refresh(leg.refresh)
@@ -205,7 +206,7 @@ def _is_parameter(colon: Token, name: Token) -> bool:
 
 
 def _filled(tokens: Sequence[Token], literals: Mapping[str, Literal]) -> list[Token]:
-    """The tokens with a constant in the place of each parameter."""
+    """Return the tokens with a constant in the place of each parameter."""
     filled: list[Token] = []
     for token in tokens:
         if filled and _is_parameter(filled[-1], token):
@@ -246,7 +247,8 @@ _LAST = "REFRESH stands last, after the window"
 
 
 def read_every(tokens: Sequence[Token], end: int) -> RefreshEvery:
-    """The REFRESH EVERY of the tokens after these words: a period, and where its points begin."""
+    """Return the REFRESH EVERY of the tokens after these words: a period, and where its points
+    begin."""
     reader = TokenReader(tokens, end)
     span = reader.span
     period = read_duration(reader)

@@ -88,7 +88,7 @@ Statement = (
 def parse_statement(
     text: str, *, max_columns: int = MAX_COLUMNS, max_text: int = MAX_TEXT
 ) -> Statement:
-    """The definition that a text is; raises QueryError, which says how to register a SELECT."""
+    """Return the definition that a text is; raise QueryError, which says how to register a SELECT."""
     with located(text):
         reader = TokenReader(scan(text, max_text), len(text))
         if reader.take("CREATE"):
@@ -110,7 +110,7 @@ def parse_statement(
 
 
 def stream_sql(schema: StreamSchema) -> str:
-    """The CREATE STREAM text that makes a schema; parsing it gives the schema again."""
+    """Return the CREATE STREAM text that makes a schema; parsing it gives the schema again."""
     columns = ", ".join(f"{write_name(column.name)} {column.type}" for column in schema.columns)
     lines = [f"CREATE STREAM {write_name(schema.name)} ({columns})"]
     if schema.key:
@@ -160,7 +160,8 @@ _POLICY = "write CREATE POLICY name ON stream USING (condition)"
 
 
 def _policy(reader: TokenReader, text: str) -> CreatePolicy:
-    """The policy whose condition stands in parentheses after USING, the last of the statement."""
+    """Return the policy whose condition stands in parentheses after USING, the last of the
+    statement."""
     name, _ = reader.need_name("the name of the policy")
     reader.need("ON", hint=_POLICY)
     stream, span = reader.need_name("the name of the stream")
@@ -179,12 +180,12 @@ def _policy(reader: TokenReader, text: str) -> CreatePolicy:
 
 
 def policy_sql(name: str, stream: str, text: str) -> str:
-    """The statement that makes a policy."""
+    """Return the statement that makes a policy."""
     return f"CREATE POLICY {write_name(name)} ON {write_name(stream)} USING ({text})"
 
 
 def _view(reader: TokenReader, text: str, name: str, delivery: Delivery) -> CreateView:
-    """The view whose query stands after AS."""
+    """Return the view whose query stands after AS."""
     reader.need("AS", hint=_VIEW)
     if reader.token is None:
         reader.fail("expected a query after AS", hint=_VIEW)
@@ -195,7 +196,7 @@ def _view(reader: TokenReader, text: str, name: str, delivery: Delivery) -> Crea
 
 
 def view_sql(view: ViewDefinition) -> str:
-    """The statement that makes a view; parsing it gives the view's query again."""
+    """Return the statement that makes a view; parsing it gives the view's query again."""
     word = f"{view.delivery.value} " if view.delivery is not Delivery.PLAIN else ""
     return f"CREATE {word}VIEW {write_name(view.name)} AS {view.text}"
 

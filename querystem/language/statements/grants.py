@@ -33,7 +33,7 @@ class GrantActions:
 
 
 def parse_grant(reader: TokenReader, revoked: bool) -> GrantActions:
-    """Reads what follows GRANT or REVOKE; raises QueryError."""
+    """Read what follows GRANT or REVOKE; raise QueryError."""
     hint = _REVOKE if revoked else _GRANT
     actions = [_action(reader)]
     while reader.take(","):
@@ -66,7 +66,7 @@ def _action(reader: TokenReader) -> str:
 
 
 def _name(reader: TokenReader, what: str) -> str:
-    """A name, or a text, since roles and owners may have names that are none of SQL."""
+    """Return a name, or a text, since roles and owners may have names that are none of SQL."""
     span = reader.span
     quoted = reader.take_kind(TokenType.STRING)
     name = reader.need_name(f"the name of the {what}")[0] if quoted is None else quoted.text

@@ -65,8 +65,8 @@ def bind_policy(
     max_text: int = MAX_TEXT,
     names: Names | None = None,
 ) -> PolicyCondition:
-    """The condition of the policy that a statement, whose text is `sql`, makes; raises QueryError
-    where it is refused."""
+    """Return the condition of the policy that a statement, whose text is `sql`, makes; raise
+    QueryError if it is refused."""
     with located(sql):
         schema = _stream(statement, lookup, names)
         node = _parsed(statement, max_text)
@@ -101,7 +101,8 @@ def _stream(statement: CreatePolicy, lookup: Lookup, names: Names | None) -> Str
 
 
 def _parsed(statement: CreatePolicy, max_text: int) -> exp.Expr:
-    """A query with the condition at its place in the statement, which has a longer beginning."""
+    """Return a query with the condition at its place in the statement, which has a longer
+    beginning."""
     before = f"SELECT 0 FROM {write_name(statement.stream)} WHERE (".ljust(statement.begin)
     node = parse_query(f"{before}{statement.text})", max(max_text, len(before)))
     consume(node, "expressions", "from_", "where")
@@ -132,7 +133,7 @@ def _parameters(expression: Expression) -> Iterator[Parameter]:
 
 
 def filled_policy(where: Expression, claims: Mapping[str, ClaimValue]) -> Expression:
-    """The condition with the values of a caller's claims, in normal form."""
+    """Return the condition with the values of a caller's claims, in normal form."""
     literals = {
         one.name: _literal(claims.get(one.name.removeprefix(f"{one.type} ")), one.type)
         for one in _parameters(where)
@@ -141,7 +142,8 @@ def filled_policy(where: Expression, claims: Mapping[str, ClaimValue]) -> Expres
 
 
 def sample_policy(where: Expression) -> Expression:
-    """The condition with a value of the right type in the place of each claim, to try it with."""
+    """Return the condition with a value of the right type in the place of each claim, to try it
+    with."""
     literals = {one.name: Literal(_SAMPLES[one.type.kind], one.type) for one in _parameters(where)}
     return _filled(where, literals)
 
@@ -166,7 +168,7 @@ _SAMPLES: Mapping[Kind, Scalar] = {
 
 
 def _literal(value: ClaimValue, type_: Type) -> Literal:
-    """The value as a type; NULL where it does not fit."""
+    """Return the value as a type; NULL if it does not fit."""
     return Literal(None if value is None else _fitting(value, type_), type_)
 
 

@@ -23,8 +23,8 @@ def bind_view(
     max_text: int = MAX_TEXT,
     names: Names | None = None,
 ) -> ViewDefinition:
-    """The view that a statement, whose text is `sql`, makes; raises QueryError where its query is
-    refused, or would be in the place of the view's name, and for parameters in it."""
+    """Return the view that a statement, whose text is `sql`, makes; raise QueryError if its query
+    is refused, or would be in the place of the view's name, and for parameters in it."""
     # Blanks in the place of what stands before the query: errors then point into the statement.
     before = re.sub(r"\S", " ", sql[: statement.begin])
     try:
@@ -45,7 +45,7 @@ def bind_view(
 
 
 def _use(view: ViewDefinition, lookup: Lookup) -> None:
-    """Binds a query over a view; raises QueryError where nothing can be asked of it."""
+    """Bind a query over a view; raise QueryError if nothing can be asked of it."""
 
     bind_query(f"SELECT * FROM {write_name(view.name)}", _WithView(view, lookup))
 

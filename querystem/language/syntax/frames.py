@@ -39,7 +39,7 @@ class FramedTokens:
 
 
 def set_apart(tokens: Sequence[Token]) -> FramedTokens:
-    """The tokens of a query with its windows and its REFRESH set apart; raises SyntaxProblem."""
+    """Return the tokens of a query with its windows and its REFRESH set apart; raise SyntaxProblem."""
     return _Framing(tokens).done()
 
 
@@ -57,7 +57,7 @@ class _Framing:
         return FramedTokens(self._kept, self._runs)
 
     def _next(self, at: int) -> int:
-        """Takes the token at `at`, or the window that begins there; gives the place after it."""
+        """Take the token at `at`, or the window that begins there; gives the place after it."""
         token, levels = self._tokens[at], self._levels
         match token.token_type:
             case TokenType.VAR if levels[-1] == _AFTER_FROM:
@@ -114,7 +114,7 @@ class _Framing:
 
 
 def _end_of_run(tokens: Sequence[Token], start: int, at_set_operators: bool = True) -> int:
-    """The index after the last token of a window: where a parenthesis closes, a set operator
+    """Return the index after the last token of a window: where a parenthesis closes, a set operator
     stands, or the text ends."""
     depth = 0
     for at in range(start, len(tokens)):
@@ -129,7 +129,7 @@ _DEEPER = {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}
 
 
 def refresh_start(tokens: Sequence[Token], start: int, end: int) -> int:
-    """The index of REFRESH outside parentheses between the two, or `end`."""
+    """Return the index of REFRESH outside parentheses between the two, or `end`."""
     depth = 0
     for at in range(start, end):
         token = tokens[at]
@@ -140,7 +140,7 @@ def refresh_start(tokens: Sequence[Token], start: int, end: int) -> int:
 
 
 def _is_distinct(tokens: Sequence[Token], at: int) -> bool:
-    """Whether the FROM at `at` is that of IS [NOT] DISTINCT FROM."""
+    """Return whether the FROM at `at` is that of IS [NOT] DISTINCT FROM."""
     kinds = [token.token_type for token in tokens[max(0, at - 2) : at]]
     return kinds in (
         [TokenType.IS, TokenType.DISTINCT],

@@ -47,7 +47,7 @@ class QueryParser(ExpressionParser):
         return self._query()
 
     def _parse_select(self, *args: Any, **kwargs: Any) -> exp.Expr | None:
-        """The query that begins here; None where something else does."""
+        """Return the query that begins here; None if something else does."""
         return self._query() if self._curr.token_type in _QUERY else None
 
     # ---- queries and blocks
@@ -68,7 +68,7 @@ class QueryParser(ExpressionParser):
         return query
 
     def _whole(self) -> dict[str, Any]:
-        """The clauses that belong to a whole query: of one block, or of a set operation."""
+        """Return the clauses that belong to a whole query: of one block, or of a set operation."""
         return {
             "order": self._clause(TokenType.ORDER_BY, self._order),
             "limit": self._clause(TokenType.LIMIT, self._limit),
@@ -99,7 +99,7 @@ class QueryParser(ExpressionParser):
         return cte
 
     def _set_operation(self, least: int = 1) -> exp.Expr:
-        """The blocks from here on, with the set operators that bind at least as strongly."""
+        """Return the blocks from here on, with the set operators that bind at least as strongly."""
         first, left = self._curr, self._block()
         while (found := _SET_OPERATORS.get(self._curr.token_type)) and found[0] >= least:
             binding, kind = found
@@ -113,8 +113,8 @@ class QueryParser(ExpressionParser):
         return left
 
     def _block(self) -> exp.Expr:
-        """A SELECT without what belongs to a whole query, or a query in parentheses. A window that
-        stands before a set operator is the block's own."""
+        """Return a SELECT without what belongs to a whole query, or a query in parentheses. A
+        window that stands before a set operator is the block's own."""
         first = self._curr
         bracketed = self._match(TokenType.L_PAREN)
         block = self._subquery(self._query()) if bracketed else self._select()
@@ -168,7 +168,8 @@ class QueryParser(ExpressionParser):
         return self.expression(exp.From(this=self._item()))
 
     def _item(self) -> exp.Expr:
-        """A stream or a query in parentheses, with its name here and its window in either order."""
+        """Return a stream or a query in parentheses, with its name here and its window in either
+        order."""
         first = self._curr
         item = self._inner_query() if self._match(TokenType.L_PAREN) else self._stream()
         frame = self._frame(WINDOW_OF_ITEM)
@@ -195,7 +196,7 @@ class QueryParser(ExpressionParser):
         return table
 
     def _version(self) -> exp.Expr | None:
-        """The row in AS OF row.ts, or in AS KNOWN AT row."""
+        """Return the row in AS OF row.ts, or in AS KNOWN AT row."""
         words = [token.text.upper() for token in self._tokens[self._index : self._index + 4]]
         if words[:2] == ["AS", "OF"] and words[3:] == ["."]:
             self._advance(2)
@@ -206,7 +207,7 @@ class QueryParser(ExpressionParser):
         return None
 
     def _row(self, names: int, wanted: str) -> exp.Expr:
-        """A column that is written with so many names."""
+        """Return a column that is written with so many names."""
         row = self._parse_column()
         if not isinstance(row, exp.Column) or len(row.parts) != names:
             self.raise_error(wanted, self._prev)
@@ -224,7 +225,7 @@ class QueryParser(ExpressionParser):
         return joins
 
     def _join(self) -> exp.Expr:
-        """An item after the first, with the way it is joined."""
+        """Return an item after the first, with the way it is joined."""
         first, kind = self._curr, ""
         if self._match(TokenType.COMMA):
             join = self.expression(exp.Join(this=self._item()))
@@ -274,8 +275,8 @@ class QueryParser(ExpressionParser):
         return self.expression(exp.Order(expressions=self._listed(self._sort_key)))
 
     def _sort_key(self) -> exp.Expr | None:
-        """A key of ORDER BY. NULLs come as PostgreSQL has them: last, or first where DESC turns the
-        order round."""
+        """Return a key of ORDER BY. NULLs come as PostgreSQL has them: last, or first where DESC
+        turns the order round."""
         value = self._parse_disjunction()
         if value is None:
             return None
@@ -308,7 +309,7 @@ class QueryParser(ExpressionParser):
         return self.expression(exp.Where(this=self._needed(self._parse_disjunction())))
 
     def _alias(self) -> exp.Expr | None:
-        """The alias in `AS name`, or in a name alone; None without one."""
+        """Return the alias in `AS name`, or in a name alone; None without one."""
         if self._match(TokenType.ALIAS):
             alias = self._parse_id_var(any_token=False)
             if alias is None:

@@ -23,7 +23,7 @@ _DIALECT = PSoup()
 
 
 def parse_query(text: str, max_text: int = MAX_TEXT) -> exp.Expr:
-    """The tree of a query's text; raises SyntaxProblem, and NotYet."""
+    """Return the tree of a query's text; raise SyntaxProblem, and NotYet."""
     tokens = scan(text, max_text)
     _check_statement(tokens, len(text))
     _refuse_streamed(tokens)
@@ -48,7 +48,7 @@ def _check_statement(tokens: Sequence[Token], end: int) -> None:
 
 
 def _refuse_streamed(tokens: Sequence[Token]) -> None:
-    """Refuses SELECT STREAMED, which elsewhere asks for the changes of an answer."""
+    """Refuse SELECT STREAMED, which elsewhere asks for the changes of an answer."""
     for select, word, after in zip(tokens, tokens[1:], tokens[2:], strict=False):
         streamed = select.token_type == TokenType.SELECT and word.text.upper() == "STREAMED"
         if streamed and after.token_type in (TokenType.VAR, TokenType.STAR, TokenType.IDENTIFIER):

@@ -35,8 +35,7 @@ _LAST = "REFRESH stands last, after the window"
 
 
 def refuse_later(tokens: Sequence[Token]) -> None:
-    """Raises NotYet at the first word of a clause that this version does not have, outside
-    windows."""
+    """Raise NotYet at the first word of a clause that this version does not have, outside windows."""
     for token in tokens:
         if token.token_type == TokenType.OVER:
             raise NotYet("OVER", span_of(token), hint=_NEWEST)
@@ -63,7 +62,7 @@ class ParsedRefresh:
 def parse_refresh(
     tokens: Sequence[Token], end: int, parse: Callable[[list[Token]], exp.Expr]
 ) -> ParsedRefresh:
-    """The REFRESH clause that `tokens` are; `parse` parses a SELECT. Raises SyntaxProblem,
+    """Return the REFRESH clause that `tokens` are; `parse` parses a SELECT. Raise SyntaxProblem,
     NotYet."""
     span = span_of(tokens[0]).to(span_of(tokens[-1]))
     starts = [0, *_further_parts(tokens)]
@@ -79,7 +78,7 @@ def parse_refresh(
 
 
 def _further_parts(tokens: Sequence[Token]) -> list[int]:
-    """The places of OR before a further EVERY or ON; any other OR belongs to a condition."""
+    """Return the places of OR before a further EVERY or ON; any other OR belongs to a condition."""
     found, depth = [], 0
     for at, token in enumerate(tokens):
         depth += {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}.get(token.token_type, 0)
@@ -95,7 +94,7 @@ def _further_parts(tokens: Sequence[Token]) -> list[int]:
 def _points(
     tokens: Sequence[Token], end: int, parse: Callable[[list[Token]], exp.Expr]
 ) -> ParsedPoints:
-    """A part of a REFRESH, of which REFRESH or OR is the first token."""
+    """Return a part of a REFRESH, of which REFRESH or OR is the first token."""
     reader = TokenReader(tokens, end)
     if not reader.take("OR"):
         reader.need("REFRESH")
@@ -112,7 +111,7 @@ def _points(
 
 
 def _rows(tokens: Sequence[Token], parse: Callable[[list[Token]], exp.Expr]) -> exp.Expr:
-    """The stream and condition after REFRESH ON, as a query of their own."""
+    """Return the stream and condition after REFRESH ON, as a query of their own."""
     for token in _outside(tokens[2:]):
         if token.token_type == TokenType.VAR and token.text.upper() in WINDOW_WORDS:
             raise SyntaxProblem(f"{token.text} after REFRESH", span_of(token), hint=_LAST)
@@ -136,7 +135,7 @@ def _rows(tokens: Sequence[Token], parse: Callable[[list[Token]], exp.Expr]) -> 
 
 
 def _check_rows(rows: exp.Expr) -> None:
-    """Raises NotYet unless REFRESH ON has a stream and a condition alone."""
+    """Raise NotYet unless REFRESH ON has a stream and a condition alone."""
     if not isinstance(rows.args["from_"].this, exp.Table):
         raise NotYet("REFRESH ON a query", node_span(rows.args["from_"].this), hint=_KINDS)
     if joins := rows.args.get("joins"):
@@ -144,7 +143,7 @@ def _check_rows(rows: exp.Expr) -> None:
 
 
 def _outside(tokens: Sequence[Token]) -> Iterator[Token]:
-    """The tokens that stand outside parentheses."""
+    """Yield the tokens that stand outside parentheses."""
     depth = 0
     for token in tokens:
         depth += {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}.get(token.token_type, 0)

@@ -12,7 +12,7 @@ _EXTENT = "psoup_extent"
 
 
 def node_span(node: exp.Expr) -> Span:
-    """The span from the first character of the node to the last of its parts."""
+    """Return the span from the first character of the node to the last of its parts."""
     extent = _extent(node)
     if extent is None:
         return node_span(node.parent) if node.parent else Span(0, 1)
@@ -20,8 +20,8 @@ def node_span(node: exp.Expr) -> Span:
 
 
 def _extent(node: exp.Expr) -> tuple[int, int] | None:
-    """The first and the last character of a node with its parts. They are noted at every part,
-    because the binder asks for the parts next."""
+    """Return the first and the last character of a node with its parts. They are noted at every
+    part, because the binder asks for the parts next."""
     parts, unread = [], [node]
     while unread:
         part = unread.pop()
@@ -49,7 +49,7 @@ def _parts(node: exp.Expr) -> list[exp.Expr]:
 
 
 def consume(node: exp.Expr, *understood: str) -> None:
-    """Refuses a node that holds anything but the parts the caller understands."""
+    """Refuse a node that holds anything but the parts the caller understands."""
     for name, value in node.args.items():
         if name not in understood and value not in (None, False, [], ""):
             raise SyntaxProblem(
@@ -61,12 +61,12 @@ def consume(node: exp.Expr, *understood: str) -> None:
 
 
 def is_query(node: exp.Expr) -> bool:
-    """Tells whether a node is a query inside an expression."""
+    """Return whether a node is a query inside an expression."""
     return isinstance(node, exp.Query)
 
 
 def outside_queries(root: exp.Expr) -> list[exp.Expr]:
-    """All nodes of an expression, of queries inside it only their roots."""
+    """Return all nodes of an expression, of queries inside it only their roots."""
     found, unread = [], [root]
     while unread:
         node = unread.pop()
@@ -77,7 +77,7 @@ def outside_queries(root: exp.Expr) -> list[exp.Expr]:
 
 
 def what(node: exp.Expr) -> str:
-    """The name of the node's kind, for messages."""
+    """Return the name of the node's kind, for messages."""
     return _NAMES.get(type(node), type(node).__name__.upper())
 
 
@@ -86,7 +86,7 @@ _HINTS = {"db": "a stream has one name, a column is written stream.column"}
 
 
 def chain(node: exp.Expr, kind: type[exp.Expr]) -> Iterator[exp.Expr]:
-    """The operands of `a AND b AND c …`, of any number: sqlglot nests them to the left."""
+    """Yield the operands of `a AND b AND c …`, of any number: sqlglot nests them to the left."""
     operands = []
     while type(node) is kind:
         consume(node, "this", "expression")

@@ -14,7 +14,7 @@ from results.window import CountWindow, RowWindow, TimeWindow, Window
 def check_retention(
     window: Window, schema: StreamSchema, span: Span | None, period: int | None = None
 ) -> None:
-    """Refuses a time window that at some NOW holds an instant which is no longer retained, and any
+    """Refuse a time window that at some NOW holds an instant which is no longer retained, and any
     window of which no row would be left before the next refresh.
 
     A row is retained while ts > NOW - RETAIN. SLIDE, and before it a refresh every `period`, set a
@@ -37,8 +37,8 @@ def check_retention(
 
 
 def _reach(window: Window) -> int:
-    """The first instant, or the last where that is earlier, that a window holds by its distance
-    from NOW; 0 where neither moves with NOW."""
+    """Return the first instant, or the last where that is earlier, that a window holds by its
+    distance from NOW; 0 if neither moves with NOW."""
     if not isinstance(window, TimeWindow):
         return 0
     begin, end = window.begin, window.end
@@ -48,12 +48,12 @@ def _reach(window: Window) -> int:
 
 
 def _slide(window: Window) -> int | None:
-    """How far SLIDE sets back the NOW of a window; None where it sets back nothing, or rows."""
+    """Return how far SLIDE sets back the NOW of a window; None if it sets back nothing, or rows."""
     return window.slide if isinstance(window, TimeWindow) else None
 
 
 def check_over(window: Window, span: Span) -> None:
-    """Refuses a window over an inner query that takes more than the ts of its rows."""
+    """Refuse a window over an inner query that takes more than the ts of its rows."""
     if isinstance(window, RowWindow):
         raise WindowProblem(
             "rows of a query have no row ids", span, hint="write RANGE duration, or ROWS number"
@@ -63,7 +63,7 @@ def check_over(window: Window, span: Span) -> None:
 
 
 def check_of_view(window: Window, view: str, span: Span, keyed: bool = False) -> None:
-    """Refuses a window that is brought over a `view`, if there is one, and chooses rows otherwise
+    """Refuse a window that is brought over a `view`, if there is one, and chooses rows otherwise
     than by ts: the condition of the query, which comes after it, was pushed down. Over a view that
     stands for a `keyed` stream SLIDE would set back as of when rows are current."""
     if view and (not isinstance(window, TimeWindow) or (keyed and window.slide)):
@@ -77,7 +77,7 @@ def check_of_view(window: Window, view: str, span: Span, keyed: bool = False) ->
 def check_clocks(
     schemas: Sequence[StreamSchema], moving: Sequence[bool], places: Sequence[Span]
 ) -> None:
-    """Refuses references to streams with event time beside such with arrival time, unless none of
+    """Refuse references to streams with event time beside such with arrival time, unless none of
     one of the two kinds is `moving` with NOW."""
     kinds: dict[bool, list[int]] = {True: [], False: []}
     for number, schema in enumerate(schemas):
@@ -98,7 +98,7 @@ def check_clocks(
 
 
 def check_trigger(schema: StreamSchema, trigger: StreamSchema, span: Span) -> None:
-    """Refuses a stream with arrival time whose rows would refresh one with event time."""
+    """Refuse a stream with arrival time whose rows would refresh one with event time."""
     if schema.ordered_by is not None and trigger.ordered_by is None:
         raise RefreshProblem(
             f"{schema.name} has event time and {trigger.name} arrival time: their clocks can't be"
@@ -125,7 +125,7 @@ def _step_hint(limit: str) -> str:
 def check_versions(
     window: Window, schema: StreamSchema, span: Span, period: int | None = None
 ) -> None:
-    """Refuses to look up rows of a keyed stream for rows in a window that may be older than the
+    """Refuse to look up rows of a keyed stream for rows in a window that may be older than the
     versions it keeps; a refresh every `period` sets the window back."""
     if schema.retain is None:
         return

@@ -56,7 +56,7 @@ _ONE_MEASURE = "write ROW at both ends, or an instant at both"
 def bind_window(
     text: str, schemas: StreamSchema | Sequence[StreamSchema], period: int | None = None
 ) -> Window:
-    """The window that an invoke brings, for a query that is refreshed every `period`.
+    """Return the window that an invoke brings, for a query that is refreshed every `period`.
 
     `schemas` are those of the references without a window of their own; it must suit them all.
     Raises QueryError; also where the window reaches past a stream's retention.
@@ -81,7 +81,8 @@ def bind_window(
 def bring_window(
     text: str, query: Query, schemas: Sequence[StreamSchema], period: int | None
 ) -> Query:
-    """The query with the window that an invoke brings; `schemas` are those of its legs' streams.
+    """Return the query with the window that an invoke brings; `schemas` are those of its legs'
+    streams.
 
     Raises QueryError as `bind_window` does, where the window mixes event and arrival time, and
     where rows are looked up for older ones than their stream keeps.
@@ -107,8 +108,8 @@ def bring_window(
 def read_window(
     tokens: Sequence[Token], end: int, schema: StreamSchema, of_item: bool = False
 ) -> Window:
-    """The window of these tokens, of a text that ends at `end`. One of an item of FROM is written
-    WINDOW(…), where more is allowed."""
+    """Return the window of these tokens, of a text that ends at `end`. One of an item of FROM is
+    written WINDOW(…), where more is allowed."""
     reader = TokenReader(tokens, end)
     if of_item:
         return _item_window(reader, schema)
@@ -125,7 +126,7 @@ def read_window(
 
 
 def _taken(reader: TokenReader) -> str:
-    """The text of the tokens that were read."""
+    """Return the text of the tokens that were read."""
     quote = {TokenType.STRING: "'", TokenType.IDENTIFIER: '"'}
     quotes = [quote.get(token.token_type, "") for token in reader.taken]
     return " ".join(f"{q}{token.text}{q}" for q, token in zip(quotes, reader.taken, strict=True))
@@ -135,7 +136,8 @@ _FROM_GOES_ON = (",", "JOIN", "INNER", "LEFT", "CROSS", "ON")
 
 
 def _item_window(reader: TokenReader, schema: StreamSchema) -> Window:
-    """A window inside WINDOW(…): PARTITION BY may stand first, NOW and UNBOUNDED are windows."""
+    """Return a window inside WINDOW(…): PARTITION BY may stand first, NOW and UNBOUNDED are
+    windows."""
     partition = _columns(reader, schema) if reader.take("PARTITION BY") else ()
     span = reader.span
     window = _item_frame(reader, schema)
@@ -197,7 +199,7 @@ def _begin_end(reader: TokenReader, span: Span) -> Window:
 
 
 def _bound(reader: TokenReader, side: str) -> tuple[Bound, bool]:
-    """The first or last point of a window, and whether it is a row."""
+    """Return the first or last point of a window, and whether it is a row."""
     if reader.take("ROW"):
         return _row(reader, side), True
     if reader.take("NOW"):
@@ -225,7 +227,7 @@ def _row(reader: TokenReader, side: str) -> Bound:
 
 
 def _back(reader: TokenReader, side: str, present: str) -> Bound:
-    """The bound after NOW or ROW LAST: that point itself, or one before it."""
+    """Return the bound after NOW or ROW LAST: that point itself, or one before it."""
     span = reader.span
     if reader.sees("+"):
         raise WindowProblem(

@@ -66,7 +66,7 @@ class _CutText:
         return bool(_PLAIN.fullmatch(whole)) and "--" not in whole and "/*" not in whole
 
     def place(self, number: int) -> int:
-        """The character of the text at which a constant begins."""
+        """Return the character of the text at which a constant begins."""
         before = sum(map(len, self.constants[:number]))
         return before + sum(map(len, self.between[: number + 1]))
 
@@ -117,7 +117,7 @@ class _CachedTemplate:
     streams_in_views: _Found
 
     def fill(self, text: _CutText, lookup: Lookup) -> Query | None:
-        """The query of a text; None where a stream is another one now."""
+        """Return the query of a text; None if a stream is another one now."""
         inside = inside_views(lookup)
         if any(lookup(name) is not schema for name, schema in self.streams):
             return None
@@ -144,7 +144,7 @@ class TemplateCache:
         return len(self._known)
 
     def known(self, scope: Hashable, text: str, lookup: Lookup) -> Query | None:
-        """The query of a text, if that takes no parsing; else None.
+        """Return the query of a text, if that takes no parsing; else None.
 
         Within one `scope` equal names must mean the same streams, or none.
         """
@@ -167,7 +167,7 @@ class TemplateCache:
         max_text: int = MAX_TEXT,
         names: Names | None = None,
     ) -> Query:
-        """The query of a text; raises QueryError, exactly as `bind_query` does."""
+        """Return the query of a text; raise QueryError, exactly as `bind_query` does."""
         if len(text) > max_text // 4:
             return bind_query(text, lookup, max_text=max_text, names=names)
         known = self.known(scope, text, lookup)
@@ -207,7 +207,7 @@ def _kind(constant: str) -> str:
 
 
 def _layout(text: str, cut: _CutText, lookup: Lookup) -> _Layout | bool:
-    """The layout of a text; False where none of its constants may vary."""
+    """Return the layout of a text; False if none of its constants may vary."""
     if not cut.plain:
         return False
     query = parse_query(text)
@@ -234,7 +234,7 @@ def _is_over_one_stream(query: exp.Expr) -> bool:
 
 
 def _stands_alone(node: exp.Expr, kind: str, types: Mapping[str, Type]) -> bool:
-    """Whether a constant is compared with a column, and takes no other type from it."""
+    """Return whether a constant is compared with a column, and takes no other type from it."""
     side: exp.Expr = node
     if isinstance(node.parent, exp.Neg) and kind != "text":
         side = node.parent
@@ -252,7 +252,7 @@ def _stands_alone(node: exp.Expr, kind: str, types: Mapping[str, Type]) -> bool:
 def _cached_template(
     cut: _CutText, layout: _Layout, lookup: Lookup, query: Query
 ) -> _CachedTemplate | bool:
-    """The template of a text whose query is known; False where filling it gives another query."""
+    """Return the template of a text whose query is known; False if filling it gives another query."""
     noted = _Noted(lookup)
     types = {hole.name: _TYPES[hole.kind] for hole in layout.holes}
     try:
@@ -280,7 +280,7 @@ class _Noted:
 
 
 def _with_parameters(cut: _CutText, layout: _Layout) -> str:
-    """The text with a parameter in each hole."""
+    """Return the text with a parameter in each hole."""
     between, holes = list(cut.between), {hole.number: hole for hole in layout.holes}
     written = []
     for at, constant in enumerate(cut.constants):

@@ -33,7 +33,7 @@ Filler = Callable[[Mapping[str, Literal]], _T]
 
 
 def clauses_filler(query: Query) -> Filler[Query]:
-    """A query, or one inside another."""
+    """Return a query, or one inside another."""
     source, having = _source_filler(query.source), expression_filler(query.having)
     outputs = _tuple_filler(query.outputs, _output_filler)
     order_by = _tuple_filler(query.order_by, _sort_key_filler)
@@ -51,7 +51,7 @@ def clauses_filler(query: Query) -> Filler[Query]:
 
 
 def _counts_filler(query: Query) -> Filler[Query]:
-    """The query with its LIMIT and OFFSET."""
+    """Return the query with its LIMIT and OFFSET."""
     if not isinstance(query, LimitedQuery):
         return lambda _: query
     limit = _count_filler(query.limit_from, "LIMIT")

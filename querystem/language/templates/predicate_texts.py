@@ -27,8 +27,8 @@ class Unfit(Exception):
 
 
 def computed_with(expression: Expression, compared: bool = False) -> set[str]:
-    """The parameters that stand elsewhere than beside a comparison, unless the expression itself is
-    `compared`."""
+    """Return the parameters that stand elsewhere than beside a comparison, unless the expression
+    itself is `compared`."""
     match expression:
         case Parameter(name, _):
             return set() if compared else {name}
@@ -43,7 +43,8 @@ def predicate_texts(
     literal: Callable[[str, Any], Literal],
     count: int,
 ) -> list[str]:
-    """The `predicate_key` of each of the `count` rows; raises Unfit, and what `literal` raises."""
+    """Return the `predicate_key` of each of the `count` rows; raise Unfit, and what `literal`
+    raises."""
     return list(_PredicateTexts(values, literal, count).texts(where, top=True))
 
 
@@ -97,8 +98,8 @@ class _PredicateTexts:
 
 
 def marks_of(values: Sequence[Any]) -> Sequence[Any]:
-    """The values, or texts of them, that are equal only for values that are the same in every way:
-    0.0 is not -0.0, nor is 1 TRUE."""
+    """Return the values, or texts of them, that are equal only for values that are the same in
+    every way: 0.0 is not -0.0, nor is 1 TRUE."""
     kinds = set(map(type, values)) - {type(None)}
     alike = len(kinds) <= 1 and not kinds & _WRITTEN
     return values if alike else [repr(value) for value in values]

@@ -34,7 +34,7 @@ from results.window import TimeWindow
 
 
 def pushed_down(query: Query) -> Query:
-    """The query with each condition as far down as its meaning allows.
+    """Return the query with each condition as far down as its meaning allows.
 
     A FROM of one stream becomes the stream itself, with its own names of columns.
     """
@@ -68,13 +68,14 @@ def _pushed_from(source: From) -> From:
 
 
 def _only_item(condition: Expression) -> int | None:
-    """The number of the item that all columns of a condition are of; None for several, or none."""
+    """Return the number of the item that all columns of a condition are of; None for several, or
+    none."""
     numbers = {name.partition(".")[0] for name in columns_of(condition)}
     return int(numbers.pop()) if len(numbers) == 1 else None
 
 
 def _taken(item: Item, number: int, condition: Expression) -> Item | None:
-    """The item with a condition on its rows alone; None where it can't take one."""
+    """Return the item with a condition on its rows alone; None if it can't take one."""
     match item:
         case Leg():
             return replace(item, where=all_of((item.where, renamed(condition, number))))
@@ -98,9 +99,9 @@ def _taken(item: Item, number: int, condition: Expression) -> Item | None:
 def _narrowed(
     query: Query, number: int, condition: Expression, names: Sequence[str]
 ) -> Query | None:
-    """An item of FROM with a condition on its outputs, which have these names there, as one on the
-    rows of its source. None for groups, and where the condition would choose before a limit does.
-    """
+    """Return an item of FROM with a condition on its outputs, which have these names there, as one
+    on the rows of its source. None for groups, and where the condition would choose before a limit
+    does."""
     counted = query.over is not None and not isinstance(query.over, TimeWindow)
     if query.grouping is not None or query.limit is not None or query.offset or counted:
         return None
@@ -113,7 +114,7 @@ def _narrowed(
 
 
 def _grows_too_large(condition: Expression, columns: Mapping[str, Expression]) -> bool:
-    """Tells whether a condition with other expressions in the place of its columns would be too
+    """Return whether a condition with other expressions in the place of its columns would be too
     large to be worth it: outputs of queries inside queries can multiply."""
     extents = {name: extent_of(columns[name], {}) for name in columns_of(condition)}
     return extent_of(condition, extents).nodes > _MOST_PUSHED
@@ -150,7 +151,7 @@ def _pushed_left_join(item: LeftJoin) -> LeftJoin:
 
 
 def _alone(query: Query) -> Query:
-    """A query over FROM with one stream as a query over the stream."""
+    """Return a query over FROM with one stream as a query over the stream."""
     source = query.source
     assert isinstance(source, From)
     (leg,) = source.items
@@ -160,7 +161,7 @@ def _alone(query: Query) -> Query:
 
 
 def with_shared_queries(query: Query) -> Query:
-    """The query with one of all queries inside its expressions that are equal."""
+    """Return the query with one of all queries inside its expressions that are equal."""
     source = query.source
     assert isinstance(source, From)
     shared: dict[SubQuery, int] = {}

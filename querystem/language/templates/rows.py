@@ -39,7 +39,7 @@ class BoundRows:
 
     Queries that differ in nothing but their predicates share `form`, and `keys` has the predicate
     of each; `queries` is empty. Otherwise `form` is None and `queries` has each. `pattern` is a
-    query that names what all of them do; None where there are none.
+    query that names what all of them do; None if there are none.
     """
 
     form: str | None
@@ -57,7 +57,7 @@ def bind_rows(
     max_text: int = MAX_TEXT,
     names: Names | None = None,
 ) -> BoundRows:
-    """Binds `text` with each of `count` rows of values, as `bind_query` would one by one.
+    """Bind `text` with each of `count` rows of values, as `bind_query` would one by one.
 
     Raises QueryError where any of them is refused.
     """
@@ -128,8 +128,8 @@ class _TypedRows:
 def _templates(
     text: str, parsed: exp.Expr, lookup: Lookup, names: Names | None, rows: Mapping[Types, Places]
 ) -> Iterator[tuple[Template, Places]]:
-    """The template of all rows whose values have the same kinds, or one for each combination of
-    their types; each with the places of its rows."""
+    """Yield the template of all rows whose values have the same kinds, or one for each combination
+    of their types; each with the places of its rows."""
     for number, (types, places) in enumerate(rows.items()):
         template = bind_template(text, parsed, lookup, dict(types), names)
         if number == 0 and len(rows) > 1 and (loose := template.for_any_decimal()) is not None:
@@ -139,7 +139,7 @@ def _templates(
 
 
 def _grouped(columns: ValueColumns, count: int) -> Iterable[Mapping[Types, Places]]:
-    """The places of rows by the types of their values, for each combination of kinds."""
+    """Return the places of rows by the types of their values, for each combination of kinds."""
     rows: defaultdict[tuple[Type | None, ...], Places] = defaultdict(list)
     types = [_types(name, values) for name, values in columns.items()]
     if count and all(column.count(column[0]) == count for column in types):

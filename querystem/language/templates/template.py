@@ -51,7 +51,7 @@ class Template:
         return self.query.columns
 
     def fill(self, values: Mapping[str, Scalar]) -> Query:
-        """The query with these values, which equals that of a text in which they stand.
+        """Return the query with these values, which equals that of a text in which they stand.
 
         Raises QueryError where a value is missing, unknown, or not of its parameter's type.
         """
@@ -62,14 +62,14 @@ class Template:
             return self._fill({name: self._literal(name, values[name]) for name in self.parameters})
 
     def fill_constants(self, constants: Mapping[str, Literal]) -> Query:
-        """The query with a constant, of the parameter's type, for each parameter."""
+        """Return the query with a constant, of the parameter's type, for each parameter."""
         return self._fill(constants)
 
     def fill_many(self, columns: Mapping[str, Sequence[Scalar]]) -> tuple[str, list[str]] | None:
-        """The `form` that the queries of all rows share, and each one's `predicate_key`.
+        """Return the `form` that the queries of all rows share, and each one's `predicate_key`.
 
-        None where rows differ in more than their factors, or there are none: they are then filled
-        one by one. Raises QueryError as `fill` does.
+        None if rows differ in more than their factors, or there are none: they are then filled one
+        by one. Raise QueryError as `fill` does.
         """
         count = len(next(iter(columns.values()), ()))
         if not count or self._beside_where is None:
@@ -83,10 +83,10 @@ class Template:
         return query_form(self._beside_where), keys
 
     def for_any_decimal(self) -> Template | None:
-        """The template for DECIMALs of every precision and scale.
+        """Return the template for DECIMALs of every precision and scale.
 
-        None where each of them may need its own, because the type of a DECIMAL is part of other
-        types: it stands elsewhere than in a comparison under WHERE.
+        None if each of them may need its own, because the type of a DECIMAL is part of other types:
+        it stands elsewhere than in a comparison under WHERE.
         """
         decimals = {
             n for n, type_ in self.parameters.items() if type_ and type_.kind is Kind.DECIMAL
@@ -118,8 +118,8 @@ def prepare(
     max_text: int = MAX_TEXT,
     names: Names | None = None,
 ) -> Template:
-    """The template of a text, which is parsed and bound once. A type of None is that of a parameter
-    that is always NULL.
+    """Return the template of a text, which is parsed and bound once. A type of None is that of a
+    parameter that is always NULL.
 
     `names` lists the streams that `lookup` knows; a misspelled one is then met with the nearest.
     Raises QueryError; also for a parameter that the text does not use.
@@ -136,7 +136,8 @@ def bind_template(
     parameter_types: Mapping[str, Type | None],
     names: Names | None = None,
 ) -> Template:
-    """The template that `prepare` gives, for a text that is parsed already; raises QueryError."""
+    """Return the template that `prepare` gives, for a text that is parsed already; raise
+    QueryError."""
     with located(text):
         draft = bind_select(parsed, len(text), lookup, parameter_types, names)
         if not parameter_types:
@@ -155,7 +156,7 @@ def bind_query(
     max_text: int = MAX_TEXT,
     names: Names | None = None,
 ) -> Query:
-    """The query of one text with its values, whose types are those of the parameters."""
+    """Return the query of one text with its values, whose types are those of the parameters."""
     values = parameters or {}
     with located(text):
         types = {name: infer(value, name) for name, value in values.items()}
@@ -174,7 +175,7 @@ def _literal(name: str, value: Scalar, type_: Type | None, place: Span) -> Liter
 
 
 def _beside_where(draft: BoundSelect) -> Query | None:
-    """The query over one stream, complete but for its WHERE; None where anything else holds a
+    """Return the query over one stream, complete but for its WHERE; None if anything else holds a
     parameter."""
     if not isinstance(draft.query.source, Leg):
         return None

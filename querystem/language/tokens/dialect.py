@@ -58,7 +58,7 @@ class Refused(ParseError):
 
 
 def uncommented(text: str, tokens: Sequence[Token]) -> str:
-    """The part of `text` that `tokens` come from, without comments between them."""
+    """Return the part of `text` that `tokens` come from, without comments between them."""
     written, end = "", tokens[0].start if tokens else 0
     for token in tokens:
         gap = text[end : token.start]
@@ -157,7 +157,7 @@ class ExpressionParser(parser.Parser):
         return [self.expression(exp.Distinct(expressions=args), word)]
 
     def _parse_window(self, this: exp.Expr | None, alias: bool = False) -> exp.Expr | None:
-        """Parses nothing: no FILTER, IGNORE NULLS or OVER follows the parentheses of a call."""
+        """Parse nothing: no FILTER, IGNORE NULLS or OVER follows the parentheses of a call."""
         return this
 
     def _parse_paren(self) -> exp.Expr | None:
@@ -174,7 +174,7 @@ class ExpressionParser(parser.Parser):
         return self._spread(first, self.expression(exp.Paren(this=inner)))
 
     def _subquery(self, query: exp.Expr) -> exp.Expr:
-        """A query in parentheses, of which all but the last is read."""
+        """Return a query in parentheses, of which all but the last is read."""
         self._expect(TokenType.R_PAREN, ")")
         return self.expression(exp.Subquery(this=query))
 
@@ -268,7 +268,7 @@ class ExpressionParser(parser.Parser):
         return interval
 
     def _cast(self) -> exp.Expr:
-        """A CAST whose `to` is a Var with the type as written; the binder reads it."""
+        """Return a CAST whose `to` is a Var with the type as written; the binder reads it."""
         name = self._tokens[self._index - 2]
         this = self._needed(self._parse_disjunction())
         self._expect(TokenType.ALIAS, "AS and a type")

@@ -32,7 +32,7 @@ _FORM = "write 10 MINUTES, INTERVAL '10' MINUTE, or a number of seconds"
 
 
 def read_duration(reader: TokenReader) -> int:
-    """A duration in microseconds, zero or more."""
+    """Return a duration in microseconds, zero or more."""
     start = reader.span
     if reader.take("INTERVAL"):
         amount, unit = _interval(reader)
@@ -49,7 +49,7 @@ def read_duration(reader: TokenReader) -> int:
 def read_interval(
     written: str, place: Span, unit: str | None, unit_place: Span, whole: Span
 ) -> int:
-    """The microseconds of INTERVAL '`written`' `unit` in an expression, of either sign.
+    """Return the microseconds of INTERVAL '`written`' `unit` in an expression, of either sign.
 
     `place`, `unit_place` and `whole` are where the text, the unit and all of it stand.
     """
@@ -64,13 +64,13 @@ def read_interval(
 
 
 def write_interval(micros: int) -> str:
-    """A duration as an expression has it; `read_interval` reads it back."""
+    """Return a duration as an expression has it; `read_interval` reads it back."""
     count, _, unit = write_duration(abs(micros)).partition(" ")
     return f"INTERVAL '{'-' if micros < 0 else ''}{count}' {unit.removesuffix('S')}"
 
 
 def write_duration(micros: int) -> str:
-    """A duration in the largest unit that needs no fraction."""
+    """Return a duration in the largest unit that needs no fraction."""
     for unit, size in reversed(UNITS.items()):
         if micros % size == 0 and micros:
             count = micros // size

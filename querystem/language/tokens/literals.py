@@ -54,7 +54,7 @@ class Typed:
         return self.node.type
 
     def as_type(self, type_: Type) -> Typed:
-        """An open value with the type that it takes."""
+        """Return an open value with the type that it takes."""
         if self.claim is None:
             return Typed(Literal(None, type_), self.span)
         return Typed(Parameter(f"{type_} {self.claim}", type_), self.span)
@@ -65,7 +65,7 @@ def null(span: Span) -> Typed:
 
 
 def claim(name: str, span: Span) -> Typed:
-    """The value of a claim, which is a parameter once it has a type."""
+    """Return the value of a claim, which is a parameter once it has a type."""
     return Typed(Parameter(UNTYPED + name, TEXT), span, open=True, claim=name)
 
 
@@ -74,8 +74,8 @@ UNTYPED = "? "
 
 
 def number(text: str, span: Span, negative: bool = False) -> Typed:
-    """The constant of a number as written: BIGINT, or DECIMAL(p,0) beyond it, or DOUBLE with a
-    point or an exponent."""
+    """Return the constant of a number as written: BIGINT, or DECIMAL(p,0) beyond it, or DOUBLE with
+    a point or an exponent."""
     if not _NUMBER.fullmatch(text):
         raise TypeProblem(f"{text[:60]!r} is not a number", span, reason="BAD_LITERAL")
     if text.isdigit() and len(text.lstrip("0")) > MAX_PRECISION:
@@ -90,13 +90,13 @@ def number(text: str, span: Span, negative: bool = False) -> Typed:
 
 
 def decimal_literal(value: Decimal, span: Span | None) -> Literal:
-    """The constant `value`, of the type that `type_of_decimal` gives it."""
+    """Return the constant `value`, of the type that `type_of_decimal` gives it."""
     type_ = type_of_decimal(value, span)
     return Literal(fixed(value, type_.scale), type_)
 
 
 def type_of_decimal(value: Decimal, span: Span | None) -> Type:
-    """The DECIMAL with the least precision and scale that hold `value` as it is written.
+    """Return the DECIMAL with the least precision and scale that hold `value` as it is written.
 
     If `value` has more digits than a DECIMAL, zeros at the end of its fraction do not count.
     """
@@ -113,7 +113,7 @@ def type_of_decimal(value: Decimal, span: Span | None) -> Type:
 
 
 def fixed(value: Decimal, scale: int) -> Decimal:
-    """The value with exactly `scale` digits after the point; it must not need more."""
+    """Return the value with exactly `scale` digits after the point; it must not need more."""
     sign, digits, exponent = value.as_tuple()
     assert isinstance(exponent, int)
     whole = int("".join(map(str, digits))) * 10 ** max(0, exponent + scale)
@@ -122,7 +122,7 @@ def fixed(value: Decimal, scale: int) -> Decimal:
 
 
 def convert(literal: Literal, to: Type, span: Span | None) -> Literal | None:
-    """The constant as another type, where that loses nothing; None where it would.
+    """Return the constant as another type, where that loses nothing; None if it would.
 
     A TEXT is read as the kernel reads it: a text that is no number is NULL. A text that should be a
     TIMESTAMP or a DATE and is none raises TypeProblem.
@@ -140,7 +140,7 @@ def convert(literal: Literal, to: Type, span: Span | None) -> Literal | None:
 
 
 def scalar(value: Scalar, to: Type, name: str, span: Span | None) -> Literal:
-    """A parameter's value as its declared type; raises TypeProblem, naming the parameter."""
+    """Return a parameter's value as its declared type; raise TypeProblem, naming the parameter."""
     if value is None:
         return Literal(None, to)
     given = infer(value, name, span)
@@ -159,7 +159,7 @@ def scalar(value: Scalar, to: Type, name: str, span: Span | None) -> Literal:
 
 
 def infer(value: Scalar, name: str, span: Span | None = None) -> Type | None:
-    """The type of a Python value; None for None."""
+    """Return the type of a Python value; None for None."""
     match value:
         case None:
             return None
@@ -266,7 +266,7 @@ DATE_FORM = "write '2026-11-16'"
 
 
 def read_timestamp(text: str) -> datetime:
-    """The instant that a text says, in UTC; raises ValueError with a message for people."""
+    """Return the instant that a text says, in UTC; raise ValueError with a message for people."""
     micros = cast.read_timestamp(text, TIMESTAMP)
     if micros is None:
         raise ValueError(f"{text[:60]!r} is not a TIMESTAMP")
@@ -274,7 +274,7 @@ def read_timestamp(text: str) -> datetime:
 
 
 def read_date(text: str) -> date:
-    """The day that a text says; raises ValueError with a message for people."""
+    """Return the day that a text says; raise ValueError with a message for people."""
     day = cast.read_date(text, DATE)
     if day is None:
         raise ValueError(f"{text[:60]!r} is not a DATE")

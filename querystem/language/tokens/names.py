@@ -32,7 +32,7 @@ _NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
 def read_name(text: str, span: Span, quoted: bool) -> str:
-    """The name that a text stands for, in lower case; raises BindProblem where it is no name."""
+    """Return the name that a text stands for, in lower case; raise BindProblem if it is no name."""
     name = text if quoted else text.lower()
     if not quoted and name in RESERVED:
         raise BindProblem(
@@ -58,7 +58,7 @@ _AFTER_DURATION = words("SLIDE REFRESH RETAIN AHEAD ORDERED KEY ASC DESC NULLS")
 
 
 def is_unit_like(text: str) -> bool:
-    """Tells whether a word after a number must be its unit."""
+    """Return whether a word after a number must be its unit."""
     return text.upper() not in _AFTER_DURATION
 
 
@@ -67,7 +67,7 @@ def write_name(name: str) -> str:
 
 
 def nearest(name: str, known: Iterable[str], likeness: float = 0.6) -> str | None:
-    """The known name that `name` may have been meant for; not all of very many are compared."""
+    """Return the known name that `name` may have been meant for; not all of very many are compared."""
     if len(name) > MAX_NAME:
         return None
     some = sorted(islice(known, _MOST_COMPARED))
@@ -75,7 +75,7 @@ def nearest(name: str, known: Iterable[str], likeness: float = 0.6) -> str | Non
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
-    """A hint with the nearest known name, or with all of them where they are few."""
+    """Return a hint with the nearest known name, or with all of them where they are few."""
     names = sorted(known)
     if near := nearest(name, names):
         return f"did you mean {near}?"
@@ -110,7 +110,7 @@ _OURS = {other: ours for ours, others in _OTHER_TYPES.items() for other in other
 
 
 def read_type(text: str, span: Span) -> Type:
-    """The type that a text stands for; raises TypeProblem, with the type to write instead."""
+    """Return the type that a text stands for; raise TypeProblem, with the type to write instead."""
     match = _TYPE.fullmatch(text.strip())
     name = (match[1] if match else text.partition("(")[0].strip()).upper()
     synonym = SYNONYMS.get(type_words(text))

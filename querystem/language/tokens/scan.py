@@ -52,7 +52,7 @@ def span_of(token: Token) -> Span:
 
 
 def scan(text: str, max_text: int = MAX_TEXT) -> list[Token]:
-    """The tokens of one statement, at least one, without a closing semicolon."""
+    """Return the tokens of one statement, at least one, without a closing semicolon."""
     check_length(text, max_text)
     check_count(text)
     spending()(len(text) * _CHARACTER_UNITS)
@@ -84,7 +84,8 @@ def _tokens(text: str) -> list[Token]:
 
 
 def _join_pairs(tokens: Sequence[Token]) -> list[Token]:
-    """The tokens with GROUP BY and the like as one token, whatever stands between the two words."""
+    """Return the tokens with GROUP BY and the like as one token, whatever stands between the two
+    words."""
     joined: list[Token] = []
     for token in tokens:
         before = joined[-1] if joined else None
@@ -98,7 +99,7 @@ def _join_pairs(tokens: Sequence[Token]) -> list[Token]:
 
 
 def _name_parameters(tokens: list[Token]) -> list[Token]:
-    """The tokens with the word in `:limit` as a name in lower case, whatever else it means."""
+    """Return the tokens with the word in `:limit` as a name in lower case, whatever else it means."""
     named = tokens[:1]
     for colon, token in zip(tokens, tokens[1:], strict=False):
         if colon.text == ":" and colon.end + 1 == token.start and _may_be_name(token):
@@ -150,7 +151,7 @@ class TokenReader:
     is."""
 
     def __init__(self, tokens: Sequence[Token], end: int) -> None:
-        """Reads `tokens` of a text that ends at `end`, where missing tokens are reported."""
+        """Read `tokens` of a text that ends at `end`, where missing tokens are reported."""
         self._tokens = tokens
         self._end = end
         self._index = 0
@@ -169,7 +170,7 @@ class TokenReader:
         return span_of(self.token) if self.token else Span(max(0, self._end - 1), self._end)
 
     def sees(self, *words: str) -> bool:
-        """Whether the next tokens are these words or symbols, unquoted."""
+        """Return whether the next tokens are these words or symbols, unquoted."""
         ahead = self._tokens[self._index : self._index + len(words)]
         return [_word(token) for token in ahead] == list(words)
 
@@ -242,7 +243,7 @@ def _may_be_name(token: Token) -> bool:
 
 
 def check_length(text: str, most: int, hint: str = "the limit is a setting of the server") -> None:
-    """Raises SyntaxProblem for a text of more than `most` bytes."""
+    """Raise SyntaxProblem for a text of more than `most` bytes."""
     if len(text) > most or len(text.encode("utf-8", "replace")) > most:
         raise SyntaxProblem(
             f"the text is longer than {most} bytes", hint=hint, reason="TEXT_TOO_LONG"
@@ -250,7 +251,7 @@ def check_length(text: str, most: int, hint: str = "the limit is a setting of th
 
 
 def check_count(text: str) -> None:
-    """Raises SyntaxProblem for a text of too many tokens, counted a hundred times faster than they
+    """Raise SyntaxProblem for a text of too many tokens, counted a hundred times faster than they
     are read."""
     if len(text) <= MAX_TOKENS:
         return
@@ -267,7 +268,7 @@ def check_count(text: str) -> None:
 
 
 def check_terms(tokens: Sequence[Token]) -> None:
-    """Raises SyntaxProblem where AND and OR join too many conditions."""
+    """Raise SyntaxProblem where AND and OR join too many conditions."""
     joining = [token for token in tokens if token.token_type in _JOINING]
     if len(joining) >= MAX_TERMS:
         raise SyntaxProblem(
@@ -279,8 +280,8 @@ def check_terms(tokens: Sequence[Token]) -> None:
 
 
 def check_depth(tokens: Sequence[Token]) -> None:
-    """Raises SyntaxProblem where parentheses are not closed, or too many stand inside each other,
-    or too many signs and NOTs follow each other."""
+    """Raise SyntaxProblem where parentheses are not closed, or too many stand inside each other, or
+    too many signs and NOTs follow each other."""
     opened: list[Token] = []
     signs = 0
     for token in tokens:

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 class Chance(Protocol):
     def number(self, low: int, high: int) -> int:
-        """A whole number; both ends may come."""
+        """Return a whole number; both ends may come."""
         ...
 
     def pick(self, choices: Sequence[T]) -> T: ...

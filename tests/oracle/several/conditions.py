@@ -45,7 +45,7 @@ class Expressions:
         return self.chance.pick(names) if names else None
 
     def value(self, columns: Columns, type_: Type, depth: int = 1) -> str:
-        """An expression of a type over some of the columns."""
+        """Return an expression of a type over some of the columns."""
         name = self.column(columns, [type_])
         if name is None:
             return f"CAST({self.chance.pick(self.literals(type_))} AS {type_})"
@@ -60,7 +60,7 @@ class Expressions:
         return self.chance.pick(choices)
 
     def local(self, columns: Columns) -> str:
-        """A condition about one column."""
+        """Return a condition about one column."""
         name = self.chance.pick([*columns])
         literals = self.literals(columns[name])
         choices = [f"{name} {self.chance.pick(_SIGNS)} {self.chance.pick(literals)}"]
@@ -70,7 +70,7 @@ class Expressions:
         return self.chance.pick(choices)
 
     def between(self, left: Columns, right: Columns) -> str:
-        """A condition about a column of each side, where two can be compared."""
+        """Return a condition about a column of each side, where two can be compared."""
         one = self.chance.pick([*left])
         other = self.column(right, _NUMBERS if left[one] in _NUMBERS else [left[one]])
         if other is None:
@@ -94,7 +94,7 @@ class Expressions:
         return self.chance.pick([f"{left} AND {right}", f"({left} OR {right})", f"NOT ({left})"])
 
     def aggregate(self, columns: Columns, exact: bool) -> str:
-        """An aggregate; with `exact` one that does not go by the order of rows."""
+        """Return an aggregate; with `exact` one that does not go by the order of rows."""
         name, number = self.chance.pick([*columns]), self.column(columns, [BIGINT])
         choices = ["count(*)", f"count({name})", f"count(DISTINCT {name})", f"min({name})"]
         choices += [f"max({name})"]

@@ -38,7 +38,7 @@ _BY_VALUE = (
 
 
 def written(chance: Chance, schemas: Sequence[StreamSchema], origin: int = 0) -> Whole:
-    """A query over some streams, whose rows are at `origin` and somewhat later."""
+    """Return a query over some streams, whose rows are at `origin` and somewhat later."""
     return Writer(chance, schemas, origin).whole()
 
 
@@ -130,7 +130,7 @@ class Writer:
         return Whole(tuple(blocks), operators, self._common(blocks))
 
     def _inner(self, depth: int) -> Whole:
-        """A query inside another, of any kind."""
+        """Return a query inside another, of any kind."""
         if depth and self._chance.one_in(3):
             return self._united(depth)
         block, columns = self._source(depth, most=2)
@@ -193,7 +193,7 @@ class Writer:
         return bool(depth) and self._references < _MOST_REFERENCES and self._chance.one_in(4)
 
     def _asked(self, outer: Columns) -> AskedQuery:
-        """A condition with a query, which may name columns of the rows it is about."""
+        """Return a condition with a query, which may name columns of the rows it is about."""
         name = self._chance.pick([*outer])
         block, columns = self._source(0, most=2)
         if self._chance.one_in(3):
@@ -212,7 +212,7 @@ class Writer:
         return AskedQuery(text, query)
 
     def _scalar(self, name: str, outer: Columns, block: Block, columns: Columns) -> AskedQuery:
-        """A comparison with an aggregate, over all rows or those with an equal column."""
+        """Return a comparison with an aggregate, over all rows or those with an equal column."""
         one = self._chance.pick([*outer])
         other = self._say.column(columns, [outer[one]])
         if other is not None and self._chance.one_in(2):
@@ -264,7 +264,8 @@ class Writer:
         return range_window(self._chance, None) if self._chance.one_in(2) else None
 
     def _common(self, blocks: Sequence[Block]) -> WrittenWindow | None:
-        """A window for the streams of some blocks that have none, which none of them refuses."""
+        """Return a window for the streams of some blocks that have none, which none of them
+        refuses."""
         parts = [part for block in blocks if block.window is None for part in block.parts]
         if any(isinstance(part, Inner) and part.name for part in parts) or self._chance.one_in(2):
             return None
@@ -302,8 +303,8 @@ class Writer:
 
 
 def _clocks(part: Part) -> set[bool]:
-    """Whether each stream that the rows of a part are of has arrival time; none where they have no
-    ts."""
+    """Return whether each stream that the rows of a part are of has arrival time; none where they
+    have no ts."""
     if isinstance(part, Reference):
         return {part.stream.ordered_by is None}
     inside = placed(part.query) if part.query.timed else ()
@@ -311,7 +312,7 @@ def _clocks(part: Part) -> set[bool]:
 
 
 def _columns(part: Part) -> dict[str, Type]:
-    """The columns of an item by their qualified names."""
+    """Return the columns of an item by their qualified names."""
     if isinstance(part, Reference):
         own = dict(part.stream.types)
     else:

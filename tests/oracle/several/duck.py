@@ -43,7 +43,7 @@ def duck_difference(
 
 
 def _ask(duck: duckdb.DuckDBPyConnection, whole: Whole, world: World) -> list[Values]:
-    """The outputs and then the values of ORDER BY of each row."""
+    """Return the outputs and then the values of ORDER BY of each row."""
     references = list(placed(whole))
     awaited = [one.awaited for one in references]
     times = clocks(awaited, world.streams, world.clock, world.as_of, world.latest)

@@ -15,8 +15,8 @@ from tests.oracle.several.windows import any_window, range_window
 def written_equijoin(
     chance: Chance, schemas: Sequence[StreamSchema], origin: int = 0, most: int = 4
 ) -> Whole:
-    """A join of up to `most` references to streams of one kind of time, each of which an equality
-    connects with one before it; with further conditions about one of them or several."""
+    """Return a join of up to `most` references to streams of one kind of time, each of which an
+    equality connects with one before it; with further conditions about one of them or several."""
     say = Expressions(chance, origin)
     first = chance.pick(schemas)
     alike = [one for one in schemas if (one.ordered_by is None) == (first.ordered_by is None)]
@@ -55,7 +55,7 @@ def _columns(part: Reference) -> dict[str, Type]:
 
 
 def _equality(say: Expressions, left: dict[str, Type], right: dict[str, Type]) -> str:
-    """An equality of two expressions, mostly of columns."""
+    """Return an equality of two expressions, mostly of columns."""
     if say.chance.one_in(5):
         return " = ".join(say.value(side, BIGINT) for side in (left, right))
     if say.chance.one_in(8):

@@ -19,7 +19,7 @@ _SET_BACK = 2 * LONGEST_PERIOD * SECOND
 
 
 def written_refreshed(chance: Chance, schemas: Sequence[StreamSchema], origin: int = 0) -> Whole:
-    """A query of which some have REFRESH: of the whole, of references, or both."""
+    """Return a query of which some have REFRESH: of the whole, of references, or both."""
     if not chance.one_in(3):
         return written(chance, schemas, origin)
     narrow = [

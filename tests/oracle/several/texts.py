@@ -106,7 +106,7 @@ class Block:
 class Whole:
     """One SELECT, or several with set operators between them, and what follows the last.
 
-    `exact` is False where DuckDB could answer otherwise: first and last go by our order.
+    `exact` is False if DuckDB could answer otherwise: first and last go by our order.
     """
 
     blocks: tuple[Block, ...]
@@ -148,7 +148,7 @@ class Whole:
         return self.settled or self.limit is not None
 
     def joined(self, blocks: Sequence[str]) -> str:
-        """The texts of the blocks with the operators between them."""
+        """Return the texts of the blocks with the operators between them."""
         text = blocks[0]
         for operator, block in zip(self.operators, blocks[1:], strict=True):
             text = f"{text} {operator} {block}"
@@ -257,7 +257,7 @@ class _Duck:
         return f"({inner}) AS {part.alias}"
 
     def rows(self, whole: Whole) -> str:
-        """The rows of an inner query, with their ts where they have one."""
+        """Return the rows of an inner query, with their ts where they have one."""
         text = whole.joined([self._block(block, whole.timed) for block in whole.blocks])
         return text if whole.limit is None else " ".join([text, *_cut(whole)])
 
@@ -268,11 +268,11 @@ class _Duck:
         return _select(block, parts, self.asked(block), extra)
 
     def asked(self, block: Block) -> list[str]:
-        """The conditions with queries inside."""
+        """Return the conditions with queries inside."""
         return [one.text.format(self.untimed(one.query)) for one in block.asked]
 
     def untimed(self, whole: Whole) -> str:
-        """The rows of a query inside an expression."""
+        """Return the rows of a query inside an expression."""
         text = whole.joined([self._block(block, False) for block in whole.blocks])
         return text if whole.limit is None else " ".join([text, *_cut(whole)])
 
@@ -294,8 +294,8 @@ class Placed:
 
 
 def placed(whole: Whole, below: bool = False) -> Iterator[Placed]:
-    """The references of a text, in its order: each has its own window, that of its block, that of
-    the whole, or none."""
+    """Yield the references of a text, in its order: each has its own window, that of its block,
+    that of the whole, or none."""
     for block in whole.blocks:
         common = block.window or whole.window
         for part in block.parts:

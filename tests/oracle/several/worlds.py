@@ -29,7 +29,8 @@ _VALUES: dict[Type, Sequence[Any]] = {
 
 
 def world(chance: Chance, most: int = 4, rows: int = 9) -> World:
-    """Two streams or more, `s0`, `s1`, …; some have a key, or keep their rows for a while only."""
+    """Return two streams or more, `s0`, `s1`, …; some have a key, or keep their rows for a while
+    only."""
     kinds = chance.pick([(True,), (True,), (True,), (False,), (True, False)])
     found = [
         _stream(chance, f"s{number}", chance.pick(kinds), rows)
@@ -54,7 +55,7 @@ def _stream(chance: Chance, name: str, by_event: bool, most: int) -> Known:
 
 
 def random_schema(chance: Chance, name: str, by_event: bool) -> StreamSchema:
-    """A stream with a column `k`, which is its key if it has one, and up to four more."""
+    """Return a stream with a column `k`, which is its key if it has one, and up to four more."""
     chosen = [Column(one, type_) for one, type_ in _COLUMNS.items() if chance.one_in(2)]
     columns = (Column("k", BIGINT), *chosen)
     retain = chance.pick([None, None, None, 12 * SECOND, 20 * SECOND])
@@ -65,7 +66,7 @@ def random_schema(chance: Chance, name: str, by_event: bool) -> StreamSchema:
 
 
 def random_row(chance: Chance, schema: StreamSchema, ts: int) -> dict[str, Any]:
-    """A row without its id, with `_op` where the stream has a key."""
+    """Return a row without its id, with `_op` where the stream has a key."""
     row = {
         column.name: chance.pick(_VALUES[column.type])
         for column in schema.columns

@@ -36,7 +36,7 @@ def call(op: Op, *args: Expression) -> Call:
 
 
 def nested_loops(items: Sequence[Rows], on: Expression) -> list[tuple[int, ...]]:
-    """The places of all combinations for which `on` is true, in order."""
+    """Return the places of all combinations for which `on` is true, in order."""
     numbered = [list(enumerate(rows)) for rows in items]
     found = []
     for combination in product(*numbered):
@@ -47,7 +47,7 @@ def nested_loops(items: Sequence[Rows], on: Expression) -> list[tuple[int, ...]]
 
 
 def places_of(joined: Joined) -> list[tuple[int, ...]]:
-    """The places of all combinations, in order."""
+    """Return the places of all combinations, in order."""
     return sorted(zip(*[places.tolist() for places in joined.places], strict=True))
 
 
@@ -56,7 +56,7 @@ Columns = list[dict[str, Type]]
 
 @st.composite
 def item_columns(draw: DrawFn, least: int = 2, most: int = 5) -> Columns:
-    """The columns of some items, which have most of their types in common."""
+    """Draw the columns of some items, which have most of their types in common."""
     common = draw(st.lists(types(), min_size=1, max_size=2))
     any_type = st.one_of(st.sampled_from(common), st.sampled_from(common), types())
     kinds = draw(
@@ -85,7 +85,7 @@ def item_rows(draw: DrawFn, columns: Columns) -> list[Rows]:
 
 @st.composite
 def join_conditions(draw: DrawFn, columns: Columns) -> Expression:
-    """A conjunction of equalities, inequalities, bands and whatever else a condition may be."""
+    """Draw a conjunction of equalities, inequalities, bands and whatever else a condition may be."""
     every = {name: kind for one in columns for name, kind in one.items()}
     others = conditions(every, depth=2)
     equalities = _comparisons(columns, (Op.EQ,))
@@ -99,7 +99,7 @@ def join_conditions(draw: DrawFn, columns: Columns) -> Expression:
 
 @st.composite
 def _comparisons(draw: DrawFn, columns: Columns, ops: tuple[Op, ...]) -> Expression:
-    """A comparison of a value of one item with a value of others."""
+    """Draw a comparison of a value of one item with a value of others."""
     return _compared(draw, columns, [draw(st.sampled_from(ops))])
 
 
@@ -125,7 +125,7 @@ def _compared(draw: DrawFn, columns: Columns, ops: list[Op]) -> Expression:
 
 
 def _value(draw: DrawFn, columns: Mapping[str, Type], type_: Type) -> Expression:
-    """A column, or sometimes another expression."""
+    """Return a column, or sometimes another expression."""
     named = [ColumnRef(name, kind) for name, kind in columns.items() if kind == type_]
     if named and draw(st.sampled_from((True, True, False))):
         name: ColumnRef = draw(st.sampled_from(named))

@@ -42,8 +42,8 @@ def keys(left: Type, right: Type, op: Op = Op.EQ) -> Expression:
 
 
 def check(left: Type, one: list[Any], right: Type, other: list[Any]) -> int:
-    """The number of pairs with equal keys; they, and those by every other comparison, are those of
-    nested loops."""
+    """Return the number of pairs with equal keys; they, and those by every other comparison, are
+    those of nested loops."""
     items = [item(0, left, one), item(1, right, other)]
     rows = [[{"0.k": value} for value in one], [{"1.k": value} for value in other]]
     for op in (Op.LT, Op.LE, Op.GT, Op.GE, Op.NE, Op.EQ):

@@ -129,7 +129,7 @@ def show_query(query: Query) -> str:
 
 
 def show_tree(query: Query) -> str:
-    """The tree of a query as lines, what stands inside of what by their beginning."""
+    """Return the tree of a query as lines, what stands inside of what by their beginning."""
     names = NAMES if query.grouping is None else _group_names(query.grouping)
     outputs = [f"{show(o.expression, names)} AS {o.name}" for o in query.outputs]
     lines = [f"SELECT {'DISTINCT ' if query.distinct else ''}{', '.join(outputs)}"]
@@ -219,7 +219,7 @@ def show_aggregate(aggregate: Aggregate, names: Mapping[str, str] = NAMES) -> st
 
 
 def _sort_key(key: SortKey, names: Mapping[str, str], stream: str) -> str:
-    """A column is written with its stream: alone it would be an output's name."""
+    """Return a column is written with its stream: alone it would be an output's name."""
     text = show(key.expression, names)
     text = f"{stream}.{text}" if text.isidentifier() else text
     direction = "DESC" if key.descending else "ASC"

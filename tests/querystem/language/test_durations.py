@@ -24,7 +24,7 @@ ONE = pa.record_batch({"x": [0]})
 
 
 def duration(text: str) -> Expression:
-    """The bound form of a duration, which can't be selected."""
+    """Return the bound form of a duration, which can't be selected."""
     compared = where(f"at - ts > {text}")
     assert isinstance(compared, Call)
     return compared.args[1]

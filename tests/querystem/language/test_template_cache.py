@@ -41,7 +41,7 @@ REST = [
 
 
 def outcome(bind, text: str):
-    """The query with all that is derived from it, or the refusal in full."""
+    """Return the query with all that is derived from it, or the refusal in full."""
     try:
         query = bind(text)
     except QueryError as problem:

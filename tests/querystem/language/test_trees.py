@@ -47,7 +47,7 @@ def papers() -> list[dict[str, Any]]:
 
 
 def streams_of(paper: dict[str, Any]) -> dict[str, StreamSchema]:
-    """The streams of a worked answer; its numbers are whole, all else is text."""
+    """Return the streams of a worked answer; its numbers are whole, all else is text."""
     columns = dict(NEXMARK)
     for name, names in (paper.get("columns") or {}).items():
         rows = paper["streams"][name]
@@ -63,7 +63,7 @@ def streams_of(paper: dict[str, Any]) -> dict[str, StreamSchema]:
 
 
 def with_views(paper: dict[str, Any]) -> str:
-    """The text of a worked answer with its views as queries of WITH."""
+    """Return the text of a worked answer with its views as queries of WITH."""
     views = [f"{name} AS ({text})" for name, text in (paper.get("views") or {}).items()]
     return f"WITH {', '.join(views)} {paper['sql']}" if views else str(paper["sql"])
 
