@@ -1,5 +1,4 @@
-"""Which NOW a query has: the clock, or how far the event-time streams have come that it waits
-for."""
+"""NOW of a query: the clock, or how far the event-time streams that it waits for have come."""
 
 from __future__ import annotations
 
@@ -14,9 +13,9 @@ def is_timed(schema: StreamSchema) -> bool:
 
 
 def is_by_clock(moves: Sequence[bool], schemas: Sequence[StreamSchema]) -> bool:
-    """Return whether the clock is the NOW of a query whose legs refer to streams of these schemas,
-    where NOW `moves` each of them or not."""
-    timed = [moving for moving, one in zip(moves, schemas, strict=True) if is_timed(one)]
+    """Return whether the clock is the NOW of a query whose legs refer to streams of these schemas.
+    `moves` says of each leg whether NOW moves it."""
+    timed = [moving for moving, schema in zip(moves, schemas, strict=True) if is_timed(schema)]
     return not timed or (len(timed) < len(schemas) and not any(timed))
 
 
@@ -26,5 +25,6 @@ def is_apart(schema: StreamSchema, by_clock: bool) -> bool:
 
 
 def is_awaited(schema: StreamSchema, moving: bool) -> bool:
-    """Return whether a query over event time waits for the stream of a leg that NOW moves or not."""
+    """Return whether a query over event time waits for the stream of a leg that NOW moves or
+    not."""
     return moving and is_timed(schema)

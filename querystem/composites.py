@@ -40,8 +40,9 @@ from results.window import Window
 # The spans that composites may have, besides none at all.
 SPANS = (HOUR, DAY, 30 * DAY)
 
-# Of so many orders of the legs the one is taken that gives the least text; of more the query's.
-_MOST_ORDERS = 120
+# With at most this many orders of the legs, the one with the least text is taken. With more, trying
+# them all would take too long, and the query's own order is.
+_MAX_ORDERS = 120
 
 _ONE_STREAM = "it joins no streams"
 
@@ -61,7 +62,7 @@ EqualSides: TypeAlias = tuple[tuple[Expression, Expression], ...]
 
 @dataclass(frozen=True)
 class Shape:
-    """A composite is this: the ids of its streams, the equalities between its legs, its span.
+    """What a composite is: the ids of its streams, the equalities between its legs, its span.
 
     Equal composites have equal shapes. Legs ascend by stream id, factors are in normal form and
     sorted. `span` is in microseconds; None leaves out nothing.
@@ -90,11 +91,11 @@ class Shape:
     @cached_property
     def edges(self) -> tuple[tuple[int, int, EqualSides], ...]:
         """The pairs of legs between which there are equalities, in their order, and those."""
-        found: dict[tuple[int, int], EqualSides] = {}
+        edges: dict[tuple[int, int], EqualSides] = {}
         for factor in self.factors:
             pair, sides = _sides(factor)
-            found[pair] = *found.get(pair, ()), sides
-        return tuple((*pair, found[pair]) for pair in sorted(found))
+            edges[pair] = *edges.get(pair, ()), sides
+        return tuple((*pair, edges[pair]) for pair in sorted(edges))
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,7 @@ class Composition:
 
     `places[k]` is the number of the query's leg, and of its item of FROM, that is leg k of the
     composite. `where` is the predicate: all conditions of the join that are no factor, and those of
-    the legs. `key` is its normal form as text.
+    the legs. `key` is the normal form of `where` as text.
     """
 
     shape: Shape
@@ -130,21 +131,21 @@ def compose(query: Query, streams: Sequence[ComposedStream]) -> Composition | No
         return NotComposed(_ONE_STREAM)
     legs = [item for item in source.items if isinstance(item, Leg)]
     streams = streams[: len(legs)]
-    reason = _unfit(source) or _apart_in_time(legs, streams)
+    reason = _item_problem(source) or _time_problem(legs, streams)
     if reason is not None:
         return NotComposed(reason)
-    equalities, others = _parted(source.on)
+    equalities, remaining = _split_conditions(source.on)
     alone = _unconnected(len(legs), equalities)
     if alone is not None:
         labels = leg_labels(legs)
         return NotComposed(f"no equality joins {labels[0]} and {labels[alone]}")
-    return _least(_Join(tuple(legs), tuple(streams), equalities, others))
+    return _least(_Join(tuple(legs), tuple(streams), equalities, remaining))
 
 
 # ---- which joins have one
 
 
-def _unfit(source: From) -> str | None:
+def _item_problem(source: From) -> str | None:
     """Return the reason why an item of FROM can't be a leg of a composite; None if all can."""
     for item in source.items:
         if isinstance(item, LeftJoin):
@@ -160,27 +161,27 @@ def _unfit(source: From) -> str | None:
     return _ONE_STREAM if len(source.items) == 1 else None
 
 
-def _apart_in_time(legs: Sequence[Leg], streams: Sequence[ComposedStream]) -> str | None:
+def _time_problem(legs: Sequence[Leg], streams: Sequence[ComposedStream]) -> str | None:
     """Return the reason why rows of the legs are not taken at one NOW; None if they are."""
     by_event = {
-        one.schema.ordered_by is not None: leg.stream
-        for leg, one in zip(legs, streams, strict=True)
+        stream.schema.ordered_by is not None: leg.stream
+        for leg, stream in zip(legs, streams, strict=True)
     }
     if len(by_event) < 2:
         return None
     return f"{by_event[True]} has event time and {by_event[False]} arrival time"
 
 
-def _parted(on: Expression) -> tuple[tuple[Expression, ...], tuple[Expression, ...]]:
+def _split_conditions(on: Expression) -> tuple[tuple[Expression, ...], tuple[Expression, ...]]:
     """Return the conditions of a join that are equalities of two legs, and the others."""
-    equalities, others = [], []
+    equalities, remaining = [], []
     for condition in conjuncts(on):
         separated = without_differences([condition])
         if len(separated) == 1 and _is_equality(separated[0]):
             equalities.append(separated[0])
         else:
-            others.append(condition)
-    return tuple(equalities), tuple(others)
+            remaining.append(condition)
+    return tuple(equalities), tuple(remaining)
 
 
 def _is_equality(condition: Expression) -> bool:
@@ -195,8 +196,8 @@ def _unconnected(legs: int, equalities: Sequence[Expression]) -> int | None:
     if all are."""
     group = list(range(legs))
     for equality in equalities:
-        one, other = (group[number] for number in items_of(equality))
-        group = [one if number == other else number for number in group]
+        first_group, second_group = (group[number] for number in items_of(equality))
+        group = [first_group if number == second_group else number for number in group]
     return next((number for number in range(legs) if group[number] != group[0]), None)
 
 
@@ -216,15 +217,15 @@ class _Join:
     legs: tuple[Leg, ...]
     streams: tuple[ComposedStream, ...]
     equalities: tuple[Expression, ...]
-    others: tuple[Expression, ...]
+    conditions: tuple[Expression, ...]
 
     def ordered(self, places: tuple[int, ...]) -> Composition:
         """Return the composition with the legs in this order."""
         prefixes = {str(place): item_column(k, "") for k, place in enumerate(places)}
-        found = {sort_key(one): one for one in _moved(self.equalities, prefixes)}
-        factors = tuple(found[key] for key in sorted(found))
+        by_key = {sort_key(equality): equality for equality in _moved(self.equalities, prefixes)}
+        factors = tuple(by_key[key] for key in sorted(by_key))
         local = [as_item(self.legs[place].where, k) for k, place in enumerate(places)]
-        where = all_of([*_moved(self.others, prefixes), *local])
+        where = all_of([*_moved(self.conditions, prefixes), *local])
         ids = tuple(self.streams[place].id for place in places)
         shape = Shape(ids, factors, _span([leg.window for leg in self.legs]))
         return Composition(shape, places, where)
@@ -234,7 +235,7 @@ class _Join:
         there are too many of those, in that of the query."""
         by_stream = sorted(range(len(self.legs)), key=lambda place: self.streams[place].id)
         counts = Counter(stream.id for stream in self.streams)
-        if math.prod(map(math.factorial, counts.values())) > _MOST_ORDERS:
+        if math.prod(map(math.factorial, counts.values())) > _MAX_ORDERS:
             yield tuple(by_stream)
             return
         groups = groupby(by_stream, key=lambda place: self.streams[place].id)
@@ -243,13 +244,16 @@ class _Join:
 
 
 def _least(join: _Join) -> Composition:
-    """Return the composition whose factors have the least text, and of those the least predicate."""
-    found = [join.ordered(places) for places in join.orders()]
-    return min(found, key=lambda one: (one.shape.factors_key, one.key))
+    """Return the composition whose factors have the least text, and of those the least
+    predicate."""
+    compositions = [join.ordered(places) for places in join.orders()]
+    return min(
+        compositions, key=lambda composition: (composition.shape.factors_key, composition.key)
+    )
 
 
 def _moved(conditions: Sequence[Expression], prefixes: Mapping[str, str]) -> list[Expression]:
-    return [moved(one, prefixes) for one in conditions]
+    return [moved(condition, prefixes) for condition in conditions]
 
 
 # ---- factors
@@ -258,10 +262,14 @@ def _moved(conditions: Sequence[Expression], prefixes: Mapping[str, str]) -> lis
 def _sides(factor: Expression) -> tuple[tuple[int, int], tuple[Expression, Expression]]:
     """Return the two legs of a factor, the lesser first, and what it compares of each."""
     assert isinstance(factor, Call)
-    one, other = factor.args
-    left, right = (item_of(next(columns_of(side))) for side in (one, other))
-    return ((left, right), (one, other)) if left < right else ((right, left), (other, one))
+    first, second = factor.args
+    first_leg, second_leg = (item_of(next(columns_of(side))) for side in (first, second))
+    return (
+        ((first_leg, second_leg), (first, second))
+        if first_leg < second_leg
+        else ((second_leg, first_leg), (second, first))
+    )
 
 
 def _factors_key(factors: Sequence[Expression]) -> str:
-    return json.dumps([to_json(one) for one in factors], separators=(",", ":"))
+    return json.dumps([to_json(factor) for factor in factors], separators=(",", ":"))

@@ -1,4 +1,4 @@
-"""Evaluation: the rows of a stream become the answer of a query, in one way for everybody.
+"""Evaluation: the rows of a stream become the answer of a query. Server and client share it.
 
     rows of the stream
         │  rows_in_window    the window chooses, before WHERE does
@@ -15,8 +15,8 @@
     answer
 
 `answer_at` takes all steps. A server finds chosen and matching rows without looking at all of them,
-and keeps partial aggregates; a client that keeps base rows has matching rows already. Both go on
-from there with the steps that are left.
+and caches partial aggregates; a client that keeps base rows has matching rows already. Both take
+the remaining steps from there.
 
 Rows are batches with the columns that the query reads, `ts` and `row_id`. A function that takes
 several batches takes them as one, whatever their number and their order.
@@ -70,7 +70,8 @@ def answer_at(
 
 
 def answer_of(query: Query, matching: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """Return the answer of a query, given the rows that its window and its predicate have chosen."""
+    """Return the answer of a query, given the rows that its window and its predicate have
+    chosen."""
     return arrange(query, rows_or_groups(query, matching))
 
 
@@ -97,8 +98,8 @@ def rows_in_window(
 ) -> list[pa.RecordBatch]:
     """Return the rows that a window holds at `now`, of a stream's rows with ids below `high`.
 
-    Rows with a ts below `oldest` are not retained. Where the window counts rows, all rows of the
-    stream must be there.
+    Rows with a ts below `oldest` are not retained. If the window counts rows, `rows` must be all
+    rows of the stream.
     """
     region = _region(window, rows, now, oldest, high)
     chosen = [part.filter(pa.array(region.holds(*_moments(part)))) for part in rows]
@@ -119,13 +120,13 @@ def _region(
             past = time_region(UNBOUNDED, now, oldest, high)
             moments = [_moments(part) for part in rows]
             waiting = sum(int((ts > now).sum()) for ts, _ in moments)
-            newest = [found for ts, ids in moments if (found := _timed(ts, ids, past)) is not None]
+            newest = [timed for ts, ids in moments if (timed := _timed(ts, ids, past)) is not None]
             return count_region(window, past, newest, high - waiting)
 
 
 def _timed(ts: Int64s, ids: Int64s, past: Region) -> TimedRows | None:
-    kept = past.holds(ts, ids)
-    ts, ids = ts[kept], ids[kept]
+    is_past = past.holds(ts, ids)
+    ts, ids = ts[is_past], ids[is_past]
     return TimedRows(ts, ids, int(ts.min()), int(ts.max())) if len(ts) else None
 
 
@@ -138,26 +139,27 @@ def _moments(rows: pa.RecordBatch) -> tuple[Int64s, Int64s]:
     return rows.column("ts").view(pa.int64()).to_numpy(), rows.column("row_id").to_numpy()
 
 
-# ---- what follows once rows or groups are there
+# ---- from rows or groups to the answer
 
 
 def arrange(query: Query, rows: pa.RecordBatch) -> pa.RecordBatch:
     """Return the answer, from matching rows in any order or from groups as `finish` gives them.
 
-    Where ORDER BY leaves rows equal, or there is none, rows are ordered by (ts, row_id) and groups
-    by their keys. DISTINCT keeps the first of equal rows in that order. With a LIMIT only the rows
-    it keeps are sorted.
+    If ORDER BY leaves rows equal, or is missing, rows are ordered by (ts, row_id) and groups by
+    their keys. DISTINCT keeps the first of equal rows in that order. With a LIMIT only the rows it
+    keeps are sorted.
     """
-    kept, places = _kept(query, rows, ties=not _is_decided(query))
-    return project(query, kept if places is None else _taken(_shown(query, kept), places))
+    chosen, places = _choose(query, rows, ties=not _is_decided(query))
+    return project(query, chosen if places is None else _take(_with_inputs(query, chosen), places))
 
 
 def kept_rows(query: Query, rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the rows, or groups, that make the rows of the answer, in its order but not projected."""
-    return _taken(*_kept(query, rows, ties=True))
+    """Return the rows, or groups, that make the rows of the answer, in its order but not
+    projected."""
+    return _take(*_choose(query, rows, ties=True))
 
 
-def _kept(query: Query, rows: pa.RecordBatch, ties: bool) -> tuple[pa.RecordBatch, Int64s | None]:
+def _choose(query: Query, rows: pa.RecordBatch, ties: bool) -> tuple[pa.RecordBatch, Int64s | None]:
     """Return rows, and the places of those that make the answer, in its order; None for all as they
     are.
 
@@ -174,7 +176,7 @@ def _kept(query: Query, rows: pa.RecordBatch, ties: bool) -> tuple[pa.RecordBatc
     places = np.arange(rows.num_rows)
     if query.distinct:
         places = _distinct(project(query, rows), default, places)
-    rankers = [one for key in query.order_by for one in _rankers(key, rows)]
+    rankers = [ranker for key in query.order_by for ranker in _rankers(key, rows)]
     return rows, _cut(query, [*rankers, *default] if ties else rankers, places)
 
 
@@ -184,13 +186,16 @@ def _is_decided(query: Query) -> bool:
     if query.limit is not None or query.offset:
         return False
     ordered = {key.expression for key in query.order_by}
-    shown = [output.expression for output in query.outputs]
-    return all(one in ordered and one.type.kind is not Kind.DOUBLE for one in shown)
+    expressions = [output.expression for output in query.outputs]
+    return all(
+        expression in ordered and expression.type.kind is not Kind.DOUBLE
+        for expression in expressions
+    )
 
 
-def _shown(query: Query, rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Return rows with the columns that the outputs are computed from; with any, where that is
-    none."""
+def _with_inputs(query: Query, rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return rows with the columns that the outputs are computed from; with any column if they
+    are constants, because a batch without columns has no length."""
     read = {name for output in query.outputs for name in columns_of(output.expression)}
     names = [name for name in rows.schema.names if name in read]
     return rows.select(names or rows.schema.names[:1])
@@ -229,7 +234,7 @@ def _cut(query: Query, rankers: Sequence[Ranker], places: Int64s) -> Int64s:
     return first(rankers, places, query.offset + query.limit)[query.offset :]
 
 
-def _taken(rows: pa.RecordBatch, places: Int64s | None) -> pa.RecordBatch:
+def _take(rows: pa.RecordBatch, places: Int64s | None) -> pa.RecordBatch:
     if places is None:
         return rows
     if len(places) == rows.num_rows and (places == np.arange(len(places))).all():

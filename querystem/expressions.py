@@ -21,7 +21,7 @@ from datastem.types import BOOLEAN, Kind, Type, parse_type
 
 
 class Op(enum.Enum):
-    """Every operation the kernel knows, with its arguments."""
+    """Every operation of the kernel, with its arguments."""
 
     # (a, b) of one type, or any two numeric types -> BOOLEAN
     EQ = "="
@@ -129,7 +129,8 @@ def weight_of(expression: Expression) -> int:
 
 
 def to_json(expression: Expression) -> list[Any]:
-    """Return the expression as lists that `json.dumps` writes and `from_json` reads back exactly."""
+    """Return the expression as lists that `json.dumps` writes and `from_json` reads back
+    exactly."""
     match expression:
         case Literal(value, type_):
             return ["lit", str(type_), _value_json(value, type_)]

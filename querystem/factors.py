@@ -1,6 +1,6 @@
 """How the query SteM matches a predicate: its factors, and how the rows of each are found.
 
-This tells what `querystem.index` does with a predicate, by the same formula and the same limits.
+This describes what `querystem.index` does with a predicate, by the same formula and limits.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Access(enum.Enum):
 
 
 def factors_of(where: Expression) -> tuple[Factor, ...]:
-    """Return the distinct factors of a predicate in the order of its formula; none where all rows
+    """Return the distinct factors of a predicate in the order of its formula; empty if all rows
     match, or no row does."""
     return tuple(dict.fromkeys(_leaves(formula_of(where))))
 
@@ -63,18 +63,19 @@ def operand_of(factor: Factor) -> Expression | None:
 
 def constants_of(factors: Iterable[Factor]) -> int:
     """Return how many distinct constants, texts or cuts, factors compare their one operand with."""
-    found: set[Any] = set()
+    constants: set[Any] = set()
     for factor in factors:
         match factor:
             case Interval(_, begin, end):
-                found |= {begin, end} - {START, END}
+                constants |= {begin, end} - {START, END}
             case Member(_, value):
-                found.add(value)
-    return len(found)
+                constants.add(value)
+    return len(constants)
 
 
 def access_of(factor: Factor, constants: int) -> Access:
-    """Return how a factor's rows are found, if all factors on its operand have so many `constants`."""
+    """Return how a factor's rows are found, if the factors on its operand have this number of
+    distinct `constants`."""
     match factor:
         case Interval() if constants <= FEW_CUTS:
             return Access.COMPARED
@@ -90,13 +91,14 @@ def access_of(factor: Factor, constants: int) -> Access:
 
 
 def factor_text(factor: Factor) -> str:
-    """Return a condition that equals the factor; it may be written differently than in the query."""
+    """Return a condition that equals the factor; it may be written differently than in the
+    query."""
     match factor:
         case Member(operand, value):
             return f"{compared_text(operand)} = {literal_text(value)}"
-        case Condition(expression, wanted):
+        case Condition(expression, is_true):
             text = expression_text(expression)
-            return text if wanted else f"NOT ({text})"
+            return text if is_true else f"NOT ({text})"
         case Interval(operand, begin, end):
             return _interval_text(compared_text(operand), operand.type, begin, end)
 
@@ -107,7 +109,7 @@ def _interval_text(name: str, type_: Type, begin: Any, end: Any) -> str:
     if begin is START and end is END:
         return f"{name} IS NOT NULL"
     if end == _next(begin, type_):
-        return f"{name} = {_shown(begin, type_)}"
+        return f"{name} = {_cut_text(begin, type_)}"
     parts = []
     if begin is not START:
         parts.append(f"{name} {_bound_text(begin, type_, '>=', '>')}")
@@ -117,20 +119,20 @@ def _interval_text(name: str, type_: Type, begin: Any, end: Any) -> str:
 
 
 def _bound_text(cut: Any, type_: Type, at: str, past: str) -> str:
-    """One side of an interval; `> 184.5` is kept as "from the next double on", and the shorter of
-    the two texts is shown. So it is with durations."""
-    here = _shown(cut, type_)
-    before = _before(cut, type_)
-    if before is not None:
-        return f"{past} {before}" if len(before) < len(here) else f"{at} {here}"
-    return f"{at} {here}" if here else f"{past} {_shown(cut - 1, type_)}"
+    """Return one side of an interval. The index has `> 184.5` as "from the next double on"; the
+    shorter of the two texts is taken. The same holds for durations."""
+    at_text = _cut_text(cut, type_)
+    before_text = _before(cut, type_)
+    if before_text is not None:
+        return f"{past} {before_text}" if len(before_text) < len(at_text) else f"{at} {at_text}"
+    return f"{at} {at_text}" if at_text else f"{past} {_cut_text(cut - 1, type_)}"
 
 
 def _before(cut: Any, type_: Type) -> str | None:
-    """Return the value before a cut as a literal, where that may be the shorter text; else None."""
+    """Return the value before a cut as a literal; None if that is never the shorter text."""
     if type_.kind is Kind.DOUBLE and math.isfinite(cut):
-        return _shown(math.nextafter(cut, -math.inf), type_)
-    return _shown(cut - 1, type_) if type_.kind is Kind.DURATION else None
+        return _cut_text(math.nextafter(cut, -math.inf), type_)
+    return _cut_text(cut - 1, type_) if type_.kind is Kind.DURATION else None
 
 
 def _next(cut: Any, type_: Type) -> Any:
@@ -139,7 +141,7 @@ def _next(cut: Any, type_: Type) -> Any:
     return None if cut is START else cut + 1
 
 
-def _shown(cut: Any, type_: Type) -> str:
+def _cut_text(cut: Any, type_: Type) -> str:
     """Return the cut as a literal; empty for the instant after the last one."""
     try:
         match type_.kind:

@@ -18,7 +18,7 @@ class Function(enum.Enum):
 
     COUNT_ROWS = "count(*)"
     COUNT = "count"
-    SUM = "sum"  # BIGINT (NULL where it overflows), DECIMAL(38,s) or DOUBLE, exactly rounded
+    SUM = "sum"  # BIGINT (NULL if it overflows), DECIMAL(38,s) or DOUBLE, exactly rounded
     AVG = "avg"  # DOUBLE, or DECIMAL(38, max(6, s))
     MIN = "min"
     MAX = "max"
@@ -43,7 +43,7 @@ class Grouping:
     aggregates: tuple[Aggregate, ...]
 
     def __hash__(self) -> int:
-        """Is computed once, because groupings are keys of caches."""
+        """Return the hash, which is computed once, because groupings are keys of caches."""
         return self._hash
 
     @cached_property

@@ -32,8 +32,8 @@ from results.checksum import key_ids
 
 @dataclass(frozen=True, slots=True)
 class Identified:
-    """The rows of an answer by ascending id, with the sort key that is each one's place, and for
-    rows that are no groups and not DISTINCT the `parts` that name them."""
+    """The rows of an answer by ascending id, each with the sort key of its place. Rows that are
+    neither groups nor DISTINCT also have the `parts` that name them."""
 
     ids: Int64s
     sort_keys: pa.Array
@@ -42,13 +42,13 @@ class Identified:
 
     @property
     def unique(self) -> bool:
-        """Whether no two rows have one id; two keys have by chance."""
+        """Whether no two rows have the same id; the hashes of two keys may collide."""
         return bool((self.ids[1:] != self.ids[:-1]).all())
 
 
 def slides(query: Query) -> bool:
     """Return whether the answer consists of rows of legs or their combinations, so that the windows
-    alone tell what is in it."""
+    alone decide what is in it."""
     limited = query.limit is not None or query.offset
     plain = query.grouping is None and not query.distinct and not limited
     return plain and _combines(query.source)
@@ -77,29 +77,29 @@ def parts_of(query: Query, rows: pa.RecordBatch) -> tuple[Int64s, ...]:
 
 def identified(query: Query, rows: pa.RecordBatch) -> Identified:
     """Return the rows of the answer with their ids; `rows` are what `evaluate.arrange` takes."""
-    kept = kept_rows(query, rows)
-    outputs = project(query, kept)
-    ids = row_ids(query, kept, outputs)
+    answer_rows = kept_rows(query, rows)
+    outputs = project(query, answer_rows)
+    ids = row_ids(query, answer_rows, outputs)
     order = np.argsort(ids, kind="stable")
     places = pa.array(order)
-    keys = sort_keys(query, kept, moments=True)
+    keys = sort_keys(query, answer_rows, moments=True)
     named = query.grouping is not None or query.distinct
-    parts = () if named else tuple(part[order] for part in parts_of(query, kept))
+    parts = () if named else tuple(part[order] for part in parts_of(query, answer_rows))
     return Identified(ids[order], keys.take(places), outputs.take(places), parts)
 
 
-def row_ids(query: Query, kept: pa.RecordBatch, outputs: pa.RecordBatch) -> Int64s:
+def row_ids(query: Query, rows: pa.RecordBatch, outputs: pa.RecordBatch) -> Int64s:
     """Return an id for each row of an answer: a row's own, or a hash of what names a group, a
     distinct row or a combination."""
     if query.distinct:
-        return key_ids([canonical(column) for column in outputs.columns], kept.num_rows)
+        return key_ids([canonical(column) for column in outputs.columns], rows.num_rows)
     if query.grouping is not None:
-        keys = [kept.column(key_name(number)) for number in range(len(query.grouping.keys))]
-        return key_ids([canonical(key) for key in keys], kept.num_rows)
-    parts = parts_of(query, kept)
+        keys = [rows.column(key_name(number)) for number in range(len(query.grouping.keys))]
+        return key_ids([canonical(key) for key in keys], rows.num_rows)
+    parts = parts_of(query, rows)
     if isinstance(query.source, Leg):
         return parts[0]
-    return key_ids([pa.array(part) for part in parts], kept.num_rows)
+    return key_ids([pa.array(part) for part in parts], rows.num_rows)
 
 
 def base_query(query: Query, schema: StreamSchema) -> Query:

@@ -2,9 +2,9 @@
 
 A new predicate that implies one whose matches are known need only be looked for among those. The
 test is sound, not complete: it compares conjunctions, factor by factor, and takes the intersection
-of all that a predicate says of one operand. What it can't compare it takes for not implied.
+of all that a predicate says of one operand. If it can't compare two, it answers "not implied".
 
-Only rows for which a predicate is *true* count, so that NULL satisfies no factor but IS NULL.
+Only rows for which a predicate is *true* count, so NULL satisfies no factor but IS NULL.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from querystem.kernel.compare import COMPARISONS, END, START, cuts_of
 from querystem.kernel.text import like
 from querystem.kernel.vector import of_text
 
-# Longer lists of IN are compared as wholes.
-_LONGEST_LIST = 1024
+# Longer lists of IN are not split into values, but compared as a whole.
+_MAX_LIST_VALUES = 1024
 
 # Values of an ordered operand from one cut to before another, both as `cut_order` has them.
 Span = tuple[Any, Any]
@@ -49,17 +49,17 @@ _EVERYTHING: tuple[Span, ...] = ((cut_order(START), cut_order(END)),)
 
 def _merged(spans: Iterable[Span]) -> tuple[Span, ...]:
     """Return the union of spans, disjoint and in order."""
-    found: list[Span] = []
+    merged: list[Span] = []
     for begin, end in sorted(span for span in spans if span[0] < span[1]):
-        if found and begin <= found[-1][1]:
-            found[-1] = found[-1][0], max(found[-1][1], end)
+        if merged and begin <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(merged[-1][1], end)
         else:
-            found.append((begin, end))
-    return tuple(found)
+            merged.append((begin, end))
+    return tuple(merged)
 
 
-def _common(left: tuple[Span, ...], right: tuple[Span, ...]) -> tuple[Span, ...]:
-    return _merged((max(a, c), min(b, d)) for a, b in left for c, d in right)
+def _common(first: tuple[Span, ...], second: tuple[Span, ...]) -> tuple[Span, ...]:
+    return _merged((max(a, c), min(b, d)) for a, b in first for c, d in second)
 
 
 def _inside(inner: tuple[Span, ...], outer: tuple[Span, ...]) -> bool:
@@ -69,31 +69,31 @@ def _inside(inner: tuple[Span, ...], outer: tuple[Span, ...]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """An ordered operand has a value in one of the spans; where they are everything, it is not
-    NULL."""
+    """The values of an ordered operand that lie in one of the spans; if the spans are everything,
+    all but NULL."""
 
     operand: Expression
     spans: tuple[Span, ...]
 
-    def met(self, other: Spans) -> Spans:
-        return Spans(self.operand, _common(self.spans, other.spans))
+    def intersection(self, values: Spans) -> Spans:
+        return Spans(self.operand, _common(self.spans, values.spans))
 
-    def within(self, other: Spans) -> bool:
-        return _inside(self.spans, other.spans)
+    def within(self, values: Spans) -> bool:
+        return _inside(self.spans, values.spans)
 
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """A TEXT operand is one of some texts."""
+    """The values of a TEXT operand: some texts."""
 
     operand: Expression
     texts: frozenset[str]
 
-    def met(self, other: Texts) -> Texts:
-        return Texts(self.operand, self.texts & other.texts)
+    def intersection(self, values: Texts) -> Texts:
+        return Texts(self.operand, self.texts & values.texts)
 
-    def within(self, other: Texts) -> bool:
-        return self.texts <= other.texts
+    def within(self, values: Texts) -> bool:
+        return self.texts <= values.texts
 
 
 Values = Spans | Texts
@@ -113,27 +113,41 @@ def _values_of(formula: Formula) -> Values | None:
     return None
 
 
-def _union(found: list[Values | None]) -> Values | None:
-    first = found[0]
+def _union(allowed: list[Values | None]) -> Values | None:
+    first = allowed[0]
     if isinstance(first, Spans):
-        spans = [one for one in found if isinstance(one, Spans) and one.operand == first.operand]
-        if len(spans) == len(found):
-            return Spans(first.operand, _merged(chain.from_iterable(one.spans for one in spans)))
+        spans = [
+            values
+            for values in allowed
+            if isinstance(values, Spans) and values.operand == first.operand
+        ]
+        if len(spans) == len(allowed):
+            return Spans(
+                first.operand, _merged(chain.from_iterable(values.spans for values in spans))
+            )
     elif isinstance(first, Texts):
-        texts = [one for one in found if isinstance(one, Texts) and one.operand == first.operand]
-        if len(texts) == len(found):
-            return Texts(first.operand, frozenset().union(*(one.texts for one in texts)))
+        texts = [
+            values
+            for values in allowed
+            if isinstance(values, Texts) and values.operand == first.operand
+        ]
+        if len(texts) == len(allowed):
+            return Texts(first.operand, frozenset().union(*(values.texts for values in texts)))
     return None
 
 
 def _listed(operand: Expression, constants: list[Expression]) -> Values | None:
     """Return the values of a list of IN; NULL among them equals nothing."""
-    literals = [one for one in constants if isinstance(one, Literal) and one.value is not None]
-    if len(constants) > _LONGEST_LIST or operand.type.kind is Kind.BOOLEAN:
+    literals = [
+        literal
+        for literal in constants
+        if isinstance(literal, Literal) and literal.value is not None
+    ]
+    if len(constants) > _MAX_LIST_VALUES or operand.type.kind is Kind.BOOLEAN:
         return None
     if operand.type.kind is Kind.TEXT:
-        return Texts(operand, frozenset(str(one.value) for one in literals))
-    cuts = [cuts_of(one, operand.type) for one in literals]
+        return Texts(operand, frozenset(str(literal.value) for literal in literals))
+    cuts = [cuts_of(literal, operand.type) for literal in literals]
     spans = [(cut_order(cut.at_least), cut_order(cut.above)) for cut in cuts]
     return Spans(operand, _merged(spans))
 
@@ -155,25 +169,28 @@ class Conjunction:
         )
         self._values: dict[Expression, Values] = {}
         for part in self.parts:
-            found = _values_of(part)
-            if found is not None:
-                self._meet(found)
+            values = _values_of(part)
+            if values is not None:
+                self._meet(values)
 
-    def _meet(self, found: Values) -> None:
-        known = self._values.get(found.operand)
-        match known, found:
+    def _meet(self, values: Values) -> None:
+        previous = self._values.get(values.operand)
+        match previous, values:
             case Spans(), Spans():
-                self._values[found.operand] = known.met(found)
+                self._values[values.operand] = previous.intersection(values)
             case Texts(), Texts():
-                self._values[found.operand] = known.met(found)
+                self._values[values.operand] = previous.intersection(values)
             case _:
-                self._values[found.operand] = found
+                self._values[values.operand] = values
 
     @cached_property
     def matches_nothing(self) -> bool:
-        """True if no row can match: what is said of some operand contradicts itself."""
+        """Whether no row can match, because the parts contradict each other."""
         values = self._values.values()
-        empty = any(not (one.spans if isinstance(one, Spans) else one.texts) for one in values)
+        empty = any(
+            not (allowed.spans if isinstance(allowed, Spans) else allowed.texts)
+            for allowed in values
+        )
         return empty or NEVER in self._wholes
 
     @cached_property
@@ -183,43 +200,43 @@ class Conjunction:
     @cached_property
     def _likes(self) -> dict[Expression, list[str]]:
         """The patterns that an operand must match, by the operand."""
-        found: dict[Expression, list[str]] = {}
+        patterns: dict[Expression, list[str]] = {}
         for part in self.parts:
             if (liked := _liked(part)) is not None:
-                found.setdefault(liked[0], []).append(liked[1])
-        return found
+                patterns.setdefault(liked[0], []).append(liked[1])
+        return patterns
 
     @cached_property
-    def _there(self) -> frozenset[Expression]:
+    def _not_null(self) -> frozenset[Expression]:
         """The operands that can't be NULL."""
-        return frozenset(chain.from_iterable(map(_operands_there, self.parts)))
+        return frozenset(chain.from_iterable(map(_not_null_operands, self.parts)))
 
     @property
     def keys(self) -> Iterator[Hashable]:
-        """All by which `ImplicationIndex` may have put a predicate that this one implies."""
+        """The keys of `ImplicationIndex` under which a predicate that this one implies may be."""
         yield from self._values
         yield from self._likes
-        yield from self._there
+        yield from self._not_null
         yield from self.parts
 
     @property
     def key(self) -> Hashable:
-        """The one of its keys by which it is put into an index: an operand, if there is one."""
+        """The key under which an index has it: an operand, if possible."""
         for part in self.parts:
             if (values := _values_of(part)) is not None:
                 return values.operand
             if (liked := _liked(part)) is not None:
                 return liked[0]
-            if (there := _not_null(part)) is not None:
-                return there
+            if (operand := _null_checked(part)) is not None:
+                return operand
         return self.parts[0]
 
-    def implies(self, other: Conjunction) -> bool:
-        """Return whether every row that matches this predicate matches the other; False if that
-        can't be said."""
-        if not (self.comparable and other.comparable):
+    def implies(self, predicate: Conjunction) -> bool:
+        """Return whether every row that matches this predicate matches the other. False may also
+        mean that they can't be compared."""
+        if not (self.comparable and predicate.comparable):
             return False
-        return self.matches_nothing or all(self._implies(part) for part in other.parts)
+        return self.matches_nothing or all(self._implies(part) for part in predicate.parts)
 
     def _implies(self, part: Formula) -> bool:
         if part in self._wholes:
@@ -229,43 +246,43 @@ class Conjunction:
             return True
         if (liked := _liked(part)) is not None:
             return self._matches(*liked)
-        if (there := _not_null(part)) is not None:
-            return there in self._there
+        if (operand := _null_checked(part)) is not None:
+            return operand in self._not_null
         match part:
             case Some(parts):
-                return any(self._implies(one) for one in parts)
+                return any(self._implies(inner) for inner in parts)
             case Every(parts):
-                return all(self._implies(one) for one in parts)
+                return all(self._implies(inner) for inner in parts)
         return False
 
     def _allows_only(self, values: Values) -> bool:
-        known = self._values.get(values.operand)
-        match known, values:
+        allowed = self._values.get(values.operand)
+        match allowed, values:
             case Spans(), Spans():
-                return known.within(values)
+                return allowed.within(values)
             case Texts(), Texts():
-                return known.within(values)
+                return allowed.within(values)
             case None, Spans(operand, spans):
-                return spans == _EVERYTHING and operand in self._there
+                return spans == _EVERYTHING and operand in self._not_null
         return False
 
     def _matches(self, operand: Expression, pattern: str) -> bool:
-        """Return whether an operand must match a pattern: it is one of texts that do, or begins
-        with more than the pattern asks for."""
-        known = self._values.get(operand)
-        if isinstance(known, Texts):
-            texts = sorted(known.texts)
+        """Return whether an operand must match a pattern: it is one of texts that do, or has a
+        longer prefix than the pattern asks for."""
+        allowed = self._values.get(operand)
+        if isinstance(allowed, Texts):
+            texts = sorted(allowed.texts)
             return bool(like(of_text(pa.array(texts, pa.string())), pattern).values.all())
-        wanted = _prefix(pattern)
-        if wanted is None:
+        prefix = _prefix(pattern)
+        if prefix is None:
             return pattern in self._likes.get(operand, ())
-        begins = (_literal_prefix(one) for one in self._likes.get(operand, ()))
-        return any(begin.startswith(wanted) for begin in begins)
+        begins = (_literal_prefix(required) for required in self._likes.get(operand, ()))
+        return any(begin.startswith(prefix) for begin in begins)
 
 
 def _has_negative_zero(expression: Expression) -> bool:
-    """Return whether an expression has the constant −0.0, which equals 0.0 although an expression
-    may tell them apart; the one of a comparison is written 0.0."""
+    """Return whether an expression has the constant −0.0. It equals 0.0, although an expression
+    may distinguish them; in a comparison −0.0 is written 0.0."""
     match expression:
         case Literal(float() as value, _):
             return value == 0 and math.copysign(1.0, value) < 0
@@ -282,7 +299,7 @@ def _liked(part: Formula) -> tuple[Expression, str] | None:
     return None
 
 
-def _not_null(part: Formula) -> Expression | None:
+def _null_checked(part: Formula) -> Expression | None:
     """Return the operand of an IS NOT NULL; None for anything else."""
     match part:
         case Condition(Call(Op.IS_NULL, (operand,), _), False):
@@ -290,7 +307,7 @@ def _not_null(part: Formula) -> Expression | None:
     return None
 
 
-def _operands_there(part: Formula) -> Iterator[Expression]:
+def _not_null_operands(part: Formula) -> Iterator[Expression]:
     """Yield the operands that are not NULL if a part holds."""
     values = _values_of(part)
     if values is not None:
@@ -306,26 +323,25 @@ def _operands_there(part: Formula) -> Iterator[Expression]:
 
 
 def _prefix(pattern: str) -> str | None:
-    """Return the text that a pattern wants a text to begin with, where it wants nothing else; else
-    None."""
+    """Return the prefix that a pattern asks for; None if it asks for more than a prefix."""
     begin = _literal_prefix(pattern)
-    rest = pattern[len(_escaped(begin)) :]
-    return begin if rest and not rest.strip("%") else None
+    remainder = pattern[len(_escaped(begin)) :]
+    return begin if remainder and not remainder.strip("%") else None
 
 
 def _literal_prefix(pattern: str) -> str:
     """Return the characters before the first wildcard of a pattern in normal form."""
-    found: list[str] = []
+    literal: list[str] = []
     characters = iter(pattern)
     for character in characters:
         if character in "%_":
             break
-        found.append(next(characters, "") if character == "\\" else character)
-    return "".join(found)
+        literal.append(next(characters, "") if character == "\\" else character)
+    return "".join(literal)
 
 
 def _escaped(text: str) -> str:
-    return "".join(f"\\{one}" if one in "%_\\" else one for one in text)
+    return "".join(f"\\{character}" if character in "%_\\" else character for character in text)
 
 
 # ---- many predicates
@@ -334,8 +350,8 @@ def _escaped(text: str) -> str:
 class ImplicationIndex:
     """Predicates by one of their operands, to find those that another predicate implies.
 
-    Predicates that match every row, or none, are not kept: they tell nothing. The time that is
-    spent follows from the predicates that share an operand with the one that is asked about.
+    Predicates that match every row, or none, are left out: they would narrow nothing. A search
+    takes time in proportion to the predicates that share an operand with the new one.
     """
 
     def __init__(self) -> None:
@@ -352,16 +368,16 @@ class ImplicationIndex:
         return iter(self._keys)
 
     def insert(self, predicate_id: int, where: Expression) -> None:
-        """Insert a predicate; raise ValueError if the id is here already."""
+        """Insert a predicate; raise ValueError if the index has the id."""
         if predicate_id in self._keys:
             raise ValueError(f"predicate {predicate_id} is already in the index")
-        found = Conjunction(where)
-        self._keys[predicate_id] = key = found.key if _tells(found) else None
+        predicate = Conjunction(where)
+        self._keys[predicate_id] = key = predicate.key if _is_indexable(predicate) else None
         if key is not None:
-            self._by_key.setdefault(key, {})[predicate_id] = found
+            self._by_key.setdefault(key, {})[predicate_id] = predicate
 
     def remove(self, predicate_id: int) -> None:
-        """Remove a predicate; raise KeyError if the id is not here."""
+        """Remove a predicate; raise KeyError if the index does not have the id."""
         key = self._keys.pop(predicate_id)
         if key is not None:
             del self._by_key[key][predicate_id]
@@ -369,20 +385,20 @@ class ImplicationIndex:
                 del self._by_key[key]
 
     def implied(self, where: Expression, seconds: float = 0.001) -> Iterator[int]:
-        """Yield the ids of predicates that a predicate implies, each once, for about so long; ids
-        of the newest are tried first."""
-        asked, until = Conjunction(where), time.monotonic() + seconds
-        for key in dict.fromkeys(asked.keys):
-            for id_, other in reversed(self._by_key.get(key, {}).items()):
+        """Yield the ids of predicates that a predicate implies, each once, the newest first; stop
+        after about `seconds`."""
+        predicate, until = Conjunction(where), time.monotonic() + seconds
+        for key in dict.fromkeys(predicate.keys):
+            for id_, candidate in reversed(self._by_key.get(key, {}).items()):
                 if time.monotonic() > until:
                     return
-                if asked.implies(other):
+                if predicate.implies(candidate):
                     yield id_
 
     def _check(self) -> None:
-        kept = {id_: key for key, some in self._by_key.items() for id_ in some}
-        assert kept == {id_: key for id_, key in self._keys.items() if key is not None}
+        indexed = {id_: key for key, predicates in self._by_key.items() for id_ in predicates}
+        assert indexed == {id_: key for id_, key in self._keys.items() if key is not None}
 
 
-def _tells(found: Conjunction) -> bool:
-    return found.comparable and bool(found.parts) and not found.matches_nothing
+def _is_indexable(predicate: Conjunction) -> bool:
+    return predicate.comparable and bool(predicate.parts) and not predicate.matches_nothing

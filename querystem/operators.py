@@ -1,8 +1,8 @@
-"""The operators of a query, as a person is shown them: a tree from the answer down to the streams,
-with the update pattern of what comes out of each.
+"""The operators of a query, for people: a tree from the answer down to the streams, with the update
+pattern of what comes out of each.
 
-A text has aliases and a tree has none: a column is shown beside the name of its stream, with a
-number where the query refers to the stream several times.
+A text has aliases and a tree has none: a column stands beside the name of its stream, with a number
+if the query refers to the stream several times.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ _ALL_GROUPS = "all rows"
 
 @dataclass(frozen=True)
 class Operator:
-    """An operator: what it does, to what (`detail`), and the pattern of the rows it gives.
+    """An operator: what it does, to what (`detail`), and the pattern of its rows.
 
-    A stream has its place among the legs of the query. An operator that joins its inputs has the
-    part of the query's tree that it is for.
+    `leg` is the number of a stream among the legs of the query. `part` is the part of the query's
+    tree that an operator joins.
     """
 
     name: str
@@ -58,17 +58,17 @@ class Operator:
 
 
 def operators_of(query: Query, schemas: Schemas) -> Operator:
-    """Return the operators of a query; `schemas` tells the schema of a stream by its name."""
-    return _Shower(schemas, iter(enumerate(leg_labels(query.legs)))).query(query, True)
+    """Return the operators of a query; `schemas` returns the schema of a stream by its name."""
+    return _TreeMaker(schemas, iter(enumerate(leg_labels(query.legs)))).query(query, True)
 
 
 # How a column of an operator's rows is shown.
 Names: TypeAlias = Callable[[str], str]
-_Shown: TypeAlias = tuple[Operator, Names]
+_Named: TypeAlias = tuple[Operator, Names]
 
 
 @dataclass(frozen=True)
-class _Shower:
+class _TreeMaker:
     """Makes the operators of one query; `legs` gives the number and the label of each leg, in the
     order of the text."""
 
@@ -77,69 +77,69 @@ class _Shower:
 
     def query(self, query: Query, whole: bool = False) -> Operator:
         """Return the clauses of a query over its source, in the order they apply. The REFRESH of
-        the `whole` is told beside its operators."""
+        the `whole` query is not among its operators."""
         rows = replace(query, having=TRUE, distinct=False, order_by=(), limit=None, offset=0)
-        shown, names = self._source(query.source)
+        operator, names = self._source(query.source)
         if query.grouping is not None:
             detail = _grouping_text(query.grouping, names)
-            shown = self._above(shown, "group", detail, rows)
+            operator = self._above(operator, "group", detail, rows)
             names = _group_names(query.grouping, names)
         if query.having != TRUE:
-            shown = self._above(shown, "having", _text(query.having, names), rows)
+            operator = self._above(operator, "having", _text(query.having, names), rows)
         outputs = ", ".join(output.name for output in query.outputs)
-        shown = self._above(shown, "select", outputs, rows)
+        operator = self._above(operator, "select", outputs, rows)
         if query.distinct:
             rows = replace(rows, distinct=True)
-            shown = self._above(shown, "distinct", "", rows)
+            operator = self._above(operator, "distinct", "", rows)
         if query.order_by:
-            shown = self._above(shown, "sort", _order_text(query.order_by, names), rows)
+            operator = self._above(operator, "sort", _order_text(query.order_by, names), rows)
         if query.limit is not None or query.offset:
-            shown = self._above(shown, "limit", _limit_text(query), query)
-        shown = _of_view(shown, query.view)
+            operator = self._above(operator, "limit", _limit_text(query), query)
+        operator = _of_view(operator, query.view)
         if query.refresh is not None and not whole:
             detail = refresh_text(query.refresh).removeprefix("REFRESH ")
-            shown = self._above(shown, "refresh", detail, query)
+            operator = self._above(operator, "refresh", detail, query)
         if query.over is not None:
             pattern = source_pattern(query, self.schemas)
-            shown = Operator("window", window_text(query.over), pattern, (shown,))
-        return shown
+            operator = Operator("window", window_text(query.over), pattern, (operator,))
+        return operator
 
     def _above(self, below: Operator, name: str, detail: str, query: Query) -> Operator:
         """Return an operator over another; `query` ends with it."""
         return Operator(name, detail, pattern_of(query, self.schemas), (below,))
 
-    def _source(self, source: Source) -> _Shown:
+    def _source(self, source: Source) -> _Named:
         if isinstance(source, Leg):
             return self._leg(source)[0], write_name
         return self._from(source)
 
-    def _from(self, source: From) -> _Shown:
+    def _from(self, source: From) -> _Named:
         items = [self._item(item) for item in source.items]
         names = _item_names([names for _, names in items], len(source.subqueries))
         pattern = source_pattern(From(source.items, source.on), self.schemas)
-        inputs = _looked_up([shown for shown, _ in items], source.items, names)
+        inputs = _looked_up([operator for operator, _ in items], source.items, names)
         if len(inputs) > 1:
-            shown = Operator("join", _condition(source.on, names), pattern, inputs, part=source)
+            operator = Operator("join", _condition(source.on, names), pattern, inputs, part=source)
         else:
-            shown = _filtered(inputs[0], source.on, names, pattern)
+            operator = _filtered(inputs[0], source.on, names, pattern)
         for number, subquery in enumerate(source.subqueries):
-            shown = self._subquery(source, number, subquery, (shown, names))
-        return _filtered(shown, source.where, names, source_pattern(source, self.schemas)), names
+            operator = self._subquery(source, number, subquery, (operator, names))
+        return _filtered(operator, source.where, names, source_pattern(source, self.schemas)), names
 
-    def _subquery(self, source: From, number: int, subquery: SubQuery, outer: _Shown) -> Operator:
+    def _subquery(self, source: From, number: int, subquery: SubQuery, outer: _Named) -> Operator:
         """Return a query inside an expression, beside the combinations that it has a value for."""
-        inner, (shown, names) = self.query(subquery.query), outer
-        known = replace(source, subqueries=source.subqueries[: number + 1])
+        inner, (operator, names) = self.query(subquery.query), outer
+        so_far = replace(source, subqueries=source.subqueries[: number + 1])
         detail = _condition(subquery.on, _item_names([names, _output_name]))
         if subquery.operand is not None and subquery.op is not None:
             operand = _text(subquery.operand, _item_names([names]))
             compared = f"{operand} {subquery.op.value} {subquery.query.outputs[0].name}"
             detail = f"{compared} AND {detail}" if detail else compared
-        pattern, inputs = source_pattern(known, self.schemas), (shown, inner)
+        pattern, inputs = source_pattern(so_far, self.schemas), (operator, inner)
         label = f"{names(subquery_column(number))}: {detail}".removesuffix(": ")
         return Operator(subquery.kind.value, label, pattern, inputs, part=subquery)
 
-    def _item(self, item: Item) -> _Shown:
+    def _item(self, item: Item) -> _Named:
         match item:
             case Leg():
                 return self._leg(item)
@@ -148,30 +148,30 @@ class _Shower:
             case SetOperation(operator, queries):
                 inputs = tuple(self.query(query) for query in queries)
                 pattern = source_pattern(item, self.schemas)
-                shown = Operator(operator.value, "", pattern, inputs)
-                return _of_view(shown, item.view), _output_name
-            case LeftJoin(left, right, on):
-                sides = self._from(left), self._item(right)
+                operation = Operator(operator.value, "", pattern, inputs)
+                return _of_view(operation, item.view), _output_name
+            case LeftJoin(left_side, right_side, on):
+                sides = self._from(left_side), self._item(right_side)
                 names = _item_names([names for _, names in sides])
-                inputs = _looked_up([shown for shown, _ in sides], (left, right), names)
+                inputs = _looked_up([side for side, _ in sides], (left_side, right_side), names)
                 pattern = source_pattern(item, self.schemas)
                 return Operator("left join", _text(on, names), pattern, inputs, part=item), names
 
-    def _leg(self, leg: Leg) -> _Shown:
+    def _leg(self, leg: Leg) -> _Named:
         detail = f"{write_name(leg.stream)} WINDOW({leg_window_text(leg)}){_where_text(leg)}"
         number, label = next(self.legs)
-        shown = Operator("stream", detail, source_pattern(leg, self.schemas), leg=number)
-        return _of_view(shown, leg.view), lambda name: f"{label}.{write_name(name)}"
+        operator = Operator("stream", detail, source_pattern(leg, self.schemas), leg=number)
+        return _of_view(operator, leg.view), lambda name: f"{label}.{write_name(name)}"
 
 
-def _of_view(shown: Operator, view: str) -> Operator:
+def _of_view(operator: Operator, view: str) -> Operator:
     """Return the operator of a view, if there is one, over what the view is."""
-    return Operator("view", write_name(view), shown.pattern, (shown,)) if view else shown
+    return Operator("view", write_name(view), operator.pattern, (operator,)) if view else operator
 
 
 def _filtered(below: Operator, condition: Expression, names: Names, pattern: Pattern) -> Operator:
-    """Return the operator that keeps rows for which a condition is true; `below` where all are
-    kept."""
+    """Return the operator that keeps rows for which a condition is true; `below` if it keeps
+    all."""
     if condition == TRUE:
         return below
     return Operator("where", _text(condition, names), pattern, (below,))
@@ -181,26 +181,26 @@ def _looked_up(
     inputs: Sequence[Operator], items: Sequence[Item | From], names: Names
 ) -> tuple[Operator, ...]:
     """Return the inputs of a join, those that are looked up as of others' rows shown as such."""
-    found = []
-    for shown, item in zip(inputs, items, strict=True):
+    operators = []
+    for operator, item in zip(inputs, items, strict=True):
         if isinstance(item, Leg) and item.as_of is not None:
             word = "AS OF" if item.as_of.row is None else "AS KNOWN AT"
             instant = _text(item.as_of.row or item.as_of.instant, names)
             detail = f"{write_name(item.stream)} {word} {instant}{_where_text(item)}"
-            shown = replace(shown, name=LOOK_UP, detail=detail)
-        found.append(shown)
-    return tuple(found)
+            operator = replace(operator, name=LOOK_UP, detail=detail)
+        operators.append(operator)
+    return tuple(operators)
 
 
 # ---- names of columns
 
 
 def leg_labels(legs: Sequence[Leg]) -> list[str]:
-    """Return a name for each leg: that of its stream, with a number where several refer to it."""
-    several, seen, labels = Counter(leg.stream for leg in legs), Counter[str](), []
+    """Return a name for each leg: that of its stream, with a number if several refer to it."""
+    totals, counts, labels = Counter(leg.stream for leg in legs), Counter[str](), []
     for leg in legs:
-        seen[leg.stream] += 1
-        number = f"#{seen[leg.stream]}" if several[leg.stream] > 1 else ""
+        counts[leg.stream] += 1
+        number = f"#{counts[leg.stream]}" if totals[leg.stream] > 1 else ""
         labels.append(f"{write_name(leg.stream)}{number}")
     return labels
 
@@ -210,11 +210,11 @@ def _item_names(items: Sequence[Names], subqueries: int = 0) -> Names:
     does; and the values of queries inside expressions."""
     values = {subquery_column(number): f"query {number + 1}" for number in range(subqueries)}
 
-    def shown(name: str) -> str:
+    def column_label(name: str) -> str:
         number, dot, column = name.partition(".")
         return items[int(number)](column) if dot else values.get(name, name)
 
-    return shown
+    return column_label
 
 
 def _output_name(name: str) -> str:
@@ -223,10 +223,10 @@ def _output_name(name: str) -> str:
 
 def _group_names(grouping: Grouping, names: Names) -> Names:
     """Return how keys and aggregates are shown, over rows whose columns `names` shows."""
-    shown = {key_name(n): _text(key, names) for n, key in enumerate(grouping.keys)}
+    labels = {key_name(n): _text(key, names) for n, key in enumerate(grouping.keys)}
     aggregates = enumerate(grouping.aggregates)
-    shown |= {aggregate_name(n): _aggregate_text(one, names) for n, one in aggregates}
-    return lambda name: shown.get(name, name)
+    labels |= {aggregate_name(n): _aggregate_text(aggregate, names) for n, aggregate in aggregates}
+    return lambda name: labels.get(name, name)
 
 
 # ---- texts
@@ -234,7 +234,7 @@ def _group_names(grouping: Grouping, names: Names) -> Names:
 
 def _grouping_text(grouping: Grouping, names: Names) -> str:
     keys = ", ".join(_text(key, names) for key in grouping.keys) or _ALL_GROUPS
-    aggregates = ", ".join(_aggregate_text(one, names) for one in grouping.aggregates)
+    aggregates = ", ".join(_aggregate_text(aggregate, names) for aggregate in grouping.aggregates)
     return f"{keys}: {aggregates}" if aggregates else keys
 
 

@@ -1,10 +1,10 @@
-"""The order of rows by any keys: as integers to sort by, and as bytes for whoever keeps rows.
+"""The order of rows by any keys: as integers to sort by, and as bytes for clients that keep rows.
 
 NaN is the greatest number, and TEXT goes by code point.
 
 A `Ranker` takes places (row numbers) and gives each an int64, the less the earlier. Several rankers
-are one order, the first the most significant; each is asked only about the rows that the ones
-before it have left undecided.
+are one order, the first the most significant. Each ranks only the rows that the rankers before it
+left equal.
 
 Sort keys are bytes whose plain order is that of ORDER BY: a program in any language sorts rows
 right without knowing their types.
@@ -30,7 +30,7 @@ from results.row_order import number_order
 Ranker = Callable[[Int64s], Int64s]
 
 _SIGN = np.uint64(1 << 63)
-_PREFIX = 8
+_PREFIX_BYTES = 8
 _EMPTY = b""
 # After the last byte of a text; a zero byte within it becomes two, the second greater than this.
 _STOP = b"\x00\x00"
@@ -49,23 +49,24 @@ def ascending(array: pa.Array, type_: Type) -> list[Ranker]:
         case Kind.TEXT:
             return [_prefixes(array), _texts(array)]
         case Kind.DECIMAL:
+            # One row per value: the low and the high 64 bits. Low bits are unsigned.
             limbs = _numbers(array, np.int64, 2).reshape(-1, 2)
             low = (limbs[:, 0].view(np.uint64) ^ _SIGN).view(np.int64)
-            found = [np.ascontiguousarray(limbs[:, 1]), low]
+            columns = [np.ascontiguousarray(limbs[:, 1]), low]
         case Kind.DOUBLE:
             bits = _numbers(canonical(array), np.int64, 1)
-            # The bits of doubles rise with their magnitude: those of negative ones are turned.
-            found = [bits ^ ((bits >> 63) & np.int64(2**63 - 1))]
+            # The bits of doubles rise with their magnitude, so those of negatives are inverted.
+            columns = [bits ^ ((bits >> 63) & np.int64(2**63 - 1))]
         case Kind.BOOLEAN:
-            found = [array.fill_null(False).to_numpy(zero_copy_only=False).astype(np.int64)]
+            columns = [array.fill_null(False).to_numpy(zero_copy_only=False).astype(np.int64)]
         case Kind.DATE:
-            found = [_numbers(array, np.int32, 1).astype(np.int64)]
+            columns = [_numbers(array, np.int32, 1).astype(np.int64)]
         case _:
-            found = [_numbers(array, np.int64, 1)]
+            columns = [_numbers(array, np.int64, 1)]
     if array.null_count:
         valid = array.is_valid().to_numpy(zero_copy_only=False)
-        found = [np.where(valid, numbers, 0) for numbers in found]
-    return [by(numbers) for numbers in found]
+        columns = [np.where(valid, numbers, 0) for numbers in columns]
+    return [by(numbers) for numbers in columns]
 
 
 def descending(rankers: Sequence[Ranker]) -> list[Ranker]:
@@ -77,11 +78,12 @@ def _reverse(ranker: Ranker) -> Ranker:
 
 
 def with_nulls(array: pa.Array, rankers: list[Ranker], first: bool) -> list[Ranker]:
-    """Return the order of `rankers`, with the NULLs of the array before or after everything else."""
+    """Return the order of `rankers`, with the NULLs of the array before or after everything
+    else."""
     if not array.null_count:
         return rankers
-    known = array.is_valid().to_numpy(zero_copy_only=False)
-    return [by((known if first else ~known).astype(np.int64)), *rankers]
+    is_valid = array.is_valid().to_numpy(zero_copy_only=False)
+    return [by((is_valid if first else ~is_valid).astype(np.int64)), *rankers]
 
 
 def sort(rankers: Sequence[Ranker], places: Int64s) -> Int64s:
@@ -108,17 +110,18 @@ def first(rankers: Sequence[Ranker], places: Int64s, count: int) -> Int64s:
 
 
 def leaders(rankers: Sequence[Ranker], places: Int64s, codes: Int64s, groups: int) -> Int64s:
-    """Return the first place of each group, -1 for a group without places; `codes` are the groups."""
+    """Return the first place of each group, -1 for a group without places; `codes` are the
+    groups."""
     for ranker in rankers:
         ranks = ranker(places)
         least = np.full(groups, np.iinfo(np.int64).max)
         np.minimum.at(least, codes, ranks)
-        kept = ranks == least[codes]
-        if not kept.all():
-            places, codes = places[kept], codes[kept]
-    found = np.full(groups, -1, np.int64)
-    found[codes[::-1]] = places[::-1]
-    return found
+        is_least = ranks == least[codes]
+        if not is_least.all():
+            places, codes = places[is_least], codes[is_least]
+    first_places = np.full(groups, -1, np.int64)
+    first_places[codes[::-1]] = places[::-1]
+    return first_places
 
 
 def _numbers(array: pa.Array, dtype: Any, width: int) -> Any:
@@ -142,7 +145,7 @@ def _prefixes(array: pa.Array) -> Ranker:
         if array.null_count:
             stops = np.where(array.is_valid().to_numpy(zero_copy_only=False)[places], stops, starts)
         prefix = np.zeros(len(places), np.uint64)
-        for step in range(_PREFIX):
+        for step in range(_PREFIX_BYTES):
             at = starts + step
             letter = letters[np.minimum(at, len(letters) - 1)]
             prefix = prefix << np.uint64(8) | np.where(at < stops, letter, 0).astype(np.uint64)
@@ -154,11 +157,12 @@ def _prefixes(array: pa.Array) -> Ranker:
 def _texts(array: pa.Array) -> Ranker:
     def ranks(places: Int64s) -> Int64s:
         encoded = array.take(pa.array(places)).dictionary_encode()
+        # rank[code] is the place of a text among the distinct ones; the last entry is for NULL.
         rank = np.empty(len(encoded.dictionary) + 1, np.int64)
         rank[pa.compute.sort_indices(encoded.dictionary).to_numpy()] = np.arange(len(rank) - 1)
         rank[-1] = 0
-        found: Int64s = rank[encoded.indices.fill_null(len(rank) - 1).to_numpy()]
-        return found
+        text_ranks: Int64s = rank[encoded.indices.fill_null(len(rank) - 1).to_numpy()]
+        return text_ranks
 
     return ranks
 
@@ -169,8 +173,8 @@ def _texts(array: pa.Array) -> Ranker:
 def sort_keys(query: Query, rows: pa.RecordBatch, *, moments: bool) -> pa.Array:
     """Return the sort key of each row, which is a row of the stream, or a group from `finish`.
 
-    Where ORDER BY leaves groups equal their keys decide, and with `moments` (ts, row_id) decides
-    between rows, or ts and the row ids of their legs between combinations.
+    If ORDER BY leaves groups equal, their keys decide. With `moments`, (ts, row_id) decides between
+    rows, and ts with the row ids of the legs between combinations.
     """
     parts = [part for key in query.order_by for part in _ordered(key, rows)]
     if query.grouping is not None:
@@ -192,13 +196,13 @@ def _ordered(key: SortKey, rows: pa.RecordBatch) -> list[pa.Array]:
 
 def _encoded(values: pa.Array, type_: Type, descending: bool, nulls_first: bool) -> list[pa.Array]:
     """Return the bytes of one key: a byte that says where NULLs stand, and those of the values."""
-    known = values.is_valid().to_numpy(zero_copy_only=False)
-    places = np.where(known, 1, 0 if nulls_first else 2).astype(np.uint8)
+    is_valid = values.is_valid().to_numpy(zero_copy_only=False)
+    places = np.where(is_valid, 1, 0 if nulls_first else 2).astype(np.uint8)
     content = _text_content(values) if type_.kind is Kind.TEXT else _fixed(_ranks(values, type_))
     if descending:
         content = _inverted(content)
     if values.null_count:
-        content = pc.if_else(pa.array(known), content, pa.scalar(_EMPTY, pa.binary()))
+        content = pc.if_else(pa.array(is_valid), content, pa.scalar(_EMPTY, pa.binary()))
     return [_fixed(places.reshape(-1, 1)), content]
 
 
@@ -222,7 +226,7 @@ def _ranks(values: pa.Array, type_: Type) -> Any:
 
 
 def _flipped(numbers: Any) -> Any:
-    """Signed numbers as unsigned ones that are in the same order."""
+    """Return signed numbers as unsigned numbers in the same order."""
     return np.ascontiguousarray(numbers).view(np.uint64) ^ np.uint64(1 << 63)
 
 

@@ -1,4 +1,4 @@
-"""Long work tells how far it is, so that its caller may hold it or end it there.
+"""Progress of long work, so that its caller can pause it or end it.
 
 Work is counted in units of about a nanosecond. Code that evaluates rows spends units as it goes;
 without a counter nothing happens. Nothing is spent while a lock is held, because the counter may
@@ -15,15 +15,16 @@ from typing import TypeAlias
 Spend: TypeAlias = Callable[[int], None]
 
 
-def _nothing(units: int) -> None:
+def _ignore(units: int) -> None:
     """Count nothing."""
 
 
-_SPEND: ContextVar[Spend] = ContextVar("spend", default=_nothing)
+_SPEND: ContextVar[Spend] = ContextVar("spend", default=_ignore)
 
 
 def spending() -> Spend:
-    """Return the function that work in this thread calls with the units of each step; it may raise."""
+    """Return the function that work in this thread calls with the units of each step; it may
+    raise."""
     return _SPEND.get()
 
 

@@ -36,19 +36,19 @@ Schemas = Callable[[str], StreamSchema]
 
 
 def pattern_of(query: Query, schemas: Schemas) -> Pattern:
-    """Return the update pattern of a query; `schemas` tells the schema of a stream by its name.
+    """Return the update pattern of a query; `schemas` returns the schema of a stream by its name.
 
     The paper has windows at the leaves; a window that no row ever leaves is monotonic. LIMIT is
     strict, because a later row may take the place of one that was among the first.
     """
-    found = source_pattern(query.source, schemas)
+    pattern = source_pattern(query.source, schemas)
     if query.grouping is not None:
-        found = Pattern.WK
-    if query.distinct and found is not Pattern.MON:
-        found = max(found, Pattern.WK)
+        pattern = Pattern.WK
+    if query.distinct and pattern is not Pattern.MON:
+        pattern = max(pattern, Pattern.WK)
     if query.limit is not None or query.offset:
-        found = Pattern.STR
-    return found
+        pattern = Pattern.STR
+    return pattern
 
 
 def source_pattern(source: Source | Item, schemas: Schemas) -> Pattern:
@@ -75,8 +75,11 @@ def source_pattern(source: Source | Item, schemas: Schemas) -> Pattern:
 
 
 def _combined(source: From, schemas: Schemas) -> Pattern:
-    """Return a query that must be true of a combination is a semi-join, rule 3; any other use of
-    one may negate it, rule 5. What was known at a row comes and goes with the row, rule 1."""
+    """Return the pattern of combinations.
+
+    A query that must be true of a combination is a semi-join (rule 3); any other use of a query may
+    negate it (rule 5). What was known at a row comes and goes with the row (rule 1).
+    """
     items = [item for item in source.items if not _is_known(item)]
     patterns = [source_pattern(item, schemas) for item in items]
     needed = {factor.name for factor in _factors(source.where) if isinstance(factor, ColumnRef)}
@@ -96,14 +99,14 @@ def _factors(where: Expression) -> Sequence[Expression]:
 
 
 def _joined(inputs: list[Pattern]) -> Pattern:
-    """Rule 3: strict if any input is, monotonic if all are, else weak."""
+    """Apply rule 3: strict if any input is, monotonic if all are, else weak."""
     if max(inputs) in (Pattern.MON, Pattern.STR):
         return max(inputs)
     return Pattern.WK
 
 
 def _united(operation: SetOperation, inputs: list[Pattern]) -> Pattern:
-    """Rule 2: rows leave in the order they came only where all windows have one length."""
+    """Apply rule 2: rows leave in the order they came only if all windows have one length."""
     if max(inputs) is not Pattern.WKS:
         return max(inputs)
     windows = {leg.window for query in operation.queries for leg in query.legs}

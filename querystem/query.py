@@ -1,13 +1,13 @@
 """A bound query: what the binder makes of a text, and what a registration keeps.
 
 A query is a tree. Its leaves are *legs*, references to streams; a leg's *predicate* (stream and
-conditions on its rows alone, in normal form) is what gets matched and shared, its window is applied
-when somebody asks. Over legs stand the combinations of FROM, set operations, and queries inside
-queries. A query over one stream is the simplest tree: its source is the leg itself.
+conditions on its rows alone, in normal form) is what gets matched and shared; its window is applied
+when the query is invoked. Over legs stand the combinations of FROM, set operations, and queries
+inside queries. A query over one stream is the simplest tree: its source is the leg itself.
 
-The rest of a query applies to the rows of its source, in this order: `grouping` turns them into one
-row per group; `having` keeps some; `outputs` are computed; `distinct` removes repeats; `order_by`,
-`offset` and `limit` cut. `refresh` says as of which instant all this is done.
+The other clauses of a query apply to the rows of its source, in this order: `grouping` turns them
+into one row per group; `having` keeps some; `outputs` are computed; `distinct` removes repeats;
+`order_by`, `offset` and `limit` cut. `refresh` says as of which instant all this is done.
 
 Expressions name columns as the source shows them: a leg shows those of its stream; a From those of
 its items, as `item_column` writes them. In a grouped query `having`, `outputs` and `order_by` see
@@ -81,8 +81,8 @@ class AsOf:
 class Leg:
     """A reference to a stream: the rows that its window holds and for which `where` is true.
 
-    Where the window is the leg's `own`, it stays when a caller brings another window. A leg with
-    `as_of` has no window: its rows are looked up one by one. With `refresh` the rows change at
+    A leg that `has_own_window` keeps it when a caller brings another window. A leg with `as_of` has
+    no window: its rows are looked up one by one. With `refresh` the rows change at
     refresh points of the leg only. A leg that stands for a `view` shows the rows of the view: a
     window that a caller brings bounds the ts of those, and chooses in no other way.
     """
@@ -90,7 +90,7 @@ class Leg:
     stream: str
     where: Expression
     window: Window
-    own: bool = False
+    has_own_window: bool = False
     as_of: AsOf | None = None
     refresh: Refresh | None = None
     view: str = ""
@@ -118,11 +118,11 @@ class From:
 
 @dataclass(frozen=True)
 class LeftJoin:
-    """All combinations of `left` with a row of `right` for which `on` is true; and those of `left`
-    for which there is no such row, with NULLs in its place.
+    """All combinations of `left` with a row of `right` for which `on` is true. A combination of
+    `left` without such a row is there once, with NULLs in the place of `right`.
 
-    `on` and whoever reads the rows name `left` as item 0, whose columns have names already, and
-    `right` as item 1.
+    `on` and the clauses above name `left` as item 0, whose columns have names already, and `right`
+    as item 1.
     """
 
     left: From
@@ -143,8 +143,8 @@ class SetOperator(enum.Enum):
 
 @dataclass(frozen=True)
 class SetOperation:
-    """The rows of several queries as one: equally many outputs, each of one type, the names of the
-    first query's. One that is a `view` has its name."""
+    """The rows of several queries together. The queries have equally many outputs, each of one
+    type; the first query names them. `view` is the name of the view that it is, if any."""
 
     operator: SetOperator
     queries: tuple[Query, ...]
@@ -167,7 +167,7 @@ class SubQueryKind(enum.Enum):
 class SubQuery:
     """A query inside an expression: a value for each combination of the From it stands in.
 
-    Only rows count for which `on` is true. It names the From as item 0, whose columns have names
+    Only rows for which `on` is true count. `on` names the From as item 0, whose columns have names
     already, and the query as item 1. `operand` and `op` are those of ANY.
     """
 
@@ -212,9 +212,9 @@ def subquery_column(number: int) -> str:
 
 @dataclass(frozen=True)
 class Query:
-    """A SELECT. `over` is the window over its rows, where it is an item of another query's FROM and
-    has one. An item that is a `view` has its name; where it is `open`, a window that a caller
-    brings takes the place of `over`."""
+    """A SELECT. As an item of another query's FROM it may have a window `over` its rows. `view` is
+    the name of the view that an item is, if any. If it is `open`, a window that a caller brings
+    takes the place of `over`."""
 
     source: Source
     outputs: tuple[Output, ...]
@@ -276,44 +276,44 @@ class Query:
         return tuple(query for query in _inner_queries(self.source) if query.open)
 
     def with_legs(self, change: Callable[[Leg], Leg]) -> Query:
-        """This query with each leg changed, in the order of `legs`."""
+        """Return this query with each leg changed, in the order of `legs`."""
         return self.with_parts(change, lambda query: query.with_legs(change))
 
     def with_window(self, window: Window) -> Query:
-        """This query with another window for the legs that have none of their own, and over the
-        views that take one."""
+        """Return this query with another window for the legs that have none of their own, and over
+        the views that take one."""
 
         def windowed(query: Query) -> Query:
             inside = query.with_window(window)
             return replace(inside, over=window) if query.open else inside
 
         return self.with_parts(
-            lambda leg: leg if leg.own else replace(leg, window=window), windowed
+            lambda leg: leg if leg.has_own_window else replace(leg, window=window), windowed
         )
 
     def with_inner(self, change: Callable[[Query], Query]) -> Query:
-        """This query with the queries of its source changed, but not those inside them."""
+        """Return this query with the queries of its source changed, but not those inside them."""
         return self.with_parts(lambda leg: leg, change)
 
     def with_parts(self, change: Callable[[Leg], Leg], within: Callable[[Query], Query]) -> Query:
-        """This query with the legs and the queries of its source changed."""
+        """Return this query with the legs and the queries of its source changed."""
         return replace(self, source=_Changing(change, within).source(self.source))
 
     def with_where(self, where: Expression) -> Query:
-        """This query over one leg with another predicate; what is cached of the rest stays."""
-        other = object.__new__(Query)
-        other.__dict__.update(self.__dict__)
-        other.__dict__["source"] = replace(self.leg, where=where)
+        """Return this query over one leg with another predicate; other cached properties stay."""
+        query = object.__new__(Query)
+        query.__dict__.update(self.__dict__)
+        query.__dict__["source"] = replace(self.leg, where=where)
         for name in ("predicate_keys", "legs"):
-            other.__dict__.pop(name, None)
-        return other
+            query.__dict__.pop(name, None)
+        return query
 
     # ---- what it takes
 
     @cached_property
     def reads(self) -> frozenset[str]:
         """The columns of the source's rows that the answer is computed from."""
-        named = frozenset(name for one in self._of_rows for name in columns_of(one))
+        named = frozenset(name for expression in self._of_rows for name in columns_of(expression))
         return named | {"ts", "row_id"} if self._by_time else named
 
     @cached_property
@@ -322,20 +322,24 @@ class Query:
         evaluated = [*self._of_rows, self.having]
         if self.grouping is not None:
             evaluated += self._of_answers
-        return sum(weight_of(one) for one in evaluated)
+        return sum(weight_of(expression) for expression in evaluated)
 
     @property
     def _by_time(self) -> bool:
         """Whether the answer depends on which of two rows is earlier."""
         ends = (Function.FIRST, Function.LAST)
         grouping = self.grouping
-        return grouping is None or any(one.function in ends for one in grouping.aggregates)
+        return grouping is None or any(
+            aggregate.function in ends for aggregate in grouping.aggregates
+        )
 
     @property
     def _of_rows(self) -> list[Expression]:
         if self.grouping is None:
             return self._of_answers
-        arguments = [one.argument for one in self.grouping.aggregates if one.argument]
+        arguments = [
+            aggregate.argument for aggregate in self.grouping.aggregates if aggregate.argument
+        ]
         return [*self.grouping.keys, *arguments]
 
     @property
@@ -351,8 +355,8 @@ class Query:
 
     @cached_property
     def shown(self) -> tuple[tuple[str, str], ...] | None:
-        """The names of outputs and of the columns they show, where all outputs of a plain query
-        are columns; else None."""
+        """The names of outputs and of the columns they show, if all outputs of a plain query are
+        columns; else None."""
         pairs = [
             (output.name, output.expression.name)
             for output in self.outputs
@@ -379,21 +383,23 @@ class Query:
     @property
     def triggers(self) -> tuple[RefreshOn, ...]:
         """The rows that refresh the query or parts of it."""
-        found = (triggers_of(part.refresh) for part in self.refreshed_parts)
-        return tuple(refresh for several in found for refresh in several)
+        refreshes = (triggers_of(part.refresh) for part in self.refreshed_parts)
+        return tuple(refresh for parts in refreshes for refresh in parts)
 
     @property
     def period(self) -> int | None:
-        """The period of REFRESH EVERY that sets the windows of legs which may be brought another
-        back; None if none does."""
-        numbers = [number for number, leg in enumerate(self.legs) if not leg.own]
+        """The longest period by which REFRESH EVERY sets back a window that a caller may replace;
+        None without any."""
+        numbers = [number for number, leg in enumerate(self.legs) if not leg.has_own_window]
         return max(filter(None, map(self.period_of, numbers)), default=None)
 
     def period_of(self, leg: int) -> int | None:
         """Return the period that sets a leg's window back as much as every REFRESH EVERY around it
         together; None without any."""
         around = [periodic(part.refresh) for part in self.refreshed_parts if leg in part.legs]
-        periods = [min(one.period for one in several) for several in around if several]
+        periods = [
+            min(refresh.period for refresh in refreshes) for refreshes in around if refreshes
+        ]
         return sum(periods) - len(periods) + 1 if periods else None
 
     @cached_property
@@ -429,14 +435,14 @@ def _refreshed_parts(
 
 
 def _inside(source: Source | Item) -> Sequence[Source | Item]:
-    """Return the sources that one is made of, in the order of their legs."""
+    """Return the direct parts of a source, in the order of their legs."""
     match source:
         case Leg():
             return ()
         case From(items, _, subqueries):
-            return (*items, *(one.query for one in subqueries))
-        case LeftJoin(left, right):
-            return left, right
+            return (*items, *(subquery.query for subquery in subqueries))
+        case LeftJoin(left_side, right_side):
+            return left_side, right_side
         case SetOperation(_, queries):
             return queries
         case Query():
@@ -451,8 +457,8 @@ def is_timed(source: Source | Item) -> bool:
             return True
         case From(items):
             return all(is_timed(item) for item in items)
-        case LeftJoin(left, right):
-            return is_timed(left) and is_timed(right)
+        case LeftJoin(left_side, right_side):
+            return is_timed(left_side) and is_timed(right_side)
         case SetOperation(operator, queries):
             return operator is SetOperator.UNION_ALL and all(query.timed for query in queries)
         case Query():
@@ -474,7 +480,7 @@ def legs_of(source: Source | Item) -> Iterator[Leg]:
 
 
 def _moving(source: Source | Item, around: bool) -> Iterator[bool]:
-    """Return whether NOW moves each leg, where it moves all that is `around` the source or not."""
+    """Yield whether NOW moves each leg; `around` says that it moves everything in the source."""
     if isinstance(source, Leg):
         yield around or depends_on_now(source.window)
     elif isinstance(source, Query) and source.over is not None:
@@ -524,7 +530,9 @@ class _Changing:
 
     def _from(self, source: From) -> From:
         items = tuple(self._item(item) for item in source.items)
-        subqueries = tuple(replace(one, query=self.query(one.query)) for one in source.subqueries)
+        subqueries = tuple(
+            replace(subquery, query=self.query(subquery.query)) for subquery in source.subqueries
+        )
         return replace(source, items=items, subqueries=subqueries)
 
     def _item(self, item: Item) -> Item:
@@ -533,7 +541,7 @@ class _Changing:
                 return self.leg(item)
             case Query():
                 return self.query(item)
-            case LeftJoin(left, right):
-                return replace(item, left=self._from(left), right=self._item(right))
+            case LeftJoin(left_side, right_side):
+                return replace(item, left=self._from(left_side), right=self._item(right_side))
             case SetOperation(_, queries):
                 return replace(item, queries=tuple(self.query(query) for query in queries))

@@ -34,12 +34,12 @@ from results.window import window_from_json, window_to_json
 
 
 def query_form(query: Query) -> str:
-    """Return the query without the predicates of its legs, as text; kept with the query once made."""
-    kept: str | None = query.__dict__.get(_KEPT)
-    if kept is None:
-        kept = json.dumps(_query_json(query, predicates=False), separators=(",", ":"))
-        query.__dict__[_KEPT] = kept
-    return kept
+    """Return the query without the predicates of its legs, as text; it is cached on the query."""
+    form: str | None = query.__dict__.get(_FORM_ATTRIBUTE)
+    if form is None:
+        form = json.dumps(_query_json(query, predicates=False), separators=(",", ":"))
+        query.__dict__[_FORM_ATTRIBUTE] = form
+    return form
 
 
 def read_form(form: str, predicate_keys: Sequence[str]) -> Query:
@@ -48,7 +48,8 @@ def read_form(form: str, predicate_keys: Sequence[str]) -> Query:
 
 
 def read_shape(form: str) -> Query:
-    """Return the query of a form as if every row matched: what its windows and refresh points say."""
+    """Return the query of a form as if every row matched: what its windows and refresh points
+    say."""
     return _query(json.loads(form), repeat(to_json(TRUE)))
 
 
@@ -60,7 +61,7 @@ def query_from_json(form: Mapping[str, Any]) -> Query:
     return _query(form, iter(()))
 
 
-_KEPT = "query_form"
+_FORM_ATTRIBUTE = "query_form"
 
 
 # ---- writing
@@ -94,7 +95,7 @@ def _query_json(query: Query, predicates: bool) -> dict[str, Any]:
 
 def _leg_json(leg: Leg, predicates: bool) -> dict[str, Any]:
     where = {"where": to_json(leg.where)} if predicates else {}
-    own = {"own": True} if leg.own else {}
+    own = {"own": True} if leg.has_own_window else {}
     as_of = {} if leg.as_of is None else {"as_of": _as_of_json(leg.as_of)}
     view = {"leg_view": leg.view} if leg.view else {}
     window = {"window": window_to_json(leg.window), **own, **as_of, **view}
@@ -124,7 +125,9 @@ def _from_json(source: From, predicates: bool) -> dict[str, Any]:
     items = [_item_json(item, predicates) for item in source.items]
     form = {"from": items, "on": to_json(source.on)}
     if source.subqueries:
-        form["subqueries"] = [_subquery_json(one, predicates) for one in source.subqueries]
+        form["subqueries"] = [
+            _subquery_json(subquery, predicates) for subquery in source.subqueries
+        ]
         form["where_all"] = to_json(source.where)
     return form
 
@@ -144,8 +147,11 @@ def _item_json(item: Item, predicates: bool) -> dict[str, Any]:
     match item:
         case Leg():
             return {"leg": _leg_json(item, predicates)}
-        case LeftJoin(left, right, on):
-            sides = {"left": _from_json(left, predicates), "right": _item_json(right, predicates)}
+        case LeftJoin(left_side, right_side, on):
+            sides = {
+                "left": _from_json(left_side, predicates),
+                "right": _item_json(right_side, predicates),
+            }
             return {**sides, "left_on": to_json(on)}
         case Query():
             return {"query": _query_json(item, predicates)}
@@ -186,7 +192,7 @@ def _from(form: Mapping[str, Any], predicates: Iterator[list[Any]]) -> From:
     on = from_json(form["on"])
     if "subqueries" not in form:
         return From(items, on)
-    subqueries = tuple(_subquery(one, predicates) for one in form["subqueries"])
+    subqueries = tuple(_subquery(subquery, predicates) for subquery in form["subqueries"])
     return From(items, on, subqueries, from_json(form["where_all"]))
 
 
@@ -203,20 +209,19 @@ def _subquery(form: Mapping[str, Any], predicates: Iterator[list[Any]]) -> SubQu
 
 def _leg(form: Mapping[str, Any], predicates: Iterator[list[Any]]) -> Leg:
     where = form["where"] if "where" in form else next(predicates)
-    window, own = window_from_json(form["window"]), form.get("own", False)
+    window, has_own_window = window_from_json(form["window"]), form.get("own", False)
     as_of = _as_of(form["as_of"]) if "as_of" in form else None
     refresh = refresh_from_json(form.get("leg_refresh"))
     if "leg_period" in form:
         refresh = RefreshEvery(form["leg_period"])
     view = form.get("leg_view", "")
-    return Leg(form["stream"], from_json(where), window, own, as_of, refresh, view)
+    return Leg(form["stream"], from_json(where), window, has_own_window, as_of, refresh, view)
 
 
 def _as_of(form: Mapping[str, Any]) -> AsOf:
-    row = form["row"]
     keys = tuple(from_json(key) for key in form["keys"])
-    known = None if row is None else from_json(row)
-    return AsOf(from_json(form["instant"]), keys, known, form["stream"])
+    row = None if form["row"] is None else from_json(form["row"])
+    return AsOf(from_json(form["instant"]), keys, row, form["stream"])
 
 
 def _item(form: Mapping[str, Any], predicates: Iterator[list[Any]]) -> Item:
@@ -225,7 +230,7 @@ def _item(form: Mapping[str, Any], predicates: Iterator[list[Any]]) -> Item:
     if "query" in form:
         return _query(form["query"], predicates)
     if "left" in form:
-        left, right = _from(form["left"], predicates), _item(form["right"], predicates)
-        return LeftJoin(left, right, from_json(form["left_on"]))
+        left_side, right_side = _from(form["left"], predicates), _item(form["right"], predicates)
+        return LeftJoin(left_side, right_side, from_json(form["left_on"]))
     queries = tuple(_query(query, predicates) for query in form["queries"])
     return SetOperation(SetOperator(form["set"]), queries, form.get("view", ""))

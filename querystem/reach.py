@@ -1,5 +1,5 @@
-"""How far windows reach: back from NOW for each leg of a query, and how far apart the parts of a
-combination may be at one NOW."""
+"""The reach of windows: how far back from NOW, for each leg of a query, and how far apart the parts
+of a combination may be at one NOW."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from results.window import Bound, TimeWindow, Window
 
 
 def leg_begins(query: Query) -> tuple[Bound | None, ...]:
-    """Return the least ts that the window of each leg can hold: an instant, or so long before the
-    query's NOW; None if rows of any age count.
+    """Return the least ts that the window of each leg can hold: an instant, or a distance before
+    the query's NOW; None if rows of any age count.
 
     SLIDE and REFRESH EVERY may set NOW back by their length. REFRESH ON may do so by any length.
     """
@@ -53,10 +53,10 @@ def reach_of(windows: Sequence[Window]) -> int | None:
     """Return the greatest distance between the ts of two rows that two of these windows hold at any
     one NOW, at least 0; None if there is no limit to it."""
     stretches = [_stretch(window) for window in windows]
-    known = [one for one in stretches if one is not None]
-    if len(known) < len(windows) or len({one.relative for one in known}) > 1:
+    bounded = [stretch for stretch in stretches if stretch is not None]
+    if len(bounded) < len(windows) or len({stretch.relative for stretch in bounded}) > 1:
         return None
-    return max([0, *(one.last - other.first for one, other in permutations(known, 2))])
+    return max([0, *(later.last - earlier.first for later, earlier in permutations(bounded, 2))])
 
 
 def _stretch(window: Window) -> _Stretch | None:

@@ -80,25 +80,25 @@ def points_of(refresh: Refresh | None) -> tuple[RefreshEvery | RefreshOn, ...]:
 
 def periodic(refresh: Refresh | None) -> tuple[RefreshEvery, ...]:
     """Return each REFRESH EVERY of a REFRESH."""
-    return tuple(one for one in points_of(refresh) if isinstance(one, RefreshEvery))
+    return tuple(part for part in points_of(refresh) if isinstance(part, RefreshEvery))
 
 
 def triggers_of(refresh: Refresh | None) -> tuple[RefreshOn, ...]:
     """Return each REFRESH ON of a REFRESH."""
-    return tuple(one for one in points_of(refresh) if isinstance(one, RefreshOn))
+    return tuple(part for part in points_of(refresh) if isinstance(part, RefreshOn))
 
 
-def common_points(several: Iterable[RefreshEvery]) -> RefreshEvery | None:
-    """Return the instants that are points of all; None if there are none."""
+def common_points(refreshes: Iterable[RefreshEvery]) -> RefreshEvery | None:
+    """Return the instants that are points of all; None if no instant is."""
     period, offset = 1, 0
-    for one in several:
-        gap = math.gcd(period, one.period)
-        if (one.offset - offset) % gap:
+    for refresh in refreshes:
+        gap = math.gcd(period, refresh.period)
+        if (refresh.offset - offset) % gap:
             return None
         # How many periods lie between the offset so far and one that both have.
-        steps = (one.offset - offset) // gap * pow(period // gap, -1, one.period // gap)
-        offset += period * (steps % (one.period // gap))
-        period = math.lcm(period, one.period)
+        steps = (refresh.offset - offset) // gap * pow(period // gap, -1, refresh.period // gap)
+        offset += period * (steps % (refresh.period // gap))
+        period = math.lcm(period, refresh.period)
     return RefreshEvery(period, offset % period)
 
 

@@ -1,4 +1,4 @@
-"""A view: a name for a query, which stands wherever a stream does in FROM."""
+"""Views: names for queries, which FROM takes like streams."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ MAX_VIEWS_DEEP = 16
 
 
 class Delivery(enum.Enum):
-    """The word before VIEW. Every answer can be had whole and as changes, so it is only kept."""
+    """The word before VIEW. It changes nothing, because every answer can be read whole and as
+    changes; it is only stored."""
 
     PLAIN = ""
     COMPLETE = "COMPLETE"

@@ -1,4 +1,4 @@
-"""Aggregates that are computed in pieces, kept, and merged in any order."""
+"""Aggregates: computed in pieces, cached, and merged in any order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The values of aggregates, from the states of groups: only here anything is rounded."""
+"""The values of aggregates, from the states of groups. Nothing is rounded before."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _NOTHING = "nothing"
 
 
 def finish(grouping: Grouping, partial: Partial) -> pa.RecordBatch:
-    """One row for each group, by ascending keys with NULLs last; without keys there is one row.
+    """Return a row for each group, by ascending keys with NULLs last; without keys one row.
 
     The columns are `key_name(n)`, then `aggregate_name(n)`.
     """
     columns = {key_name(number): key for number, key in enumerate(partial.keys)}
-    for number, own in enumerate(places(grouping)):
-        states = [partial.states[place] for place in own]
+    for number, state_places in enumerate(places(grouping)):
+        states = [partial.states[place] for place in state_places]
         values = _finish(grouping.aggregates[number], states, partial.groups)
         columns[aggregate_name(number)] = values
     if not columns:

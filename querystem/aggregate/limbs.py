@@ -66,11 +66,11 @@ class Limbs:
     def of_integer(cls, total: int) -> Limbs:
         """Return the limbs of a single group, whose sum is `total`."""
         offset = ((total & -total).bit_length() - 1) // BITS if total else 0
-        rest, digits = total >> (BITS * offset), []
-        while not -(1 << BITS) <= rest < 1 << BITS:
-            digits.append(rest & MASK)
-            rest >>= BITS
-        return cls(offset, np.array([[*digits, rest]], np.int64))
+        remainder, digits = total >> (BITS * offset), []
+        while not -(1 << BITS) <= remainder < 1 << BITS:
+            digits.append(remainder & MASK)
+            remainder >>= BITS
+        return cls(offset, np.array([[*digits, remainder]], np.int64))
 
     @classmethod
     def merge(cls, parts: Sequence[Limbs], codes: Int64s, groups: int) -> Limbs:
@@ -139,8 +139,7 @@ def terms(array: pa.Array, type_: Type) -> Terms:
 
 
 def small_total(array: pa.Array, type_: Type) -> int | None:
-    """Return the sum of a few numbers in their unit, where Python adds them exactly; None for
-    others."""
+    """Return the sum of a few numbers in their unit, if Python adds them exactly; else None."""
     if type_.kind is Kind.BIGINT:
         numbers: list[int] = array.to_numpy().tolist()
         return sum(numbers)
@@ -151,7 +150,8 @@ def _double_total(values: list[float]) -> int | None:
     """Return the exact sum; None if a value is not finite, or a part of the sum overflows."""
     total = 0
     try:
-        # `fsum` rounds the exact sum once; what that left over is the exact sum of one more.
+        # `fsum` rounds the exact sum once. With its negative appended, the next round gives what
+        # the rounding lost, until nothing is lost.
         while rounded := math.fsum(values):
             numerator, denominator = rounded.as_integer_ratio()
             total += numerator << (-DOUBLE_UNIT - denominator.bit_length() + 1)
@@ -210,21 +210,23 @@ def _doubles(array: pa.Array) -> Terms:
 
 
 def _double_squares(array: pa.Array) -> Terms:
-    """Return the squares of doubles, whose places are multiples of 16: those of squares are of 32."""
+    """Return the squares of doubles. Their places are multiples of 16, so that those of the squares
+    are multiples of 32."""
     mantissa, place, _ = _parts(array)
     shift = place & np.uint64(15)
     low = (mantissa & _LOW) << shift
-    rest = (low >> _DIGIT) + ((mantissa >> _DIGIT) << shift)
-    digits = [low & _LOW, rest & _LOW, rest >> _DIGIT]
+    upper = (low >> _DIGIT) + ((mantissa >> _DIGIT) << shift)
+    digits = [low & _LOW, upper & _LOW, upper >> _DIGIT]
     return Terms((place >> np.uint64(4)).astype(np.int64), _squared(digits))
 
 
 def _squared(digits: list[UInt64s]) -> list[Int64s]:
     columns = [np.zeros(len(digits[0]), np.uint64) for _ in range(2 * len(digits))]
-    for left, one in enumerate(digits):
-        for right in range(left, len(digits)):
-            product = one * digits[right]
-            times = np.uint64(1 if left == right else 2)
-            columns[left + right] += (product & _LOW) * times
-            columns[left + right + 1] += (product >> _DIGIT) * times
+    # Products of digits i and j count twice unless i = j; each is cut into two columns.
+    for i, digit in enumerate(digits):
+        for j in range(i, len(digits)):
+            product = digit * digits[j]
+            times = np.uint64(1 if i == j else 2)
+            columns[i + j] += (product & _LOW) * times
+            columns[i + j + 1] += (product >> _DIGIT) * times
     return [column.view(np.int64) for column in columns]

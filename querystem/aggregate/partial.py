@@ -1,7 +1,8 @@
 """Partial aggregates: those of some of the rows, which merge into those of more rows.
 
 `merge([partial(g, a), partial(g, b)])` equals `partial(g, a + b)`, in any order and any nesting:
-nothing is rounded before `finish`. What several aggregates of a grouping need is kept once.
+nothing is rounded before `finish`. A state that several aggregates of a grouping need is there
+once.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from querystem.grouping import Aggregate, Function, Grouping
 from querystem.kernel import values_of
 
 
-class Kept(enum.Enum):
-    """A thing that is kept of a group's rows, or of the values of an argument."""
+class StateKind(enum.Enum):
+    """The kinds of state of a group's rows, or of the values of an argument."""
 
     ROWS = enum.auto()
     COUNT = enum.auto()
@@ -39,51 +40,57 @@ class Kept(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """One thing to be kept, for as many aggregates as ask for it."""
+    """A state that aggregates of a grouping need, be it one aggregate or several."""
 
-    kept: Kept
+    kind: StateKind
     argument: Expression | None
 
 
 _PLAIN = {
-    Function.COUNT_ROWS: (Kept.ROWS,),
-    Function.COUNT: (Kept.COUNT,),
-    Function.SUM: (Kept.COUNT, Kept.SUM),
-    Function.AVG: (Kept.COUNT, Kept.SUM),
-    Function.STDDEV: (Kept.COUNT, Kept.SUM, Kept.SQUARES),
-    Function.MIN: (Kept.MIN,),
-    Function.MAX: (Kept.MAX,),
-    Function.FIRST: (Kept.FIRST,),
-    Function.LAST: (Kept.LAST,),
+    Function.COUNT_ROWS: (StateKind.ROWS,),
+    Function.COUNT: (StateKind.COUNT,),
+    Function.SUM: (StateKind.COUNT, StateKind.SUM),
+    Function.AVG: (StateKind.COUNT, StateKind.SUM),
+    Function.STDDEV: (StateKind.COUNT, StateKind.SUM, StateKind.SQUARES),
+    Function.MIN: (StateKind.MIN,),
+    Function.MAX: (StateKind.MAX,),
+    Function.FIRST: (StateKind.FIRST,),
+    Function.LAST: (StateKind.LAST,),
 }
 _COUNTING = frozenset({Function.COUNT, Function.SUM, Function.AVG, Function.STDDEV})
 
 
 @lru_cache(maxsize=4096)
 def needs(grouping: Grouping) -> tuple[Need, ...]:
-    """Everything to be kept for a grouping, each need once."""
-    found = dict.fromkeys(need for one in grouping.aggregates for need in _needs_of(one))
-    return tuple(found)
+    """Return the states that a grouping needs, each once."""
+    distinct = dict.fromkeys(
+        need for aggregate in grouping.aggregates for need in _needs_of(aggregate)
+    )
+    return tuple(distinct)
 
 
 @lru_cache(maxsize=4096)
 def places(grouping: Grouping) -> tuple[tuple[int, ...], ...]:
     """Return the places in `needs(grouping)` of each aggregate's needs."""
     every = needs(grouping)
-    return tuple(tuple(every.index(need) for need in _needs_of(one)) for one in grouping.aggregates)
+    return tuple(
+        tuple(every.index(need) for need in _needs_of(aggregate))
+        for aggregate in grouping.aggregates
+    )
 
 
 def _needs_of(aggregate: Aggregate) -> tuple[Need, ...]:
     """Return the needs of one aggregate; DISTINCT makes no difference to functions that pick one
     value."""
     if aggregate.distinct and aggregate.function in _COUNTING:
-        return (Need(Kept.DISTINCT, aggregate.argument),)
-    return tuple(Need(kept, aggregate.argument) for kept in _PLAIN[aggregate.function])
+        return (Need(StateKind.DISTINCT, aggregate.argument),)
+    return tuple(Need(kind, aggregate.argument) for kind in _PLAIN[aggregate.function])
 
 
 GroupState = Counts | Sums | Extremes | Ends | Distinct
 
-_OVERHEAD = 1000
+# What a partial takes besides its arrays, about.
+_OVERHEAD_BYTES = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +103,8 @@ class Partial:
 
     @property
     def nbytes(self) -> int:
-        held = [*self.keys, *self.states]
-        return _OVERHEAD + sum(int(one.nbytes) for one in held)
+        arrays = [*self.keys, *self.states]
+        return _OVERHEAD_BYTES + sum(int(array.nbytes) for array in arrays)
 
 
 def partial(grouping: Grouping, rows: pa.RecordBatch) -> Partial:
@@ -117,15 +124,15 @@ def merge(partials: Sequence[Partial]) -> Partial:
     """
     if len(partials) == 1:
         return partials[0]
-    count = sum(one.groups for one in partials)
+    count = sum(part.groups for part in partials)
     keys = [
-        pa.concat_arrays(columns) for columns in zip(*(one.keys for one in partials), strict=True)
+        pa.concat_arrays(columns) for columns in zip(*(part.keys for part in partials), strict=True)
     ]
     code, firsts = codes(keys, count)
     groups = len(firsts)
     states = tuple(
         type(parts[0]).merge(parts, code, groups)
-        for parts in zip(*(one.states for one in partials), strict=True)
+        for parts in zip(*(part.states for part in partials), strict=True)
     )
     return Partial(groups, _first_keys(keys, firsts), states)
 
@@ -150,19 +157,19 @@ class _Argument:
 
     values: pa.Array
     codes: Int64s
-    known: Any
+    is_valid: Any
 
     def instants(self, rows: pa.RecordBatch, name: str) -> Int64s:
         numbers: Int64s = rows.column(name).view(pa.int64()).to_numpy()
-        return numbers if self.known is None else numbers[self.known]
+        return numbers if self.is_valid is None else numbers[self.is_valid]
 
 
 def _argument(expression: Expression, rows: pa.RecordBatch, code: Int64s) -> _Argument:
     values = values_of(expression, rows)
     if not values.null_count:
         return _Argument(values, code, None)
-    known = values.is_valid().to_numpy(zero_copy_only=False)
-    return _Argument(values.drop_null(), code[known], known)
+    is_valid = values.is_valid().to_numpy(zero_copy_only=False)
+    return _Argument(values.drop_null(), code[is_valid], is_valid)
 
 
 def _state(
@@ -176,18 +183,18 @@ def _state(
         return Counts.of(code, groups)
     if need.argument not in arguments:
         arguments[need.argument] = _argument(need.argument, rows, code)
-    found, type_ = arguments[need.argument], need.argument.type
-    match need.kept:
-        case Kept.SUM | Kept.SQUARES:
-            squared = need.kept is Kept.SQUARES
-            return Sums.of(found.values, type_, squared, found.codes, groups)
-        case Kept.MIN | Kept.MAX:
-            greatest = need.kept is Kept.MAX
-            return Extremes.of(found.values, type_, greatest, found.codes, groups)
-        case Kept.FIRST | Kept.LAST:
-            ts, ids = found.instants(rows, "ts"), found.instants(rows, "row_id")
-            latest = need.kept is Kept.LAST
-            return Ends.of(found.values, ts, ids, latest, found.codes, groups)
-        case Kept.DISTINCT:
-            return Distinct.of(found.values, found.codes, groups)
-    return Counts.of(found.codes, groups)
+    argument, type_ = arguments[need.argument], need.argument.type
+    match need.kind:
+        case StateKind.SUM | StateKind.SQUARES:
+            squared = need.kind is StateKind.SQUARES
+            return Sums.of(argument.values, type_, squared, argument.codes, groups)
+        case StateKind.MIN | StateKind.MAX:
+            greatest = need.kind is StateKind.MAX
+            return Extremes.of(argument.values, type_, greatest, argument.codes, groups)
+        case StateKind.FIRST | StateKind.LAST:
+            ts, ids = argument.instants(rows, "ts"), argument.instants(rows, "row_id")
+            latest = need.kind is StateKind.LAST
+            return Ends.of(argument.values, ts, ids, latest, argument.codes, groups)
+        case StateKind.DISTINCT:
+            return Distinct.of(argument.values, argument.codes, groups)
+    return Counts.of(argument.codes, groups)

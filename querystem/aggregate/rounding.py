@@ -12,8 +12,10 @@ from querystem.aggregate.limbs import BITS, Limbs, magnitude
 from querystem.kernel.integers import narrow
 
 _LEAST_NORMAL = 2.0**-1022
-_FEW_GROUPS = 8  # are divided sooner one by one
-_EXTRA = 3  # digits below the unit that a quotient by a count is computed to
+# Up to this many groups, Python divides one by one faster than numpy divides digits.
+_FEW_GROUPS = 8
+# Digits below the unit to which a quotient by a count is computed.
+_EXTRA_DIGITS = 3
 
 
 def to_integers(limbs: Limbs) -> Integers:
@@ -41,76 +43,80 @@ def _digits(limbs: Limbs) -> Integers:
 def to_doubles(limbs: Limbs, unit: int) -> Doubles:
     """Return the sums times 2^unit, rounded to the nearest double, ties to even, or infinite."""
     digits, negative = magnitude(limbs.digits)
-    rest = np.zeros(len(digits), np.bool_)
-    return _signed(_rounded(digits, rest, BITS * limbs.offset + unit), negative)
+    cut = np.zeros(len(digits), np.bool_)
+    return _signed(_rounded(digits, cut, BITS * limbs.offset + unit), negative)
 
 
 def averages(limbs: Limbs, counts: Int64s, unit: int) -> Doubles:
-    """Return the sums times 2^unit by counts below 2^32, rounded once; for a count of 0 anything."""
+    """Return the sums times 2^unit by counts below 2^32, rounded once. A group with a count of 0
+    has any value."""
     if len(counts) <= _FEW_GROUPS:
         exponent = BITS * limbs.offset + unit
         return _few_averages(limbs.digits.tolist(), counts.tolist(), exponent)
     digits, negative = magnitude(limbs.digits)
     divisor = np.maximum(counts, 1).astype(np.uint64)
-    padded = np.concatenate([np.zeros((len(digits), _EXTRA), np.int64), digits], axis=1)
-    rest = np.zeros(len(digits), np.uint64)
+    padded = np.concatenate([np.zeros((len(digits), _EXTRA_DIGITS), np.int64), digits], axis=1)
+    remainder = np.zeros(len(digits), np.uint64)
     for place in range(padded.shape[1] - 1, -1, -1):
-        rest = (rest << np.uint64(BITS)) | padded[:, place].astype(np.uint64)
-        padded[:, place] = (rest // divisor).astype(np.int64)
-        rest %= divisor
-    exponent = BITS * (limbs.offset - _EXTRA) + unit
-    found = _rounded(padded, rest != 0, exponent)
-    for group in np.flatnonzero((found < 2 * _LEAST_NORMAL) & (digits != 0).any(axis=1)):
-        # Below the normal doubles the place to round at is another: rare enough for Python.
+        remainder = (remainder << np.uint64(BITS)) | padded[:, place].astype(np.uint64)
+        padded[:, place] = (remainder // divisor).astype(np.int64)
+        remainder %= divisor
+    exponent = BITS * (limbs.offset - _EXTRA_DIGITS) + unit
+    rounded = _rounded(padded, remainder != 0, exponent)
+    for group in np.flatnonzero((rounded < 2 * _LEAST_NORMAL) & (digits != 0).any(axis=1)):
+        # Doubles below the normal ones are rounded at another place: rare enough for Python.
         total = abs(int(_digits(Limbs(0, limbs.digits[group : group + 1]))[0]))
-        found[group] = _quotient(total, int(divisor[group]), BITS * limbs.offset + unit)
-    return _signed(found, negative)
+        rounded[group] = _quotient(total, int(divisor[group]), BITS * limbs.offset + unit)
+    return _signed(rounded, negative)
 
 
 def _few_averages(digits: list[list[int]], counts: list[int], exponent: int) -> Doubles:
-    totals = [sum(digit << BITS * place for place, digit in enumerate(own)) for own in digits]
+    totals = [
+        sum(digit << BITS * place for place, digit in enumerate(group_digits))
+        for group_digits in digits
+    ]
     pairs = zip(totals, counts, strict=True)
-    found = [_quotient(total, max(count, 1), exponent) for total, count in pairs]
-    return np.array(found, np.float64) + 0.0
+    quotients = [_quotient(total, max(count, 1), exponent) for total, count in pairs]
+    return np.array(quotients, np.float64) + 0.0
 
 
 def deviations(sums: Limbs, squares: Limbs, counts: Int64s, unit: int, scale: int) -> Doubles:
-    """Return the standard deviations of samples, rounded once; NaN where a count is less than 2.
+    """Return the standard deviations of samples, rounded once; NaN if a count is less than 2.
 
     Sums count in 2^unit / 10^scale, squares in its square. Takes one Python step for each group.
     """
-    found = np.full(len(counts), np.nan)
+    roots = np.full(len(counts), np.nan)
     chosen = np.flatnonzero(counts > 1)
     base = BITS * min(squares.offset, 2 * sums.offset)
     up = 2 * BITS * sums.offset - base, BITS * squares.offset - base
     moments = (_digits(sums)[chosen], _digits(squares)[chosen], counts[chosen])
     power = 100**scale
-    found[chosen] = [
+    roots[chosen] = [
         _root(
-            count * (square << up[1]) - (one * one << up[0]),
+            count * (square << up[1]) - (total * total << up[0]),
             count * (count - 1) * power,
             unit + base // 2,
         )
-        for one, square, count in zip(*(moment.tolist() for moment in moments), strict=True)
+        for total, square, count in zip(*(moment.tolist() for moment in moments), strict=True)
     ]
-    return found
+    return roots
 
 
 def _root(numerator: int, denominator: int, unit: int) -> float:
-    """sqrt(numerator / denominator) * 2^unit, rounded once: the last bit kept says whether anything
-    was cut off."""
+    """Return sqrt(numerator / denominator) * 2^unit, rounded once: the last bit that stays says
+    whether anything was cut off."""
     if not numerator:
         return 0.0
     shift = max(0, 140 - numerator.bit_length() + denominator.bit_length())
     shift += shift % 2
-    whole, rest = divmod(numerator << shift, denominator)
+    whole, remainder = divmod(numerator << shift, denominator)
     root = math.isqrt(whole)
-    inexact = rest or root * root != whole
+    inexact = remainder or root * root != whole
     return _quotient(root << 1 | bool(inexact), 1, unit - shift // 2 - 1)
 
 
 def _quotient(numerator: int, denominator: int, exponent: int) -> float:
-    """numerator / denominator * 2^exponent: Python rounds a quotient of integers once."""
+    """Return numerator / denominator * 2^exponent: Python rounds a quotient of integers once."""
     up, down = max(exponent, 0), max(-exponent, 0)
     try:
         return (numerator << up) / (denominator << down)
@@ -119,11 +125,13 @@ def _quotient(numerator: int, denominator: int, exponent: int) -> float:
 
 
 def _rounded(digits: Int64s, cut: Any, exponent: int) -> Doubles:
-    """Digits in `[0, 2^32)` times 2^exponent, rounded; `cut` says where digits below were cut off.
+    """Return digits in `[0, 2^32)` times 2^exponent, rounded; `cut` says of which groups digits
+    below were cut off.
 
-    The result is right where it is a normal double, or exact.
+    The result is right if it is a normal double, or exact.
     """
     groups, width = digits.shape
+    # One row per group, the lowest digit first, with two zeros below it.
     padded = np.concatenate([np.zeros((groups, 2), np.int64), digits], axis=1).astype(np.uint64)
     top = width + 1 - np.argmax(padded[:, ::-1] != 0, axis=1)
     row = np.arange(groups)
@@ -136,12 +144,12 @@ def _rounded(digits: Int64s, cut: Any, exponent: int) -> Doubles:
     lead = np.where(length, 32 - length, 0).astype(np.uint64)
     head = (head << lead) | ((third << lead) >> np.uint64(32))
     sticky = cut | lower | (((third << lead) & np.uint64(0xFFFFFFFF)) != 0)
-    kept, tail = head >> np.uint64(11), head & np.uint64(0x7FF)
-    odd = (kept & np.uint64(1)) == 1
-    kept += ((tail > 0x400) | ((tail == 0x400) & (sticky | odd))).astype(np.uint64)
+    mantissa, tail = head >> np.uint64(11), head & np.uint64(0x7FF)
+    odd = (mantissa & np.uint64(1)) == 1
+    mantissa += ((tail > 0x400) | ((tail == 0x400) & (sticky | odd))).astype(np.uint64)
     place = 32 * (top - 3) - lead.astype(np.int64) + 11 + exponent
     with np.errstate(over="ignore"):
-        return np.asarray(np.ldexp(kept.astype(np.float64), place.astype(np.int32)))
+        return np.asarray(np.ldexp(mantissa.astype(np.float64), place.astype(np.int32)))
 
 
 def _signed(values: Doubles, negative: Any) -> Doubles:

@@ -24,8 +24,8 @@ from querystem.ordering import Ranker, ascending, by, descending, leaders
 # The flags of a sum: a NaN, a positive and a negative infinity are among its numbers.
 NAN, PLUS, MINUS = 1, 2, 4
 
-# So few numbers are added up sooner one by one than as columns of digits.
-_FEW = 1000
+# Up to this many numbers, Python adds them one by one faster than numpy adds columns of digits.
+_FEW_NUMBERS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +62,8 @@ class Sums:
 
     @classmethod
     def of(cls, values: pa.Array, type_: Type, squared: bool, codes: Int64s, groups: int) -> Sums:
-        """Return the sums of at most MOST_TERMS values; of their squares where `squared`."""
-        if groups == 1 and not squared and len(values) <= _FEW:
+        """Return the sums of at most MOST_TERMS values; of their squares if `squared`."""
+        if groups == 1 and not squared and len(values) <= _FEW_NUMBERS:
             total = small_total(values, type_)
             if total is not None:
                 return cls(Limbs.of_integer(total))
@@ -74,8 +74,8 @@ class Sums:
             if not finite.all():
                 flags = _flags(numbers[~finite], codes[~finite], groups)
                 values, codes = pa.array(numbers[finite]), codes[finite]
-        made = (squares if squared else terms)(values, type_)
-        return cls(Limbs.of(made, codes, groups), flags)
+        numbers_as_terms = (squares if squared else terms)(values, type_)
+        return cls(Limbs.of(numbers_as_terms, codes, groups), flags)
 
     @classmethod
     def merge(cls, parts: Sequence[Sums], codes: Int64s, groups: int) -> Sums:
@@ -119,7 +119,7 @@ class Extremes:
         chosen = leaders(
             descending(rankers) if greatest else rankers, np.arange(len(values)), codes, groups
         )
-        return cls(_taken(values, chosen), type_, greatest)
+        return cls(_take(values, chosen), type_, greatest)
 
     @classmethod
     def merge(cls, parts: Sequence[Extremes], codes: Int64s, groups: int) -> Extremes:
@@ -153,15 +153,15 @@ class Ends:
             descending(rankers) if latest else rankers, np.arange(len(values)), codes, groups
         )
         if not len(values):
-            return cls(_taken(values, chosen), chosen, chosen, latest)
-        return cls(_taken(values, chosen), ts[chosen], ids[chosen], latest)
+            return cls(_take(values, chosen), chosen, chosen, latest)
+        return cls(_take(values, chosen), ts[chosen], ids[chosen], latest)
 
     @classmethod
     def merge(cls, parts: Sequence[Ends], codes: Int64s, groups: int) -> Ends:
         values = pa.concat_arrays([part.values for part in parts])
-        known = values.is_valid().to_numpy(zero_copy_only=False)
-        ts = np.concatenate([part.ts for part in parts])[known]
-        ids = np.concatenate([part.ids for part in parts])[known]
+        is_valid = values.is_valid().to_numpy(zero_copy_only=False)
+        ts = np.concatenate([part.ts for part in parts])[is_valid]
+        ids = np.concatenate([part.ids for part in parts])[is_valid]
         values, codes = _present(values, codes)
         return cls.of(values, ts, ids, parts[0].latest, codes, groups)
 
@@ -170,7 +170,7 @@ class Ends:
         return int(self.values.nbytes + self.ts.nbytes + self.ids.nbytes)
 
 
-def _taken(values: pa.Array, chosen: Int64s) -> pa.Array:
+def _take(values: pa.Array, chosen: Int64s) -> pa.Array:
     return values.take(pa.array(chosen, mask=chosen < 0))
 
 

@@ -2,11 +2,12 @@
 
 Rows of a From have the columns the query reads, named by `item_column`; `ts`, the greatest of their
 parts; and `row_id`, a number that orders combinations of one ts as the row ids of their legs do, in
-the order of FROM. So whatever orders rows by (ts, row_id) orders combinations too.
+the order of FROM. So code that orders rows by (ts, row_id) orders combinations too.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
@@ -49,19 +50,19 @@ from querystem.query import (
 from querystem.refresh import PartKind
 from results.masking import masked
 
-# Of each leg its rows; or, where they are looked up, all versions of them.
+# The rows of a leg; or all versions of them, if they are looked up.
 LegInput: TypeAlias = pa.RecordBatch | LegColumns | Versions
 Legs: TypeAlias = Iterator[LegInput]
 JoiningPart: TypeAlias = From | LeftJoin | SubQuery
-# Gives the combinations of a query's FROM with the columns of these names, from wherever they are
-# known.
-FoundCombinations: TypeAlias = Callable[[frozenset[str]], ItemRows]
+# Returns the combinations of a query's FROM with the columns of these names, if they are computed
+# elsewhere.
+StoredCombinations: TypeAlias = Callable[[frozenset[str]], ItemRows]
 
 
 @dataclass(frozen=True, slots=True)
 class JoinRun:
-    """How the inputs of one part of a query's tree were joined: the first of them, and each of the
-    others in turn."""
+    """How the inputs of one part of a query's tree were joined: the first of them, then the step
+    for each other input."""
 
     part: JoiningPart
     first: int
@@ -78,16 +79,17 @@ class _Answered:
     answer: ItemRows
 
     def is_of(self, part: Query | SetOperation, inputs: Sequence[LegInput], now: int) -> bool:
-        """Return whether it is the answer of an equal part from the same inputs, at the same NOW."""
+        """Return whether it is the answer of an equal part from the same inputs, at the same
+        NOW."""
         same = now == self.now and len(inputs) == len(self.inputs)
-        same = same and all(one is other for one, other in zip(inputs, self.inputs, strict=True))
+        same = same and all(map(operator.is_, inputs, self.inputs))
         return same and part == self.part
 
 
 @dataclass(frozen=True)
 class Combining:
-    """Makes the rows of sources, at one NOW; queries inside that have refresh points are at `nows`,
-    in the order of the text, as far as there are any.
+    """The rows of sources at one NOW. Inner queries with refresh points are at `nows`, in the order
+    of the text.
 
     `most_pairs` bounds the pairs of rows that are looked at for one join, `room` the memory that
     all of them take. `runs` collects how inputs were joined. A query or a set operation that
@@ -109,31 +111,31 @@ class Combining:
         query: Query,
         legs: Iterable[LegInput],
         parts: bool = False,
-        known: FoundCombinations | None = None,
+        stored: StoredCombinations | None = None,
     ) -> pa.RecordBatch:
         """Return the rows of a query's source. `legs` are the rows of each leg, by ascending id,
-        with the columns that `leg_reads` tells; without those of FROM where its combinations are
-        `known`.
+        with the columns that `leg_reads` returns; without the legs of FROM if its combinations are
+        `stored`.
 
         With `parts` combinations have the numbers that name them, as columns `part_name(n)`. Raise
         TooManyPairs, TooManyBytes.
         """
         inputs = list(legs)
-        self._repeated[:] = [one for n, one in enumerate(inputs) if _is_among(one, inputs[:n])]
-        return self._source(query, iter(inputs), parts, known)
+        self._repeated[:] = [leg for n, leg in enumerate(inputs) if _is_among(leg, inputs[:n])]
+        return self._source(query, iter(inputs), parts, stored)
 
     def _source(
-        self, query: Query, legs: Legs, parts: bool, known: FoundCombinations | None = None
+        self, query: Query, legs: Legs, parts: bool, stored: StoredCombinations | None = None
     ) -> pa.RecordBatch:
         if isinstance(query.source, Leg):
             return _leg_batch(legs, query.reads | {"ts", "row_id"})
-        found = self._from(query.source, query.reads, legs, known)
-        columns = {name: found.columns[name] for name in query.reads - {"ts", "row_id"}}
+        rows = self._from(query.source, query.reads, legs, stored)
+        columns = {name: rows.columns[name] for name in query.reads - {"ts", "row_id"}}
         if "row_id" in query.reads or parts or not columns:
-            columns["ts"] = pa.array(found.ts).view(TIMESTAMP.arrow)
-            columns["row_id"] = pa.array(place_of(found.parts, len(found)))
+            columns["ts"] = pa.array(rows.ts).view(TIMESTAMP.arrow)
+            columns["row_id"] = pa.array(place_of(rows.parts, len(rows)))
         if parts:
-            columns |= {part_name(n): pa.array(one) for n, one in enumerate(found.parts)}
+            columns |= {part_name(n): pa.array(part) for n, part in enumerate(rows.parts)}
         return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
     # ---- FROM
@@ -141,40 +143,41 @@ class Combining:
     def _from(
         self,
         source: From,
-        wanted: Collection[str],
+        reads: Collection[str],
         legs: Legs,
-        known: FoundCombinations | None = None,
+        stored: StoredCombinations | None = None,
     ) -> ItemRows:
-        names = from_reads(source, wanted)
-        found = known(names) if known else self.combinations(source, names, legs)
+        names = from_reads(source, reads)
+        rows = stored(names) if stored else self.combinations(source, names, legs)
         for number, subquery in enumerate(source.subqueries):
-            column = {subquery_column(number): self._value(subquery, found, legs)}
-            found = ItemRows({**found.columns, **column}, found.ts, found.parts)
-        return _matching(found, source.where, wanted)
+            column = {subquery_column(number): self._value(subquery, rows, legs)}
+            rows = ItemRows({**rows.columns, **column}, rows.ts, rows.parts)
+        return _matching(rows, source.where, reads)
 
     def combinations(self, source: From, names: frozenset[str], legs: Legs) -> ItemRows:
-        """Return the combinations of a From, before queries inside expressions have their say.
+        """Return the combinations of a From, before queries inside expressions are answered.
 
         Items are joined; then rows of keyed streams are looked up, for what has been joined.
         """
-        reads = [side_reads(n, source.on, wanted=names) for n in range(len(source.items))]
+        reads = [side_reads(n, source.on, reads=names) for n in range(len(source.items))]
         items, versions = list[AnyRows](), dict[int, Versions]()
         for number, item in enumerate(source.items):
             if isinstance(item, Leg) and item.as_of is not None:
                 versions[number] = _versions(legs)
-                items.append(ItemRows.nobody())
+                items.append(ItemRows.placeholder())
             else:
                 items.append(self._item(item, reads[number], legs))
         on, later = without_items(source.on, versions)
         inputs = [rows.batch(n, side_reads(n, on)) for n, rows in enumerate(items)]
         places = self.places(source, inputs, on)
-        for number, known in versions.items():
+        for number, item_versions in versions.items():
             as_of = _as_of(source.items[number])
             joined = side_by_side(items, places, lookup_reads(source.items))
-            found = look_up(as_of, known, joined.whole(), reads[number])
-            kept = np.flatnonzero(found.places >= 0)
-            items[number], places = found.rows, [one[kept] for one in places]
-            places[number] = found.places[kept]
+            looked_up = look_up(as_of, item_versions, joined.whole(), reads[number])
+            present = np.flatnonzero(looked_up.places >= 0)
+            items[number] = looked_up.rows
+            places = [item_places[present] for item_places in places]
+            places[number] = looked_up.places[present]
         together = self.beside(items, places, {*names, *columns_of(later)})
         return _matching(together, later, names)
 
@@ -189,9 +192,9 @@ class Combining:
     def beside(
         self, items: Sequence[AnyRows], places: Sequence[Int64s], names: Collection[str]
     ) -> ItemRows:
-        """Combinations of rows, for which there is room."""
-        each = sum(item.row_bytes(number, names) for number, item in enumerate(items))
-        self.room.take(round(each * len(places[0])))
+        """Return combinations of rows; raise TooManyBytes if there is no room for them."""
+        row_bytes = sum(item.row_bytes(number, names) for number, item in enumerate(items))
+        self.room.take(round(row_bytes * len(places[0])))
         return side_by_side(items, places, names)
 
     def _item(self, item: Item, reads: frozenset[str], legs: Legs) -> AnyRows:
@@ -208,27 +211,27 @@ class Combining:
 
     def _left_join(self, item: LeftJoin, reads: frozenset[str], legs: Legs) -> ItemRows:
         by = lookup_reads((item.right,))
-        sides = side_reads(0, item.on, wanted=reads | by), side_reads(1, item.on, wanted=reads)
-        left = self._from(item.left, sides[0], legs)
+        sides = side_reads(0, item.on, reads=reads | by), side_reads(1, item.on, reads=reads)
+        left_rows = self._from(item.left, sides[0], legs)
         if isinstance(item.right, Leg) and item.right.as_of is not None:
             looked_up = look_up(
-                item.right.as_of, _versions(legs), left.batch(0, sides[0]), sides[1]
+                item.right.as_of, _versions(legs), left_rows.batch(0, sides[0]), sides[1]
             )
-            right: AnyRows = looked_up.rows
+            right_rows: AnyRows = looked_up.rows
             pairs = looked_up.pairs
-            both = side_by_side([left, right], pairs, {*columns_of(item.on)})
+            both = side_by_side([left_rows, right_rows], pairs, {*columns_of(item.on)})
             true = np.flatnonzero(matches(item.on, both.whole()))
-            found: Sequence[Int64s] = [one[true] for one in pairs]
+            pairs_found: Sequence[Int64s] = [rows[true] for rows in pairs]
         else:
-            right = self._item(item.right, sides[1], legs)
-            inputs = [left.batch(0, sides[0]), right.batch(1, sides[1])]
-            found = self.places(item, inputs, item.on)
-        partnered = np.zeros(len(left), np.bool_)
-        partnered[found[0]] = True
+            right_rows = self._item(item.right, sides[1], legs)
+            inputs = [left_rows.batch(0, sides[0]), right_rows.batch(1, sides[1])]
+            pairs_found = self.places(item, inputs, item.on)
+        partnered = np.zeros(len(left_rows), np.bool_)
+        partnered[pairs_found[0]] = True
         alone = np.flatnonzero(~partnered)
-        nobody = np.full(len(alone), -1)
-        places = np.concatenate([found[0], alone]), np.concatenate([found[1], nobody])
-        return self.beside([left, right], places, reads)
+        no_rows = np.full(len(alone), -1)
+        places = np.concatenate([pairs_found[0], alone]), np.concatenate([pairs_found[1], no_rows])
+        return self.beside([left_rows, right_rows], places, reads)
 
     # ---- queries inside queries
 
@@ -237,38 +240,39 @@ class Combining:
         return self._once(query, [next(legs) for _ in query.legs])
 
     def _once(self, part: Query | SetOperation, inputs: Sequence[LegInput]) -> ItemRows:
-        for known in self._answered:
-            if known.is_of(part, inputs, self.now):
+        for answered in self._answered:
+            if answered.is_of(part, inputs, self.now):
+                # The points of the queries inside are used up, though nothing is computed.
                 for _ in range(_inner_points(part)):
                     next(self.nows, None)
-                return known.answer
+                return answered.answer
         legs = iter(inputs)
         if isinstance(part, Query):
-            found = self._rows(part, legs)
+            answer = self._rows(part, legs)
         else:
             queries = [self._query(query, legs) for query in part.queries]
-            found = united(part, queries, self.mask)
-        if all(_is_among(one, self._repeated) for one in inputs):
-            self._answered.append(_Answered(part, inputs, self.now, found))
-        return found
+            answer = united(part, queries, self.mask)
+        if all(_is_among(leg, self._repeated) for leg in inputs):
+            self._answered.append(_Answered(part, inputs, self.now, answer))
+        return answer
 
     def _inner_now(self, query: Query) -> int:
-        """NOW inside a query: that of its own refresh point, where it has points."""
+        """Return NOW inside a query: its own refresh point, if it has points."""
         return self.now if query.refresh is None else next(self.nows, self.now)
 
     def _rows(self, query: Query, legs: Legs) -> ItemRows:
         rows = replace(self, now=self._inner_now(query))._source(query, legs, parts=True)
         if not query.timed:
-            kept = kept_rows(query, rows_or_groups(query, [rows]))
-            outputs = project(query, kept)
-            ids = row_ids(query, kept, outputs)
+            answer_rows = kept_rows(query, rows_or_groups(query, [rows]))
+            outputs = project(query, answer_rows)
+            ids = row_ids(query, answer_rows, outputs)
             if query.distinct or query.grouping is not None:
                 ids = masked(ids, self.mask)
             return ItemRows(_columns(outputs), np.full(len(ids), SINCE_EVER), (ids,))
         ts = rows.column("ts")
         columns = {"ts": ts, **_columns(project(query, rows))}
-        found = ItemRows(columns, ts.view(pa.int64()).to_numpy(), parts_of(query, rows))
-        return found if query.over is None else found.within(query.over, self.now)
+        timed_rows = ItemRows(columns, ts.view(pa.int64()).to_numpy(), parts_of(query, rows))
+        return timed_rows if query.over is None else timed_rows.within(query.over, self.now)
 
     def _value(self, subquery: SubQuery, outer: ItemRows, legs: Legs) -> pa.Array:
         """Return the value of a query inside an expression, for each combination."""
@@ -278,7 +282,7 @@ class Combining:
 
 @dataclass(frozen=True, slots=True)
 class _SubQueryJoins:
-    """The joins of a query inside an expression with the combinations it is asked about."""
+    """The joins of a query inside an expression with the combinations of the query around it."""
 
     combining: Combining
     subquery: SubQuery
@@ -288,20 +292,20 @@ class _SubQueryJoins:
 
     def partnered(self, sides: Sequence[pa.RecordBatch], on: Expression) -> Mask:
         combining = self.combining
-        found = semi_join(sides, on, combining.most_pairs, combining.room)
-        combining.runs.append(JoinRun(self.subquery, 0, found.steps))
-        return found.mask
+        semi_joined = semi_join(sides, on, combining.most_pairs, combining.room)
+        combining.runs.append(JoinRun(self.subquery, 0, semi_joined.steps))
+        return semi_joined.mask
 
 
 def _inner_points(part: Query | SetOperation) -> int:
     """Return how many queries of a part, itself among them, have refresh points."""
     queries = (part,) if isinstance(part, Query) else part.queries
-    parts = [one for query in queries for one in query.refreshed_parts]
-    return sum(one.kind is not PartKind.LEG for one in parts)
+    parts = [refreshed for query in queries for refreshed in query.refreshed_parts]
+    return sum(refreshed.kind is not PartKind.LEG for refreshed in parts)
 
 
-def _is_among(one: LegInput, others: Sequence[LegInput]) -> bool:
-    return any(one is other for other in others)
+def _is_among(leg: LegInput, legs: Sequence[LegInput]) -> bool:
+    return any(leg is candidate for candidate in legs)
 
 
 def _columns(outputs: pa.RecordBatch) -> dict[str, pa.Array]:

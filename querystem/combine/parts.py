@@ -13,9 +13,9 @@ from querystem.query import From, Item, LeftJoin, Leg, Query, SetOperation, Sour
 class PartPlace:
     """The place of a leg's row ids among the parts of combinations.
 
-    They are part number `column` of those combinations that have the number of the leg's branch as
-    the part that tells it, for each UNION ALL around the leg: `branches` are pairs of part and
-    branch number.
+    They are part number `column`. For each UNION ALL around the leg, `branches` has the number of
+    the part that holds the branch number, and the number of the leg's branch. Only combinations
+    with these branch numbers have a row of the leg.
     """
 
     column: int
@@ -26,10 +26,10 @@ class PartPlace:
         """Whether no other leg's row id comes before this one's."""
         return self.column == len(self.branches)
 
-    def excludes(self, other: PartPlace) -> bool:
+    def excludes(self, place: PartPlace) -> bool:
         """Return whether no combination has rows of both legs, because their branches differ."""
-        theirs = dict(other.branches)
-        return any(theirs.get(part, branch) != branch for part, branch in self.branches)
+        branches = dict(place.branches)
+        return any(branches.get(part, branch) != branch for part, branch in self.branches)
 
 
 def is_selection(source: Source | Item) -> bool:

@@ -16,10 +16,10 @@ def leg_reads(query: Query) -> tuple[frozenset[str], ...]:
     return tuple(_query_reads(query))
 
 
-def from_reads(source: From, wanted: Collection[str]) -> frozenset[str]:
-    """Return the columns that are read of the combinations of a From, where somebody wants some of
-    them."""
-    names = {*wanted, *columns_of(source.where), *lookup_reads(source.items)}
+def from_reads(source: From, reads: Collection[str]) -> frozenset[str]:
+    """Return the columns of a From's combinations that have to be computed, if the clauses above
+    read some of them."""
+    names = {*reads, *columns_of(source.where), *lookup_reads(source.items)}
     for subquery in source.subqueries:
         names |= side_reads(0, subquery.on)
         names |= side_reads(0, subquery.operand) if subquery.operand is not None else set()
@@ -29,16 +29,19 @@ def from_reads(source: From, wanted: Collection[str]) -> frozenset[str]:
 def lookup_reads(items: Sequence[Item]) -> frozenset[str]:
     """Return the columns that rows of keyed streams are looked up by."""
     looked_up = [item.as_of for item in items if isinstance(item, Leg) and item.as_of]
-    by = [one for as_of in looked_up for one in (as_of.instant, *as_of.keys, as_of.row)]
-    return frozenset(name for one in by if one is not None for name in columns_of(one))
+    by = [
+        expression for as_of in looked_up for expression in (as_of.instant, *as_of.keys, as_of.row)
+    ]
+    return frozenset(
+        name for expression in by if expression is not None for name in columns_of(expression)
+    )
 
 
-def side_reads(
-    number: int, *conditions: Expression, wanted: Collection[str] = ()
-) -> frozenset[str]:
-    """Return the columns of an item, by its own names, that conditions read or somebody wants."""
+def side_reads(number: int, *conditions: Expression, reads: Collection[str] = ()) -> frozenset[str]:
+    """Return the columns of an item, by its own names, that conditions or the clauses above read.
+    Columns in `reads` are named as those of a From."""
     prefix = item_column(number, "")
-    names = {*wanted, *(name for one in conditions for name in columns_of(one))}
+    names = {*reads, *(name for condition in conditions for name in columns_of(condition))}
     return frozenset(name[len(prefix) :] for name in names if name.startswith(prefix))
 
 
@@ -49,24 +52,24 @@ def _query_reads(query: Query) -> Iterator[frozenset[str]]:
         yield from _from_legs(query.source, query.reads)
 
 
-def _from_legs(source: From, wanted: Collection[str]) -> Iterator[frozenset[str]]:
-    names = from_reads(source, wanted)
+def _from_legs(source: From, reads: Collection[str]) -> Iterator[frozenset[str]]:
+    names = from_reads(source, reads)
     for number, item in enumerate(source.items):
-        yield from _item_legs(item, side_reads(number, source.on, wanted=names))
+        yield from _item_legs(item, side_reads(number, source.on, reads=names))
     for subquery in source.subqueries:
         yield from _query_reads(subquery.query)
 
 
-def _item_legs(item: Item, wanted: frozenset[str]) -> Iterator[frozenset[str]]:
+def _item_legs(item: Item, reads: frozenset[str]) -> Iterator[frozenset[str]]:
     match item:
         case Leg():
-            yield wanted | _MOMENT
+            yield reads | _MOMENT
         case Query():
             yield from _query_reads(item)
         case SetOperation(_, queries):
             for query in queries:
                 yield from _query_reads(query)
-        case LeftJoin(left, right, on):
-            names = wanted | lookup_reads((right,))
-            yield from _from_legs(left, side_reads(0, on, wanted=names))
-            yield from _item_legs(right, side_reads(1, on, wanted=wanted))
+        case LeftJoin(left_side, right_side, on):
+            names = reads | lookup_reads((right_side,))
+            yield from _from_legs(left_side, side_reads(0, on, reads=names))
+            yield from _item_legs(right_side, side_reads(1, on, reads=reads))

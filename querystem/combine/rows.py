@@ -20,7 +20,7 @@ from results.window import CountWindow, TimeWindow, Window
 
 
 class LegColumns(ABC):
-    """The rows of a leg, by ascending id, whose columns are put together when they are needed."""
+    """The rows of a leg, by ascending id; columns are assembled when they are needed."""
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -36,12 +36,12 @@ class LegColumns(ABC):
 
     @abstractmethod
     def take(self, places: Int64s, names: Collection[str]) -> pa.RecordBatch:
-        """Some rows, in whatever order and with repeats, with some columns."""
+        """Return some rows, in any order and with repeats, with some columns."""
 
 
 @dataclass(frozen=True)
 class LegItem:
-    """An item that is a leg: of its rows only what is needed is put together."""
+    """An item that is a leg: only the columns that are needed are assembled."""
 
     rows: LegColumns
     names: frozenset[str]
@@ -50,14 +50,14 @@ class LegItem:
         return len(self.rows)
 
     def take(self, places: Int64s, names: Collection[str]) -> ItemRows:
-        """Some rows with some of the columns, as `ItemRows.take` gives them."""
-        wanted = {*names, "ts", "row_id"}
-        found = np.flatnonzero(places >= 0)
-        if len(found) == len(places):
-            return ItemRows.of_leg(self.rows.take(places, wanted)).with_columns(names)
+        """Return some rows with some of the columns, as `ItemRows.take` does."""
+        columns = {*names, "ts", "row_id"}
+        present = np.flatnonzero(places >= 0)
+        if len(present) == len(places):
+            return ItemRows.of_leg(self.rows.take(places, columns)).with_columns(names)
         back = np.full(len(places), -1)
-        back[found] = np.arange(len(found))
-        return ItemRows.of_leg(self.rows.take(places[found], wanted)).take(back, names)
+        back[present] = np.arange(len(present))
+        return ItemRows.of_leg(self.rows.take(places[present], columns)).take(back, names)
 
     def row_bytes(self, number: int, names: Collection[str]) -> float:
         """Return the bytes of a row, at most, with those of its columns that are among `names`."""
@@ -74,10 +74,10 @@ class LegItem:
 
 @dataclass(frozen=True)
 class ItemRows:
-    """Rows with their columns and instants; SINCE_EVER where they have none.
+    """Rows with their columns and instants; SINCE_EVER for rows without an instant.
 
-    `parts` name a row, whenever it is found again, and order rows of one ts: the row ids of the
-    legs in it, or the id of a group or of a row that a set operation has made.
+    `parts` are the same whenever the row is computed again, and order rows of one ts: the row ids
+    of the legs in it, or the id of a group or of a row that a set operation has made.
     """
 
     columns: Mapping[str, pa.Array]
@@ -91,20 +91,21 @@ class ItemRows:
         return cls(columns, ts, (rows.column("row_id").to_numpy(),))
 
     @classmethod
-    def joined(cls, some: Sequence[ItemRows]) -> ItemRows:
+    def joined(cls, items: Sequence[ItemRows]) -> ItemRows:
         """Return the rows of several, which have equal columns, one after the other."""
-        if len(some) == 1:
-            return some[0]
+        if len(items) == 1:
+            return items[0]
         columns = {
-            name: pa.concat_arrays([one.columns[name] for one in some]) for name in some[0].columns
+            name: pa.concat_arrays([item.columns[name] for item in items])
+            for name in items[0].columns
         }
-        parts = zip(*(one.parts for one in some), strict=True)
-        ts = np.concatenate([one.ts for one in some])
+        parts = zip(*(item.parts for item in items), strict=True)
+        ts = np.concatenate([item.ts for item in items])
         return cls(columns, ts, tuple(np.concatenate(part) for part in parts))
 
     @classmethod
-    def nobody(cls) -> ItemRows:
-        """One row that stands for none."""
+    def placeholder(cls) -> ItemRows:
+        """Return one row without columns, in the place of an item that is looked up later."""
         return cls({}, np.array([SINCE_EVER]), (np.array([-1]),))
 
     def __len__(self) -> int:
@@ -115,9 +116,9 @@ class ItemRows:
         return self.columns.keys()
 
     def take(self, places: Int64s, names: Collection[str] | None = None) -> ItemRows:
-        """Some rows, with some of the columns or all.
+        """Return some rows, with some of the columns or all.
 
-        A place of −1 is that of no row: NULLs, no instant, and −1 for its parts.
+        A place of −1 gives a row of NULLs, without an instant, and with −1 for its parts.
         """
         if is_every(places, len(self)):
             return self if names is None else self.with_columns(names)
@@ -129,18 +130,20 @@ class ItemRows:
             for name, column in self.columns.items()
             if names is None or name in names
         }
-        parts = tuple(_taken(part, places, mask, -1) for part in self.parts)
-        return ItemRows(columns, _taken(self.ts, places, mask, SINCE_EVER), parts)
+        parts = tuple(_take(part, places, mask, -1) for part in self.parts)
+        return ItemRows(columns, _take(self.ts, places, mask, SINCE_EVER), parts)
 
     def with_columns(self, names: Collection[str]) -> ItemRows:
-        """These rows with some of their columns."""
+        """Return these rows with some of their columns."""
         columns = {name: column for name, column in self.columns.items() if name in names}
         return ItemRows(columns, self.ts, self.parts)
 
     def row_bytes(self, number: int, names: Collection[str]) -> float:
         """Return the bytes of a row as item `number`, on average, with those of its columns that
         are among `names`; its instant and what names it counted."""
-        columns = [one for name, one in self.columns.items() if item_column(number, name) in names]
+        columns = [
+            column for name, column in self.columns.items() if item_column(number, name) in names
+        ]
         nbytes: int = sum(column.nbytes for column in columns)
         return 8 * (1 + len(self.parts)) + nbytes / max(1, len(self))
 
@@ -159,8 +162,8 @@ class ItemRows:
         """Return the rows that a window over a query holds."""
         place = place_of(self.parts, len(self))
         if isinstance(window, TimeWindow):
-            held = time_region(window, now, None, FOR_EVER).holds(self.ts, place)
-            return self.take(np.flatnonzero(held))
+            inside = time_region(window, now, None, FOR_EVER).holds(self.ts, place)
+            return self.take(np.flatnonzero(inside))
         assert isinstance(window, CountWindow), "rows of a query inside a query have no row id"
         past = np.flatnonzero(self.ts <= now)
         newest = past[np.lexsort((place[past], self.ts[past]))][-window.rows :]
@@ -170,16 +173,18 @@ class ItemRows:
 def _renamed(
     number: int, columns: Sequence[pa.Array], names: Sequence[str], count: int
 ) -> pa.RecordBatch:
-    """Columns of an item by the names they have in its From; one of NULLs where there are none."""
+    """Return columns of an item by the names they have in its From; a column of NULLs if there are
+    none, because a batch without columns has no length."""
     if not names:
         return pa.RecordBatch.from_arrays([pa.nulls(count)], names=[item_column(number, "")])
     renamed = [item_column(number, name) for name in names]
     return pa.RecordBatch.from_arrays(list(columns), names=renamed)
 
 
-def _taken(numbers: Int64s, places: Int64s, missing: Mask | None, none: int) -> Int64s:
-    """Return the numbers at some places; `none` where they are missing."""
-    return numbers[places] if missing is None else np.append(numbers, none)[places]
+def _take(numbers: Int64s, places: Int64s, missing: Mask | None, default: int) -> Int64s:
+    """Return the numbers at some places; `default` for places of −1."""
+    # The place −1 is that of the appended default.
+    return numbers[places] if missing is None else np.append(numbers, default)[places]
 
 
 def is_every(places: Int64s, count: int) -> bool:
@@ -195,23 +200,24 @@ AnyRows: TypeAlias = ItemRows | LegItem
 def side_by_side(
     items: Sequence[AnyRows], places: Sequence[Int64s], names: Collection[str]
 ) -> ItemRows:
-    """Combinations of rows: combination k has row `places[n][k]` of item n, none where that is −1.
+    """Return combinations of rows: combination k has row `places[n][k]` of item n, or no row of it
+    if that is −1.
 
     Their columns are named as those of items; only those of `names` are taken.
     """
-    taken, columns = [], dict[str, pa.Array]()
+    sides, columns = [], dict[str, pa.Array]()
     for number, (item, chosen) in enumerate(zip(items, places, strict=True)):
-        wanted = {name for name in item.names if item_column(number, name) in names}
-        one = item.take(chosen, wanted)
-        taken.append(one)
-        columns |= {item_column(number, name): column for name, column in one.columns.items()}
-    ts = reduce(np.maximum, [one.ts for one in taken])
-    return ItemRows(columns, ts, tuple(part for one in taken for part in one.parts))
+        item_names = {name for name in item.names if item_column(number, name) in names}
+        rows = item.take(chosen, item_names)
+        sides.append(rows)
+        columns |= {item_column(number, name): column for name, column in rows.columns.items()}
+    ts = reduce(np.maximum, [side.ts for side in sides])
+    return ItemRows(columns, ts, tuple(part for side in sides for part in side.parts))
 
 
 def place_of(parts: Sequence[Int64s], count: int) -> Int64s:
-    """Return a number for each row, in the order that its parts give; rows are sorted only where
-    one number for all parts has no room."""
+    """Return a number for each row, in the order of its parts. Rows are sorted only if the parts do
+    not fit into one number."""
     if not count:
         return np.empty(0, np.int64)
     if len(parts) == 1:

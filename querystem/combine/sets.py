@@ -29,9 +29,9 @@ _COPIES: Mapping[SetOperator, Callable[[Int64s, Int64s], Int64s]] = {
 def united(operation: SetOperation, branches: Sequence[ItemRows], mask: bytes = b"") -> ItemRows:
     """Return the rows of a set operation, from those of its queries.
 
-    UNION ALL keeps the rows, each named by its branch and its parts there. The others make rows
-    anew, by their values, named by those and the number of the copy; such a name is masked with
-    `mask`, if there is one.
+    UNION ALL keeps the rows, each named by its branch and its parts there. The other operations
+    make new rows from values, named by the values and the number of the copy; such a name is masked
+    with `mask`, if there is one.
     """
     columns = _columns(operation, branches)
     if operation.operator is SetOperator.UNION_ALL:
@@ -42,7 +42,8 @@ def united(operation: SetOperation, branches: Sequence[ItemRows], mask: bytes = 
 
 
 def _columns(operation: SetOperation, branches: Sequence[ItemRows]) -> dict[str, pa.Array]:
-    """Return the columns of all branches, one after the other, by the names of the first query's."""
+    """Return the columns of all branches, one branch after another, named as those of the first
+    query."""
     names = [[column.name for column in query.columns] for query in operation.queries]
     columns = {}
     if all("ts" in branch.columns for branch in branches):
@@ -61,8 +62,8 @@ def _appended(columns: Mapping[str, pa.Array], branches: Sequence[ItemRows]) -> 
 
 
 def _padded(branches: Sequence[tuple[Int64s, ...]]) -> list[Int64s]:
-    """Number of rows of several branches, one branch after the other: −1 where a branch has fewer
-    numbers than others."""
+    """Return the parts of several branches, one branch after another; −1 for parts that a branch
+    does not have."""
     width = max(map(len, branches))
     rows = [
         [*numbers, *[np.full(len(numbers[0]), -1)] * (width - len(numbers))] for numbers in branches
@@ -71,21 +72,22 @@ def _padded(branches: Sequence[tuple[Int64s, ...]]) -> list[Int64s]:
 
 
 def _counted(
-    shown: Sequence[Column],
+    outputs: Sequence[Column],
     columns: Mapping[str, pa.Array],
     first: int,
     copies: Callable[[Int64s, Int64s], Int64s],
 ) -> ItemRows:
     """Return the rows of two queries by their values; the first query has `first` of them."""
-    values = [columns[column.name] for column in shown]
+    values = [columns[column.name] for column in outputs]
     code, firsts = codes([canonical(value) for value in values], len(values[0]))
     counts = [np.bincount(part, minlength=len(firsts)) for part in (code[:first], code[first:])]
-    left = copies(counts[0].astype(np.int64), counts[1].astype(np.int64))
-    kept = np.flatnonzero(left)
-    count = left[kept]
-    places = np.repeat(firsts[kept], count)
-    found = {c.name: v.take(pa.array(places)) for c, v in zip(shown, values, strict=True)}
+    # For each distinct value: how many copies of it the result has, and its first row.
+    all_counts = copies(counts[0].astype(np.int64), counts[1].astype(np.int64))
+    in_result = np.flatnonzero(all_counts)
+    count = all_counts[in_result]
+    places = np.repeat(firsts[in_result], count)
+    result = {c.name: v.take(pa.array(places)) for c, v in zip(outputs, values, strict=True)}
     copy = np.arange(len(places)) - np.repeat(np.cumsum(count) - count, count)
-    keys = [canonical(value) for value in found.values()]
+    keys = [canonical(value) for value in result.values()]
     ids = key_ids([*keys, pa.array(copy)], len(places))
-    return ItemRows(found, np.full(len(places), SINCE_EVER), (ids,))
+    return ItemRows(result, np.full(len(places), SINCE_EVER), (ids,))

@@ -1,7 +1,7 @@
 """Values of queries inside expressions: EXISTS, ANY, and scalar queries.
 
-A query inside an expression is answered once. Its rows are then joined with the combinations they
-are asked about: those that find a partner exist, or have a value.
+A query inside an expression is answered once. Its rows are then joined with the combinations of the
+query around it: a combination with a partner has a value, or EXISTS is true for it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from querystem.query import Query, SubQuery, SubQueryKind, item_column
 
 
 class TwoSided(Protocol):
-    """Whoever joins two batches, an outer and an inner one."""
+    """The join of two batches, an outer and an inner one."""
 
     def pairs(self, sides: Sequence[pa.RecordBatch], on: Expression) -> Sequence[Int64s]:
         """Return the places of the rows of all pairs for which `on` is true."""
@@ -85,7 +85,8 @@ class _Pairs:
 
 
 def _any(subquery: SubQuery, pairs: _Pairs) -> pa.Array:
-    """True if a comparison is for some row; else NULL if it is for some; else false.
+    """Return true if a comparison is true for some row; else NULL if it is NULL for some; else
+    false.
 
     A comparison is NULL if either side is.
     """
@@ -93,53 +94,53 @@ def _any(subquery: SubQuery, pairs: _Pairs) -> pa.Array:
     assert operand is not None and op is not None
     output = subquery.query.outputs[0]
     value = ColumnRef(item_column(1, output.name), output.expression.type)
-    known = pairs.inner.columns[output.name].is_valid().to_numpy(zero_copy_only=False)
-    deciding = pairs.among(np.flatnonzero(known))
-    others = side_reads(1, on)
-    if output.name not in others and len(deciding.inner):
-        deciding = deciding.among(_deciding(deciding.inner, value, output.name, op, others))
+    is_valid = pairs.inner.columns[output.name].is_valid().to_numpy(zero_copy_only=False)
+    deciding = pairs.among(np.flatnonzero(is_valid))
+    choosing = side_reads(1, on)
+    if output.name not in choosing and len(deciding.inner):
+        deciding = deciding.among(_deciding(deciding.inner, value, output.name, op, choosing))
     true = deciding.have(_and(on, Call(op, (operand, value), BOOLEAN)))
     unknown = pairs.values(operand).is_null().to_numpy(zero_copy_only=False) & pairs.have(on)
-    unknown |= pairs.among(np.flatnonzero(~known)).have(on)
+    unknown |= pairs.among(np.flatnonzero(~is_valid)).have(on)
     return pa.array(true, mask=unknown & ~true)
 
 
 def _deciding(
-    inner: ItemRows, value: ColumnRef, name: str, op: Op, others: frozenset[str]
+    inner: ItemRows, value: ColumnRef, name: str, op: Op, choosing: frozenset[str]
 ) -> Int64s:
     """Return the rows that decide whether any satisfies a comparison of its value.
 
-    Of rows that are alike in the `others`, which choose among them, it is the greatest or the
-    least; for <> both, which differ where any do.
+    Of rows that are equal in the `choosing` columns, which conditions read, the greatest or the
+    least decides; for <> both, since they differ if any do.
     """
     column = inner.columns[name]
     every = np.arange(len(column))
     least = ascending(column, value.type)
     greatest = descending(least)
     code, firsts = np.zeros(len(column), np.int64), every[:1]
-    if others:
-        alike = [canonical(inner.columns[one]) for one in sorted(others)]
-        code, firsts = codes(alike, len(column))
+    if choosing:
+        columns = [canonical(inner.columns[column_name]) for column_name in sorted(choosing)]
+        code, firsts = codes(columns, len(column))
     match op:
         case Op.LT | Op.LE:
             return leaders(greatest, every, code, len(firsts))
         case Op.GT | Op.GE:
             return leaders(least, every, code, len(firsts))
         case Op.NE:
-            ends = [leaders(one, every, code, len(firsts)) for one in (least, greatest)]
+            ends = [leaders(rankers, every, code, len(firsts)) for rankers in (least, greatest)]
             return np.unique(np.concatenate(ends))
     return every
 
 
-def _and(left: Expression, right: Expression) -> Expression:
-    return right if left == TRUE else Call(Op.AND, (left, right), BOOLEAN)
+def _and(first: Expression, second: Expression) -> Expression:
+    return second if first == TRUE else Call(Op.AND, (first, second), BOOLEAN)
 
 
 # ---- scalar queries
 
 
 def _scalar(subquery: SubQuery, pairs: _Pairs) -> pa.Array:
-    """Return the query's value for each outer row: at most one of its rows goes with one."""
+    """Return the query's value for each outer row, with which at most one of its rows goes."""
     name = subquery.query.outputs[0].name
     values = pa.concat_arrays([pairs.inner.columns[name], _of_nothing(subquery.query)])
     places = np.full(len(pairs.outer), len(pairs.inner))
@@ -165,6 +166,8 @@ def _no_rows(grouping: Grouping) -> pa.RecordBatch:
     read = {"ts": TIMESTAMP, "row_id": BIGINT}
     for aggregate in grouping.aggregates:
         if aggregate.argument is not None:
-            read |= {one.name: one.type for one in references_of(aggregate.argument)}
+            read |= {
+                reference.name: reference.type for reference in references_of(aggregate.argument)
+            }
     arrays = [pa.array([], type_.arrow) for type_ in read.values()]
     return pa.RecordBatch.from_arrays(arrays, names=list(read))

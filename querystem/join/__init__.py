@@ -8,7 +8,7 @@ items and a condition
     ▼
 places of the rows of each combination
 
-`semi` tells only which rows of an item have a partner.
+`semi` finds only which rows of an item have a partner.
 """
 
 from __future__ import annotations

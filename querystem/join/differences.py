@@ -1,7 +1,7 @@
 """Differences of times: `a.ts - b.ts <= d` as a comparison of one side with the other.
 
-Moments are written as the durations since an epoch. Sums of those are exact: a moment plus `d`
-itself may lie past the last year and be NULL, if the difference is none.
+Moments are written as the durations since an epoch. Sums of those are exact, whereas a moment plus
+`d` may lie past the last year and be NULL although the difference is not.
 """
 
 from __future__ import annotations
@@ -15,28 +15,26 @@ from querystem.expressions import Call, Expression, Literal, Op
 MIRROR = {Op.EQ: Op.EQ, Op.LT: Op.GT, Op.LE: Op.GE, Op.GT: Op.LT, Op.GE: Op.LE}
 
 _EPOCH = Literal(from_micros(0), TIMESTAMP)
-# Up to here a duration can be added to any difference of two moments.
-_LONGEST = 1 << 62
+# A duration of at most this many microseconds can be added to any difference of two moments.
+_MAX_DURATION_MICROS = 1 << 62
 
 
 def without_differences(conditions: Sequence[Expression]) -> list[Expression]:
-    """Conditions that together mean what the given ones do, none about a difference of moments.
+    """Return conditions with the same conjunction, none of them about a difference of moments.
 
-    Where one was, all that compare moments are written alike, so that they are seen to be bounds of
-    one value.
+    If one was, all conditions that compare moments are written alike, so that they are recognised
+    as bounds of one value.
     """
-    found = [list(_separated(one)) for one in conditions]
-    if all(some == [one] for some, one in zip(found, conditions, strict=True)):
-        return list(conditions)
-    return [_since_epoch(one) for some in found for one in some]
+    separated = [part for condition in conditions for part in _separated(condition)]
+    return list(conditions) if separated == list(conditions) else list(map(_since_epoch, separated))
 
 
 def _separated(condition: Expression) -> Iterator[Expression]:
     match condition:
-        case Call(op, (Literal() as bound, other), _) if op in MIRROR:
-            yield from _bounded(condition, MIRROR[op], other, bound)
-        case Call(op, (other, Literal() as bound), _) if op in MIRROR:
-            yield from _bounded(condition, op, other, bound)
+        case Call(op, (Literal() as bound, value), _) if op in MIRROR:
+            yield from _bounded(condition, MIRROR[op], value, bound)
+        case Call(op, (value, Literal() as bound), _) if op in MIRROR:
+            yield from _bounded(condition, op, value, bound)
         case _:
             yield condition
 
@@ -44,9 +42,13 @@ def _separated(condition: Expression) -> Iterator[Expression]:
 def _bounded(
     condition: Expression, op: Op, value: Expression, bound: Literal
 ) -> Iterator[Expression]:
-    """Yield the condition `value op bound`, cut in two where the value is a magnitude."""
+    """Yield the condition `value op bound`, cut in two if the value is a magnitude."""
     limit = bound.value
-    if bound.type.kind is not Kind.DURATION or not isinstance(limit, int) or abs(limit) > _LONGEST:
+    if (
+        bound.type.kind is not Kind.DURATION
+        or not isinstance(limit, int)
+        or abs(limit) > _MAX_DURATION_MICROS
+    ):
         yield condition
         return
     match value:
@@ -62,16 +64,16 @@ def _bounded(
             yield condition
 
 
-def _compared(op: Op, one: Expression, other: Expression, apart: int) -> Expression:
-    """Return the condition `one - other op apart`."""
-    moved = Call(Op.ADD, (_duration(other), Literal(apart, DURATION)), DURATION)
-    return Call(op, (_duration(one), moved if apart else _duration(other)), BOOLEAN)
+def _compared(op: Op, later: Expression, earlier: Expression, apart: int) -> Expression:
+    """Return the condition `later - earlier op apart`."""
+    moved = Call(Op.ADD, (_duration(earlier), Literal(apart, DURATION)), DURATION)
+    return Call(op, (_duration(later), moved if apart else _duration(earlier)), BOOLEAN)
 
 
 def _since_epoch(condition: Expression) -> Expression:
     match condition:
-        case Call(op, (one, other), _) if op in MIRROR and _are_moments(one, other):
-            return Call(op, (_duration(one), _duration(other)), BOOLEAN)
+        case Call(op, (first, second), _) if op in MIRROR and _are_moments(first, second):
+            return Call(op, (_duration(first), _duration(second)), BOOLEAN)
     return condition
 
 
@@ -79,5 +81,5 @@ def _duration(moment: Expression) -> Expression:
     return Call(Op.SUB, (moment, _EPOCH), DURATION)
 
 
-def _are_moments(one: Expression, other: Expression) -> bool:
-    return one.type.kind is Kind.TIMESTAMP and other.type.kind is Kind.TIMESTAMP
+def _are_moments(first: Expression, second: Expression) -> bool:
+    return first.type.kind is Kind.TIMESTAMP and second.type.kind is Kind.TIMESTAMP

@@ -23,13 +23,13 @@ from querystem.join.keys import equal_keys
 from querystem.join.sides import Pairs, Side
 from querystem.pace import spending
 
-# The hash table is made anew for each chunk, so that a chunk is many times its size.
-_LEAST_CHUNK, _CHUNK_TABLES = 1 << 18, 8
+# The hash table is built again for each chunk, so a chunk has many times its rows.
+_LEAST_CHUNK_ROWS, _CHUNK_TABLES = 1 << 18, 8
 # Units (`querystem.pace`) of a row that is looked up, and of a pair that is found.
 _ROW_UNITS, _PAIR_UNITS = 40, 20
 
-# A table of which so many times as many rows are looked up is small.
-_FEW_PROBES = 16
+# A table is small if at least this many times its rows are looked up in it.
+_SMALL_TABLE_PROBES = 16
 _LOW_HALF = 2**32 - 1
 _HALF, _ODD = np.uint64(32), np.uint64(0x9E3779B97F4A7C15)
 _BUCKET_SHIFT = np.uint64(48)
@@ -47,37 +47,39 @@ class HashJoin:
 
     @cached_property
     def keys(self) -> tuple[Columns, Columns]:
-        """The key's columns of both sides, made so that equal values are equal in Arrow."""
+        """The join key's columns of both sides, made so that equal values are equal in Arrow."""
         spending()(_ROW_UNITS * (self.left.length + self.right.length))
-        made = [self._keys(one) for one in self.equalities]
-        return [one for one, _ in made], [other for _, other in made]
+        columns = [self._keys(equality) for equality in self.equalities]
+        return [left_column for left_column, _ in columns], [column for _, column in columns]
 
-    def _keys(self, one: Comparison) -> tuple[pa.Array, pa.Array]:
-        left, left_places = self.left.few_values(one.left)
-        right, right_places = self.right.few_values(one.right)
-        left, right = equal_keys(left, one.left.type, right, one.right.type)
+    def _keys(self, equality: Comparison) -> tuple[pa.Array, pa.Array]:
+        left_keys, left_places = self.left.few_values(equality.left)
+        right_keys, right_places = self.right.few_values(equality.right)
+        left_keys, right_keys = equal_keys(
+            left_keys, equality.left.type, right_keys, equality.right.type
+        )
         if left_places is None and right_places is None:
-            return left, right
-        if pa.types.is_string(left.type):
+            return left_keys, right_keys
+        if pa.types.is_string(left_keys.type):
             # Texts that are repeated for many combinations would not fit one array.
-            left, right = _numbered(left, right)
-        return _at(left, left_places), _at(right, right_places)
+            left_keys, right_keys = _numbered(left_keys, right_keys)
+        return _at(left_keys, left_places), _at(right_keys, right_places)
 
     @cached_property
     def at_most(self) -> int:
-        """A bound of the number of pairs, which is found sooner than the pairs are.
+        """An upper bound of the number of pairs, which is faster to find than the pairs.
 
-        Equal keys are in one of many buckets: of sides of about one size, as many pairs are looked
-        at as there are in buckets of both. Where one side is far smaller, only that is looked at:
-        no key has more rows of it than the most frequent one.
+        For sides of about one size: equal keys are in the same bucket, so there are no more pairs
+        than within buckets. If one side is far smaller, only that one is counted: no row of the
+        large side has more partners than the most frequent key has rows.
         """
         small, large = sorted([self.left.length, self.right.length])
         if not small:
             return 0
         keys = self.keys
-        if small * _FEW_PROBES > large and _is_int64(keys[0][0]):
-            left, right = (_buckets(columns[0]) for columns in self._mixed_keys)
-            return int(left @ right)
+        if small * _SMALL_TABLE_PROBES > large and _is_int64(keys[0][0]):
+            left_counts, right_counts = (_buckets(columns[0]) for columns in self._mixed_keys)
+            return int(left_counts @ right_counts)
         return int(_multiplicities(keys[self._build_side], small).max(initial=0)) * large
 
     @cached_property
@@ -85,10 +87,10 @@ class HashJoin:
         """The number of pairs."""
         if not self.at_most:
             return 0
-        left, right = (np.bincount(code[code >= 0]) for code in self.codes)
-        common = min(len(left), len(right))
+        left_counts, right_counts = (np.bincount(code[code >= 0]) for code in self.codes)
+        common = min(len(left_counts), len(right_counts))
         # Python's integers: the sum of products may be past int64.
-        return sum(map(int.__mul__, left[:common].tolist(), right[:common].tolist()))
+        return sum(map(int.__mul__, left_counts[:common].tolist(), right_counts[:common].tolist()))
 
     @cached_property
     def codes(self) -> tuple[Int64s, Int64s]:
@@ -105,21 +107,21 @@ class HashJoin:
         """Yield all pairs, some at a time."""
         if not self.at_most:
             return
-        for found in self._found("inner"):
-            one, other = (found.column(number).to_numpy() for number in (0, 1))
-            spending()(_PAIR_UNITS * len(one))
-            yield (other, one) if self._build_side == 0 else (one, other)
+        for table in self._joined("inner"):
+            probed, built = (table.column(number).to_numpy() for number in (0, 1))
+            spending()(_PAIR_UNITS * len(probed))
+            yield (built, probed) if self._build_side == 0 else (probed, built)
 
     def partnered(self) -> Mask:
         """Return whether each row of the left side is in a pair."""
         partnered = np.zeros(self.left.length, np.bool_)
         if self.left.length and self.right.length:
             way = "right semi" if self._build_side == 0 else "left semi"
-            for found in self._found(way):
-                partnered[found.column(0).to_numpy()] = True
+            for table in self._joined(way):
+                partnered[table.column(0).to_numpy()] = True
         return partnered
 
-    def _found(self, way: str) -> Iterator[pa.Table]:
+    def _joined(self, way: str) -> Iterator[pa.Table]:
         """Yield the rows that Arrow's join finds, in one of its ways: the larger side is on its
         left, in chunks."""
         build = self._build_side
@@ -133,18 +135,20 @@ class HashJoin:
 
     @cached_property
     def _mixed_keys(self) -> tuple[Columns, Columns]:
-        left, right = self.keys
-        return [_mixed(one) for one in left], [_mixed(other) for other in right]
+        left_columns, right_columns = self.keys
+        return list(map(_mixed, left_columns)), list(map(_mixed, right_columns))
 
     @property
     def _build_side(self) -> int:
         return 0 if self.left.length < self.right.length else 1
 
 
-def _numbered(left: pa.Array, right: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Number for texts, equal for equal ones."""
-    numbers = pa.concat_arrays([left, right]).dictionary_encode().indices.cast(pa.int64())
-    return numbers[: len(left)], numbers[len(left) :]
+def _numbered(left_texts: pa.Array, right_texts: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Return a number for each text, equal for equal texts."""
+    numbers = (
+        pa.concat_arrays([left_texts, right_texts]).dictionary_encode().indices.cast(pa.int64())
+    )
+    return numbers[: len(left_texts)], numbers[len(left_texts) :]
 
 
 def _at(keys: pa.Array, places: Int64s | None) -> pa.Array:
@@ -152,11 +156,11 @@ def _at(keys: pa.Array, places: Int64s | None) -> pa.Array:
 
 
 def _multiplicities(columns: Columns, length: int) -> Int64s:
-    """Return how many rows have each key; keys that hold NULL may be there."""
+    """Return how many rows have each key; keys that hold NULL may be among them."""
     if len(columns) == 1:
         counts = pc.value_counts(columns[0].drop_null()).field("counts")
-        found: Int64s = counts.to_numpy()
-        return found
+        multiplicities: Int64s = counts.to_numpy()
+        return multiplicities
     code, _ = codes(columns, length)
     return np.bincount(code)
 
@@ -170,7 +174,7 @@ def _buckets(mixed: pa.Array) -> Int64s:
 def _chunks(columns: Columns, table_rows: int) -> Iterator[pa.Table]:
     """Yield the rows of the key's columns, cut into chunks of about equal size."""
     length = len(columns[0])
-    count = max(1, length // max(_LEAST_CHUNK, _CHUNK_TABLES * table_rows))
+    count = max(1, length // max(_LEAST_CHUNK_ROWS, _CHUNK_TABLES * table_rows))
     cuts = [length * number // count for number in range(count + 1)]
     for begin, end in pairwise(cuts):
         yield _keyed(columns, begin, end)
@@ -184,8 +188,8 @@ def _keyed(columns: Columns, begin: int, end: int) -> pa.Table:
 
 
 def _hash_join(way: str, probe: pa.Table, table: pa.Table) -> pa.Table:
-    """Return the numbers of the rows that go together: of both tables, or of the side whose rows
-    are only looked at for a partner."""
+    """Return the numbers of the rows that go together: of both tables, or for a semi-join of the
+    side whose rows need a partner."""
     keys = probe.schema.names[:-1]
     options = acero.HashJoinNodeOptions(
         way,
@@ -197,29 +201,29 @@ def _hash_join(way: str, probe: pa.Table, table: pa.Table) -> pa.Table:
         output_suffix_for_right=".table",
     )
     sources = [
-        acero.Declaration("table_source", acero.TableSourceNodeOptions(one))
-        for one in (probe, table)
+        acero.Declaration("table_source", acero.TableSourceNodeOptions(table_side))
+        for table_side in (probe, table)
     ]
     return acero.Declaration("hashjoin", options, sources).to_table(use_threads=False)
 
 
-# ---- mixing. Arrow's hash table has its buckets by the low half of an integer: keys that differ in
-# the high half alone, as whole doubles and multiples of 2^40 do, would all meet in a few of them.
+# ---- mixing. Arrow's hash table has its buckets by the low half of an integer. Keys that differ in
+# the high half alone, as whole doubles and multiples of 2^40 do, would all share a few buckets.
 
 
 def _is_crowded(table: pa.Array, probes: int) -> bool:
-    """Return whether keys have to be mixed: the table has integers with equal low halves, or is so
-    large that mixing is quicker than looking."""
+    """Return whether keys have to be mixed: the table has integers with equal low halves, or is too
+    large to check that quickly."""
     if not _is_int64(table):
         return False
-    if len(table) * _FEW_PROBES > probes:
+    if len(table) * _SMALL_TABLE_PROBES > probes:
         return True
     numbers: Int64s = table.drop_null().view(pa.int64()).to_numpy()
     return len(np.unique(numbers & _LOW_HALF)) < len(np.unique(numbers))
 
 
 def _mixed(array: pa.Array) -> pa.Array:
-    """Integers of 64 bits as others whose bits all depend on each other, different where they were
+    """Return integers of 64 bits with their bits mixed, such that different integers stay
     different; any other array as it is."""
     if not _is_int64(array):
         return array

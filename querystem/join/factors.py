@@ -35,8 +35,10 @@ class Comparison:
 
 def join_factors(on: Expression) -> list[JoinFactor]:
     """Return the factors of a join's condition; none for TRUE."""
-    conditions = without_differences([one for one in _conjuncts(on) if one != TRUE])
-    return [JoinFactor(one, items_of(one)) for one in conditions]
+    conditions = without_differences(
+        [condition for condition in _conjuncts(on) if condition != TRUE]
+    )
+    return [JoinFactor(condition, items_of(condition)) for condition in conditions]
 
 
 def _conjuncts(on: Expression) -> Iterator[Expression]:
@@ -51,14 +53,14 @@ def without_items(on: Expression, numbers: Collection[int]) -> tuple[Expression,
     """Return the factors of a condition that read none of some items, and those that do."""
     factors = join_factors(on)
     parted = (
-        [one.condition for one in factors if one.items.isdisjoint(numbers)],
-        [one.condition for one in factors if not one.items.isdisjoint(numbers)],
+        [factor.condition for factor in factors if factor.items.isdisjoint(numbers)],
+        [factor.condition for factor in factors if not factor.items.isdisjoint(numbers)],
     )
     return conjunction(parted[0]), conjunction(parted[1])
 
 
 def conjunction(conditions: Sequence[Expression]) -> Expression:
-    """Return the condition that all of some are true."""
+    """Return the AND of some conditions."""
     if len(conditions) < 2:
         return conditions[0] if conditions else TRUE
     return Call(Op.AND, tuple(conditions), BOOLEAN)
@@ -70,17 +72,19 @@ def items_of(expression: Expression) -> frozenset[int]:
 
 
 def item_of(column: str) -> int:
-    """Return the number in a name that `querystem.query.item_column` has made."""
+    """Return the item's number in a name that `querystem.query.item_column` has made."""
     return int(column.partition(".")[0])
 
 
-def comparison(factor: JoinFactor, left: frozenset[int], right: int) -> Comparison | None:
-    """Return the factor as a comparison of a side with an item; None if it is anything else."""
+def comparison(factor: JoinFactor, joined: frozenset[int], item: int) -> Comparison | None:
+    """Return the factor as a comparison of the joined items with another item; None if it is
+    anything else."""
     condition = factor.condition
     if not isinstance(condition, Call) or condition.op not in MIRROR:
         return None
-    one = Comparison(condition.op, *condition.args)
-    for way in (one, one.mirrored):
-        if items_of(way.right) == {right} and items_of(way.left) and items_of(way.left) <= left:
+    compared = Comparison(condition.op, *condition.args)
+    for way in (compared, compared.mirrored):
+        left_items = items_of(way.left)
+        if items_of(way.right) == {item} and left_items and left_items <= joined:
             return way
     return None

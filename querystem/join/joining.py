@@ -17,11 +17,11 @@ from querystem.join.room import JoinRoom, TooManyBytes
 from querystem.join.sides import Side, concatenated, true_pairs
 from querystem.kernel import matches
 
-# Bytes of a pair that is kept, twice for a while, and of a row's place in a combination.
+# Bytes of a pair that is kept, for a while in two copies, and of a row's place in a combination.
 _PAIR_BYTES, _PLACE_BYTES = 32, 8
-# Where there may be so many times the pairs that there is room for, they are counted before one is
-# made, which takes as long as a join does; else while they are made, a chunk at a time.
-_COUNTED = 4
+# If there may be more than this many times the pairs that there is room for, they are counted
+# first, which takes as long as a join does. Else they are counted while they are made.
+_COUNTING_THRESHOLD = 4
 
 
 class TooManyPairs(Exception):
@@ -39,15 +39,15 @@ class TooManyPairs(Exception):
 class JoinStep:
     """One item joined to what was joined before.
 
-    `rows` are those of both sides, the item's last. Of all their pairs `candidates` were looked at
-    and `kept` are left.
+    `rows` are the numbers of rows of both sides, the item's last. Of all their pairs `candidates`
+    were looked at, and the condition is true of `kept_pairs`.
     """
 
     item: int
     method: JoinMethod
     rows: tuple[int, int]
     candidates: int
-    kept: int
+    kept_pairs: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,19 +71,19 @@ def join(
     """Return all combinations of a row of each item for which `on` is true.
 
     The columns of item n, and `on`, are named as `querystem.query.item_column` writes them. Raise
-    TooManyPairs where all steps together would look at more than `most_pairs`, before the step that
-    would; TooManyBytes where the pairs that are left find no `room`.
+    TooManyPairs if all steps together would look at more than `most_pairs`, before the step that
+    would; TooManyBytes if there is no `room` for the pairs that stay.
     """
     factors = join_factors(on)
     sides = [chosen_side(number, rows, factors) for number, rows in enumerate(items)]
-    factors = [one for one in factors if len(one.items) > 1]
+    factors = [factor for factor in factors if len(factor.items) > 1]
     estimates = Estimates(sides, factors)
     first = estimates.first()
     joined, steps, budget = sides[first], list[JoinStep](), _Budget(most_pairs, room or JoinRoom())
-    rest = [number for number in range(len(items)) if number != first]
-    while rest:
-        number = estimates.next(joined, rest)
-        rest.remove(number)
+    remaining = [number for number in range(len(items)) if number != first]
+    while remaining:
+        number = estimates.next(joined, remaining)
+        remaining.remove(number)
         usable = usable_factors(factors, joined.numbers, number)
         joined, step = _add(joined, sides[number], number, usable, budget)
         steps.append(step)
@@ -119,38 +119,38 @@ def _add(
     method = choose(joined, item, number, factors)
     nbytes = _PAIR_BYTES + _PLACE_BYTES * (len(joined.items) + 1)
     budget.check(method, nbytes)
-    kept, candidates = [], 0
+    parts, candidates = [], 0
     for pairs in method.source.pairs():
         candidates += len(pairs[0])
-        kept.append(true_pairs(joined, item, pairs, method.residual))
-        budget.room.take(nbytes * len(kept[-1][0]))
-    budget.left -= candidates
-    found = joined.with_pairs(item, concatenated(kept))
-    budget.room.give_back(_PAIR_BYTES * found.length)
+        parts.append(true_pairs(joined, item, pairs, method.residual))
+        budget.room.take(nbytes * len(parts[-1][0]))
+    budget.remaining -= candidates
+    combined = joined.with_pairs(item, concatenated(parts))
+    budget.room.give_back(_PAIR_BYTES * combined.length)
     rows = joined.length, item.length
-    return found, JoinStep(number, method.name, rows, candidates, found.length)
+    return combined, JoinStep(number, method.name, rows, candidates, combined.length)
 
 
 @dataclass(slots=True)
 class _Budget:
-    """How many pairs a join may look at in all, how many it still may, and the room for those that
-    are left."""
+    """The `limit` of pairs that a join may look at, how many `remaining` ones it still may, and the
+    room for those that stay."""
 
     limit: int
     room: JoinRoom
-    left: int = field(init=False)
+    remaining: int = field(init=False)
 
     def __post_init__(self) -> None:
-        self.left = self.limit
+        self.remaining = self.limit
 
     def check(self, method: Method, nbytes: int) -> None:
-        """Raise TooManyPairs where a method has more pairs to look at than are left; TooManyBytes
-        where it keeps them all, `nbytes` each, and there is no room for so many."""
+        """Raise TooManyPairs if a method has more pairs to look at than the limit still allows;
+        TooManyBytes if it keeps them all, `nbytes` each, and there is no room for them."""
         source = method.source
-        if source.at_most > self.left and source.count > self.left:
-            raise TooManyPairs(self.limit - self.left + source.count, self.limit)
-        fitting = self.room.left // nbytes
-        if method.residual != TRUE or source.at_most <= _COUNTED * fitting:
+        if source.at_most > self.remaining and source.count > self.remaining:
+            raise TooManyPairs(self.limit - self.remaining + source.count, self.limit)
+        fitting = self.room.remaining // nbytes
+        if method.residual != TRUE or source.at_most <= _COUNTING_THRESHOLD * fitting:
             return
         if source.count > fitting:
             raise TooManyBytes(self.room.used + nbytes * source.count, self.room.limit)

@@ -1,7 +1,7 @@
 """Keys: values of two sides as arrays that compare plainly and mean what the language means.
 
 The numeric types are compared with each other exactly. NaN equals itself and is the greatest
-number, -0.0 equals 0.0. NULL stands where a value can equal none of the other side.
+number, -0.0 equals 0.0. A value that can equal none of the other side becomes NULL.
 """
 
 from __future__ import annotations
@@ -25,20 +25,23 @@ _INT64_END = 2.0**63
 
 
 def equal_keys(
-    left: pa.Array, left_type: Type, right: pa.Array, right_type: Type
+    left_values: pa.Array, left_type: Type, right_values: pa.Array, right_type: Type
 ) -> tuple[pa.Array, pa.Array]:
-    """Return two arrays of one Arrow type; elements of them are equal, and not NULL, exactly where
+    """Return two arrays of one Arrow type; elements of them are equal, and not NULL, exactly if
     `=` is true of the values."""
     if Kind.DOUBLE in (left_type.kind, right_type.kind):
-        return _bits(left, left_type), _bits(right, right_type)
-    if not left_type.is_numeric or left_type.scale == right_type.scale and left.type == right.type:
-        return left, right
+        return _bits(left_values, left_type), _bits(right_values, right_type)
+    if (
+        not left_type.is_numeric
+        or left_type.scale == right_type.scale
+        and left_values.type == right_values.type
+    ):
+        return left_values, right_values
     scale = min(left_type.scale, right_type.scale)
-    sides = [_at_scale(from_arrow(left, left_type), scale)]
-    sides.append(_at_scale(from_arrow(right, right_type), scale))
+    sides = [_at_scale(from_arrow(left_values, left_type), scale)]
+    sides.append(_at_scale(from_arrow(right_values, right_type), scale))
     wide = any(side.values.dtype == object for side in sides)
-    one, other = (_exact_array(side, wide) for side in sides)
-    return one, other
+    return _exact_array(sides[0], wide), _exact_array(sides[1], wide)
 
 
 def _bits(array: pa.Array, type_: Type) -> pa.Array:
@@ -51,7 +54,7 @@ def _bits(array: pa.Array, type_: Type) -> pa.Array:
 def _as_doubles(exact: Vector) -> Vector:
     """Return the doubles that equal BIGINT or DECIMAL values.
 
-    u / 10^s is a binary fraction only where 5^s divides u; the quotient is then shifted.
+    u / 10^s is a binary fraction only if 5^s divides u; the quotient is then shifted.
     """
     fifths = integers.constant(5**exact.type.scale)
     quotient = integers.divide(exact.values, fifths)
@@ -64,7 +67,7 @@ def _rounded(values: Integers) -> tuple[Doubles, Mask]:
     """Return the double nearest to each integer, and whether it is that integer."""
     doubles = values.astype(np.float64)
     if values.dtype == object:
-        back = [int(one) for one in doubles.tolist()]
+        back = [int(double) for double in doubles.tolist()]
         return doubles, _plain(np.array(back, object) == values)
     inside = doubles < _INT64_END
     return doubles, inside & (np.where(inside, doubles, 0.0).astype(np.int64) == values)
@@ -93,15 +96,15 @@ def _plain(truth: Array) -> Mask:
 
 
 def coordinates(
-    left: pa.Array, left_type: Type, right: pa.Array, right_type: Type
+    left_values: pa.Array, left_type: Type, right_values: pa.Array, right_type: Type
 ) -> tuple[Int64s, Int64s]:
-    """Integers that compare, left with right, as the values do; a NULL has any integer.
+    """Return integers that compare, left with right, as the values do; a NULL has any integer.
 
-    Those of the left side alone are in the order of its values, but different values may have one.
+    Those of the left side alone are in the order of its values, but different values may share one.
     """
     if left_type.kind is Kind.TEXT:
-        return _cut(_text_ranks(pa.concat_arrays([left, right])), len(left))
-    sides = from_arrow(left, left_type), from_arrow(right, right_type)
+        return _cut(_text_ranks(pa.concat_arrays([left_values, right_values])), len(left_values))
+    sides = from_arrow(left_values, left_type), from_arrow(right_values, right_type)
     if Kind.DOUBLE in (left_type.kind, right_type.kind):
         if _are_doubles(sides[0]) and _are_doubles(sides[1]):
             return _double_order(sides[0].values), _double_order(sides[1].values)
@@ -112,12 +115,12 @@ def coordinates(
     return _int64s(numbers(sides[0], scale), numbers(sides[1], scale))
 
 
-def _int64s(left: Integers, right: Integers) -> tuple[Int64s, Int64s]:
-    """Return the integers, or their ranks where they don't fit."""
-    if object not in (left.dtype, right.dtype):
-        return left.astype(np.int64, copy=False), right.astype(np.int64, copy=False)
-    every = np.concatenate([left.astype(object), right.astype(object)])
-    return _cut(np.unique(every, return_inverse=True)[1].astype(np.int64), len(left))
+def _int64s(left_numbers: Integers, right_numbers: Integers) -> tuple[Int64s, Int64s]:
+    """Return the integers, or their ranks if they don't fit."""
+    if object not in (left_numbers.dtype, right_numbers.dtype):
+        return left_numbers.astype(np.int64, copy=False), right_numbers.astype(np.int64, copy=False)
+    every = np.concatenate([left_numbers.astype(object), right_numbers.astype(object)])
+    return _cut(np.unique(every, return_inverse=True)[1].astype(np.int64), len(left_numbers))
 
 
 def _aligned(vector: Vector, scale: int) -> Integers:
@@ -125,13 +128,15 @@ def _aligned(vector: Vector, scale: int) -> Integers:
 
 
 def _halves(vector: Vector, scale: int) -> Integers:
-    """Twice the value at a scale; a double between two such values is the odd number between.
+    """Return twice the value at a scale; a double between two such values is the odd number
+    between.
 
-    Two doubles may get one number, but a double and a value of the scale only where they are equal.
+    Two doubles may get one number, but a double and a value of the scale only if they are equal.
     """
     if vector.type.kind is Kind.DOUBLE:
-        floor, has_rest = scaled(vector.values, scale)
-        return integers.add(integers.multiply(floor, integers.constant(2)), has_rest.astype(int))
+        floor, has_fraction = scaled(vector.values, scale)
+        twice = integers.multiply(floor, integers.constant(2))
+        return integers.add(twice, has_fraction.astype(int))
     return integers.multiply(_aligned(vector, scale), integers.constant(2))
 
 
@@ -145,7 +150,7 @@ def _are_doubles(vector: Vector) -> bool:
 def _double_order(numbers: Array) -> Int64s:
     doubles = numbers.astype(np.float64, copy=False)
     bits = np.where(np.isnan(doubles), np.nan, doubles + 0.0).view(np.int64)
-    # The bits of doubles rise with their magnitude: those of negative ones are turned.
+    # The bits of doubles rise with their magnitude, so those of negatives are inverted.
     return bits ^ ((bits >> 63) & np.int64(2**63 - 1))
 
 
@@ -154,8 +159,8 @@ def _text_ranks(texts: pa.Array) -> Int64s:
     ranks = np.empty(len(encoded.dictionary) + 1, np.int64)
     ranks[pc.sort_indices(encoded.dictionary).to_numpy()] = np.arange(len(ranks) - 1)
     ranks[-1] = 0
-    found: Int64s = ranks[encoded.indices.fill_null(len(ranks) - 1).to_numpy()]
-    return found
+    text_ranks: Int64s = ranks[encoded.indices.fill_null(len(ranks) - 1).to_numpy()]
+    return text_ranks
 
 
 def _cut(numbers: Int64s, length: int) -> tuple[Int64s, Int64s]:

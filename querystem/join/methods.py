@@ -1,4 +1,4 @@
-"""The method of a step: how the pairs of rows are found that are looked at."""
+"""The method of a join step: how candidate pairs of rows are found."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from querystem.join.ranges import RangeJoin, bounds_of
 from querystem.join.sides import PAIRS_AT_ONCE, Pairs, Side
 from querystem.pace import spending
 
-# Past so many pairs for each row of both sides, an equality is not used without the range that
-# stands beside it.
-_MANY_PAIRS = 8
+# With more equal pairs than this for each row of both sides, an equality is not used without the
+# range that stands beside it.
+_MAX_PAIRS_PER_ROW = 8
 _PAIR_UNITS = 10
 
 
@@ -31,7 +31,7 @@ class JoinMethod(enum.Enum):
 
 
 class PairSource(Protocol):
-    """Pairs of rows of two sides. There are `count`; `at_most` is no less, and sooner told."""
+    """Pairs of rows of two sides. There are `count`; `at_most` is no less, and faster to find."""
 
     @property
     def at_most(self) -> int: ...
@@ -44,63 +44,73 @@ class PairSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A step's pairs come from `source`; `residual` is left to evaluate for each."""
+    """The pairs of a step come from `source`; `residual` has to be evaluated for each."""
 
     name: JoinMethod
     source: PairSource
     residual: Expression
 
 
-def choose(left: Side, right: Side, number: int, factors: Sequence[JoinFactor]) -> Method:
+def choose(joined: Side, item: Side, number: int, factors: Sequence[JoinFactor]) -> Method:
     """Return the method by which item `number`, the right side, is joined to the left one.
 
-    Equal keys come first. Where they leave many pairs and there is a range, both are used; this
-    takes an exact count.
+    Equal keys come first. If they leave many pairs and there is a range, both are used; this takes
+    an exact count.
     """
-    found = {one.condition: comparison(one, left.numbers, number) for one in factors}
-    compared = [one for one in found.values() if one is not None]
-    equalities = [one for one in compared if one.op is Op.EQ]
-    inequalities = [one for one in compared if one.op is not Op.EQ]
-    equal = HashJoin(left, right, equalities) if equalities else None
+    comparisons = {
+        factor.condition: comparison(factor, joined.numbers, number) for factor in factors
+    }
+    compared = [condition for condition in comparisons.values() if condition is not None]
+    equalities = [condition for condition in compared if condition.op is Op.EQ]
+    inequalities = [condition for condition in compared if condition.op is not Op.EQ]
+    equal = HashJoin(joined, item, equalities) if equalities else None
     if equal is not None and not (inequalities and _has_many(equal)):
-        return Method(JoinMethod.EQUALITY, equal, _residual(found, equalities))
+        return Method(JoinMethod.EQUALITY, equal, _residual(comparisons, equalities))
     if inequalities:
-        source, used = _range(left, right, inequalities, equal)
-        return Method(JoinMethod.RANGE, source, _residual(found, [*equalities, *used]))
-    return Method(JoinMethod.PAIRS, AllPairs(left, right), _residual(found, []))
+        source, used = _range(joined, item, inequalities, equal)
+        return Method(JoinMethod.RANGE, source, _residual(comparisons, [*equalities, *used]))
+    return Method(JoinMethod.PAIRS, AllPairs(joined, item), _residual(comparisons, []))
 
 
 def _has_many(equal: HashJoin) -> bool:
-    many = _MANY_PAIRS * (equal.left.length + equal.right.length)
+    many = _MAX_PAIRS_PER_ROW * (equal.left.length + equal.right.length)
     return equal.at_most > many and equal.count > many
 
 
-def _residual(found: dict[Expression, Comparison | None], used: Sequence[Comparison]) -> Expression:
+def _residual(
+    comparisons: dict[Expression, Comparison | None], used: Sequence[Comparison]
+) -> Expression:
     """Return the conjunction of all conditions but the used ones."""
     return conjunction(
-        [condition for condition, one in found.items() if one is None or one not in used]
+        [
+            condition
+            for condition, compared in comparisons.items()
+            if compared is None or compared not in used
+        ]
     )
 
 
 def _range(
-    left: Side, right: Side, inequalities: Sequence[Comparison], equal: HashJoin | None
+    joined: Side, item: Side, inequalities: Sequence[Comparison], equal: HashJoin | None
 ) -> tuple[PairSource, Sequence[Comparison]]:
     """Return the range join with the fewest pairs, and the inequalities it takes care of."""
     codes = None if equal is None else equal.codes
     turned = None if codes is None else (codes[1], codes[0])
     by_left = bounds_of(inequalities)
-    by_right = bounds_of([one.mirrored for one in inequalities])
-    bands = [one for one in by_right if one.is_band]
-    # Without a band an inequality is one range, by the order of whichever side.
-    found: list[tuple[PairSource, Sequence[Comparison]]] = [
-        (RangeJoin(left, right, one, codes), one.conditions)
-        for one in by_left
-        if one.is_band or not bands
+    by_right = bounds_of([condition.mirrored for condition in inequalities])
+    bands = [bounds for bounds in by_right if bounds.is_band]
+    # Without a band an inequality is one range, whichever side is sorted.
+    candidates: list[tuple[PairSource, Sequence[Comparison]]] = [
+        (RangeJoin(joined, item, bounds, codes), bounds.conditions)
+        for bounds in by_left
+        if bounds.is_band or not bands
     ]
-    for one in bands:
-        source = Exchanged(RangeJoin(right, left, one, turned))
-        found.append((source, [condition.mirrored for condition in one.conditions]))
-    return found[0] if len(found) == 1 else min(found, key=lambda one: one[0].count)
+    for band in bands:
+        source = Exchanged(RangeJoin(item, joined, band, turned))
+        candidates.append((source, [condition.mirrored for condition in band.conditions]))
+    if len(candidates) == 1:
+        return candidates[0]
+    return min(candidates, key=lambda candidate: candidate[0].count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +128,7 @@ class Exchanged:
         return self.source.count
 
     def pairs(self) -> Iterator[Pairs]:
-        return ((right, left) for left, right in self.source.pairs())
+        return ((second, first) for first, second in self.source.pairs())
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,9 +150,9 @@ class AllPairs:
         """Yield the pairs of some rows of the left side at a time."""
         if not self.count:
             return
-        every = np.arange(self.right.length)
-        step = max(1, PAIRS_AT_ONCE // len(every))
+        right_rows = np.arange(self.right.length)
+        step = max(1, PAIRS_AT_ONCE // len(right_rows))
         for begin in range(0, self.left.length, step):
-            some = np.arange(begin, min(begin + step, self.left.length))
-            spending()(_PAIR_UNITS * len(some) * len(every))
-            yield np.repeat(some, len(every)), np.tile(every, len(some))
+            left_rows = np.arange(begin, min(begin + step, self.left.length))
+            spending()(_PAIR_UNITS * len(left_rows) * len(right_rows))
+            yield np.repeat(left_rows, len(right_rows)), np.tile(right_rows, len(left_rows))

@@ -1,7 +1,7 @@
 """Ranges: pairs of rows where a value of one side lies between bounds from the other side.
 
 One side is sorted; the rows that go with a row of the other side are then a range of it, found by
-binary search. Where the sides have equalities as well, they are sorted by those keys first.
+binary search. If the sides have equalities as well, they are sorted by those join keys first.
 """
 
 from __future__ import annotations
@@ -38,82 +38,83 @@ class Bounds:
     @property
     def is_band(self) -> bool:
         """Whether there is a bound from below and one from above."""
-        return len({one.op in _ABOVE for one in self.conditions}) == 2
+        return len({condition.op in _ABOVE for condition in self.conditions}) == 2
 
 
 def bounds_of(inequalities: Sequence[Comparison]) -> list[Bounds]:
     """Return the inequalities by their left expression."""
     groups: dict[Expression, list[Comparison]] = {}
-    for one in inequalities:
-        groups.setdefault(one.left, []).append(one)
+    for condition in inequalities:
+        groups.setdefault(condition.left, []).append(condition)
     return [Bounds(value, tuple(group)) for value, group in groups.items()]
 
 
 @dataclass(frozen=True)
 class RangeJoin:
-    """The pairs of a row of `ordered` and a row of `other` for which all conditions of `bounds`
-    are true, and whose codes are equal, if there are any. A code below 0 equals none.
+    """The pairs of a row of `ordered` and a row of `probing` for which all conditions of `bounds`
+    are true, and whose codes are equal, if there are any. A code below 0 equals no other.
     """
 
     ordered: Side
-    other: Side
+    probing: Side
     bounds: Bounds
     codes: tuple[Int64s, Int64s] | None = None
 
     @cached_property
     def count(self) -> int:
         """The number of pairs."""
-        if not self.ordered.length or not self.other.length:
+        if not self.ordered.length or not self.probing.length:
             return 0
-        return int(self._found.counts.sum())
+        return int(self._ranges.counts.sum())
 
     @property
     def at_most(self) -> int:
         return self.count
 
     def pairs(self) -> Iterator[Pairs]:
-        """Yield all pairs as (row of `ordered`, row of `other`), some at a time."""
+        """Yield all pairs as (row of `ordered`, row of `probing`), some at a time."""
         if not self.count:
             return
-        found = self._found
-        for begin, end in _pieces(found.counts):
-            one, other = found.pairs(begin, end)
-            spending()(_PAIR_UNITS * len(one))
-            yield one, other
+        ranges = self._ranges
+        for begin, end in _pieces(ranges.counts):
+            pairs = ranges.pairs(begin, end)
+            spending()(_PAIR_UNITS * len(pairs[0]))
+            yield pairs
 
     @cached_property
-    def _found(self) -> _Ranges:
-        spending()(_ROW_UNITS * (self.ordered.length + self.other.length))
+    def _ranges(self) -> _Ranges:
+        spending()(_ROW_UNITS * (self.ordered.length + self.probing.length))
         type_ = self.bounds.value.type
         value, rows = self.ordered.few_values(self.bounds.value)
-        own, _ = coordinates(value, type_, value[:0], type_)
-        places = self._places(at_places(own, rows), at_places(_valid(value), rows))
-        starts, ends = places.whole(self.other.length)
-        for one in self.bounds.conditions:
-            bound, others = self.other.few_values(one.right)
-            numbers, limits = coordinates(value, type_, bound, one.right.type)
-            numbers, limits = at_places(numbers, rows), at_places(limits, others)
-            found = places.find(numbers, limits, _side(one.op))
-            if one.op in _ABOVE:
-                starts = np.maximum(starts, found)
+        ordered_numbers, _ = coordinates(value, type_, value[:0], type_)
+        places = self._places(at_places(ordered_numbers, rows), at_places(_valid(value), rows))
+        starts, ends = places.whole(self.probing.length)
+        # starts[r] and ends[r] are the range of row r of the probing side; each bound narrows it.
+        for condition in self.bounds.conditions:
+            bound, bound_rows = self.probing.few_values(condition.right)
+            numbers, limits = coordinates(value, type_, bound, condition.right.type)
+            numbers, limits = at_places(numbers, rows), at_places(limits, bound_rows)
+            edges = places.find(numbers, limits, _side(condition.op))
+            if condition.op in _ABOVE:
+                starts = np.maximum(starts, edges)
             else:
-                ends = np.minimum(ends, found)
-            ends = np.where(at_places(_valid(bound), others), ends, starts)
+                ends = np.minimum(ends, edges)
+            ends = np.where(at_places(_valid(bound), bound_rows), ends, starts)
         return _Ranges(places.order, starts, np.maximum(ends - starts, 0))
 
-    def _places(self, values: Int64s, known: Mask) -> _PlainPlaces | _CodedPlaces:
+    def _places(self, values: Int64s, is_valid: Mask) -> _PlainPlaces | _CodedPlaces:
         if self.codes is None:
-            rows = np.flatnonzero(known)
+            rows = np.flatnonzero(is_valid)
             return _PlainPlaces(rows[np.argsort(values[rows], kind="stable")])
         code, sought = self.codes
-        rows = np.flatnonzero(known & (code >= 0))
+        rows = np.flatnonzero(is_valid & (code >= 0))
         order = rows[np.lexsort((values[rows], code[rows]))]
         return _CodedPlaces(order, code[order], sought)
 
 
 @dataclass(frozen=True, slots=True)
 class _Ranges:
-    """Row r of the other side goes with `order[starts[r] : starts[r] + counts[r]]`."""
+    """The rows that go with row r of the other side: `order[starts[r] : starts[r] + counts[r]]`."""
 
     order: Int64s
     starts: Int64s
@@ -136,7 +137,7 @@ class _PlainPlaces:
     order: Int64s
 
     def whole(self, length: int) -> tuple[Int64s, Int64s]:
-        """Begin and end of the range of all values, for each row of the other side."""
+        """Return begin and end of the range of all values, for each row of the other side."""
         return np.zeros(length, np.int64), np.full(length, len(self.order))
 
     def find(self, values: Int64s, limits: Int64s, side: _SearchSide) -> Int64s:
@@ -157,7 +158,7 @@ class _CodedPlaces:
     sought: Int64s
 
     def whole(self, _: int) -> tuple[Int64s, Int64s]:
-        """Begin and end of the range of a row's code, for each row of the other side."""
+        """Return begin and end of the range of a row's code, for each row of the other side."""
         begin = self.codes.searchsorted(self.sought)
         return begin, self.codes.searchsorted(self.sought, "right")
 
@@ -171,12 +172,12 @@ class _CodedPlaces:
 
 
 def _side(op: Op) -> _SearchSide:
-    """Return the side of equal values where a limit is put, so that the range holds or leaves them."""
+    """Return on which side of equal values a limit is put, so that the range has them or not."""
     return "right" if op in (Op.GT, Op.LE) else "left"
 
 
 def _pieces(counts: Int64s) -> Iterator[tuple[int, int]]:
-    """Ranges of rows with about PAIRS_AT_ONCE pairs each, or a single row with more."""
+    """Yield ranges of rows with about PAIRS_AT_ONCE pairs each, or a single row with more."""
     ends = np.cumsum(counts)
     begin = 0
     while begin < len(counts):

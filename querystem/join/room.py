@@ -1,4 +1,4 @@
-"""The memory of joins: it is taken before it is used, and bounded."""
+"""The memory of joins: it is reserved before it is used, and bounded."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ class TooManyBytes(Exception):
         self.limit = limit
 
 
-def _tell_nobody(used: int) -> None:
-    """Tells nobody how many bytes are taken."""
+def _ignore(used: int) -> None:
+    """Do not report how many bytes are taken."""
 
 
 @dataclass(slots=True)
 class JoinRoom:
     """The room that the joins of one answer have together: `used` of `limit` bytes.
 
-    `report` is told how many are taken whenever that changes.
+    `report` is called with the bytes in use whenever they change.
     """
 
     limit: int = sys.maxsize
-    report: Callable[[int], None] = _tell_nobody
+    report: Callable[[int], None] = _ignore
     used: int = 0
 
     @property
-    def left(self) -> int:
+    def remaining(self) -> int:
         return self.limit - self.used
 
     def take(self, nbytes: int) -> None:
-        """Raise TooManyBytes where there is no room for so many more bytes."""
-        if nbytes > self.left:
+        """Reserve more bytes; raise TooManyBytes if there is no room for them."""
+        if nbytes > self.remaining:
             raise TooManyBytes(self.used + nbytes, self.limit)
         self.used += nbytes
         self.report(self.used)
 
     def give_back(self, nbytes: int) -> None:
-        """Take so many bytes less from here on."""
+        """Release bytes."""
         self.used -= nbytes
         self.report(self.used)

@@ -1,7 +1,7 @@
 """The semi-join: which rows of one item have a row of another that a condition is true with.
 
-Where the condition is equalities alone, no pair is made: a row is looked up and that is all. Else
-pairs are made, with one of the other item's rows for all that are alike.
+If the condition is equalities alone, no pair is made: each row is only looked up. Else pairs are
+made, with one of the other item's rows for all that are equal.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def semi_join(
     Names are those of `join`, and so are the errors.
     """
     factors = join_factors(on)
-    both = [one for one in factors if len(one.items) > 1]
+    both = [factor for factor in factors if len(factor.items) > 1]
     equalities = _equalities(both)
     mask = np.zeros(items[_OUTER].num_rows, np.bool_)
     if not equalities or len(equalities) < len(both):
@@ -51,19 +51,19 @@ def semi_join(
         mask[joined.places[_OUTER]] = True
         return Partnered(mask, joined.steps)
     outer, inner = (chosen_side(number, rows, factors) for number, rows in enumerate(items))
-    found = HashJoin(outer, inner, equalities).partnered()
+    has_partner = HashJoin(outer, inner, equalities).partnered()
     places = outer.places[_OUTER]
-    mask[slice(None) if places is None else places] = found
-    rows, kept = (outer.length, inner.length), int(found.sum())
-    return Partnered(mask, (JoinStep(_INNER, JoinMethod.EQUALITY, rows, kept, kept),))
+    mask[slice(None) if places is None else places] = has_partner
+    rows, count = (outer.length, inner.length), int(has_partner.sum())
+    return Partnered(mask, (JoinStep(_INNER, JoinMethod.EQUALITY, rows, count, count),))
 
 
 def _equalities(factors: Sequence[JoinFactor]) -> list[Comparison]:
-    compared = [comparison(one, frozenset({_OUTER}), _INNER) for one in factors]
-    return [one for one in compared if one is not None and one.op is Op.EQ]
+    compared = [comparison(factor, frozenset({_OUTER}), _INNER) for factor in factors]
+    return [factor for factor in compared if factor is not None and factor.op is Op.EQ]
 
 
 def _distinct(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """One row for all that are equal."""
+    """Return the distinct rows."""
     _, firsts = codes([canonical(column) for column in rows.columns], rows.num_rows)
     return rows if len(firsts) == rows.num_rows else rows.take(pa.array(firsts))

@@ -17,7 +17,7 @@ from querystem.kernel import matches, values_of
 # Pairs of rows: numbers of rows of the left side, and of the right side's row beside each.
 Pairs: TypeAlias = tuple[Int64s, Int64s]
 
-# So many pairs are looked at before anything else may go on.
+# Pairs that are looked at between two reports of progress.
 PAIRS_AT_ONCE = 1 << 20
 _ROWS_AT_ONCE = 1 << 17
 
@@ -49,7 +49,7 @@ class Side:
     def few_values(self, expression: Expression) -> tuple[pa.Array, Int64s | None]:
         """Return the values of an expression, and the place among them of each combination's value.
 
-        Values that many combinations share, because they are of one item's rows, are there once a
+        Values that many combinations share, because they are of one item's rows, are there once per
         row. The places are None if every combination has its own value, in order.
         """
         read = {item_of(name) for name in columns_of(expression)}
@@ -59,7 +59,7 @@ class Side:
         return values_of(expression, self.items[number]), self.places[number]
 
     def rows(self, columns: Iterable[str], chosen: Int64s | None = None) -> pa.RecordBatch:
-        """Some columns of the chosen combinations, or of all."""
+        """Return some columns of the chosen combinations, or of all."""
         names = sorted(set(columns))
         arrays = [self._column(name, chosen) for name in names]
         return pa.RecordBatch.from_arrays(arrays, names=names)
@@ -80,11 +80,11 @@ class Side:
         true = matches(condition, self.rows(columns_of(condition)))
         return self.chosen(np.flatnonzero(true))
 
-    def with_pairs(self, other: Side, pairs: Pairs) -> Side:
-        """Return the combinations that pairs of a combination of this side and one of another make."""
-        mine, theirs = self.chosen(pairs[0]), other.chosen(pairs[1])
-        items = {**mine.items, **theirs.items}
-        return Side(items, {**mine.places, **theirs.places}, len(pairs[0]))
+    def with_pairs(self, side: Side, pairs: Pairs) -> Side:
+        """Return the combinations of this side and another, given the pairs of their rows."""
+        first, second = self.chosen(pairs[0]), side.chosen(pairs[1])
+        items = {**first.items, **second.items}
+        return Side(items, {**first.places, **second.places}, len(pairs[0]))
 
 
 def _at(places: Int64s | None, chosen: Int64s | None) -> Int64s | None:
@@ -98,25 +98,23 @@ def at_places(numbers: Array, places: Int64s | None) -> Array:
     return numbers if places is None else numbers[places]
 
 
-def true_pairs(left: Side, right: Side, pairs: Pairs, condition: Expression) -> Pairs:
+def true_pairs(first: Side, second: Side, pairs: Pairs, condition: Expression) -> Pairs:
     """Return the pairs for which a condition is true."""
     if condition == TRUE:
         return pairs
-    found = [_true(left, right, some, condition) for some in _blocks(pairs)]
-    return concatenated(found)
+    return concatenated([_true_of(first, second, block, condition) for block in _blocks(pairs)])
 
 
-def _true(left: Side, right: Side, pairs: Pairs, condition: Expression) -> Pairs:
-    one, other = pairs
+def _true_of(first: Side, second: Side, pairs: Pairs, condition: Expression) -> Pairs:
     names = set(columns_of(condition))
-    mine = {name for name in names if item_of(name) in left.items}
-    rows = left.rows(mine, one), right.rows(names - mine, other)
+    first_names = {name for name in names if item_of(name) in first.items}
+    rows = first.rows(first_names, pairs[0]), second.rows(names - first_names, pairs[1])
     together = pa.RecordBatch.from_arrays(
         [column for part in rows for column in part.columns],
         names=[name for part in rows for name in part.schema.names],
     )
     true = matches(condition, together)
-    return one[true], other[true]
+    return pairs[0][true], pairs[1][true]
 
 
 def _blocks(pairs: Pairs) -> Iterator[Pairs]:
@@ -130,4 +128,5 @@ def concatenated(parts: list[Pairs]) -> Pairs:
     none = np.empty(0, np.int64)
     if not parts:
         return none, none
-    return np.concatenate([one for one, _ in parts]), np.concatenate([two for _, two in parts])
+    firsts, seconds = zip(*parts, strict=True)
+    return np.concatenate(firsts), np.concatenate(seconds)

@@ -30,25 +30,25 @@ _INT64 = frozenset({Kind.BIGINT, Kind.DURATION})
 _INT64_END = 2.0**63
 _NEEDS_DIVISOR = frozenset({Op.DIV, Op.INT_DIV, Op.MOD})
 # No number of the language has a digit further out than this on either side of the point.
-_MOST_DIGITS = 400
-# Powers of ten up to here are doubles themselves.
+_MAX_DIGITS = 400
+# Powers of ten up to this exponent are doubles.
 _EXACT_POWER = 22
 _EXACT_INTEGER = 2.0**52
 
 
-def binary(op: Op, type_: Type, left: Vector, right: Vector) -> Vector:
+def binary(op: Op, type_: Type, lhs: Vector, rhs: Vector) -> Vector:
     """Compute + - * / div %; both operands have one kind, or are times."""
-    valid = both(left.valid, right.valid)
+    valid = both(lhs.valid, rhs.valid)
     if op in _NEEDS_DIVISOR:
-        zero = right.values == 0
+        zero = rhs.values == 0
         if zero.any():
             valid = both(valid, ~zero)
-            right = Vector(right.type, np.where(zero, _one(right), right.values), right.valid)
-    if left.type.kind is Kind.DOUBLE:
-        return Vector(type_, _DOUBLE[op](left.values, right.values), valid)
-    if right.type.kind is Kind.DOUBLE:
-        return to_integers(left.values.astype(np.float64) * right.values, type_, valid)
-    return fit(*_exact(op, type_, left, right), type_, valid)
+            rhs = Vector(rhs.type, np.where(zero, _one_like(rhs), rhs.values), rhs.valid)
+    if lhs.type.kind is Kind.DOUBLE:
+        return Vector(type_, _DOUBLE[op](lhs.values, rhs.values), valid)
+    if rhs.type.kind is Kind.DOUBLE:
+        return to_integers(lhs.values.astype(np.float64) * rhs.values, type_, valid)
+    return fit(*_exact(op, type_, lhs, rhs), type_, valid)
 
 
 def negate(type_: Type, operand: Vector) -> Vector:
@@ -60,7 +60,7 @@ def absolute(type_: Type, operand: Vector) -> Vector:
 
 
 def fit(values: Integers, scale: int, type_: Type, valid: Mask | None) -> Vector:
-    """Unscaled values as a BIGINT, a DECIMAL or a time; those that do not fit are NULL."""
+    """Return unscaled values as a BIGINT, a DECIMAL or a time; values that do not fit are NULL."""
     values = integers.rescale(values, scale, type_.scale)
     if type_.kind in _INT64:
         fits = integers.in_int64(values)
@@ -76,7 +76,7 @@ def fit(values: Integers, scale: int, type_: Type, valid: Mask | None) -> Vector
 
 
 def to_integers(doubles: Array, type_: Type, valid: Mask | None) -> Vector:
-    """Doubles as int64, halves away from zero; those that do not fit are NULL."""
+    """Return doubles as int64, halves away from zero; values that do not fit are NULL."""
     near = np.trunc(doubles)
     # A double less its whole part is exact, unlike a double plus one half.
     near += np.where(np.abs(doubles - near) >= 0.5, np.copysign(1.0, doubles), 0.0)
@@ -84,23 +84,23 @@ def to_integers(doubles: Array, type_: Type, valid: Mask | None) -> Vector:
     return Vector(type_, np.where(fits, near, 0.0).astype(np.int64), both(valid, fits))
 
 
-def _one(vector: Vector) -> Any:
+def _one_like(vector: Vector) -> Any:
     return vector.values.dtype.type(1) if vector.values.dtype != object else 1
 
 
-def _exact(op: Op, type_: Type, left: Vector, right: Vector) -> tuple[Integers, int]:
+def _exact(op: Op, type_: Type, lhs: Vector, rhs: Vector) -> tuple[Integers, int]:
     """Return the unscaled result and its scale."""
-    scales = left.type.scale, right.type.scale
+    scales = lhs.type.scale, rhs.type.scale
     if op is Op.MUL:
-        return integers.multiply(left.values, right.values), sum(scales)
+        return integers.multiply(lhs.values, rhs.values), sum(scales)
     if op is Op.DIV:
         up = type_.scale + scales[1] - scales[0]
-        dividend = integers.rescale(left.values, 0, max(up, 0))
-        divisor = integers.rescale(right.values, 0, max(-up, 0))
+        dividend = integers.rescale(lhs.values, 0, max(up, 0))
+        divisor = integers.rescale(rhs.values, 0, max(-up, 0))
         return integers.divide_rounding(dividend, divisor), type_.scale
     scale = max(scales)
-    a = integers.rescale(left.values, scales[0], scale)
-    b = integers.rescale(right.values, scales[1], scale)
+    a = integers.rescale(lhs.values, scales[0], scale)
+    b = integers.rescale(rhs.values, scales[1], scale)
     match op:
         case Op.ADD:
             return integers.add(a, b), scale
@@ -128,7 +128,7 @@ def _unary(
 
 def round_to(type_: Type, operand: Vector, digits: int) -> Vector:
     """Round halves away from zero; negative digits round before the point."""
-    digits = max(-_MOST_DIGITS, min(_MOST_DIGITS, digits))
+    digits = max(-_MAX_DIGITS, min(_MAX_DIGITS, digits))
     if operand.type.kind is Kind.DOUBLE:
         return Vector(type_, _round_doubles(operand.values, digits), operand.valid)
     scale = operand.type.scale
@@ -155,10 +155,11 @@ def ceil(type_: Type, operand: Vector) -> Vector:
 
 
 def unscaled(doubles: Array, digits: int) -> Integers:
-    """Finite doubles times 10^digits, as written, rounded to integers, halves away from zero.
+    """Return finite doubles times 10^digits, as written, rounded to integers, halves away from
+    zero.
 
-    Computed in floating point except next to a half or where that isn't exact: those values go
-    through their decimal form.
+    They are computed in floating point, except next to a half or if that isn't exact: those values
+    go through their decimal form.
     """
     if abs(digits) > _EXACT_POWER:
         return _through_decimal(doubles, digits)
@@ -197,12 +198,12 @@ def _round_doubles(doubles: Array, digits: int) -> Array:
 
 
 def to_double(values: Integers, scale: int) -> Array:
-    """values / 10^scale, correctly rounded; infinite where a double is not great enough."""
+    """Return values / 10^scale, correctly rounded; infinite if no double is great enough."""
     return quotients(values, 10**scale)
 
 
 def quotients(values: Integers, unit: int) -> Array:
-    """values / unit, correctly rounded; infinite where a double is not great enough."""
+    """Return values / unit, correctly rounded; infinite if no double is great enough."""
     if unit <= 10**_EXACT_POWER and integers.bound(values) <= 2**53:
         return values.astype(np.float64) / float(unit)
     return np.array([_quotient(value, unit) for value in values.tolist()], np.float64)

@@ -41,7 +41,7 @@ def _exact(operand: Vector, type_: Type) -> Vector:
 
 
 def _decimal_to_bigint(operand: Vector, type_: Type) -> Vector:
-    """Truncates towards zero, as the cast from DOUBLE does."""
+    """Truncate towards zero, as the cast from DOUBLE does."""
     unit = integers.constant(10**operand.type.scale)
     return fit(integers.divide(operand.values, unit), 0, type_, operand.valid)
 
@@ -150,9 +150,11 @@ _BOOLEANS = {
     **dict.fromkeys(("true", "t", "yes", "y", "1"), True),
     **dict.fromkeys(("false", "f", "no", "n", "0"), False),
 }
-# No DECIMAL has more digits; a longer text is no number worth the work.
-_LONGEST = 4096
-_CONTEXT = decimal.Context(prec=2 * _LONGEST, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN)
+# A longer text is not read as a number: no DECIMAL has so many digits, and reading takes long.
+_MAX_NUMBER_CHARACTERS = 4096
+_CONTEXT = decimal.Context(
+    prec=2 * _MAX_NUMBER_CHARACTERS, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN
+)
 
 
 def read_boolean(text: str, _: Type) -> bool | None:
@@ -161,7 +163,7 @@ def read_boolean(text: str, _: Type) -> bool | None:
 
 def read_bigint(text: str, _: Type) -> int | None:
     text = text.strip(" ")
-    if not _INTEGER.fullmatch(text) or len(text) > _LONGEST:
+    if not _INTEGER.fullmatch(text) or len(text) > _MAX_NUMBER_CHARACTERS:
         return None
     value = int(text)
     return value if INT64_MIN <= value <= INT64_MAX else None
@@ -176,7 +178,7 @@ def read_double(text: str, _: Type) -> float | None:
 
 def read_decimal(text: str, type_: Type) -> decimal.Decimal | None:
     text = text.strip(" ")
-    if not _NUMBER.fullmatch(text) or len(text) > _LONGEST:
+    if not _NUMBER.fullmatch(text) or len(text) > _MAX_NUMBER_CHARACTERS:
         return None
     value = _CONTEXT.create_decimal(text)
     if value and value.adjusted() > type_.precision:

@@ -29,7 +29,7 @@ from querystem.kernel.vector import Vector, boolean, both, repeatable
 
 COMPARISONS = frozenset({Op.EQ, Op.NE, Op.LT, Op.LE, Op.GT, Op.GE})
 
-# Integers up to here, on either side of zero, are doubles themselves.
+# Every integer of at most this magnitude is a double.
 EXACT_DOUBLE = 2**53
 # Further from zero than any unscaled value of DECIMAL(38, s) against any finite scale.
 _INFINITE = np.array(10**80, object)
@@ -53,71 +53,71 @@ _TEXT = {
 _MIRROR = {Op.LT: Op.GT, Op.LE: Op.GE, Op.GT: Op.LT, Op.GE: Op.LE}
 
 
-def compare(op: Op, left: Vector, right: Vector) -> Vector:
-    return boolean(_truth(op, left, right), both(left.valid, right.valid))
+def compare(op: Op, lhs: Vector, rhs: Vector) -> Vector:
+    return boolean(_truth(op, lhs, rhs), both(lhs.valid, rhs.valid))
 
 
-def is_distinct(left: Vector, right: Vector) -> Vector:
-    differs = _truth(Op.NE, left, right)
-    one = _valid(left) != _valid(right)
-    neither = ~_valid(left) & ~_valid(right)
-    return boolean((differs | one) & ~neither)
+def is_distinct(lhs: Vector, rhs: Vector) -> Vector:
+    differs = _truth(Op.NE, lhs, rhs)
+    one_null = _valid(lhs) != _valid(rhs)
+    both_null = ~_valid(lhs) & ~_valid(rhs)
+    return boolean((differs | one_null) & ~both_null)
 
 
 def _valid(vector: Vector) -> Mask:
     return np.ones(1, np.bool_) if vector.valid is None else vector.valid
 
 
-def _truth(op: Op, left: Vector, right: Vector) -> Mask:
-    kinds = {left.type.kind, right.type.kind}
+def _truth(op: Op, lhs: Vector, rhs: Vector) -> Mask:
+    kinds = {lhs.type.kind, rhs.type.kind}
     if Kind.TEXT in kinds:
-        return _text(op, left.values, right.values)
+        return _text(op, lhs.values, rhs.values)
     if kinds == {Kind.DOUBLE}:
-        return _doubles(op, left.values, right.values)
-    if right.type.kind is Kind.DOUBLE:
-        return _with_double(op, left, right.values)
-    if left.type.kind is Kind.DOUBLE:
-        return _with_double(_MIRROR.get(op, op), right, left.values)
+        return _doubles(op, lhs.values, rhs.values)
+    if rhs.type.kind is Kind.DOUBLE:
+        return _with_double(op, lhs, rhs.values)
+    if lhs.type.kind is Kind.DOUBLE:
+        return _with_double(_MIRROR.get(op, op), rhs, lhs.values)
     if Kind.DECIMAL in kinds:
-        return _plain(op, *_aligned(left, right))
-    return _plain(op, left.values, right.values)
+        return _plain(op, *_aligned(lhs, rhs))
+    return _plain(op, lhs.values, rhs.values)
 
 
-def _plain(op: Op, left: Array, right: Array) -> Mask:
-    truth: Mask = _PLAIN[op](left, right)
+def _plain(op: Op, lhs: Array, rhs: Array) -> Mask:
+    truth: Mask = _PLAIN[op](lhs, rhs)
     return truth.astype(np.bool_, copy=False)
 
 
-def _aligned(left: Vector, right: Vector) -> tuple[Array, Array]:
-    scale = max(left.type.scale, right.type.scale)
+def _aligned(lhs: Vector, rhs: Vector) -> tuple[Array, Array]:
+    scale = max(lhs.type.scale, rhs.type.scale)
     return (
-        integers.rescale(left.values, left.type.scale, scale),
-        integers.rescale(right.values, right.type.scale, scale),
+        integers.rescale(lhs.values, lhs.type.scale, scale),
+        integers.rescale(rhs.values, rhs.type.scale, scale),
     )
 
 
-def _doubles(op: Op, left: Array, right: Array) -> Mask:
-    """Compare in the order where NaN is one value, the greatest."""
+def _doubles(op: Op, lhs: Array, rhs: Array) -> Mask:
+    """Compare doubles; NaN is one value, the greatest."""
     match op:
         case Op.EQ:
-            return np.asarray((left == right) | (np.isnan(left) & np.isnan(right)))
+            return np.asarray((lhs == rhs) | (np.isnan(lhs) & np.isnan(rhs)))
         case Op.NE:
-            return ~_doubles(Op.EQ, left, right)
+            return ~_doubles(Op.EQ, lhs, rhs)
         case Op.LT:
-            return np.asarray((left < right) | (np.isnan(right) & ~np.isnan(left)))
+            return np.asarray((lhs < rhs) | (np.isnan(rhs) & ~np.isnan(lhs)))
         case Op.GT:
-            return _doubles(Op.LT, right, left)
+            return _doubles(Op.LT, rhs, lhs)
         case Op.LE:
-            return ~_doubles(Op.LT, right, left)
-    return ~_doubles(Op.LT, left, right)
+            return ~_doubles(Op.LT, rhs, lhs)
+    return ~_doubles(Op.LT, lhs, rhs)
 
 
-def _with_double(op: Op, left: Vector, right: Array) -> Mask:
-    if not left.type.scale and integers.bound(left.values) <= EXACT_DOUBLE:
-        return _doubles(op, left.values.astype(np.float64), right)
-    whole, has_rest = scaled(right, left.type.scale)
-    equal = _plain(Op.EQ, left.values, whole) & ~has_rest
-    greater = _plain(Op.GT, left.values, whole)
+def _with_double(op: Op, lhs: Vector, rhs: Array) -> Mask:
+    if not lhs.type.scale and integers.bound(lhs.values) <= EXACT_DOUBLE:
+        return _doubles(op, lhs.values.astype(np.float64), rhs)
+    whole, has_fraction = scaled(rhs, lhs.type.scale)
+    equal = _plain(Op.EQ, lhs.values, whole) & ~has_fraction
+    greater = _plain(Op.GT, lhs.values, whole)
     match op:
         case Op.EQ:
             return equal
@@ -133,23 +133,24 @@ def _with_double(op: Op, left: Vector, right: Array) -> Mask:
 
 
 def scaled(doubles: Array, scale: int) -> tuple[Array, Mask]:
-    """floor(d * 10^scale) exactly, and whether that cut anything off; NaN counts as infinity."""
+    """Return floor(d * 10^scale) of each double exactly, and whether that cut digits off. NaN
+    counts as infinity."""
     finite = np.isfinite(doubles)
     mantissa, exponent = np.frexp(np.where(finite, doubles, 0.0))
     significand = (mantissa * 2.0**53).astype(np.int64).astype(object) * 10**scale
     shift = exponent.astype(np.int64) - 53
-    left = np.maximum(shift, 0).astype(object)
-    right = np.maximum(-shift, 0).astype(object)
-    whole = (significand << left) >> right
-    has_rest = (whole << right) != (significand << left)
+    up = np.maximum(shift, 0).astype(object)
+    down = np.maximum(-shift, 0).astype(object)
+    whole = (significand << up) >> down
+    has_fraction = (whole << down) != (significand << up)
     whole[~finite] = np.where(doubles[~finite] < 0, -_INFINITE, _INFINITE)
-    return integers.narrow(whole), has_rest.astype(np.bool_) & finite
+    return integers.narrow(whole), has_fraction.astype(np.bool_) & finite
 
 
-def _text(op: Op, left: pa.Array, right: pa.Array) -> Mask:
-    if len(left) != len(right):
-        left, right = repeatable(left), repeatable(right)
-    truth: Mask = _TEXT[op](left, right).fill_null(False).to_numpy(zero_copy_only=False)
+def _text(op: Op, lhs: pa.Array, rhs: pa.Array) -> Mask:
+    if len(lhs) != len(rhs):
+        lhs, rhs = repeatable(lhs), repeatable(rhs)
+    truth: Mask = _TEXT[op](lhs, rhs).fill_null(False).to_numpy(zero_copy_only=False)
     return truth
 
 

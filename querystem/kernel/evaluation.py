@@ -21,7 +21,7 @@ from querystem.pace import spending
 
 
 class Frame:
-    """The columns of one batch, each made a vector when it is first read."""
+    """The columns of one batch; each becomes a vector when it is first read."""
 
     def __init__(self, batch: pa.RecordBatch | pa.Table) -> None:
         self.length: int = batch.num_rows
@@ -41,7 +41,7 @@ class Frame:
         return vector
 
     def vector(self, expression: Expression) -> Vector:
-        """Return a vector of the batch's length, or of length 1 where every row has that value."""
+        """Return a vector of the batch's length, or of length 1 if every row has that value."""
         with np.errstate(all="ignore"):
             return self._vector(expression)
 
@@ -63,13 +63,14 @@ class Frame:
 
 def evaluate(expression: Expression, batch: pa.RecordBatch | pa.Table) -> pa.Array:
     """Return the value of the expression for every row, in the Arrow form of its type."""
-    if isinstance(expression, Call) and batch.num_rows > _MOST_ROWS:
-        return pa.concat_arrays([evaluate(expression, some) for some in _slices(batch)])
+    if isinstance(expression, Call) and batch.num_rows > _MAX_ROWS_AT_ONCE:
+        return pa.concat_arrays([evaluate(expression, part) for part in _slices(batch)])
     return to_arrow(Frame(batch).vector(expression), batch.num_rows)
 
 
 def values_of(expression: Expression, rows: pa.RecordBatch) -> pa.Array:
-    """Return the value of the expression for every row; a column is given as it is, without a copy."""
+    """Return the value of the expression for every row; a column is given as it is, without a
+    copy."""
     if isinstance(expression, ColumnRef):
         return rows.column(expression.name)
     return evaluate(expression, rows)
@@ -77,19 +78,19 @@ def values_of(expression: Expression, rows: pa.RecordBatch) -> pa.Array:
 
 def matches(where: Expression, batch: pa.RecordBatch | pa.Table) -> Mask:
     """Return a mask of the rows for which the condition is true, neither false nor NULL."""
-    if batch.num_rows > _MOST_ROWS:
-        return np.concatenate([matches(where, some) for some in _slices(batch)])
+    if batch.num_rows > _MAX_ROWS_AT_ONCE:
+        return np.concatenate([matches(where, part) for part in _slices(batch)])
     true = Frame(batch).vector(where).where_true()
     return np.array(np.broadcast_to(true, batch.num_rows))
 
 
 def _slices(batch: pa.RecordBatch | pa.Table) -> Iterator[pa.RecordBatch | pa.Table]:
-    for first in range(0, batch.num_rows, _MOST_ROWS):
-        yield batch.slice(first, _MOST_ROWS)
+    for first in range(0, batch.num_rows, _MAX_ROWS_AT_ONCE):
+        yield batch.slice(first, _MAX_ROWS_AT_ONCE)
 
 
-# One call over so many rows takes a few milliseconds.
-_MOST_ROWS = 1 << 17
+# One operation over this many rows takes a few milliseconds; larger batches are cut.
+_MAX_ROWS_AT_ONCE = 1 << 17
 # The units of work (`querystem.pace`) of a call, of one of its arguments, and of a row.
 _CALL_UNITS, _ARGUMENT_UNITS, _ROW_UNITS = 10_000, 100, 4
 _SLOW_ROW_UNITS = 60
@@ -99,7 +100,8 @@ _SLOW = frozenset(
 
 
 def _units(op: Op) -> int:
-    """Return the units of work of a row; LIKE counts its own as well, by the length of the texts."""
+    """Return the units of work of a row; LIKE counts its own as well, by the length of the
+    texts."""
     return _SLOW_ROW_UNITS if op in _SLOW else _ROW_UNITS
 
 

@@ -1,4 +1,4 @@
-"""Exact integers in arrays: int64 where all values fit, Python integers where one does not.
+"""Exact integers in arrays: int64 if all values fit, else Python integers.
 
 Every function takes and returns either form. The bounds of the operands decide before anything
 is computed, so int64 never overflows and only batches that need the slow form use it.
@@ -15,7 +15,7 @@ from datastem.arrays import Integers, Mask
 
 INT64_MIN = -(2**63)
 INT64_MAX = 2**63 - 1
-_LOW = 2**64 - 1
+_LOW_64_BITS = 2**64 - 1
 
 
 def constant(value: int) -> Integers:
@@ -44,16 +44,16 @@ def in_int64(values: Integers) -> Mask:
     return inside
 
 
-def add(left: Integers, right: Integers) -> Integers:
-    return _apply(np.add, left, right, bound(left) + bound(right))
+def add(lhs: Integers, rhs: Integers) -> Integers:
+    return _apply(np.add, lhs, rhs, bound(lhs) + bound(rhs))
 
 
-def subtract(left: Integers, right: Integers) -> Integers:
-    return _apply(np.subtract, left, right, bound(left) + bound(right))
+def subtract(lhs: Integers, rhs: Integers) -> Integers:
+    return _apply(np.subtract, lhs, rhs, bound(lhs) + bound(rhs))
 
 
-def multiply(left: Integers, right: Integers) -> Integers:
-    return _apply(np.multiply, left, right, bound(left) * bound(right))
+def multiply(lhs: Integers, rhs: Integers) -> Integers:
+    return _apply(np.multiply, lhs, rhs, bound(lhs) * bound(rhs))
 
 
 def negate(values: Integers) -> Integers:
@@ -66,32 +66,32 @@ def absolute(values: Integers) -> Integers:
     return narrow(np.abs(values.astype(object)))
 
 
-def divide(left: Integers, right: Integers) -> Integers:
+def divide(lhs: Integers, rhs: Integers) -> Integers:
     """Return the quotient truncated towards zero; no divisor may be 0."""
-    return _signed(_apply(np.floor_divide, absolute(left), absolute(right), 0), left, right)
+    return _signed(_apply(np.floor_divide, absolute(lhs), absolute(rhs), 0), lhs, rhs)
 
 
-def remainder(left: Integers, right: Integers) -> Integers:
+def remainder(lhs: Integers, rhs: Integers) -> Integers:
     """Return the remainder with the sign of the dividend; no divisor may be 0."""
-    rest = _apply(np.remainder, absolute(left), absolute(right), 0)
-    return np.where(left < 0, -rest, rest)
+    magnitude = _apply(np.remainder, absolute(lhs), absolute(rhs), 0)
+    return np.where(lhs < 0, -magnitude, magnitude)
 
 
-def divide_rounding(left: Integers, right: Integers) -> Integers:
+def divide_rounding(lhs: Integers, rhs: Integers) -> Integers:
     """Return the integer nearest to the quotient, halves away from zero; no divisor may be 0."""
-    twice = multiply(absolute(left), constant(2))
-    magnitude = absolute(right)
+    twice = multiply(absolute(lhs), constant(2))
+    magnitude = absolute(rhs)
     whole = _apply(np.floor_divide, add(twice, magnitude), multiply(magnitude, constant(2)), 0)
-    return _signed(whole, left, right)
+    return _signed(whole, lhs, rhs)
 
 
-def divide_down(left: Integers, right: Integers) -> Integers:
+def divide_down(lhs: Integers, rhs: Integers) -> Integers:
     """Return the quotient rounded towards minus infinity; divisors are positive."""
-    return _apply(np.floor_divide, left, right, 0)
+    return _apply(np.floor_divide, lhs, rhs, 0)
 
 
 def rescale(values: Integers, scale: int, target: int) -> Integers:
-    """Unscaled values at another scale, halves rounded away from zero."""
+    """Return unscaled values at another scale, halves rounded away from zero."""
     if target >= scale:
         return multiply(values, constant(10 ** (target - scale))) if target > scale else values
     return divide_rounding(values, constant(10 ** (scale - target)))
@@ -113,7 +113,7 @@ def to_limbs(values: Integers) -> Integers:
     """Return the inverse of `from_limbs`. Values must fit 128 bits."""
     limbs = np.empty((len(values), 2), np.int64)
     if values.dtype == object:
-        limbs[:, 0] = (values & _LOW).astype(np.uint64).view(np.int64)
+        limbs[:, 0] = (values & _LOW_64_BITS).astype(np.uint64).view(np.int64)
         limbs[:, 1] = (values >> 64).astype(np.int64)
     else:
         limbs[:, 0] = values
@@ -122,13 +122,13 @@ def to_limbs(values: Integers) -> Integers:
 
 
 def _apply(
-    operation: Callable[[Any, Any], Any], left: Integers, right: Integers, limit: int
+    operation: Callable[[Any, Any], Any], lhs: Integers, rhs: Integers, limit: int
 ) -> Integers:
-    if left.dtype != object and right.dtype != object and limit <= INT64_MAX:
-        exact: Integers = operation(left, right)
+    if lhs.dtype != object and rhs.dtype != object and limit <= INT64_MAX:
+        exact: Integers = operation(lhs, rhs)
         return exact
-    return narrow(operation(left.astype(object), right.astype(object)))
+    return narrow(operation(lhs.astype(object), rhs.astype(object)))
 
 
-def _signed(magnitude: Integers, left: Integers, right: Integers) -> Integers:
-    return np.where((left < 0) != (right < 0), negate(magnitude), magnitude)
+def _signed(magnitude: Integers, lhs: Integers, rhs: Integers) -> Integers:
+    return np.where((lhs < 0) != (rhs < 0), negate(magnitude), magnitude)

@@ -17,7 +17,7 @@ from querystem.kernel.vector import Vector, boolean, both, of_text, repeatable
 
 
 def conjunction(vectors: Iterable[Vector]) -> Vector:
-    """AND of the vectors; takes no further one once every row is false."""
+    """Return the AND of the vectors; stop taking them once every row is false."""
     true, not_false = np.ones(1, np.bool_), np.ones(1, np.bool_)
     for vector in vectors:
         true = true & vector.where_true()
@@ -28,7 +28,7 @@ def conjunction(vectors: Iterable[Vector]) -> Vector:
 
 
 def disjunction(vectors: Iterable[Vector]) -> Vector:
-    """OR of the vectors; takes no further one once every row is true."""
+    """Return the OR of the vectors; stop taking them once every row is true."""
     true, not_false = np.zeros(1, np.bool_), np.zeros(1, np.bool_)
     for vector in vectors:
         true = true | vector.where_true()
@@ -49,11 +49,12 @@ def is_null(vector: Vector) -> Vector:
 
 
 def is_in(vector: Vector, constants: Sequence[Literal]) -> Vector:
-    known = [constant for constant in constants if constant.value is not None]
-    found = _member(vector, known)
-    if len(known) == len(constants):
-        return boolean(found, vector.valid)
-    return boolean(found, both(vector.valid, found))
+    not_null = [constant for constant in constants if constant.value is not None]
+    is_member = _member(vector, not_null)
+    if len(not_null) == len(constants):
+        return boolean(is_member, vector.valid)
+    # With NULL in the list, a row that equals no other constant is NULL, not false.
+    return boolean(is_member, both(vector.valid, is_member))
 
 
 def case(type_: Type, args: Sequence[Vector]) -> Vector:
@@ -71,9 +72,9 @@ def coalesce(type_: Type, args: Sequence[Vector]) -> Vector:
     return result
 
 
-def nullif(left: Vector, right: Vector) -> Vector:
-    equal = compare(Op.EQ, left, right)
-    return left.also_valid(~equal.where_true())
+def nullif(lhs: Vector, rhs: Vector) -> Vector:
+    equal = compare(Op.EQ, lhs, rhs)
+    return lhs.also_valid(~equal.where_true())
 
 
 def choose(mask: Mask, yes: Vector, no: Vector, type_: Type) -> Vector:
@@ -100,9 +101,11 @@ def _validity(vector: Vector) -> Mask:
 
 def _member(vector: Vector, constants: Sequence[Literal]) -> Mask:
     if vector.type.kind is Kind.TEXT:
-        wanted = pa.array([constant.value for constant in constants], pa.string())
-        found: Mask = pc.is_in(vector.values, value_set=wanted).to_numpy(zero_copy_only=False)
-        return found
+        constants_array = pa.array([constant.value for constant in constants], pa.string())
+        is_member: Mask = pc.is_in(vector.values, value_set=constants_array).to_numpy(
+            zero_copy_only=False
+        )
+        return is_member
     cuts = [cuts_of(constant, vector.type) for constant in constants]
     members = np.array([cut.at_least for cut in cuts if cut.is_value], object)
     if vector.type.kind is Kind.DOUBLE:
@@ -113,5 +116,5 @@ def _member(vector: Vector, constants: Sequence[Literal]) -> Mask:
 
 
 def _double_member(values: Array, members: Array) -> Mask:
-    found = np.isin(values, members)
-    return found | np.isnan(values) if np.isnan(members).any() else found
+    is_member = np.isin(values, members)
+    return is_member | np.isnan(values) if np.isnan(members).any() else is_member

@@ -1,10 +1,10 @@
 """TEXT: counted in code points, cased one code point to one, and matched by LIKE.
 
-LIKE takes a time that is linear in the text, whatever the pattern. A pattern is cut at its % into
-pieces. The first stands at the beginning of the text, the last at its end, and each of the others
-is looked for behind the one before: the leftmost place leaves most to those that follow, so that no
-other place needs to be tried. Common patterns are one Arrow call, and short ones a regular
-expression, whose automaton stays small.
+LIKE takes time linear in the text, whatever the pattern. A pattern is cut at its % into pieces. The
+first must begin the text and the last must end it. Each piece between is searched after the one
+before: its leftmost place leaves most text to the pieces that follow, so no other place needs to be
+tried. Common patterns are one Arrow call, and short ones a regular expression, whose automaton
+stays small.
 """
 
 from __future__ import annotations
@@ -27,16 +27,17 @@ from querystem.pace import spending
 # A character of a pattern as text, a wildcard as bytes.
 PatternToken: TypeAlias = str | bytes
 
-# The automaton of an expression stays small up to so many tokens, if few are _ behind a character
-# that may stand anywhere: each of those may double it.
-_FEW_TOKENS, _FEW_GAPS = 256, 8
+# The automaton of a regular expression stays small up to these limits. Each _ after a character
+# that may stand anywhere (a gap) may double it.
+_MAX_REGEX_TOKENS, _MAX_REGEX_GAPS = 256, 8
 _ANY, _ONE = b"%", b"_"
 
 # The units of work (`querystem.pace`) of a text, of a byte of it, and of a step of Python.
 _TEXT_UNITS, _BYTE_UNITS, _STEP_UNITS = 50, 4, 100
-_SLICE_BYTES, _CHARACTERS = 1 << 20, 16384
-# The matchers of longer patterns are not kept: they may be large.
-_CACHED_PATTERN = 256
+# How much text is matched between two reports of progress.
+_SLICE_BYTES, _SLICE_CHARACTERS = 1 << 20, 16384
+# The matchers of longer patterns are not cached: they may be large.
+_MAX_CACHED_PATTERN = 256
 
 
 def lower(operand: Vector) -> Vector:
@@ -69,7 +70,7 @@ def substring(text: Vector, start: Vector, count: Vector | None = None) -> Vecto
 
 
 def _end(start: Vector, count: Vector) -> Any:
-    """start + count - 1, at most the greatest BIGINT."""
+    """Return start + count - 1, at most the greatest BIGINT."""
     counts = np.maximum(count.values, 0)
     room = INT64_MAX - np.maximum(start.values, 1) + 1
     return start.values + np.minimum(counts, room) - 1
@@ -104,17 +105,17 @@ def _slice(array: pa.Array, begin: int, end: int) -> pa.Array:
 def like(operand: Vector, pattern: str) -> Vector:
     """Return whether each text matches the pattern, whose escape is a backslash."""
     texts, spend = operand.values, spending()
-    match = (_known if len(pattern) <= _CACHED_PATTERN else _matcher)(pattern)
-    found = []
-    for some in _runs_of(texts):
-        spend(len(some) * _TEXT_UNITS + some.nbytes * _BYTE_UNITS)
-        found.append(match(some))
-    all_of_them = pa.chunked_array(found, pa.bool_()).fill_null(False)
-    return boolean(all_of_them.to_numpy(), operand.valid)
+    match = (_cached_matcher if len(pattern) <= _MAX_CACHED_PATTERN else _matcher)(pattern)
+    parts = []
+    for run in _runs_of(texts):
+        spend(len(run) * _TEXT_UNITS + run.nbytes * _BYTE_UNITS)
+        parts.append(match(run))
+    matched = pa.chunked_array(parts, pa.bool_()).fill_null(False)
+    return boolean(matched.to_numpy(), operand.valid)
 
 
 def _runs_of(texts: pa.Array) -> Iterator[pa.Array]:
-    """Yield the texts in runs, none much longer than what is looked at in some milliseconds."""
+    """Yield the texts in runs, each of which is matched in a few milliseconds."""
     if texts.nbytes <= _SLICE_BYTES:
         yield texts
         return
@@ -141,12 +142,12 @@ def _matcher(pattern: str) -> Callable[[pa.Array], pa.Array]:
     if re.fullmatch("%+x*%+", outline):
         return functools.partial(pc.match_substring, pattern=plain)
     gaps = sum(match[0].count("_") for match in re.finditer("x[x_]*", outline.partition("%")[2]))
-    if len(tokens) <= _FEW_TOKENS and gaps <= _FEW_GAPS:
+    if len(tokens) <= _MAX_REGEX_TOKENS and gaps <= _MAX_REGEX_GAPS:
         return functools.partial(pc.match_substring_regex, pattern=_regex(tokens))
     return LongPattern.of(tokens).among
 
 
-_known = functools.lru_cache(maxsize=4096)(_matcher)
+_cached_matcher = functools.lru_cache(maxsize=4096)(_matcher)
 
 
 def _tokens(pattern: str) -> list[PatternToken]:
@@ -191,8 +192,8 @@ class _Piece:
     def stands_at(self, text: str, place: int) -> bool:
         if self.plain is not None:
             return text.startswith(self.plain, place)
-        some = text[place : place + len(self)]
-        return len(some) == len(self) and all(map(_fits, self.tokens, some))
+        characters = text[place : place + len(self)]
+        return len(characters) == len(self) and all(map(_fits, self.tokens, characters))
 
     def find(self, text: str, begin: int, end: int) -> int:
         """Return the leftmost place of the piece in `[begin, end)` of the text; -1 without one."""
@@ -205,10 +206,10 @@ class _Piece:
         character just read."""
         whole, state, spend = 1 << len(self) - 1, 0, spending()
         units = _STEP_UNITS + len(self) // 8
-        for first in range(begin, end, _CHARACTERS):
-            some = text[first : min(end, first + _CHARACTERS)]
-            spend(len(some) * units)
-            for place, character in enumerate(some, first):
+        for first in range(begin, end, _SLICE_CHARACTERS):
+            characters = text[first : min(end, first + _SLICE_CHARACTERS)]
+            spend(len(characters) * units)
+            for place, character in enumerate(characters, first):
                 state = (state << 1 | 1) & self._bits.get(character, self._wild)
                 if state & whole:
                     return place - len(self) + 1
@@ -245,10 +246,10 @@ class LongPattern:
     def of(cls, tokens: Sequence[PatternToken]) -> LongPattern:
         cuts = [place for place, token in enumerate(tokens) if token == _ANY]
         edges = zip([-1, *cuts], [*cuts, len(tokens)], strict=True)
-        first, *rest = (_Piece.of(tokens[begin + 1 : end]) for begin, end in edges)
-        if not rest:
+        first, *pieces = (_Piece.of(tokens[begin + 1 : end]) for begin, end in edges)
+        if not pieces:
             return cls(first, (), None)
-        return cls(first, tuple(piece for piece in rest[:-1] if len(piece)), rest[-1])
+        return cls(first, tuple(piece for piece in pieces[:-1] if len(piece)), pieces[-1])
 
     @functools.cached_property
     def least(self) -> int:
@@ -256,15 +257,16 @@ class LongPattern:
         return sum(map(len, [self.first, *self.middle, *([self.last] if self.last else [])]))
 
     def among(self, texts: pa.Array) -> pa.Array:
-        # Most texts are shorter than a long pattern, and need not become Python's.
+        """Return whether each text matches."""
+        # Most texts are shorter than a long pattern, and need not become Python strings.
         long_enough = pc.greater_equal(pc.binary_length(texts), self.least).fill_null(False)
         spend = spending()
-        found: list[bool] = []
+        matches: list[bool] = []
         for text in pc.filter(texts, long_enough).to_pylist():
             spend(_STEP_UNITS)
-            found.append(self._matches(text))
-        nowhere = pa.array([False] * len(texts), pa.bool_())
-        return pc.replace_with_mask(nowhere, long_enough, pa.array(found, pa.bool_()))
+            matches.append(self._matches(text))
+        unmatched = pa.array([False] * len(texts), pa.bool_())
+        return pc.replace_with_mask(unmatched, long_enough, pa.array(matches, pa.bool_()))
 
     def _matches(self, text: str) -> bool:
         end = len(text) if self.last is None else len(text) - len(self.last)

@@ -55,14 +55,14 @@ class Vector:
             return Vector(self.type, self.values, both(self.valid, mask))
         values = repeatable(self.values)
         length = len(mask) if len(self) == 1 else len(self)
-        kept = pa.array(np.broadcast_to(mask, length))
-        return of_text(pc.if_else(kept, values, pa.scalar(None, pa.string())))
+        is_valid = pa.array(np.broadcast_to(mask, length))
+        return of_text(pc.if_else(is_valid, values, pa.scalar(None, pa.string())))
 
 
-def both(left: Mask | None, right: Mask | None) -> Mask | None:
-    if left is None or right is None:
-        return right if left is None else left
-    return left & right
+def both(lhs: Mask | None, rhs: Mask | None) -> Mask | None:
+    if lhs is None or rhs is None:
+        return rhs if lhs is None else lhs
+    return lhs & rhs
 
 
 def boolean(values: Mask, valid: Mask | None = None) -> Vector:
@@ -79,7 +79,7 @@ def of_text(array: pa.Array) -> Vector:
 
 
 def repeatable(array: pa.Array) -> Any:
-    """Return the array, or a scalar for an array of length 1: so Arrow repeats it as often as
+    """Return the array, or a scalar for an array of length 1, which Arrow repeats as often as
     needed."""
     return array[0] if len(array) == 1 else array
 

@@ -30,7 +30,8 @@ def difference(expected: Sequence[Values], got: Sequence[Values], ordered: bool 
 
 
 def in_any_order(rows: Sequence[Values]) -> list[Values]:
-    """Return the rows in an order of their own: equal for answers that differ in their order alone."""
+    """Return the rows in an order of their own: equal for answers that differ in their order
+    alone."""
     return sorted(rows, key=lambda row: [repr(_plain(value)) for value in row])
 
 

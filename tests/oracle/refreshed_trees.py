@@ -224,7 +224,8 @@ class _Pointing:
         return Clocks(now, now, times.arrival)
 
     def last(self, refresh: Refresh | None) -> _Moment:
-        """Return the latest of the points of all parts: a row counts as later than a like instant."""
+        """Return the latest of the points of all parts: a row counts as later than a like
+        instant."""
         match refresh:
             case RefreshEvery():
                 return self.every(refresh)

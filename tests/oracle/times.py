@@ -71,7 +71,8 @@ def in_unit(unit: str, micros: int, type_: Type) -> Scalar:
 
 
 def calculate(op: Op, values: list[Any]) -> Scalar:
-    """Return an instant as a datetime, or a duration in microseconds; None if it is out of range."""
+    """Return an instant as a datetime, or a duration in microseconds; None if it is out of
+    range."""
     first, *others = values
     if isinstance(first, datetime):
         return _with_instant(op, first, *others)

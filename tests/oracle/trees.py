@@ -50,7 +50,8 @@ class PartPoints(Protocol):
     """Whoever says as of when a part with REFRESH is, a query inside another or a leg."""
 
     def within(self, part: Query | Leg) -> tuple[Mapping[str, Known], Clocks, PartPoints]:
-        """Return the streams and the clocks of the part, and whoever says it of the parts inside."""
+        """Return the streams and the clocks of the part, and whoever says it of the parts
+        inside."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,8 @@ class _Snapshot:
         return sorted(found, key=_place)
 
     def _leg(self, leg: Leg) -> list[Found]:
-        """Return the rows of the stream that the leg's window holds and its predicate lets through."""
+        """Return the rows of the stream that the leg's window holds and its predicate lets
+        through."""
         then = self._within(leg)
         inside = rows_in_window(leg.window, then.streams[leg.stream], then.times)
         chosen = [row for row in inside if evaluate_row(leg.where, row) is True]

@@ -89,7 +89,7 @@ class SeveralSoup(SeveralWorld):
         )
         try:
             expected = self.history().ask(query)
-            refused = all(leg.own for leg in query.legs)
+            refused = all(leg.has_own_window for leg in query.legs)
         except MixedClocks:
             refused = True
         if refused:

@@ -130,7 +130,7 @@ def _refreshable(query: Query, schema: StreamSchema) -> TimeWindow:
             f"{schema.name} has a key: rows that were current at the last refresh point may have "
             "been replaced since"
         )
-    if query.leg.own:
+    if query.leg.has_own_window:
         raise _refused(
             "the window is the stream's own, so no wider one is synced; write it after the query"
         )

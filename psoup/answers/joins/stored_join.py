@@ -132,7 +132,7 @@ class StoredJoin:
         return [self.legs[place] for place in self.plan.places]
 
     def _reads(self, number: int, names: frozenset[str]) -> frozenset[str]:
-        return side_reads(number, self.source.on, wanted=names) | {"ts", "row_id"}
+        return side_reads(number, self.source.on, reads=names) | {"ts", "row_id"}
 
     @property
     def is_complete(self) -> bool:

@@ -220,7 +220,7 @@ def _step(step: JoinStep) -> pb.ExplainedStep:
         joined_rows=joined,
         input_rows=added,
         candidate_pairs=step.candidates,
-        kept_pairs=step.kept,
+        kept_pairs=step.kept_pairs,
     )
 
 

@@ -138,7 +138,8 @@ class Binder:
         return null(span) if type_ is None else Typed(Parameter(name, type_), span)
 
     def use(self, name: str, span: Span) -> Type | None:
-        """Return the type of a parameter, noting that it stands at `span`; raise UnknownParameter."""
+        """Return the type of a parameter, noting that it stands at `span`; raise
+        UnknownParameter."""
         if name not in self.parameters:
             raise UnknownParameter(
                 f":{name} has no value", span, hint="give it one when you register"

@@ -80,7 +80,8 @@ def comparable(left: Typed, right: Typed, span: Span) -> tuple[Typed, Typed]:
 
 
 def unify(values: Sequence[Typed], span: Span) -> tuple[Sequence[Typed], Type]:
-    """Return the values converted to one type, as CASE, COALESCE and NULLIF need it, and that type."""
+    """Return the values converted to one type, as CASE, COALESCE and NULLIF need it, and that
+    type."""
     typed = [value for value in values if not value.open]
     if not typed:
         raise _untyped(span)
@@ -95,7 +96,8 @@ def unify(values: Sequence[Typed], span: Span) -> tuple[Sequence[Typed], Type]:
 
 
 def _guide(values: Sequence[Typed]) -> Type | None:
-    """Return the type that constants among the values take theirs from; None if all are constants."""
+    """Return the type that constants among the values take theirs from; None if all are
+    constants."""
     firm = [v.type for v in values if v.number is None and not _is_text_constant(v)]
     kinds = {type_.kind: type_ for type_ in firm}
     for kind in (Kind.DOUBLE, Kind.DECIMAL, Kind.TIMESTAMP):

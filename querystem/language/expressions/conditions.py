@@ -178,7 +178,8 @@ def _compare_all(binder: NodeBinder, node: exp.Expr, op: Op, query: exp.Expr, ev
 
 
 def _quantified(node: exp.Expr) -> tuple[exp.Expr, bool] | None:
-    """Return the query in ALL, ANY or SOME (query), and whether all its rows are meant; else None."""
+    """Return the query in ALL, ANY or SOME (query), and whether all its rows are meant; else
+    None."""
     if isinstance(node, exp.Any | exp.All):
         consume(node, "this")
         return node.this, isinstance(node, exp.All)

@@ -31,7 +31,8 @@ def is_of_time(left: Typed, right: Typed) -> bool:
 
 
 def time_arithmetic(op: Op, left: Typed, right: Typed, span: Span) -> Typed:
-    """Return the call of an arithmetic operator, an operand of which is of time; raise TypeProblem."""
+    """Return the call of an arithmetic operator, an operand of which is of time; raise
+    TypeProblem."""
     left, right = _instant(left), _instant(right)
     left, right = _beside(op, left, right.type), _beside(op, right, left.type)
     first, second = (right, left) if _is_turned(op, left, right) else (left, right)

@@ -170,7 +170,8 @@ def _neg(arg: Expression, type_: Type) -> Expression:
 
 
 def _of_time(op: Op, type_: Type, left: Expression, right: Expression) -> Expression:
-    """Return an instant or a duration; of two constants it is a constant, the value of the kernel."""
+    """Return an instant or a duration; of two constants it is a constant, the value of the
+    kernel."""
     if not isinstance(left, Literal) or not isinstance(right, Literal):
         return Call(op, (left, right), type_)
     is_instant = type_.kind is Kind.TIMESTAMP
@@ -182,7 +183,8 @@ def _of_time(op: Op, type_: Type, left: Expression, right: Expression) -> Expres
 
 
 def _number_of(literal: Literal) -> int | Fraction | float | None:
-    """Return a number as it is, a DECIMAL as a fraction, an instant in microseconds; None is NULL."""
+    """Return a number as it is, a DECIMAL as a fraction, an instant in microseconds; None is
+    NULL."""
     match literal.value:
         case datetime() as moment:
             return to_micros(moment)

@@ -68,7 +68,8 @@ def read_items(select: exp.Expr, scope: Scope) -> Sequence[OutputItem]:
 
 
 def at_position(node: exp.Expr, items: Sequence[OutputItem], clause: str) -> exp.Expr | None:
-    """Return the output that a bare whole number means, as in ORDER BY 2; None for anything else."""
+    """Return the output that a bare whole number means, as in ORDER BY 2; None for anything
+    else."""
     node = node.unnest()
     if not isinstance(node, exp.Literal) or node.args["is_string"] or not node.this.isdigit():
         return None

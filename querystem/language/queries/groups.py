@@ -116,7 +116,8 @@ def group_binder(
 
 
 def _holding(select: exp.Expr, what: Callable[[exp.Expr], bool]) -> frozenset[int]:
-    """Return the ids of the nodes that are something, outside inner queries, or hold such a node."""
+    """Return the ids of the nodes that are something, outside inner queries, or hold such a
+    node."""
     found: set[int] = set()
     for clause in ("expressions", "having", "order"):
         part = select.args.get(clause) or []

@@ -68,7 +68,8 @@ class Place:
         return Place(None, True, dict(self.named), beyond=self.outer or self.beyond)
 
     def within(self, node: exp.Expr) -> Place:
-        """Return the place inside a query, which may have a window, and names by WITH, of its own."""
+        """Return the place inside a query, which may have a window, and names by WITH, of its
+        own."""
         named = dict(self.named)
         here: set[str] = set()
         for cte in node.args.get("ctes") or ():
@@ -257,7 +258,8 @@ class TextBinding:
         return schema
 
     def check_reached(self, node: exp.Expr) -> None:
-        """Refuse the window of a query that no stream takes, and a name of WITH that is not used."""
+        """Refuse the window of a query that no stream takes, and a name of WITH that is not
+        used."""
         for cte in node.args.get("ctes") or ():
             if id(cte) not in self.reached:
                 name = cte.args["alias"]

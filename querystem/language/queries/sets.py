@@ -61,7 +61,8 @@ def operator_of(node: exp.Expr) -> SetOperator | None:
 def combined(
     operator: SetOperator, branches: Sequence[Branch], node: exp.Expr
 ) -> tuple[BoundBlock, ScopeItem, list[OutputItem]]:
-    """Return a set operation as the one item of a query; that item, and its outputs, for ORDER BY."""
+    """Return a set operation as the one item of a query; that item, and its outputs, for ORDER
+    BY."""
     for branch in branches:
         if branch.block.correlated:
             raise NotYet(

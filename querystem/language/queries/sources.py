@@ -213,7 +213,8 @@ class Sources:
     def _view(
         self, view: ViewDefinition, table: exp.Expr, name: str, place: Place, flat: bool
     ) -> ScopeItem:
-        """Return a view is inlined, or it stays an item; the window of its block bounds its rows."""
+        """Return a view is inlined, or it stays an item; the window of its block bounds its
+        rows."""
         text, written = self._text, table.args.get("frame")
         if (version := table.args.get("version")) is not None:
             raise BindProblem(
@@ -371,7 +372,8 @@ def _check_timed(query: Query, frame: exp.Expr, view: str = "") -> None:
 
 
 def whole_operation(query: Query) -> SetOperation | None:
-    """Return the set operation that a query inside another is, without order or limits; else None."""
+    """Return the set operation that a query inside another is, without order or limits; else
+    None."""
     source = query.source
     if is_limited(query) or query.grouping is not None or query.distinct or query.refresh:
         return None

@@ -88,7 +88,8 @@ Statement = (
 def parse_statement(
     text: str, *, max_columns: int = MAX_COLUMNS, max_text: int = MAX_TEXT
 ) -> Statement:
-    """Return the definition that a text is; raise QueryError, which says how to register a SELECT."""
+    """Return the definition that a text is; raise QueryError, which says how to register a
+    SELECT."""
     with located(text):
         reader = TokenReader(scan(text, max_text), len(text))
         if reader.take("CREATE"):

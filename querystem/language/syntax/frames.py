@@ -39,7 +39,8 @@ class FramedTokens:
 
 
 def set_apart(tokens: Sequence[Token]) -> FramedTokens:
-    """Return the tokens of a query with its windows and its REFRESH set apart; raise SyntaxProblem."""
+    """Return the tokens of a query with its windows and its REFRESH set apart; raise
+    SyntaxProblem."""
     return _Framing(tokens).done()
 
 

@@ -35,7 +35,8 @@ _LAST = "REFRESH stands last, after the window"
 
 
 def refuse_later(tokens: Sequence[Token]) -> None:
-    """Raise NotYet at the first word of a clause that this version does not have, outside windows."""
+    """Raise NotYet at the first word of a clause that this version does not have, outside
+    windows."""
     for token in tokens:
         if token.token_type == TokenType.OVER:
             raise NotYet("OVER", span_of(token), hint=_NEWEST)

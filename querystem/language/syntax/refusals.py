@@ -33,7 +33,8 @@ def refusal_of(refused: Refused, tokens: Sequence[Token]) -> SyntaxProblem:
 
 
 def _hint(token: Token, tokens: Sequence[Token]) -> str:
-    """Return a hint that says what to write instead of the refused word, or of the one before it."""
+    """Return a hint that says what to write instead of the refused word, or of the one before
+    it."""
     words = _last_words(token, tokens)
     if words == ["DISTINCT", "ON"]:
         return "ROWS 1 PARTITION BY column at the end of the query is the newest row of each"

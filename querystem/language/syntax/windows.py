@@ -87,7 +87,7 @@ def bring_window(
     Raises QueryError as `bind_window` does, where the window mixes event and arrival time, and
     where rows are looked up for older ones than their stream keeps.
     """
-    legs = [(leg, s) for leg, s in zip(query.legs, schemas, strict=True) if not leg.own]
+    legs = [(leg, s) for leg, s in zip(query.legs, schemas, strict=True) if not leg.has_own_window]
     views = [StreamSchema(item.view, item.columns) for item in query.opened]
     window = bind_window(text, [*(schema for _, schema in legs), *views], period)
     span, brought = Span(0, len(text)), query.with_window(window)

@@ -252,7 +252,8 @@ def _stands_alone(node: exp.Expr, kind: str, types: Mapping[str, Type]) -> bool:
 def _cached_template(
     cut: _CutText, layout: _Layout, lookup: Lookup, query: Query
 ) -> _CachedTemplate | bool:
-    """Return the template of a text whose query is known; False if filling it gives another query."""
+    """Return the template of a text whose query is known; False if filling it gives another
+    query."""
     noted = _Noted(lookup)
     types = {hole.name: _TYPES[hole.kind] for hole in layout.holes}
     try:

@@ -67,7 +67,8 @@ def write_name(name: str) -> str:
 
 
 def nearest(name: str, known: Iterable[str], likeness: float = 0.6) -> str | None:
-    """Return the known name that `name` may have been meant for; not all of very many are compared."""
+    """Return the known name that `name` may have been meant for; not all of very many are
+    compared."""
     if len(name) > MAX_NAME:
         return None
     some = sorted(islice(known, _MOST_COMPARED))

@@ -99,7 +99,8 @@ def _join_pairs(tokens: Sequence[Token]) -> list[Token]:
 
 
 def _name_parameters(tokens: list[Token]) -> list[Token]:
-    """Return the tokens with the word in `:limit` as a name in lower case, whatever else it means."""
+    """Return the tokens with the word in `:limit` as a name in lower case, whatever else it
+    means."""
     named = tokens[:1]
     for colon, token in zip(tokens, tokens[1:], strict=False):
         if colon.text == ":" and colon.end + 1 == token.start and _may_be_name(token):

@@ -85,7 +85,8 @@ def item_rows(draw: DrawFn, columns: Columns) -> list[Rows]:
 
 @st.composite
 def join_conditions(draw: DrawFn, columns: Columns) -> Expression:
-    """Draw a conjunction of equalities, inequalities, bands and whatever else a condition may be."""
+    """Draw a conjunction of equalities, inequalities, bands and whatever else a condition may
+    be."""
     every = {name: kind for one in columns for name, kind in one.items()}
     others = conditions(every, depth=2)
     equalities = _comparisons(columns, (Op.EQ,))

@@ -122,7 +122,7 @@ def band(width: int) -> Expression:
 def test_a_band_looks_at_no_pair_outside_it() -> None:
     found = join([numbers(0, range(1000)), numbers(1, range(1000))], band(2), MANY)
     [step] = found.steps
-    assert (step.method, step.candidates, step.kept) == (JoinMethod.RANGE, 2997, 2997)
+    assert (step.method, step.candidates, step.kept_pairs) == (JoinMethod.RANGE, 2997, 2997)
 
 
 def apart(op: Op, duration: int, *, magnitude: bool = False) -> Expression:
@@ -159,7 +159,7 @@ def test_a_difference_of_times_is_a_range(on: Expression, by_pairs: bool) -> Non
     assert places_of(found) == nested_loops(rows, on)
     [step] = found.steps
     assert (step.method is JoinMethod.PAIRS) is by_pairs
-    assert by_pairs or step.kept == step.candidates
+    assert by_pairs or step.kept_pairs == step.candidates
 
 
 @pytest.mark.long
@@ -173,7 +173,7 @@ def test_an_equality_with_many_pairs_is_joined_with_the_range_beside_it() -> Non
     on = call(Op.AND, equal, band(4))
     found = join(items, on, MANY)
     [step] = found.steps
-    assert (step.method, step.candidates) == (JoinMethod.RANGE, step.kept)
+    assert (step.method, step.candidates) == (JoinMethod.RANGE, step.kept_pairs)
     rows = [one.to_pylist() for one in items]
     assert places_of(found) == nested_loops(rows, on)
 
@@ -195,7 +195,7 @@ def test_items_are_joined_smallest_result_first_and_crossed_last() -> None:
     order = [found.first, *[step.item for step in found.steps]]
     assert set(order[:2]) == {0, 1} and order[2:] == [3, 2]
     assert [step.method for step in found.steps][-1] is JoinMethod.PAIRS
-    assert found.steps[-1].kept == 10 * 100 * 2
+    assert found.steps[-1].kept_pairs == 10 * 100 * 2
 
 
 def test_conditions_without_items_or_of_one_item_choose_rows_first() -> None:
@@ -252,7 +252,7 @@ def test_rows_with_equal_keys_have_partners_whichever_side_is_larger(
     one, other = np.arange(outer) % 7, np.arange(inner) % 3
     found = semi_join([numbers(0, one), numbers(1, other)], keys(BIGINT, BIGINT), most_pairs=0)
     assert (found.mask == np.isin(one, other)).all()
-    assert found.steps[0].kept == found.mask.sum()
+    assert found.steps[0].kept_pairs == found.mask.sum()
 
 
 def test_rows_have_partners_by_what_is_no_equality_too() -> None:

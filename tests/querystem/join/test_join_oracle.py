@@ -29,15 +29,15 @@ _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_bas
 
 
 @contextmanager
-def small_pieces(many_pairs: int) -> Iterator[None]:
-    """Work in pieces of a few rows; equalities with so many pairs for each row are many."""
+def small_pieces(max_pairs_per_row: int) -> Iterator[None]:
+    """Work in pieces of a few rows; an equality is used alone up to this many pairs per row."""
     with pytest.MonkeyPatch.context() as patch:
         for name, module in (("PAIRS_AT_ONCE", ranges), ("PAIRS_AT_ONCE", methods)):
             patch.setattr(module, name, 3)
         patch.setattr(sides, "_ROWS_AT_ONCE", 4)
-        patch.setattr(equality, "_LEAST_CHUNK", 2)
+        patch.setattr(equality, "_LEAST_CHUNK_ROWS", 2)
         patch.setattr(equality, "_CHUNK_TABLES", 1)
-        patch.setattr(methods, "_MANY_PAIRS", many_pairs)
+        patch.setattr(methods, "_MAX_PAIRS_PER_ROW", max_pairs_per_row)
         yield
 
 
@@ -45,7 +45,7 @@ def check(columns: Columns, rows: list[Rows], on: Expression) -> None:
     items = [batch(some, kinds) for some, kinds in zip(rows, columns, strict=True)]
     found = join(items, on, most_pairs=10**9)
     assert places_of(found) == nested_loops(rows, on), found.steps
-    assert found.steps == () or found.steps[-1].kept == len(found.places[0])
+    assert found.steps == () or found.steps[-1].kept_pairs == len(found.places[0])
     assert {found.first, *[step.item for step in found.steps]} == set(range(len(items)))
     if len(items) == 2:
         check_partners(rows, items, on)
@@ -63,7 +63,7 @@ def test_oracle_of_two_items(data: DataObject) -> None:
     columns = data.draw(item_columns(2, 2))
     rows, on = data.draw(item_rows(columns)), data.draw(join_conditions(columns))
     check(columns, rows, on)
-    with small_pieces(many_pairs=0):
+    with small_pieces(max_pairs_per_row=0):
         check(columns, rows, on)
 
 
@@ -73,5 +73,5 @@ def test_oracle_of_several_items(data: DataObject) -> None:
     columns = data.draw(item_columns(1, 5))
     rows, on = data.draw(item_rows(columns)), data.draw(join_conditions(columns))
     check(columns, rows, on)
-    with small_pieces(many_pairs=data.draw(st.sampled_from((0, 8)))):
+    with small_pieces(max_pairs_per_row=data.draw(st.sampled_from((0, 8)))):
         check(columns, rows, on)

@@ -199,7 +199,8 @@ def _show_leg(leg: Leg) -> str:
         known = "" if as_of.row is None else f" known at {as_of.stream} {show(as_of.row)}"
         return f"{leg.stream}{where} as of {show(as_of.instant)}{known} by {keys}"
     refresh = f" {refresh_text(leg.refresh)}" if leg.refresh else ""
-    return f"{leg.stream}{where} {'own ' if leg.own else ''}{window_text(leg.window)}{refresh}"
+    own = "own " if leg.has_own_window else ""
+    return f"{leg.stream}{where} {own}{window_text(leg.window)}{refresh}"
 
 
 def _group_names(grouping: Grouping) -> dict[str, str]:

@@ -75,7 +75,9 @@ def test_trees_of_views() -> None:
         query = CATALOG.bind(text)
         assert read_form(query_form(query), query.predicate_keys) == query
         assert query_from_json(query_to_json(query)) == query
-        legs = ", ".join(f"{leg.view or leg.stream}{'' if leg.own else '?'}" for leg in query.legs)
+        legs = ", ".join(
+            f"{leg.view or leg.stream}{'' if leg.has_own_window else '?'}" for leg in query.legs
+        )
         open_ = [f"{one.view}?" for one in query.opened]
         return f"{show_tree(query)}\ntaking a window: {', '.join([legs, *open_])}"
 
