@@ -1,4 +1,4 @@
-"""The errors of texts: what is wrong, and where.
+"""The errors of texts: what is wrong, and at which place.
 
     QueryError
     ├── SyntaxProblem         SYNTAX, TEXT_TOO_LONG, TOO_MANY_TERMS, NESTED_TOO_DEEP,
@@ -34,12 +34,13 @@ class Span:
     start: int
     end: int
 
-    def to(self, other: Span) -> Span:
-        return Span(min(self.start, other.start), max(self.end, other.end))
+    def to(self, end: Span) -> Span:
+        """Return the span from this one to another, which may stand before it."""
+        return Span(min(self.start, end.start), max(self.end, end.end))
 
 
 class QueryError(Exception):
-    """A text is refused. `line` and `column` count from 1, and are 0 if no place is to blame."""
+    """The refusal of a text. `line` and `column` count from 1; they are 0 if no place is wrong."""
 
     default_reason = "QUERY"
 
@@ -72,16 +73,16 @@ class QueryError(Exception):
 
     @property
     def excerpt(self) -> str:
-        """The line of the text with the place underlined, clipped where it is long."""
+        """The line of the text with the place underlined, clipped if it is long."""
         if self.span is None:
             return ""
         stop = self.text.find("\n", self.span.start)
         line = self.text[self._line_start : stop if stop >= 0 else len(self.text)]
         at = self.column - 1
         clip = max(0, at - _EXCERPT_WIDTH // 2) if len(line) > _EXCERPT_WIDTH else 0
-        shown = line[clip : clip + _EXCERPT_WIDTH].translate(_BLANKS).rstrip()
+        visible = line[clip : clip + _EXCERPT_WIDTH].translate(_BLANKS).rstrip()
         width = min(self.span.end - self.span.start, clip + _EXCERPT_WIDTH - at, len(line) - at)
-        return f"{shown}\n{' ' * (at - clip)}{'^' * max(1, width)}"
+        return f"{visible}\n{' ' * (at - clip)}{'^' * max(1, width)}"
 
     def __str__(self) -> str:
         parts = [f"line {self.line}, column {self.column}: " if self.span else "", self.message]
@@ -144,7 +145,7 @@ class RefreshProblem(QueryError):
 
 @contextmanager
 def located(text: str) -> Iterator[None]:
-    """Return errors that pass through the `with` block the text that their spans point into."""
+    """Give errors that leave the `with` block the text that their spans point into."""
     try:
         yield
     except QueryError as problem:

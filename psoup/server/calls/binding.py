@@ -37,7 +37,7 @@ async def bind(
     A short text that needs no parsing is not worth a thread.
     """
     if not parameters and len(sql) <= _SHORT_TEXT_CHARACTERS:
-        cached = core.templates.known(streams.tenant, sql, streams.lookup)
+        cached = core.templates.find(streams.tenant, sql, streams.lookup)
         if cached is not None:
             return cached, to_json({})
     return await core.in_thread(

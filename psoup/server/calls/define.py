@@ -152,9 +152,9 @@ async def _grant(core: Core, call: Call, acting: Acting, statement: GrantActions
         (object_id,) = streams.ids_of([named])
     acting.demand(state, [object_id], (Action.ADMINISTER,))
     if not statement.revoked:
-        check_name(statement.whom, statement.to)
+        check_name(statement.grantee, statement.to)
     grants = [
-        Grant(tenant, statement.to, statement.whom, action, object_id)
+        Grant(tenant, statement.to, statement.grantee, action, object_id)
         for action in statement.actions
     ]
     proposal = (Revoke if statement.revoked else GrantAll)(tenant, acting.owner, tuple(grants))

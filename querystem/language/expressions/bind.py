@@ -28,7 +28,7 @@ from querystem.language.expressions.coerce import (
     need_signed,
     negative,
 )
-from querystem.language.expressions.conditions import CONDITIONS, Asked
+from querystem.language.expressions.conditions import CONDITIONS, InnerQuery
 from querystem.language.expressions.functions import (
     bind_function,
     check_function,
@@ -50,10 +50,10 @@ MAX_DEPTH = 100
 _NODE_UNITS = 20_000
 
 
-class Asking(Protocol):
-    """Binds the queries inside the expressions of one block."""
+class InnerQueries(Protocol):
+    """The queries inside the expressions of one block, as they are bound."""
 
-    def value(self, asked: Asked, binder: Binder) -> Typed:
+    def value(self, query: InnerQuery, binder: Binder) -> Typed:
         """Return the value of a query that stands in an expression of `binder`."""
 
 
@@ -63,10 +63,10 @@ class Binder:
 
     `scope` has the columns a name may mean, `parameters` the types of `:name`; None is the type of
     a parameter that is always NULL. `clause` and `outputs`, the names that are only outputs', are
-    for messages. Queries inside expressions are bound by `asking`; a query that is one may name
-    columns of the query around it, which `outer` binds. Columns of queries further out, which
-    `beyond` binds, are refused as not yet possible. Where there are `claims`, expressions may
-    name those of a caller, and it gets the place of each.
+    for messages. `inner_queries` binds queries inside expressions. Such a query may name columns of
+    the query around it, which `outer` binds. Columns of queries further out, which `beyond` binds,
+    are refused as not yet supported. If `claims` is a dict, expressions may name claims of the
+    caller, and it gets the place of each.
     """
 
     scope: Scope
@@ -74,7 +74,7 @@ class Binder:
     clause: str = "SELECT"
     outputs: Collection[str] = ()
     used: dict[str, Span] = field(default_factory=dict)
-    asking: Asking | None = None
+    inner_queries: InnerQueries | None = None
     outer: Binder | None = None
     beyond: Binder | None = None
     claims: dict[str, Span] | None = None
@@ -152,8 +152,8 @@ class Binder:
 
     def knows(self, column: exp.Expr) -> bool:
         """Return whether a column is one of this query, or of a query around it."""
-        around = (self.outer, self.beyond)
-        return self._is_own(column) or any(one is not None and one.knows(column) for one in around)
+        around = filter(None, (self.outer, self.beyond))
+        return self._is_own(column) or any(binder.knows(column) for binder in around)
 
     def _is_own(self, column: exp.Expr) -> bool:
         table, name = column.args.get("table"), column.this
@@ -191,10 +191,10 @@ class Binder:
             raise SyntaxProblem("* stands alone in the SELECT list", span)
         table, written = node.args.get("table"), str(node.this.this)
         item = None if table is None else self.scope.item(identifier(table), node_span(table))
-        known = self.scope.has if item is None else item.types.__contains__
-        if is_clock(written) and not known(written.lower()):
+        is_known = self.scope.has if item is None else item.types.__contains__
+        if is_clock(written) and not is_known(written.lower()):
             raise refuse_clock(span)
-        if node.this.args.get("quoted") and not known(written):
+        if node.this.args.get("quoted") and not is_known(written):
             raise (self.scope if item is None else Scope((item,))).unknown_quoted(written, span)
         name = identifier(node.this)
         if item is None:
@@ -216,9 +216,9 @@ class Binder:
 
     def _arithmetic(self, node: exp.Expr) -> Typed:
         consume(node, "this", "expression")
-        left, right = self.bind(node.this), self.bind(node.args["expression"])
-        rules = time_arithmetic if is_of_time(left, right) else arithmetic
-        return rules(_ARITHMETIC[type(node)], left, right, node_span(node))
+        lhs, rhs = self.bind(node.this), self.bind(node.args["expression"])
+        rules = time_arithmetic if is_of_time(lhs, rhs) else arithmetic
+        return rules(_ARITHMETIC[type(node)], lhs, rhs, node_span(node))
 
     def _neg(self, node: exp.Expr) -> Typed:
         consume(node, "this")
@@ -240,7 +240,7 @@ class Binder:
             return self._claim(node)
         if node.expressions and isinstance(node.expressions[0], exp.Subquery):
             if name.lower() == "exists":
-                return self.asked(Asked(SubQueryKind.EXISTS, node, node.expressions[0]))
+                return self.query_value(InnerQuery(SubQueryKind.EXISTS, node, node.expressions[0]))
             if name.lower() == "some":
                 return self._alone(node)
         check_function(name.lower(), span)
@@ -251,7 +251,7 @@ class Binder:
         return bind_function(name.lower(), [self.bind(arg) for arg in node.expressions], span)
 
     def _claim(self, node: exp.Expr) -> Typed:
-        """Return the value of one of the caller's claims."""
+        """Return the value of a claim of the caller."""
         span, args = node_span(node), node.expressions
         if self.claims is None:
             raise BindProblem(
@@ -274,11 +274,11 @@ class Binder:
     # ---- queries inside expressions
 
     def _subquery(self, node: exp.Expr) -> Typed:
-        return self.asked(Asked(SubQueryKind.SCALAR, node, node))
+        return self.query_value(InnerQuery(SubQueryKind.SCALAR, node, node))
 
     def _exists(self, node: exp.Expr) -> Typed:
         consume(node, "this")
-        return self.asked(Asked(SubQueryKind.EXISTS, node, node.this))
+        return self.query_value(InnerQuery(SubQueryKind.EXISTS, node, node.this))
 
     def _alone(self, node: exp.Expr) -> Typed:
         raise SyntaxProblem(
@@ -287,15 +287,15 @@ class Binder:
             hint="write value >= ALL (SELECT …)",
         )
 
-    def asked(self, asked: Asked) -> Typed:
+    def query_value(self, query: InnerQuery) -> Typed:
         """Return the value of a query inside an expression."""
-        if self.asking is None:
+        if self.inner_queries is None:
             raise NotYet(
                 f"a query in {self.clause}",
-                node_span(asked.node),
+                node_span(query.node),
                 hint="write it in WHERE, or join with it",
             )
-        return self.asking.value(asked, self)
+        return self.inner_queries.value(query, self)
 
 
 # Before the name of a column of the query around one that is inside an expression.

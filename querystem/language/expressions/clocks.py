@@ -24,11 +24,11 @@ def refuse_clock(span: Span, hint: str = _AT_END) -> SyntaxProblem:
 def check_age(node: exp.Expr, scope: Scope) -> None:
     """Refuse a comparison like `NOW - 5 < ts`."""
     sides = node.this, node.args["expression"]
-    for side, other in (sides, sides[::-1]):
+    for side, compared in (sides, sides[::-1]):
         if isinstance(side, exp.Sub) and _is_now(side.this, scope):
             before = isinstance(node, (exp.GT, exp.GTE) if side is node.this else (exp.LT, exp.LTE))
             window = _window(side.args["expression"], before)
-            of = other.args.get("table") if isinstance(other, exp.Column) else None
+            of = compared.args.get("table") if isinstance(compared, exp.Column) else None
             alone = "" if of is None else f", or WINDOW({window}) after {of.name}"
             raise refuse_clock(node_span(node), f"write {window} at the end of the query{alone}")
 

@@ -1,4 +1,4 @@
-"""The types that go together, and the conversions that are put in so that they do."""
+"""Types that can be combined, and the conversions that make values fit."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def settle(value: Typed, beside: Type) -> Typed:
     return value
 
 
-def settle_pair(left: Typed, right: Typed) -> tuple[Typed, Typed]:
-    if left.open:
-        return settle(left, right.type), right
-    return settle(left, right.type), settle(right, left.type)
+def settle_pair(lhs: Typed, rhs: Typed) -> tuple[Typed, Typed]:
+    if lhs.open:
+        return settle(lhs, rhs.type), rhs
+    return settle(lhs, rhs.type), settle(rhs, lhs.type)
 
 
 def cast(value: Typed, to: Type) -> Typed:
-    """Return the value converted to another type; a constant is converted at once where that is
+    """Return the value converted to another type; a constant is converted at once if that is
     exact."""
     if value.type == to:
         return value
@@ -60,23 +60,21 @@ def cast(value: Typed, to: Type) -> Typed:
     return Typed(call(Op.CAST, (node,), to), value.span)
 
 
-def compare(op: Op, left: Typed, right: Typed, span: Span) -> Typed:
-    left, right = comparable(left, right, span)
-    return Typed(call(op, (left.node, right.node), BOOLEAN), span)
+def compare(op: Op, lhs: Typed, rhs: Typed, span: Span) -> Typed:
+    lhs, rhs = comparable(lhs, rhs, span)
+    return Typed(call(op, (lhs.node, rhs.node), BOOLEAN), span)
 
 
-def comparable(left: Typed, right: Typed, span: Span) -> tuple[Typed, Typed]:
+def comparable(lhs: Typed, rhs: Typed, span: Span) -> tuple[Typed, Typed]:
     """Return two values as they are compared: numbers of any type exactly as they are, a DATE
     beside a TIMESTAMP as its midnight. Raise TypeProblem."""
-    left, right = settle_pair(left, right)
-    kinds = {left.type.kind, right.type.kind}
-    if len(kinds) == 1 or (left.type.is_numeric and right.type.is_numeric):
-        return left, right
+    lhs, rhs = settle_pair(lhs, rhs)
+    kinds = {lhs.type.kind, rhs.type.kind}
+    if len(kinds) == 1 or (lhs.type.is_numeric and rhs.type.is_numeric):
+        return lhs, rhs
     if kinds == _TIMES:
-        return cast(left, TIMESTAMP), cast(right, TIMESTAMP)
-    raise TypeProblem(
-        f"{left.type} can't be compared with {right.type}", span, hint=_hint(left, right)
-    )
+        return cast(lhs, TIMESTAMP), cast(rhs, TIMESTAMP)
+    raise TypeProblem(f"{lhs.type} can't be compared with {rhs.type}", span, hint=_hint(lhs, rhs))
 
 
 def unify(values: Sequence[Typed], span: Span) -> tuple[Sequence[Typed], Type]:
@@ -162,45 +160,45 @@ def need_signed(value: Typed, what: str) -> Typed:
     return value if value.type.kind is Kind.DURATION else need_number(value, what)
 
 
-def _common(left: Type, value: Typed, span: Span) -> Type:
-    right = value.type
-    if left == right:
-        return left
-    kinds = {left.kind, right.kind}
+def _common(lhs: Type, value: Typed, span: Span) -> Type:
+    rhs = value.type
+    if lhs == rhs:
+        return lhs
+    kinds = {lhs.kind, rhs.kind}
     if kinds == _TIMES:
         return TIMESTAMP
-    if not (left.is_numeric and right.is_numeric):
-        raise TypeProblem(f"{left} and {right} have no common type", value.span)
+    if not (lhs.is_numeric and rhs.is_numeric):
+        raise TypeProblem(f"{lhs} and {rhs} have no common type", value.span)
     if Kind.DOUBLE in kinds:
         return DOUBLE
-    return _common_decimal(as_decimal(left), as_decimal(right), span)
+    return _common_decimal(as_decimal(lhs), as_decimal(rhs), span)
 
 
 def as_decimal(type_: Type) -> Type:
     return BIGINT_DECIMAL if type_.kind is Kind.BIGINT else type_
 
 
-def _common_decimal(left: Type, right: Type, span: Span) -> Type:
-    scale = max(left.scale, right.scale)
-    precision = max(left.precision - left.scale, right.precision - right.scale) + scale
+def _common_decimal(lhs: Type, rhs: Type, span: Span) -> Type:
+    scale = max(lhs.scale, rhs.scale)
+    precision = max(lhs.precision - lhs.scale, rhs.precision - rhs.scale) + scale
     if precision > MAX_PRECISION:
         raise TypeProblem(
-            f"{left} and {right} together need {precision} digits; the limit is {MAX_PRECISION}",
+            f"{lhs} and {rhs} together need {precision} digits; the limit is {MAX_PRECISION}",
             span,
             hint="CAST one of them to a smaller DECIMAL, or to DOUBLE",
         )
     return decimal_type(precision, scale)
 
 
-def _hint(left: Typed, right: Typed) -> str:
-    texts = [side for side in (left, right) if side.type.kind is Kind.TEXT]
-    others = [side for side in (left, right) if side.type.kind is not Kind.TEXT]
-    if Kind.DURATION in (left.type.kind, right.type.kind):
+def _hint(lhs: Typed, rhs: Typed) -> str:
+    texts = [side for side in (lhs, rhs) if side.type.kind is Kind.TEXT]
+    non_texts = [side for side in (lhs, rhs) if side.type.kind is not Kind.TEXT]
+    if Kind.DURATION in (lhs.type.kind, rhs.type.kind):
         return f"{AS_INTERVAL}; {AS_NUMBER}"
-    if len(texts) == 1 and isinstance(texts[0].node, Literal) and others[0].type.is_numeric:
+    if len(texts) == 1 and isinstance(texts[0].node, Literal) and non_texts[0].type.is_numeric:
         return "write a number without quotes"
     if len(texts) == 1:
-        return f"write CAST(… AS {others[0].type})"
+        return f"write CAST(… AS {non_texts[0].type})"
     return ""
 
 
@@ -222,8 +220,8 @@ def can_cast(from_: Kind, to: Kind) -> bool:
 
 
 def explicit_cast(value: Typed, to: Type, span: Span) -> Typed:
-    """CAST as written. A value that can't be converted is NULL in its row; a constant of time that
-    can't be is refused."""
+    """Return a CAST as written. A value that can't be converted is NULL in its row. Raise
+    TypeProblem for types without a conversion, and for a text that is no time."""
     if value.open:
         return Typed(value.as_type(to).node, span)
     if not can_cast(value.type.kind, to.kind):
@@ -233,27 +231,27 @@ def explicit_cast(value: Typed, to: Type, span: Span) -> Typed:
     return Typed(done.node, span)
 
 
-# Past this a product of two DECIMALs can't even be held while it is computed.
-_WIDEST_PRODUCT = 75
+# With more digits a product of two DECIMALs can't even be computed.
+_MAX_PRODUCT_DIGITS = 75
 _LEAST_QUOTIENT_SCALE = 6
 
 
-def arithmetic(op: Op, left: Typed, right: Typed, span: Span) -> Typed:
+def arithmetic(op: Op, lhs: Typed, rhs: Typed, span: Span) -> Typed:
     """Return the call of an arithmetic operator on numbers; raise TypeProblem."""
-    left, right = settle_pair(left, right)
+    lhs, rhs = settle_pair(lhs, rhs)
     what = op.value
-    left, right = need_number(left, what), need_number(right, what)
-    kinds = {left.type.kind, right.type.kind}
+    lhs, rhs = need_number(lhs, what), need_number(rhs, what)
+    kinds = {lhs.type.kind, rhs.type.kind}
     if op is Op.INT_DIV:
         if kinds != {Kind.BIGINT}:
             raise TypeProblem("div needs BIGINT on both sides", span, hint="/ divides any numbers")
-        return made(op, left, right, BIGINT, span)
+        return operation(op, lhs, rhs, BIGINT, span)
     if Kind.DOUBLE in kinds or (op is Op.DIV and kinds == {Kind.BIGINT}):
-        return made(op, cast(left, DOUBLE), cast(right, DOUBLE), DOUBLE, span)
+        return operation(op, cast(lhs, DOUBLE), cast(rhs, DOUBLE), DOUBLE, span)
     if kinds == {Kind.BIGINT}:
-        return made(op, left, right, BIGINT, span)
-    left, right = _as_decimal_value(left), _as_decimal_value(right)
-    return made(op, left, right, _decimal_result(op, left.type, right.type, span), span)
+        return operation(op, lhs, rhs, BIGINT, span)
+    lhs, rhs = _as_decimal_value(lhs), _as_decimal_value(rhs)
+    return operation(op, lhs, rhs, _decimal_result(op, lhs.type, rhs.type, span), span)
 
 
 def negative(value: Typed, span: Span) -> Typed:
@@ -261,33 +259,33 @@ def negative(value: Typed, span: Span) -> Typed:
     return Typed(call(Op.NEG, (value.node,), value.type), span)
 
 
-def made(op: Op, left: Typed, right: Typed, type_: Type, span: Span) -> Typed:
-    return Typed(call(op, (left.node, right.node), type_), span)
+def operation(op: Op, lhs: Typed, rhs: Typed, type_: Type, span: Span) -> Typed:
+    return Typed(call(op, (lhs.node, rhs.node), type_), span)
 
 
 def _as_decimal_value(value: Typed) -> Typed:
     return cast(value, BIGINT_DECIMAL) if value.type.kind is Kind.BIGINT else value
 
 
-def _decimal_result(op: Op, left: Type, right: Type, span: Span) -> Type:
-    whole = max(left.precision - left.scale, right.precision - right.scale)
-    scale = max(left.scale, right.scale)
+def _decimal_result(op: Op, lhs: Type, rhs: Type, span: Span) -> Type:
+    whole = max(lhs.precision - lhs.scale, rhs.precision - rhs.scale)
+    scale = max(lhs.scale, rhs.scale)
     match op:
         case Op.ADD | Op.SUB:
             return decimal_type(min(MAX_PRECISION, whole + scale + 1), scale)
         case Op.MOD:
-            least = min(left.precision - left.scale, right.precision - right.scale)
+            least = min(lhs.precision - lhs.scale, rhs.precision - rhs.scale)
             return decimal_type(min(MAX_PRECISION, max(1, least + scale)), scale)
         case Op.DIV:
             return decimal_type(MAX_PRECISION, max(_LEAST_QUOTIENT_SCALE, scale))
-    return _product(left, right, span)
+    return _product(lhs, rhs, span)
 
 
-def _product(left: Type, right: Type, span: Span) -> Type:
-    scale, precision = left.scale + right.scale, left.precision + right.precision
-    if scale > MAX_PRECISION or precision > _WIDEST_PRODUCT:
+def _product(lhs: Type, rhs: Type, span: Span) -> Type:
+    scale, precision = lhs.scale + rhs.scale, lhs.precision + rhs.precision
+    if scale > MAX_PRECISION or precision > _MAX_PRODUCT_DIGITS:
         raise TypeProblem(
-            f"the product of {left} and {right} has too many digits",
+            f"the product of {lhs} and {rhs} has too many digits",
             span,
             hint="CAST one of them to a smaller DECIMAL, or to DOUBLE",
         )

@@ -1,4 +1,4 @@
-"""Conditions: comparisons, AND and OR, IN, LIKE, CASE and their like, as bound expressions."""
+"""Conditions: comparisons, AND and OR, IN, LIKE, CASE and so on, as bound expressions."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from querystem.query import SubQueryKind
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A query inside an expression: the node that asks it, and for ANY what its rows are compared
+class InnerQuery:
+    """A query inside an expression: the node around it, and for ANY what its rows are compared
     with."""
 
     kind: SubQueryKind
@@ -33,7 +33,7 @@ class Asked:
 
 
 class NodeBinder(Protocol):
-    """Whoever binds the nodes of an expression."""
+    """The binder of the nodes of an expression."""
 
     scope: Scope
 
@@ -41,7 +41,7 @@ class NodeBinder(Protocol):
 
     def boolean(self, node: exp.Expr, what_for: str) -> Typed: ...
 
-    def asked(self, asked: Asked) -> Typed: ...
+    def query_value(self, query: InnerQuery) -> Typed: ...
 
 
 def _connective(binder: NodeBinder, node: exp.Expr) -> Typed:
@@ -73,8 +73,8 @@ def _compare(binder: NodeBinder, node: exp.Expr) -> Typed:
 
 def _is_not_distinct(binder: NodeBinder, node: exp.Expr) -> Typed:
     consume(node, "this", "expression")
-    left, right = binder.bind(node.this), binder.bind(node.args["expression"])
-    return _negated(compare(Op.IS_DISTINCT, left, right, node_span(node)))
+    lhs, rhs = binder.bind(node.this), binder.bind(node.args["expression"])
+    return _negated(compare(Op.IS_DISTINCT, lhs, rhs, node_span(node)))
 
 
 def _is(binder: NodeBinder, node: exp.Expr) -> Typed:
@@ -103,8 +103,8 @@ def _between(binder: NodeBinder, node: exp.Expr) -> Typed:
 def _in(binder: NodeBinder, node: exp.Expr) -> Typed:
     consume(node, "this", "expressions", "query")
     if (query := node.args.get("query")) is not None:
-        asked = Asked(SubQueryKind.ANY, node, query, binder.bind(node.this), Op.EQ)
-        return binder.asked(asked)
+        inner = InnerQuery(SubQueryKind.ANY, node, query, binder.bind(node.this), Op.EQ)
+        return binder.query_value(inner)
     span, value = node_span(node), binder.bind(node.this)
     items = [binder.bind(item) for item in node.expressions]
     if not items:
@@ -171,9 +171,11 @@ def _when(binder: NodeBinder, subject: Typed | None, node: exp.Expr) -> Typed:
 
 
 def _compare_all(binder: NodeBinder, node: exp.Expr, op: Op, query: exp.Expr, every: bool) -> Typed:
-    """Return a comparison with ANY row of a query, or with all: then none may be otherwise."""
+    """Return a comparison with ANY row of a query, or with `every` row: no row may then satisfy the
+    opposite."""
     op = _NEGATIONS[op] if every else op
-    value = binder.asked(Asked(SubQueryKind.ANY, node, query, binder.bind(node.this), op))
+    inner = InnerQuery(SubQueryKind.ANY, node, query, binder.bind(node.this), op)
+    value = binder.query_value(inner)
     return _negated(value) if every else value
 
 
@@ -183,8 +185,8 @@ def _quantified(node: exp.Expr) -> tuple[exp.Expr, bool] | None:
     if isinstance(node, exp.Any | exp.All):
         consume(node, "this")
         return node.this, isinstance(node, exp.All)
-    some = isinstance(node, exp.Anonymous) and str(node.this).lower() == "some"
-    if some and node.expressions and isinstance(node.expressions[0], exp.Subquery):
+    is_some = isinstance(node, exp.Anonymous) and str(node.this).lower() == "some"
+    if is_some and node.expressions and isinstance(node.expressions[0], exp.Subquery):
         return node.expressions[0], False
     return None
 
@@ -193,8 +195,8 @@ def _negated(value: Typed) -> Typed:
     return Typed(call(Op.NOT, (value.node,), BOOLEAN), value.span)
 
 
-def _one_kind(left: Type, right: Type) -> bool:
-    return left.kind is right.kind or (left.is_numeric and right.is_numeric)
+def _one_kind(lhs: Type, rhs: Type) -> bool:
+    return lhs.kind is rhs.kind or (lhs.is_numeric and rhs.is_numeric)
 
 
 _COMPARISONS: dict[type[exp.Expr], Op] = {

@@ -41,14 +41,14 @@ class _Signature:
 
 
 def check_function(name: str, span: Span) -> None:
-    """Raise UnknownFunction where no function has this name, which is in lower case."""
+    """Raise UnknownFunction if no function has this name, which is in lower case."""
     if name not in FUNCTIONS:
         raise _unknown(name, span)
 
 
 def bind_function(name: str, args: Args, span: Span) -> Typed:
-    """Return the call of a function that there is, whose name is in lower case; raise NotYet,
-    TypeProblem."""
+    """Return the call of a function whose name, in lower case, `check_function` accepts; raise
+    SyntaxProblem, TypeProblem."""
     function = FUNCTIONS[name]
     if not function.least <= len(args) <= function.most:
         raise SyntaxProblem(f"{name} takes {_counted(function)}, not {len(args)}", span)
@@ -112,8 +112,8 @@ def _coalesce(args: Args, span: Span) -> Typed:
 
 
 def _nullif(args: Args, span: Span) -> Typed:
-    left, right = comparable(args[0], args[1], span)
-    values, type_ = unify((left, right), span)
+    lhs, rhs = comparable(args[0], args[1], span)
+    values, type_ = unify((lhs, rhs), span)
     return Typed(call(Op.NULLIF, tuple(value.node for value in values), type_), span)
 
 
@@ -133,7 +133,7 @@ def _extract(args: Args, span: Span) -> Typed:
 
 
 def _in_unit(args: Args, span: Span) -> Typed:
-    """Return all of a duration in a unit."""
+    """Return the length of a duration in a unit."""
     unit = _unit(args[0], frozenset(DURATION_UNITS))
     type_ = BIGINT if unit.value == "microsecond" else DOUBLE
     return Typed(call(Op.EXTRACT, (unit, args[1].node), type_), span)
@@ -199,7 +199,7 @@ _INSTEAD = {
     "try_cast": "CAST, which gives NULL for what can't be converted",
 }
 
-# Functions that people look for and that nothing here stands for.
+# Functions that people look for and that the language has no substitute for.
 _POWER = "powers and roots are not part of the language; write x * x, or compute them in the client"
 _CONCAT = "texts can't be joined; select both columns, and join them in the client"
 _MEDIAN = "the aggregates are avg, count, first, last, max, min, stddev and sum"
@@ -213,11 +213,11 @@ _ABSENT = (
 def _unknown(name: str, span: Span) -> SyntaxProblem | UnknownFunction:
     if is_clock(name):
         return refuse_clock(span)
-    known = [*FUNCTIONS, *AGGREGATES, "cast"]
+    candidates = [*FUNCTIONS, *AGGREGATES, "cast"]
     if name in _INSTEAD:
         hint = f"write {_INSTEAD[name]}"
     else:
-        hint = _ABSENT.get(name) or suggest(name, known)
+        hint = _ABSENT.get(name) or suggest(name, candidates)
     return UnknownFunction(f"there is no function {name[:60]}", span, hint=hint)
 
 
@@ -229,7 +229,7 @@ def _counted(function: _Signature) -> str:
 
 
 _LEAST_MEAN_SCALE = 6
-# Repeats make no difference to these.
+# DISTINCT makes no difference to these.
 _PICKING = (Function.MIN, Function.MAX, Function.FIRST, Function.LAST)
 
 

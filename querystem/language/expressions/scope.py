@@ -22,13 +22,13 @@ class ScopeStream:
 
 @dataclass(frozen=True, slots=True)
 class ScopeItem:
-    """An item of FROM under its name here: `types` are the columns that may be named, `shown` those
-    of `*`. In bound expressions a column is named with the `prefix` before it. `inside` are the
-    streams that a query, or a view, reads."""
+    """An item of FROM under its name here: `types` are the columns that may be named,
+    `star_columns` those of `*`. In bound expressions a column is named with the `prefix` before it.
+    `inside` are the streams that a query, or a view, reads."""
 
     name: str
     types: Mapping[str, Type]
-    shown: Sequence[str]
+    star_columns: Sequence[str]
     prefix: str = ""
     stream: ScopeStream | None = None
     inside: Sequence[ScopeStream] = ()
@@ -72,23 +72,23 @@ class Scope:
         raise BindProblem(f"{name} is not in FROM", span, hint=hint)
 
     def has(self, name: str) -> bool:
-        """Return whether a name alone is that of a column, be it ambiguous."""
+        """Return whether a name alone is that of a column, even an ambiguous one."""
         return any(name in item.types for item in self.items)
 
     def column(self, name: str, span: Span, hint: str = "") -> ColumnRef:
         """Return the column that a name alone means; raise UnknownColumn, with `hint` if there is
         one, and BindProblem if it may mean several."""
-        found = [item for item in self.items if name in item.types]
+        owners = [item for item in self.items if name in item.types]
         if name in self.merged:
-            found = [self.merged[name]]
-        if len(found) == 1:
-            return found[0].column(name)
-        if not found:
+            owners = [self.merged[name]]
+        if len(owners) == 1:
+            return owners[0].column(name)
+        if not owners:
             where = _listed([item.name for item in self.items], "or")
             raise UnknownColumn(
                 f"there is no column {name} in {where}", span, hint=hint or self.meant(name)
             )
-        candidates = [item.written(name) for item in found]
+        candidates = [item.written(name) for item in owners]
         raise BindProblem(
             f"{name} is ambiguous: it may be {_listed(candidates, 'or')}",
             span,
@@ -97,8 +97,7 @@ class Scope:
         )
 
     def unknown_quoted(self, name: str, span: Span) -> UnknownColumn:
-        """Return the error for a name in double quotes that is no column's: it may be meant as a
-        text."""
+        """Return the error for an unknown name in double quotes, which may be meant as a text."""
         hint = f"a text is written in single quotes: '{name[:60]}'"
         near = nearest(name, {column for item in self.items for column in item.types}, 0.75)
         if near:
@@ -111,15 +110,17 @@ class Scope:
             return suggest(name, self.items[0].types)
         near = nearest(name, {column for item in self.items for column in item.types})
         if near is None:
-            return suggest(name, [i.written(column) for i in self.items for column in i.shown])
+            return suggest(
+                name, [i.written(column) for i in self.items for column in i.star_columns]
+            )
         written = [item.written(near) for item in self.items if near in item.types]
         return f"did you mean {_listed(written, 'or')}?"
 
     def star(self, of: str | None = None) -> Iterator[tuple[ScopeItem, str]]:
-        """Yield the columns of `*`, or of `name.*`; a merged column stands where its item is."""
+        """Yield the columns of `*`, or of `name.*`; a merged column stands at its item."""
         for item in self.items:
             if of is None or item.name == of:
-                for name in item.shown:
+                for name in item.star_columns:
                     if of is not None or self.merged.get(name, item) is item:
                         yield item, name
 

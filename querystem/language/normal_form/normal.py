@@ -1,9 +1,8 @@
 """The normal form: one way to write equal predicates, so that they share their matches.
 
 `call` builds a node from arguments that are normal already; every rule here keeps SQL's
-three-valued meaning. NOT moves inwards as far as that allows, AND and OR are flat, sorted and
-without repeats, a constant stands on the right and has the type of its neighbour where that is
-exact.
+three-valued meaning. NOT moves inwards as far as that allows. AND and OR are flat, sorted and
+without repeats. A constant stands on the right and has the type of its neighbour if that is exact.
 """
 
 from __future__ import annotations
@@ -111,20 +110,20 @@ def _connective(op: Op, args: Iterable[Expression]) -> Expression:
     return Call(op, tuple(parts[key] for key in sorted(parts)), BOOLEAN)
 
 
-def _comparison(op: Op, left: Expression, right: Expression) -> Expression:
-    left, right = _aligned(left, right), _aligned(right, left)
-    if _belongs_right(left, right):
-        left, right, op = right, left, _MIRROR[op]
-    return Call(op, (left, right), BOOLEAN)
+def _comparison(op: Op, lhs: Expression, rhs: Expression) -> Expression:
+    lhs, rhs = _aligned(lhs, rhs), _aligned(rhs, lhs)
+    if _belongs_right(lhs, rhs):
+        lhs, rhs, op = rhs, lhs, _MIRROR[op]
+    return Call(op, (lhs, rhs), BOOLEAN)
 
 
-def _belongs_right(left: Expression, right: Expression) -> bool:
-    """Return whether the left operand belongs on the right: constants stand there, and two of a
-    kind in order."""
-    constant = isinstance(left, _CONSTANT)
-    if constant != isinstance(right, _CONSTANT):
+def _belongs_right(lhs: Expression, rhs: Expression) -> bool:
+    """Return whether the operands have to be exchanged: constants stand on the right, and two
+    operands of a kind are sorted."""
+    constant = isinstance(lhs, _CONSTANT)
+    if constant != isinstance(rhs, _CONSTANT):
         return constant
-    return sort_key(left) > sort_key(right)
+    return sort_key(lhs) > sort_key(rhs)
 
 
 def _aligned(expression: Expression, beside: Expression) -> Expression:
@@ -169,13 +168,13 @@ def _neg(arg: Expression, type_: Type) -> Expression:
     return Call(Op.NEG, (arg,), type_)
 
 
-def _of_time(op: Op, type_: Type, left: Expression, right: Expression) -> Expression:
-    """Return an instant or a duration; of two constants it is a constant, the value of the
-    kernel."""
-    if not isinstance(left, Literal) or not isinstance(right, Literal):
-        return Call(op, (left, right), type_)
+def _of_time(op: Op, type_: Type, lhs: Expression, rhs: Expression) -> Expression:
+    """Return an instant or a duration. For two constants it is a constant, equal to what the kernel
+    computes."""
+    if not isinstance(lhs, Literal) or not isinstance(rhs, Literal):
+        return Call(op, (lhs, rhs), type_)
     is_instant = type_.kind is Kind.TIMESTAMP
-    micros = _computed(op, _number_of(left), _number_of(right))
+    micros = _computed(op, _number_of(lhs), _number_of(rhs))
     least, most = (MIN_INSTANT, MAX_INSTANT) if is_instant else (MIN_BIGINT, MAX_BIGINT)
     if micros is None or not least <= micros <= most:
         return Literal(None, type_)
@@ -196,14 +195,14 @@ def _number_of(literal: Literal) -> int | Fraction | float | None:
 
 
 def _computed(
-    op: Op, left: int | Fraction | float | None, right: int | Fraction | float | None
+    op: Op, lhs: int | Fraction | float | None, rhs: int | Fraction | float | None
 ) -> int | None:
-    """Return the sum, difference or product, halves away from zero; None if there is none."""
-    if left is None or right is None:
+    """Return the sum, difference or product, halves away from zero; None if it has no value."""
+    if lhs is None or rhs is None:
         return None
     if op is not Op.MUL:
-        return int(left + right if op is Op.ADD else left - right)
-    product = left * right
+        return int(lhs + rhs if op is Op.ADD else lhs - rhs)
+    product = lhs * rhs
     if isinstance(product, float) and not math.isfinite(product):
         return None
     magnitude = math.floor(abs(Fraction(product)) + Fraction(1, 2))

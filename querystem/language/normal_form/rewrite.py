@@ -41,7 +41,8 @@ class Extent:
 
 
 def extent_of(expression: Expression, columns: Mapping[str, Extent]) -> Extent:
-    """Return the extent of what `substituted` gives, for columns whose expressions are so large."""
+    """Return the extent of what `substituted` returns, given the extents of the columns'
+    expressions."""
     if isinstance(expression, ColumnRef):
         return columns.get(expression.name, Extent())
     if not isinstance(expression, Call):
@@ -72,7 +73,7 @@ def as_item(expression: Expression, number: int) -> Expression:
     return expression
 
 
-def asks(expression: Expression) -> bool:
+def has_subquery(expression: Expression) -> bool:
     """Return whether an expression has the value of a query inside it."""
     return any(name.startswith(_QUERY_VALUE) for name in columns_of(expression))
 
@@ -93,15 +94,15 @@ def moved(expression: Expression, prefixes: Mapping[str, str]) -> Expression:
 
 def moved_name(name: str, prefixes: Mapping[str, str]) -> str:
     """Return the name of a column, or the beginning of such names, as `moved` changes it."""
-    number, point, rest = name.partition(".")
-    return f"{prefixes[number]}{rest}" if point and number in prefixes else name
+    number, point, column = name.partition(".")
+    return f"{prefixes[number]}{column}" if point and number in prefixes else name
 
 
 def mapped(query: Query, change: Callable[[Expression], Expression]) -> Query:
     """Return the query with its expressions, but not those of its source, changed."""
     return replace(
         query,
-        outputs=tuple(Output(one.name, change(one.expression)) for one in query.outputs),
+        outputs=tuple(Output(output.name, change(output.expression)) for output in query.outputs),
         grouping=_mapped_grouping(query.grouping, change),
         having=change(query.having),
         order_by=tuple(
@@ -117,8 +118,10 @@ def _mapped_grouping(
     if grouping is None:
         return None
     aggregates = [
-        one if one.argument is None else replace(one, argument=change(one.argument))
-        for one in grouping.aggregates
+        aggregate
+        if aggregate.argument is None
+        else replace(aggregate, argument=change(aggregate.argument))
+        for aggregate in grouping.aggregates
     ]
     return Grouping(tuple(change(key) for key in grouping.keys), tuple(aggregates))
 
@@ -150,7 +153,7 @@ def greatest_time(items: Sequence[Item], first: int = 0) -> Expression:
     ]
     args: list[Expression] = []
     for at, time in enumerate(times[:-1]):
-        later = [call(Op.GE, (time, other), BOOLEAN) for other in times[at + 1 :]]
+        later = [call(Op.GE, (time, later_time), BOOLEAN) for later_time in times[at + 1 :]]
         args += [all_of(later), time]
     return call(Op.CASE, (*args, times[-1]), TIMESTAMP) if args else times[-1]
 
@@ -159,19 +162,22 @@ def _times(item: Item, prefix: str) -> list[Expression]:
     """Return the ts of each part of an item's rows; a missing part has that of another."""
     if not isinstance(item, LeftJoin):
         return [ColumnRef(f"{prefix}ts", TIMESTAMP)]
-    left = [
+    left_times = [
         time
-        for number, one in enumerate(item.left.items)
-        for time in _times(one, f"{prefix}{item_column(0, item_column(number, ''))}")
+        for number, left_item in enumerate(item.left.items)
+        for time in _times(left_item, f"{prefix}{item_column(0, item_column(number, ''))}")
     ]
-    right = _times(item.right, prefix + item_column(1, ""))
-    return [*left, *[call(Op.COALESCE, (time, left[0]), TIMESTAMP) for time in right]]
+    right_times = _times(item.right, prefix + item_column(1, ""))
+    return [
+        *left_times,
+        *[call(Op.COALESCE, (time, left_times[0]), TIMESTAMP) for time in right_times],
+    ]
 
 
 def with_condition(source: Source, condition: Expression) -> Source:
     """Return the source with one more condition on its rows."""
     if isinstance(source, Leg):
         return replace(source, where=all_of((source.where, condition)))
-    if asks(condition):
+    if has_subquery(condition):
         return replace(source, where=all_of((source.where, condition)))
     return replace(source, on=all_of((source.on, condition)))

@@ -1,7 +1,7 @@
-"""Expressions, windows and REFRESH as texts that a person reads.
+"""Texts of expressions, windows and REFRESH, for people.
 
-They have the language's own words, and brackets only where they are needed; binding the text of a
-window gives the same window.
+They are written in the language itself, with brackets only if they are needed. Binding the text of
+a window gives the same window.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ def _count_text(window: CountWindow) -> str:
 
 
 def refresh_text(refresh: Refresh | None) -> str:
-    """Return the REFRESH clause in normal form; empty if there is none."""
+    """Return the REFRESH clause in normal form; empty without one."""
     match refresh:
         case None:
             return ""

@@ -10,10 +10,16 @@ from sqlglot import exp
 from datastem.schema import StreamSchema
 from querystem.expressions import Expression
 from querystem.language.errors import RefreshProblem, SyntaxProblem
-from querystem.language.expressions.bind import Asking, Binder, identifier
+from querystem.language.expressions.bind import Binder, InnerQueries, identifier
 from querystem.language.expressions.coerce import need_type
 from querystem.language.expressions.scope import Scope, stream_item
-from querystem.language.normal_form.rewrite import all_of, asks, conjuncts, mapped, renamed
+from querystem.language.normal_form.rewrite import (
+    all_of,
+    conjuncts,
+    has_subquery,
+    mapped,
+    renamed,
+)
 from querystem.language.queries.clauses import (
     OutputItem,
     bind_condition,
@@ -83,8 +89,8 @@ class QueryBinder:
         return RefreshOn(stream.name, renamed(source.on, 0)), stream
 
     def _part(self, node: exp.Expr, place: Place, branch: bool = False) -> BoundBlock:
-        """Return a query, or a branch of a set operation: that takes the types of its outputs from
-        the others."""
+        """Return a query, or a `branch` of a set operation, which may take the types of its outputs
+        from the other branches."""
         if isinstance(node, exp.Select):
             block = self._block(node, place, branch)
         elif isinstance(node, exp.Subquery):
@@ -112,7 +118,7 @@ class QueryBinder:
         consume(select, "expressions", "distinct", "from_", "joins", "where", *CLAUSES)
         items = references(select)
         table = items[0][0]
-        several = len(items) > 1 or not isinstance(table, exp.Table) or _asks(select)
+        several = len(items) > 1 or not isinstance(table, exp.Table) or _has_queries(select)
         several = several or table.args.get("version") is not None
         named = several or identifier(table.this) in place.named
         if named or self._text.view_of(table) is not None:
@@ -129,26 +135,26 @@ class QueryBinder:
         def resolved(expression: Expression) -> Expression:
             return sources.resolved(expression, node_span(select))
 
-        def asked(node: exp.Expr, binder: Binder) -> BoundBlock:
+        def bind_inner(node: exp.Expr, binder: Binder) -> BoundBlock:
             block = self._part(node, Place(None, True, place.named, binder).within(node))
             return replace(block, query=unordered(block.query))
 
-        rows, groups = SubQueries(asked, resolved), SubQueries(asked, of_groups)
+        rows, groups = SubQueries(bind_inner, resolved), SubQueries(bind_inner, of_groups)
 
         def source(where: Expression) -> From:
             parts = conjuncts(resolved(where))
-            on = [*sources.conditions, *(one for one in parts if not asks(one))]
-            later = [one for one in parts if asks(one)]
-            return From(sources.items, all_of(on), tuple(rows.found), all_of(later))
+            on = [*sources.conditions, *(part for part in parts if not has_subquery(part))]
+            later = [part for part in parts if has_subquery(part)]
+            return From(sources.items, all_of(on), tuple(rows.subqueries), all_of(later))
 
         base = replace(
-            self._text.binder(scope), outer=place.outer, beyond=place.beyond, asking=rows
+            self._text.binder(scope), outer=place.outer, beyond=place.beyond, inner_queries=rows
         )
         block = self._clauses(select, base, source, branch, groups)
-        values = [replace(one, node=resolved(one.node)) for one in block.values]
+        values = [replace(value, node=resolved(value.node)) for value in block.values]
         correlated = [resolved(condition) for condition in block.correlated]
         block = BoundBlock(mapped(block.query, resolved), values, correlated)
-        return over_groups(block, groups.found) if groups.found else block
+        return over_groups(block, groups.subqueries) if groups.subqueries else block
 
     def _clauses(
         self,
@@ -156,13 +162,13 @@ class QueryBinder:
         base: Binder,
         source: Callable[[Expression], Source],
         branch: bool,
-        asking: Asking | None = None,
+        inner_queries: InnerQueries | None = None,
     ) -> BoundBlock:
-        """Return all but the FROM of a SELECT; `source` takes its WHERE. Queries in expressions
-        over groups are bound by `asking`."""
+        """Return a SELECT; `source` returns its FROM, given its WHERE. `inner_queries` binds
+        queries in expressions over groups."""
         items = read_items(select, base.scope)
         base = replace(base, outputs=[item.name for item in items if item.renamed])
-        groups = group_binder(select, items, base, asking)
+        groups = group_binder(select, items, base, inner_queries)
         binder = groups or base
         order = select.args.get("order")
         values = [binder.bind(item.node) for item in items]
@@ -176,9 +182,10 @@ class QueryBinder:
         if distinct:
             check_distinct(order, order_by, outputs)
         grouping = groups.grouping if groups else None
-        correlated = [one for one in conjuncts(where) if is_correlated(one)]
+        factors = conjuncts(where)
+        correlated = [factor for factor in factors if is_correlated(factor)]
         if correlated:
-            where = all_of([one for one in conjuncts(where) if not is_correlated(one)])
+            where = all_of([factor for factor in factors if not is_correlated(factor)])
         query = Query(source(where), outputs, grouping, having, distinct, order_by)
         return BoundBlock(self._limited(select, query), values, correlated)
 
@@ -209,8 +216,8 @@ class QueryBinder:
             yield from self._branch(part, place.within(part), operator)
 
     def _branch(self, part: exp.Expr, place: Place, operator: SetOperator) -> Iterator[Branch]:
-        """Yield the branches that a part of a set operation is: several where it is UNION ALL
-        inside UNION ALL."""
+        """Yield the branches that a part of a set operation is: several if it is UNION ALL inside
+        UNION ALL."""
         if isinstance(part, exp.Subquery) and part.args.get("refresh") is None:
             check_bracketed(part)
             yield from self._branch(part.this, place.within(part.this), operator)
@@ -224,7 +231,7 @@ class QueryBinder:
             yield Branch(part, replace(block, query=unordered(block.query)))
 
 
-def _asks(select: exp.Expr) -> bool:
+def _has_queries(select: exp.Expr) -> bool:
     """Return whether a SELECT has queries inside expressions."""
     clauses = [select.args.get(name) for name in ("where", "group", "having", "order")]
     parts = [*select.expressions, *filter(None, clauses)]

@@ -52,17 +52,17 @@ def read_items(select: exp.Expr, scope: Scope) -> Sequence[OutputItem]:
     if not select.expressions:
         raise SyntaxProblem("SELECT selects nothing", node_span(select), hint="write SELECT * …")
     items: list[OutputItem] = []
-    seen: set[str] = set()
+    names: set[str] = set()
     for node in select.expressions:
         for item in _items(node, len(items) + 1, scope):
-            if item.name in seen:
+            if item.name in names:
                 raise BindProblem(
                     f"two outputs are named {item.name}",
                     node_span(node),
                     hint=_duplicate_hint(node, scope),
                     reason="DUPLICATE_NAME",
                 )
-            seen.add(item.name)
+            names.add(item.name)
             items.append(item)
     return items
 
@@ -96,7 +96,7 @@ def by_name(node: exp.Expr, items: Sequence[OutputItem]) -> exp.Expr | None:
 def _duplicate_hint(node: exp.Expr, scope: Scope) -> str:
     if _is_star(node) and len(scope.items) > 1:
         first, second = scope.items[:2]
-        return f"write SELECT {first.name}.*, {second.name}.{second.shown[0]} AS other"
+        return f"write SELECT {first.name}.*, {second.name}.{second.star_columns[0]} AS other"
     return "give one of them another name with AS"
 
 
@@ -117,7 +117,7 @@ def _items(node: exp.Expr, position: int, scope: Scope) -> Iterator[OutputItem]:
 
 
 def _star(node: exp.Expr, scope: Scope) -> Iterator[OutputItem]:
-    """Yield an item for every column that the star stands for, each placed where it stands."""
+    """Yield an item for every column that the star stands for, each with the place of the star."""
     span, of = node_span(node), None
     if isinstance(node, exp.Column):
         consume(node, "this", "table")
@@ -140,7 +140,7 @@ def placed(name: str, span: Span, of: str | None = None) -> exp.Expr:
 
 def _column_name(node: exp.Expr) -> str:
     """Return the name of a column as it is written, in lower case unless quoted; empty for any
-    other node. The binder tells whether there is such a column."""
+    other node. The binder finds out whether there is such a column."""
     if not isinstance(node, exp.Column) or not isinstance(node.this, exp.Identifier):
         return ""
     name = str(node.this.this)
@@ -160,7 +160,8 @@ def is_constant(node: exp.Expr, value: Typed) -> bool:
 
 
 def need_varying(node: exp.Expr, value: Typed, clause: str) -> Expression:
-    """Return the bound expression; refuses a constant, which would make one group, or no order."""
+    """Return the bound expression; raise TypeProblem for a constant, which would make one group, or
+    no order."""
     if is_constant(node, value):
         raise TypeProblem(
             f"{clause} takes a column, an expression or the number of an output, not a constant",
@@ -199,7 +200,7 @@ def check_distinct(
 
 
 def bind_count(clause: exp.Expr | None, word: str, binder: Binder) -> Typed | None:
-    """Return the number after LIMIT or OFFSET, or the parameter that will bring it."""
+    """Return the number after LIMIT or OFFSET, or the parameter that stands there."""
     if clause is None:
         return None
     consume(clause, "expression")
@@ -217,9 +218,9 @@ def bind_count(clause: exp.Expr | None, word: str, binder: Binder) -> Typed | No
 def count_of(literal: Literal, word: str, span: Span) -> int:
     value = literal.value
     if not isinstance(value, int) or value < 0:
-        shown = "NULL" if value is None else value
+        written = "NULL" if value is None else value
         raise TypeProblem(
-            f"{word} takes a whole number from 0, not {shown}", span, reason="BAD_VALUE"
+            f"{word} takes a whole number from 0, not {written}", span, reason="BAD_VALUE"
         )
     return value
 

@@ -1,4 +1,4 @@
-"""Queries on their way: windows are not read yet, LIMIT and OFFSET may have no value yet."""
+"""Draft queries: windows are not read yet, LIMIT and OFFSET may have no value yet."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class DraftOn(RefreshOn):
 
 @dataclass(frozen=True)
 class DraftAsOf(AsOf):
-    """A look-up whose keys are not found yet: what conditions equate the `columns` of KEY with. It
-    stands at `span`."""
+    """A look-up at `span` without its keys yet: these are what conditions equate the `columns` of
+    KEY with."""
 
     columns: tuple[ColumnRef, ...] = ()
     span: Span | None = None
@@ -44,7 +44,7 @@ class DraftAsOf(AsOf):
 
 @dataclass(frozen=True)
 class LimitedQuery(Query):
-    """A query whose LIMIT and OFFSET, of which one at least is a parameter, are not set yet."""
+    """A query whose LIMIT and OFFSET, at least one of which is a parameter, are not set yet."""
 
     limit_from: Typed | None = None
     offset_from: Typed | None = None
@@ -75,7 +75,7 @@ def is_limited(query: Query) -> bool:
 
 
 def unordered(query: Query) -> Query:
-    """Return a query inside another: without LIMIT nobody sees its order."""
+    """Return a query inside another, without its order unless it has a LIMIT."""
     return query if is_limited(query) else replace(query, order_by=())
 
 

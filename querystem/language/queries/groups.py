@@ -10,7 +10,7 @@ from sqlglot import exp
 from querystem.expressions import ColumnRef, Expression
 from querystem.grouping import Aggregate, Grouping, aggregate_name, key_name
 from querystem.language.errors import BindProblem, Span
-from querystem.language.expressions.bind import Asking, Binder, identifier
+from querystem.language.expressions.bind import Binder, InnerQueries, identifier
 from querystem.language.expressions.coerce import need_type
 from querystem.language.expressions.functions import bind_aggregate, is_aggregate
 from querystem.language.normal_form.normal import sort_key
@@ -32,7 +32,7 @@ class GroupBinder(Binder):
     rows.
 
     `rows` binds over rows; `keys` numbers the normal forms of the keys; `mixed` has the ids of the
-    nodes that hold an aggregate or a query. Aggregates are collected as they are met, equal ones
+    nodes that hold an aggregate or a query. Aggregates are collected as they occur, equal ones
     once.
     """
 
@@ -79,7 +79,7 @@ def _not_grouped(column: exp.Expr, span: Span) -> BindProblem:
 
 @dataclass
 class _RowBinder(Binder):
-    """A binder that binds each node once, however often it is asked."""
+    """A binder that binds each node once, however often it is called."""
 
     done: dict[int, Typed] = field(default_factory=dict)
 
@@ -90,23 +90,26 @@ class _RowBinder(Binder):
 
 
 def group_binder(
-    select: exp.Expr, items: Sequence[OutputItem], base: Binder, asking: Asking | None
+    select: exp.Expr,
+    items: Sequence[OutputItem],
+    base: Binder,
+    inner_queries: InnerQueries | None,
 ) -> GroupBinder | None:
     """Return the binder of a query that groups or aggregates; None for a query that answers rows.
-    Queries inside its expressions over groups are bound by `asking`."""
+    `inner_queries` binds queries inside its expressions over groups."""
     mixed = _holding(select, is_aggregate)
     if not mixed and not select.args.get("group") and not select.args.get("having"):
         return None
     rows = _RowBinder(base.scope, base.parameters, "GROUP BY", base.outputs, base.used)
     rows.outer, rows.beyond = base.outer, base.beyond
     keys = _keys(select.args.get("group"), items, rows)
-    rows.asking = base.asking
+    rows.inner_queries = base.inner_queries
     return GroupBinder(
         base.scope,
         base.parameters,
         outputs=base.outputs,
         used=base.used,
-        asking=asking,
+        inner_queries=inner_queries,
         outer=base.outer,
         beyond=base.beyond,
         rows=rows,
@@ -116,15 +119,15 @@ def group_binder(
 
 
 def _holding(select: exp.Expr, what: Callable[[exp.Expr], bool]) -> frozenset[int]:
-    """Return the ids of the nodes that are something, outside inner queries, or hold such a
-    node."""
-    found: set[int] = set()
+    """Return the ids of the nodes, outside inner queries, of which `what` is true, and of the nodes
+    around them."""
+    ids: set[int] = set()
     for clause in ("expressions", "having", "order"):
         part = select.args.get(clause) or []
         for root in part if isinstance(part, list) else [part]:
             for node in filter(what, outside_queries(root)):
-                found.update(_with_parents(node))
-    return frozenset(found)
+                ids.update(_with_parents(node))
+    return frozenset(ids)
 
 
 def _with_parents(node: exp.Expr) -> list[int]:
@@ -150,7 +153,7 @@ def _keys(
 
 
 def _key(node: exp.Expr, items: Sequence[OutputItem], rows: Binder) -> Expression:
-    """Return a column of that name comes before an output of that name."""
+    """Return a key of GROUP BY. A name means a column before it means an output."""
     output = at_position(node, items, "GROUP BY")
     if output is None and not _is_column(node, rows):
         output = by_name(node, items)

@@ -1,8 +1,8 @@
 """Views that are inlined: those that only select and project rows of one stream.
 
 The rows of such a view are rows of its stream. So the window of a query over it is the stream's,
-and its condition and the query's are one predicate, matched and shared as such. All other views,
-and these under a window that chooses otherwise than by ts, are queries inside the query.
+and its condition and the query's are one predicate, matched and shared as such. All other views
+are queries inside the query, as are these under a window that does not go by ts.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ ParsedView = Callable[[ViewDefinition], exp.Expr]
 # The stream or the view that a reference names.
 Named = Callable[[exp.Expr], StreamSchema | ViewDefinition | None]
 
-_MORE = ("distinct", "group", "having", "order", "limit", "offset", "refresh")
+_OTHER_CLAUSES = ("distinct", "group", "having", "order", "limit", "offset", "refresh")
 
 
 def is_flat(select: exp.Expr) -> bool:
     """Return whether a SELECT does nothing but select, project and join."""
-    if any(select.args.get(clause) is not None for clause in _MORE):
+    if any(select.args.get(clause) is not None for clause in _OTHER_CLAUSES):
         return False
     parts = [*select.expressions, *filter(None, [select.args.get("where")])]
-    found = (node for part in parts for node in part.walk(prune=is_query))
-    return not any(is_query(node) or is_aggregate(node) for node in found)
+    nodes = (node for part in parts for node in part.walk(prune=is_query))
+    return not any(is_query(node) or is_aggregate(node) for node in nodes)
 
 
 def stream_of_view(view: ViewDefinition, parsed: ParsedView, named: Named) -> StreamSchema | None:
@@ -44,15 +44,15 @@ def stream_of_view(view: ViewDefinition, parsed: ParsedView, named: Named) -> St
     table = query.args["from_"].this
     if not isinstance(table, exp.Table) or table.args.get("frame") or table.args.get("version"):
         return None
-    found = named(table)
-    if isinstance(found, ViewDefinition):
-        return stream_of_view(found, parsed, named)
-    return found
+    source = named(table)
+    if isinstance(source, ViewDefinition):
+        return stream_of_view(source, parsed, named)
+    return source
 
 
 def bounds_time(frame: exp.Expr, schema: StreamSchema) -> bool:
     """Return whether a window chooses rows by their ts alone, so that it is the same before and
-    after a condition. SLIDE sets back as of when the rows of a keyed stream are current."""
+    after a condition. SLIDE changes at which instant the rows of a keyed stream are current."""
     texts = [token.text.upper() for token in frame.args["tokens"]]
     counts = texts[:1] in (["ROWS"], ["PARTITION BY"]) or texts[:2] == ["BEGIN", "ROW"]
     if texts[:2] == ["ROWS", "UNBOUNDED"]:

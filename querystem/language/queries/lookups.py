@@ -1,7 +1,7 @@
 """AS OF and AS KNOWN AT, bound: rows of keyed streams that are looked up for the rows of another.
 
-A look-up goes by the values that conditions equate with all of KEY. They are found once conditions
-are where they belong.
+A look-up goes by the values that conditions equate with all columns of KEY. They are determined
+once conditions are pushed down.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ def bind_lookup(
     """Return the look-up that a reference to a stream is, after other items of FROM, and the
     numbers of the windows of the rows it is for; raise QueryError."""
     version = table.args["version"]
-    span, known = node_span(version), version.args.get("table") is None
-    item = _item(version, known, before)
+    span, as_known = node_span(version), version.args.get("table") is None
+    item = _item(version, as_known, before)
     if (frame := table.args.get("frame")) is not None:
         raise WindowProblem(
             "rows that are looked up have no window",
             node_span(frame),
-            hint=f"give {item.name} one: it tells which rows are looked up",
+            hint=f"give {item.name} one: it decides which rows are looked up",
         )
     if not schema.key:
         raise _refused(
@@ -45,29 +45,29 @@ def bind_lookup(
             node_span(table.this),
             "join with the stream itself",
         )
-    if item.stream is None and known:
+    if item.stream is None and as_known:
         raise _refused("rows of a query have no position", span, "name a stream")
     streams = item.inside if item.stream is None else [item.stream]
     _check_time(item, schema, span)
     for stream in streams:
         _check_clocks(schema, stream.schema, span)
-    if known and schema.retain is not None:
+    if as_known and schema.retain is not None:
         raise _refused(
             f"{schema.name} has RETAIN, and may have forgotten what was known",
             span,
             "AS KNOWN AT takes a stream without RETAIN",
         )
     columns = tuple(ColumnRef(name, schema.types[name]) for name in schema.key)
-    row = ColumnRef(f"{item.prefix}row_id", BIGINT) if known else None
-    name = item.stream.schema.name if known and item.stream is not None else ""
+    row = ColumnRef(f"{item.prefix}row_id", BIGINT) if as_known else None
+    name = item.stream.schema.name if as_known and item.stream is not None else ""
     draft = DraftAsOf(item.column("ts"), (), row, name, columns, span)
     return draft, tuple(stream.window for stream in streams)
 
 
-def _item(version: exp.Expr, known: bool, before: Scope) -> ScopeItem:
+def _item(version: exp.Expr, as_known: bool, before: Scope) -> ScopeItem:
     """Return the item whose rows are looked up for."""
-    name = version.this if known else version.args["table"]
-    if not known and identifier(version.this) != "ts":
+    name = version.this if as_known else version.args["table"]
+    if not as_known and identifier(version.this) != "ts":
         raise _refused(
             "AS OF takes the ts of a row", node_span(version), f"write AS OF {name.name}.ts"
         )
@@ -81,8 +81,8 @@ def _item(version: exp.Expr, known: bool, before: Scope) -> ScopeItem:
 
 
 def _check_time(item: ScopeItem, schema: StreamSchema, span: Span) -> None:
-    """Refuse to look up rows for those of a query that have no ts, or one of their own making where
-    `schema` keeps only the versions of a while."""
+    """Refuse to look up rows for those of a query that have no ts, or a computed ts if `schema`
+    has RETAIN."""
     if item.types.get("ts") != TIMESTAMP:
         raise _refused(
             f"rows of {item.name} have no ts that is a TIMESTAMP",
@@ -90,7 +90,7 @@ def _check_time(item: ScopeItem, schema: StreamSchema, span: Span) -> None:
             "groups have none, nor have rows of DISTINCT, LIMIT, UNION, INTERSECT and EXCEPT: name"
             " an output ts",
         )
-    if item.stream is None and "ts" in item.shown and schema.retain is not None:
+    if item.stream is None and "ts" in item.star_columns and schema.retain is not None:
         raise _refused(
             f"the ts of {item.name} is an output, which may be any instant, and {schema.name} has"
             " RETAIN",
@@ -99,9 +99,9 @@ def _check_time(item: ScopeItem, schema: StreamSchema, span: Span) -> None:
         )
 
 
-def _check_clocks(schema: StreamSchema, other: StreamSchema, span: Span) -> None:
-    if (schema.ordered_by is None) != (other.ordered_by is None):
-        event, arrival = (schema, other) if schema.ordered_by else (other, schema)
+def _check_clocks(schema: StreamSchema, schema_beside: StreamSchema, span: Span) -> None:
+    if (schema.ordered_by is None) != (schema_beside.ordered_by is None):
+        event, arrival = (schema, schema_beside) if schema.ordered_by else (schema_beside, schema)
         raise WindowProblem(
             f"{event.name} has event time and {arrival.name} arrival time: their clocks can't be"
             " compared",
@@ -117,22 +117,22 @@ def _refused(message: str, span: Span | None, hint: str) -> BindProblem:
 
 def with_keys(leg: Leg, number: int, on: Expression) -> Leg:
     """Return a leg, item `number` of a FROM, that is looked up by what `on` equates its KEY with;
-    raise BindProblem where that is not all of KEY."""
+    raise BindProblem if that is not all of KEY."""
     draft = leg.as_of
     if not isinstance(draft, DraftAsOf):
         return leg
     keys = []
     for column in draft.columns:
-        shown = ColumnRef(item_column(number, column.name), column.type)
-        found = [*_equated(shown, conjuncts(on), number), *_constants(column, leg.where)]
-        if not found:
+        item_ref = ColumnRef(item_column(number, column.name), column.type)
+        values = [*_equated(item_ref, conjuncts(on), number), *_constants(column, leg.where)]
+        if not values:
             raise _refused(
                 f"a row of {leg.stream} is looked up by all of its KEY, and nothing before it"
                 f" equals {column.name}",
                 draft.span,
                 f"add a condition such as {leg.stream}.{column.name} = value",
             )
-        key = found[0]
+        key = values[0]
         alike = key.type == column.type
         keys.append(key if alike else call(Op.CAST, (key,), column.type))
     return replace(leg, as_of=AsOf(draft.instant, tuple(keys), draft.row, draft.stream))
@@ -141,21 +141,21 @@ def with_keys(leg: Leg, number: int, on: Expression) -> Leg:
 def _equated(column: ColumnRef, conditions: Sequence[Expression], number: int) -> list[Expression]:
     """Return the expressions over items before a column's own that conditions equate the column
     with."""
-    found = []
-    for one in conditions:
-        if isinstance(one, Call) and one.op is Op.EQ and column in one.args:
-            left, right = one.args
-            found.append(right if left == column else left)
-    return [one for one in found if all(item < number for item in items_of(one))]
+    values = []
+    for condition in conditions:
+        if isinstance(condition, Call) and condition.op is Op.EQ and column in condition.args:
+            lhs, rhs = condition.args
+            values.append(rhs if lhs == column else lhs)
+    return [value for value in values if all(item < number for item in items_of(value))]
 
 
 def _constants(column: ColumnRef, where: Expression) -> list[Expression]:
     """Return the constants that the predicate of a leg equates a column with."""
     return [
-        one.args[1]
-        for one in conjuncts(where)
-        if isinstance(one, Call)
-        and one.op is Op.EQ
-        and one.args[0] == column
-        and isinstance(one.args[1], Literal)
+        factor.args[1]
+        for factor in conjuncts(where)
+        if isinstance(factor, Call)
+        and factor.op is Op.EQ
+        and factor.args[0] == column
+        and isinstance(factor.args[1], Literal)
     ]

@@ -43,42 +43,45 @@ Names = Callable[[], Iterable[str]]
 
 def inside_views(lookup: Lookup) -> Lookup:
     """Return the lookup of the names in the texts of views: the `inside_views` of a lookup that has
-    one. Whoever may name a view need not be allowed to name what it is over."""
-    found: Lookup = getattr(lookup, "inside_views", lookup)
-    return found
+    one. A caller who may name a view need not be allowed to name the streams it reads."""
+    inner: Lookup = getattr(lookup, "inside_views", lookup)
+    return inner
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The place of a block in a text: the window that reaches it, whether that is its `own`, the
-    queries that WITH names there, in an expression the binder of the query `outer` to it, in a
-    query of FROM or WITH inside an expression that of the query `beyond` it, and the `view` that is
-    inlined there."""
+    """The place of a block in a text.
+
+    `frame` is the window that reaches it, and `has_own_window` whether that is its own. `named` are
+    the queries that WITH names there. In an expression, `outer` binds the query around it; in a
+    query of FROM or WITH inside an expression, `beyond` does. `view` is the view that is inlined
+    there.
+    """
 
     frame: exp.Expr | None = None
-    own: bool = False
+    has_own_window: bool = False
     named: Mapping[str, NamedQuery] = field(default_factory=dict)
     outer: Binder | None = None
     view: str = ""
     beyond: Binder | None = None
 
     def inner(self) -> Place:
-        """Return the place of a query of FROM or WITH: no window reaches it, and no columns from
-        around the query that it stands in."""
+        """Return the place of a query of FROM or WITH, which no window reaches, and no columns of
+        the queries around."""
         return Place(None, True, dict(self.named), beyond=self.outer or self.beyond)
 
     def within(self, node: exp.Expr) -> Place:
         """Return the place inside a query, which may have a window, and names by WITH, of its
         own."""
         named = dict(self.named)
-        here: set[str] = set()
+        new_names: set[str] = set()
         for cte in node.args.get("ctes") or ():
             name = identifier(cte.args["alias"])
-            if name in here:
+            if name in new_names:
                 raise BindProblem(
                     f"WITH names two queries {name}", node_span(cte), reason="DUPLICATE_NAME"
                 )
-            here.add(name)
+            new_names.add(name)
             named[name] = NamedQuery(cte, replace(self.inner(), named=dict(named)))
         frame = node.args.get("frame")
         if frame is None:
@@ -96,14 +99,14 @@ class NamedQuery:
 
 @dataclass
 class TextBinding:
-    """All that the parts of one text share: the streams, the parameters and where they are `used`,
-    the texts of windows and of REFRESH by their numbers, how many `references` to streams there
-    are, and the ids of the nodes of windows and of queries of WITH that were `reached`.
+    """What the parts of one text share: the streams, the parameters and the places they are `used`
+    at, the texts of windows and of REFRESH by their numbers, the number of `references` to streams,
+    and the ids of the nodes of windows and of queries of WITH that were `reached`.
 
-    Names are looked up once (`known`, with whether they stand in a view), the queries of `views`
-    parsed once. While one is bound, `view` is the place of the reference to the outermost view and
-    `depth` how many stand inside each other. `bind_rows` binds the rows of REFRESH ON, and gives
-    their stream.
+    Names are looked up once (`looked_up_names`, by name and whether it stands in a view), and the
+    queries of `views` are parsed once. While a view is bound, `view` is the place of the reference
+    to the outermost view, and `depth` is how many views are nested. `bind_rows` binds the rows of
+    REFRESH ON, and returns their stream, too.
     """
 
     lookup: Lookup
@@ -116,7 +119,7 @@ class TextBinding:
     reached: set[int] = field(default_factory=set)
     view: Span | None = None
     depth: int = 0
-    known: dict[tuple[str, bool], StreamSchema | ViewDefinition | None] = field(
+    looked_up_names: dict[tuple[str, bool], StreamSchema | ViewDefinition | None] = field(
         default_factory=dict
     )
     views: dict[str, exp.Expr] = field(default_factory=dict)
@@ -141,20 +144,20 @@ class TextBinding:
         if parsed.rows is None:
             self.refreshes.append(text)
             return DraftEvery(0, number=len(self.refreshes) - 1)
-        assert self.bind_rows is not None, "a binder of queries is there"
-        found, trigger = self.bind_rows(parsed.rows)
+        assert self.bind_rows is not None, "QueryBinder sets it"
+        refresh, trigger = self.bind_rows(parsed.rows)
         self.refreshes.append(replace(text, trigger=trigger))
-        return DraftOn(found.stream, found.where, len(self.refreshes) - 1)
+        return DraftOn(refresh.stream, refresh.where, len(self.refreshes) - 1)
 
     # ---- views
 
     def view_of(self, table: exp.Expr) -> ViewDefinition | None:
-        """Return the view that a reference names; None if it names none."""
-        found = self._named(table)
-        return found if isinstance(found, ViewDefinition) else None
+        """Return the view that a reference names; None if it names no view."""
+        source = self._named(table)
+        return source if isinstance(source, ViewDefinition) else None
 
     def stream_of(self, view: ViewDefinition) -> StreamSchema | None:
-        """Return the stream that a view shows rows of, as `stream_of_view` tells."""
+        """Return the stream that a view shows rows of, as `stream_of_view` does."""
         return stream_of_view(view, self.parsed, self._named_inside)
 
     def parsed(self, view: ViewDefinition) -> exp.Expr:
@@ -167,23 +170,23 @@ class TextBinding:
     def _named(self, table: exp.Expr) -> StreamSchema | ViewDefinition | None:
         if self.view is not None:
             return self._named_inside(table)
-        return self._found(identifier(table.this), self.lookup, False)
+        return self._look_up(identifier(table.this), self.lookup, False)
 
     def _named_inside(self, table: exp.Expr) -> StreamSchema | ViewDefinition | None:
         """Return the stream or view that a reference in the text of a view names."""
-        return self._found(identifier(table.this), inside_views(self.lookup), True)
+        return self._look_up(identifier(table.this), inside_views(self.lookup), True)
 
-    def _found(
+    def _look_up(
         self, name: str, lookup: Lookup, inside: bool
     ) -> StreamSchema | ViewDefinition | None:
-        if (name, inside) not in self.known:
-            self.known[name, inside] = lookup(name)
-        return self.known[name, inside]
+        if (name, inside) not in self.looked_up_names:
+            self.looked_up_names[name, inside] = lookup(name)
+        return self.looked_up_names[name, inside]
 
     @contextmanager
     def within_view(self, view: ViewDefinition, span: Span) -> Iterator[None]:
-        """Bind the query of a view in the `with` block; errors point to the reference at `span`,
-        for the text of the view is another one."""
+        """Bind the query of a view in the `with` block. Errors point to the reference at `span`,
+        because the text of the view is not part of the query's."""
         outside = self.view
         self.view, self.depth = outside or span, self.depth + 1
         try:
@@ -228,12 +231,13 @@ class TextBinding:
         values."""
         consume(table, "this", "alias", "frame")
         schema = self._counted(table)
-        own = table.args.get("frame")
-        frame = own if own is not None else place.frame
+        item_frame = table.args.get("frame")
+        frame = item_frame if item_frame is not None else place.frame
         self.reached.add(id(frame))
         window = self.window(window_text(frame, schema, node_span(table.this)))
-        leg = Leg(schema.name, TRUE, window, place.own or own is not None, view=place.view)
-        parsed = None if own is None else own.args.get("refresh")
+        has_own_window = place.has_own_window or item_frame is not None
+        leg = Leg(schema.name, TRUE, window, has_own_window, view=place.view)
+        parsed = None if item_frame is None else item_frame.args.get("refresh")
         return leg if parsed is None else replace(leg, refresh=self.refresh(parsed)), schema
 
     def looked_up(self, table: exp.Expr, before: Scope) -> tuple[Leg, StreamSchema]:
@@ -245,7 +249,7 @@ class TextBinding:
         return Leg(schema.name, TRUE, self.window(text), True, as_of), schema
 
     def _counted(self, table: exp.Expr) -> StreamSchema:
-        """Return the stream of a reference, of which there are not too many."""
+        """Return the stream of a reference; raise BindProblem if there are too many references."""
         schema = self.stream(table)
         self.references += 1
         if self.references > MAX_REFERENCES:
@@ -280,7 +284,7 @@ class TextBinding:
 
 
 def window_text(frame: exp.Expr | None, schema: StreamSchema, place: Span) -> WindowText:
-    """Return the window of a reference at `place`, where it has one."""
+    """Return the window, if any, of a reference at `place`."""
     if frame is None:
         return WindowText(schema, (), place)
     assert isinstance(frame, WindowNode)

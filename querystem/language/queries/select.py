@@ -20,8 +20,8 @@ from querystem.query import Query
 class BoundSelect:
     """A query that may still hold parameters, as its windows and REFRESH may.
 
-    `places` says where each parameter first stands. The query's windows and periods are not set
-    yet, and conditions over several streams are not pushed down.
+    `places` has the first place of each parameter. The query's windows and periods are not set yet,
+    and conditions over several streams are not pushed down.
     """
 
     query: Query
@@ -38,7 +38,7 @@ def bind_select(
 ) -> BoundSelect:
     """Bind a query in a text of length `end`; `names` lists the streams, to suggest one."""
     text = TextBinding(lookup, names, parameters)
-    place = replace(Place().within(parsed), own=False)
+    place = replace(Place().within(parsed), has_own_window=False)
     query = QueryBinder(text).outermost(parsed, place)
     tail = Tail.of(text.windows, text.refreshes, end)
     base = text.binder(Scope(()))

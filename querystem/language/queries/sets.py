@@ -47,7 +47,7 @@ class BoundBlock:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """A part of a set operation, and where it stands."""
+    """A part of a set operation, and its node."""
 
     node: exp.Expr
     block: BoundBlock
@@ -86,8 +86,11 @@ def in_order_of_values(query: Query) -> Query:
     """Return the query with its rows in the order of their values, NULLs last, as far as ORDER BY
     leaves that open."""
     ordered = [key.expression for key in query.order_by]
-    rest = [output.expression for output in query.outputs if output.expression not in ordered]
-    keys = tuple(SortKey(one, descending=False, nulls_first=False) for one in rest)
+    keys = tuple(
+        SortKey(output.expression, descending=False, nulls_first=False)
+        for output in query.outputs
+        if output.expression not in ordered
+    )
     return replace(query, order_by=(*query.order_by, *keys))
 
 
@@ -111,18 +114,20 @@ def _unified(branches: Sequence[Branch]) -> tuple[Query, ...]:
 
 
 def _with_outputs(block: BoundBlock, names: Sequence[str], values: Sequence[Typed]) -> Query:
-    """Return a branch with the types that the whole has. DISTINCT compares values as they are
-    before."""
+    """Return a branch with the types that the whole has. DISTINCT compares the values before they
+    are converted."""
     query = block.query
     pairs = list(zip(block.values, values, strict=True))
     changed = any(not old.open and old.type != new.type for old, new in pairs)
     if not changed or not query.distinct:
-        return replace(query, outputs=tuple(map(Output, names, [one.node for one in values])))
-    shown = [
+        nodes = [value.node for value in values]
+        return replace(query, outputs=tuple(map(Output, names, nodes)))
+    converted = [
         new if old.open else cast(replace(old, node=_column(output)), new.type)
         for (old, new), output in zip(pairs, query.outputs, strict=True)
     ]
-    return Query(From((query,)), tuple(map(Output, names, [one.node for one in shown])))
+    nodes = [value.node for value in converted]
+    return Query(From((query,)), tuple(map(Output, names, nodes)))
 
 
 def _column(output: Output) -> ColumnRef:

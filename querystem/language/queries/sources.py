@@ -68,8 +68,8 @@ MAX_NODES = 16_384
 CLAUSES = ("group", "having", "order", "limit", "offset", "frame", "refresh", "ctes")
 
 
-class InnerQueries(Protocol):
-    """Binds the queries of FROM that stay items."""
+class QueryItems(Protocol):
+    """The binder of queries of FROM that stay items."""
 
     def inner(self, node: exp.Expr, place: Place) -> Query: ...
 
@@ -77,7 +77,7 @@ class InnerQueries(Protocol):
 class Sources:
     """The items of one From, with the conditions on their rows, as they are bound."""
 
-    def __init__(self, text: TextBinding, queries: InnerQueries) -> None:
+    def __init__(self, text: TextBinding, queries: QueryItems) -> None:
         self._text = text
         self._queries = queries
         self._items: list[Item] = []
@@ -110,12 +110,12 @@ class Sources:
         return substituted(expression, self._outputs)
 
     def scope(self, select: exp.Expr, place: Place) -> Scope:
-        """Return the names of a FROM, whose items and conditions are taken; raise QueryError."""
+        """Bind a FROM and return its names; raise QueryError."""
         scope, start = Scope(()), _Start(len(self._items), len(self._conditions))
         for node, join in references(select):
-            left = join is not None and _is_left(join)
-            item = self._item(node, place, scope, flat=not left)
-            if any(other.name == item.name for other in scope.items):
+            is_left = join is not None and _is_left(join)
+            item = self._item(node, place, scope, flat=not is_left)
+            if any(earlier.name == item.name for earlier in scope.items):
                 raise BindProblem(
                     f"two items of FROM are named {item.name}",
                     node_span(node),
@@ -126,7 +126,7 @@ class Sources:
             scope = Scope((*before.items, item), before.merged)
             if join is not None:
                 conditions, scope = self._joined(join, before, scope, place)
-                if left:
+                if is_left:
                     scope = self._left_joined(start, all_of(conditions), scope)
                 else:
                     self._conditions += conditions
@@ -135,7 +135,7 @@ class Sources:
     # ---- items
 
     def _item(self, node: exp.Expr, place: Place, before: Scope, flat: bool) -> ScopeItem:
-        """Return an item of FROM, after others; `flat` where a query may be flattened."""
+        """Return an item of FROM, after others; `flat` says that a query may be flattened."""
         name, frame = item_name(node), node.args.get("frame")
         if isinstance(node, exp.Table):
             query = place.named.get(identifier(node.this))
@@ -156,9 +156,9 @@ class Sources:
         else:
             leg, schema = self._looked_up(table, before)
         self._items.append(leg)
-        shown = [column.name for column in schema.columns]
+        columns = [column.name for column in schema.columns]
         stream = ScopeStream(schema, len(self._text.windows) - 1)
-        return ScopeItem(name, schema.types, shown, item_column(number, ""), stream)
+        return ScopeItem(name, schema.types, columns, item_column(number, ""), stream)
 
     def _looked_up(self, table: exp.Expr, before: Scope) -> tuple[Leg, StreamSchema]:
         leg, schema = self._text.looked_up(table, before)
@@ -186,7 +186,7 @@ class Sources:
         operation = whole_operation(query) if frame is None else None
         if frame is not None:
             query = self._with_window(query, name, frame, node_span(frame))
-        return self._shown(query, name, operation)
+        return self._add_query(query, name, operation)
 
     def _with_window(self, query: Query, name: str, frame: exp.Expr, span: Span) -> Query:
         """Return a query with a window over it."""
@@ -197,8 +197,8 @@ class Sources:
             return query
         return replace(_around(query), refresh=self._text.refresh(parsed))
 
-    def _shown(self, query: Query, name: str, item: Item | None = None) -> ScopeItem:
-        """Return a query that is an item, or that shows the rows of one."""
+    def _add_query(self, query: Query, name: str, item: Item | None = None) -> ScopeItem:
+        """Add a query as an item, or the `item` whose rows it shows."""
         number = len(self._items)
         self._items.append(query if item is None else item)
         types = {column.name: column.type for column in query.columns}
@@ -213,7 +213,7 @@ class Sources:
     def _view(
         self, view: ViewDefinition, table: exp.Expr, name: str, place: Place, flat: bool
     ) -> ScopeItem:
-        """Return a view is inlined, or it stays an item; the window of its block bounds its
+        """Add a view: inlined if it can be, else as an item. The window of the block bounds its
         rows."""
         text, written = self._text, table.args.get("frame")
         if (version := table.args.get("version")) is not None:
@@ -225,10 +225,10 @@ class Sources:
             )
         consume(table, "this", "alias", "frame")
         frame = place.frame if written is None else written
-        own = place.own or written is not None
+        has_own_window = place.has_own_window or written is not None
         span, stream = node_span(table.this), text.stream_of(view)
         if flat and stream and (frame is None or bounds_time(frame, stream)):
-            inside = Place(frame, own, view=place.view or view.name)
+            inside = Place(frame, has_own_window, view=place.view or view.name)
             with text.within_view(view, span):
                 return self._flatten(text.parsed(view), name, inside)
         with text.within_view(view, span):
@@ -239,9 +239,9 @@ class Sources:
             query = self._with_window(query, name, frame, span)
         operation = None if query.timed else whole_operation(query)
         if operation is not None:
-            return self._shown(query, name, replace(operation, view=view.name))
-        query = replace(query, view=view.name, open=query.timed and not own)
-        return self._shown(query, name)
+            return self._add_query(query, name, replace(operation, view=view.name))
+        query = replace(query, view=view.name, open=query.timed and not has_own_window)
+        return self._add_query(query, name)
 
     def _flatten(self, select: exp.Expr, name: str, place: Place) -> ScopeItem:
         consume(select, "expressions", "from_", "joins", "where", "frame", "ctes")
@@ -258,12 +258,16 @@ class Sources:
         outputs = {**times, **outputs}
         prefix = f"~{self._flattened}."
         self._flattened += 1
-        extents = {prefix + one: extent_of(outputs[one], self._extents) for one in outputs}
-        self._outputs |= {prefix + one: self.resolved(outputs[one], span) for one in outputs}
+        extents = {
+            prefix + output: extent_of(bound, self._extents) for output, bound in outputs.items()
+        }
+        self._outputs |= {
+            prefix + output: self.resolved(bound, span) for output, bound in outputs.items()
+        }
         self._extents |= extents
         self._text.check_reached(select)
-        shown = dict.fromkeys(times, TIMESTAMP)
-        return ScopeItem(name, {**shown, **types}, list(types), prefix, inside=self._inside(added))
+        all_types = {**dict.fromkeys(times, TIMESTAMP), **types}
+        return ScopeItem(name, all_types, list(types), prefix, inside=self._inside(added))
 
     # ---- joins
 
@@ -280,30 +284,32 @@ class Sources:
             conditions.append(self.resolved(binder.condition(on).node, node_span(on)))
         for column in join.args.get("using") or ():
             name, span = identifier(column), node_span(column)
-            left = before.column(name, span)
-            right = Scope(scope.items[-1:]).column(name, span)
-            equal = compare(Op.EQ, Typed(left, span), Typed(right, span), span)
+            lhs = before.column(name, span)
+            rhs = Scope(scope.items[-1:]).column(name, span)
+            equal = compare(Op.EQ, Typed(lhs, span), Typed(rhs, span), span)
             conditions.append(self.resolved(equal.node, span))
             first = before.merged.get(name) or next(i for i in before.items if name in i.types)
             scope = Scope(scope.items, {**scope.merged, name: first})
         return conditions, scope
 
     def _left_joined(self, start: _Start, on: Expression, scope: Scope) -> Scope:
-        """Return the scope after a LEFT JOIN, whose left side is all the FROM has so far. Both
-        sides, and their conditions, become one item."""
-        *left, right = self._items[start.item :]
+        """Return the scope after a LEFT JOIN, whose left side is all items of the FROM before it.
+        Both sides, and their conditions, become one item."""
+        *left_items, right_item = self._items[start.item :]
+        # The prefixes of columns by the number of their item: within the left side, within the
+        # LEFT JOIN, and outside of it.
         numbers = [str(number) for number in range(start.item, len(self._items))]
         alone = {number: item_column(place, "") for place, number in enumerate(numbers)}
         inside = {number: item_column(0, prefix) for number, prefix in alone.items()}
         inside[numbers[-1]] = item_column(1, "")
         outside = {number: item_column(start.item, prefix) for number, prefix in inside.items()}
-        conditions = [moved(one, alone) for one in self._conditions[start.condition :]]
-        left = [_moved_lookup(item, alone) for item in left]
-        right = _moved_lookup(right, inside)
-        joined = LeftJoin(From(tuple(left), all_of(conditions)), right, moved(on, inside))
+        conditions = [moved(condition, alone) for condition in self._conditions[start.condition :]]
+        left_items = [_moved_lookup(item, alone) for item in left_items]
+        left_side = From(tuple(left_items), all_of(conditions))
+        joined = LeftJoin(left_side, _moved_lookup(right_item, inside), moved(on, inside))
         self._items[start.item :] = [joined]
         del self._conditions[start.condition :]
-        self._outputs = {name: moved(one, outside) for name, one in self._outputs.items()}
+        self._outputs = {name: moved(bound, outside) for name, bound in self._outputs.items()}
         items = {
             item.name: replace(item, prefix=moved_name(item.prefix, outside))
             for item in scope.items
@@ -321,7 +327,7 @@ class _Start:
 
 
 def _moved_lookup(item: Item, prefixes: Mapping[str, str]) -> Item:
-    """Return an item; where its rows are looked up, by other names of columns."""
+    """Return an item; if its rows are looked up, by other names of columns."""
     if not isinstance(item, Leg) or item.as_of is None:
         return item
     as_of, row = item.as_of, item.as_of.row
@@ -330,7 +336,7 @@ def _moved_lookup(item: Item, prefixes: Mapping[str, str]) -> Item:
 
 
 def _is_left(join: exp.Expr) -> bool:
-    """Return whether a join is a LEFT JOIN; raise SyntaxProblem for one that there is not."""
+    """Return whether a join is a LEFT JOIN; raise SyntaxProblem for RIGHT and FULL."""
     kind = join.args.get("kind") or ""
     if kind in ("RIGHT", "FULL"):
         raise SyntaxProblem(
@@ -346,10 +352,10 @@ def check_bracketed(node: exp.Expr) -> None:
     """Refuse anything but a window after a query in parentheses."""
     consume(node, "this", "alias", *CLAUSES)
     for clause in ("order", "limit", "offset"):
-        if (found := node.args.get(clause)) is not None:
+        if (part := node.args.get(clause)) is not None:
             raise NotYet(
                 "a clause after a query in parentheses",
-                node_span(found),
+                node_span(part),
                 hint="write it inside, or leave the parentheses out",
             )
 
@@ -357,17 +363,17 @@ def check_bracketed(node: exp.Expr) -> None:
 def _check_timed(query: Query, frame: exp.Expr, view: str = "") -> None:
     if query.timed:
         return
-    none = "groups have no ts, nor have rows of DISTINCT, LIMIT, UNION, INTERSECT and EXCEPT"
+    untimed = "groups have no ts, nor have rows of DISTINCT, LIMIT, UNION, INTERSECT and EXCEPT"
     if view:
         raise WindowProblem(
             f"a window bounds the ts of rows, and those of the view {view} have none",
             node_span(frame),
-            hint=f"give the other streams theirs: stream WINDOW(…); {none}",
+            hint=f"give the other streams theirs: stream WINDOW(…); {untimed}",
         )
     raise WindowProblem(
         "a window bounds the ts of rows, and those of this query have none",
         node_span(frame),
-        hint=f"write the window inside the query; {none}",
+        hint=f"write the window inside the query; {untimed}",
     )
 
 

@@ -1,9 +1,9 @@
 """Queries inside expressions, bound: EXISTS, IN, ANY, ALL, and scalar queries.
 
 A query inside an expression may name columns of the query around it, in its WHERE. Such conditions
-are taken out of it, and become those that tell which of its rows go with a row of the outer query:
-the columns that they read of the inner query are outputs of it. Of a scalar aggregate they are
-equalities, by which it is grouped.
+are taken out of it, and decide which of its rows go with a row of the outer query: the columns that
+they read of the inner query become outputs of it. In a scalar aggregate they must be equalities, by
+which it is grouped.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from querystem.grouping import Grouping, aggregate_name, key_name
 from querystem.language.errors import BindProblem, NotYet, Span, TypeProblem
 from querystem.language.expressions.bind import OUTER, Binder
 from querystem.language.expressions.coerce import cast, comparable
-from querystem.language.expressions.conditions import Asked
+from querystem.language.expressions.conditions import InnerQuery
 from querystem.language.normal_form.normal import call
 from querystem.language.normal_form.rewrite import (
     all_of,
     as_item,
-    asks,
     conjuncts,
+    has_subquery,
     mapped,
     substituted,
 )
@@ -50,8 +50,8 @@ _EQUAL = "compare its columns with those of the outer query by ="
 class SubQueries:
     """The queries inside the expressions over the rows of one From, as they are bound.
 
-    `bind` binds a query inside an expression of a binder. `resolved` gives an expression of the
-    block its final names.
+    `bind` binds a query inside an expression of a binder. `resolved` returns an expression of the
+    block with its final names.
     """
 
     def __init__(
@@ -61,68 +61,70 @@ class SubQueries:
     ) -> None:
         self._bind = bind
         self._resolved = resolved
-        self._known: dict[int, Typed] = {}
-        self.found: list[SubQuery] = []
+        self._values: dict[int, Typed] = {}
+        self.subqueries: list[SubQuery] = []
 
-    def value(self, asked: Asked, binder: Binder) -> Typed:
-        """Return the value of a query; one that was met before is not bound again."""
-        known = self._known.get(id(asked.node))
-        if known is None:
-            made = self._made(asked, self._bind(asked.query, binder), node_span(asked.node))
-            column = ColumnRef(subquery_column(len(self.found)), made.type)
-            self.found.append(made)
-            known = self._known[id(asked.node)] = Typed(column, node_span(asked.node))
-        return known
+    def value(self, query: InnerQuery, binder: Binder) -> Typed:
+        """Return the value of a query; each is bound once."""
+        value = self._values.get(id(query.node))
+        if value is None:
+            span = node_span(query.node)
+            subquery = self._subquery(query, self._bind(query.query, binder), span)
+            column = ColumnRef(subquery_column(len(self.subqueries)), subquery.type)
+            self.subqueries.append(subquery)
+            value = self._values[id(query.node)] = Typed(column, span)
+        return value
 
-    def _made(self, asked: Asked, block: BoundBlock, span: Span) -> SubQuery:
+    def _subquery(self, inner: InnerQuery, block: BoundBlock, span: Span) -> SubQuery:
         query = block.query
-        if asked.kind is not SubQueryKind.EXISTS and len(query.outputs) != 1:
+        if inner.kind is not SubQueryKind.EXISTS and len(query.outputs) != 1:
             raise TypeProblem(
                 f"the query has {len(query.outputs)} outputs, and a value is one",
                 span,
                 hint="select one",
             )
-        operand = asked.operand
+        operand = inner.operand
         if operand is not None:
             query, operand = _compared(query, operand, span)
-        made = SubQuery(asked.kind, query, TRUE, op=asked.op)
+        subquery = SubQuery(inner.kind, query, TRUE, op=inner.op)
         if operand is not None:
-            made = replace(made, operand=as_item(self._resolved(operand.node), 0))
+            subquery = replace(subquery, operand=as_item(self._resolved(operand.node), 0))
         if block.correlated:
-            return self._correlated(made, block.correlated, span)
-        if asked.kind is SubQueryKind.SCALAR and not _is_single(query):
+            return self._correlated(subquery, block.correlated, span)
+        if inner.kind is SubQueryKind.SCALAR and not _is_single(query):
             raise BindProblem(
                 "the query may have several rows, and a value is one",
                 span,
                 hint="write an aggregate such as max(price), or LIMIT 1",
                 reason="MANY_ROWS",
             )
-        return made
+        return subquery
 
     # ---- correlation
 
-    def _correlated(self, made: SubQuery, by: Sequence[Expression], span: Span) -> SubQuery:
-        query = replace(made.query, distinct=False, order_by=())
-        if is_limited(query) or any(asks(condition) for condition in by):
+    def _correlated(self, subquery: SubQuery, by: Sequence[Expression], span: Span) -> SubQuery:
+        query = replace(subquery.query, distinct=False, order_by=())
+        if is_limited(query) or any(map(has_subquery, by)):
             raise NotYet("a query like this with columns of the outer one", span, hint=_PARTS)
-        if made.kind is SubQueryKind.SCALAR:
-            return self._scalar(replace(made, query=query), by, span)
+        if subquery.kind is SubQueryKind.SCALAR:
+            return self._scalar(replace(subquery, query=query), by, span)
         if query.grouping is not None:
             raise NotYet("groups chosen by columns of the outer query", span, hint=_PARTS)
-        outputs = list(query.outputs if made.kind is SubQueryKind.ANY else ())
-        inner = {one.name: one for on in by for one in references_of(on) if not _is_outer(one.name)}
+        outputs = list(query.outputs if subquery.kind is SubQueryKind.ANY else ())
+        read = [column for condition in by for column in references_of(condition)]
+        inner = {column.name: column for column in read if not _is_outer(column.name)}
         columns: dict[str, Expression] = self._outer(by)
         for number, (name, column) in enumerate(inner.items()):
             outputs.append(Output(_hidden(number), column))
             columns[name] = ColumnRef(item_column(1, _hidden(number)), column.type)
         outputs = outputs or [Output(_hidden(0), TRUE)]
         on = all_of([substituted(condition, columns) for condition in by])
-        return replace(made, query=replace(query, outputs=tuple(outputs)), on=on)
+        return replace(subquery, query=replace(query, outputs=tuple(outputs)), on=on)
 
-    def _scalar(self, made: SubQuery, by: Sequence[Expression], span: Span) -> SubQuery:
-        """Return an aggregate without GROUP BY, grouped by what is equal to something of the outer
-        row."""
-        query, outer = made.query, self._outer(by)
+    def _scalar(self, subquery: SubQuery, by: Sequence[Expression], span: Span) -> SubQuery:
+        """Return an aggregate without GROUP BY, grouped by the expressions that conditions equate
+        with the outer row."""
+        query, outer = subquery.query, self._outer(by)
         if query.grouping is None or query.grouping.keys or query.having != TRUE:
             raise NotYet(
                 "a query like this as a value with columns of the outer one",
@@ -141,15 +143,15 @@ class SubQueries:
         ]
         grouping = Grouping(tuple(keys), query.grouping.aggregates)
         grouped = replace(query, grouping=grouping, outputs=(*query.outputs, *hidden))
-        return replace(made, query=grouped, on=all_of(equal))
+        return replace(subquery, query=grouped, on=all_of(equal))
 
     def _outer(self, by: Sequence[Expression]) -> dict[str, Expression]:
         """Return the columns of the outer query in some conditions, as columns of item 0."""
         columns: dict[str, Expression] = {}
-        for one in (one for condition in by for one in references_of(condition)):
-            if _is_outer(one.name):
-                bound = ColumnRef(one.name.removeprefix(OUTER), one.type)
-                columns[one.name] = as_item(self._resolved(bound), 0)
+        for column in (column for condition in by for column in references_of(condition)):
+            if _is_outer(column.name):
+                bound = ColumnRef(column.name.removeprefix(OUTER), column.type)
+                columns[column.name] = as_item(self._resolved(bound), 0)
         return columns
 
 
@@ -203,36 +205,43 @@ def _is_single(query: Query) -> bool:
 
 
 def of_groups(expression: Expression) -> Expression:
-    """Return an expression over groups as one over a query of those, which is the only item."""
-    found = [one for one in references_of(expression) if not asks(one)]
-    columns = {one.name: ColumnRef(item_column(0, one.name), one.type) for one in found}
+    """Return an expression over groups as an expression over a query of the groups, which is the
+    only item."""
+    columns = {
+        column.name: ColumnRef(item_column(0, column.name), column.type)
+        for column in references_of(expression)
+        if not has_subquery(column)
+    }
     return substituted(expression, columns)
 
 
 def over_groups(block: BoundBlock, subqueries: Sequence[SubQuery]) -> BoundBlock:
-    """Return a query whose expressions over groups have queries inside, as one over a query that
-    has its groups as rows. They come in the order of groups: by their keys."""
+    """Return a query whose expressions over groups have queries inside, as a query over another
+    that has its groups as rows. They come in the order of groups: by their keys."""
     query = block.query
     grouping = query.grouping
     assert grouping is not None
     keys = [ColumnRef(key_name(n), key.type) for n, key in enumerate(grouping.keys)]
-    found = [
+    aggregates = [
         ColumnRef(aggregate_name(n), aggregate.type)
         for n, aggregate in enumerate(grouping.aggregates)
     ]
     having = conjuncts(query.having)
     groups = Query(
         query.source,
-        tuple(Output(one.name, one) for one in (*keys, *found)),
+        tuple(Output(column.name, column) for column in (*keys, *aggregates)),
         grouping,
-        all_of([one for one in having if not asks(one)]),
+        all_of([condition for condition in having if not has_subquery(condition)]),
     )
-    where = all_of([of_groups(one) for one in having if asks(one)])
+    where = all_of([of_groups(condition) for condition in having if has_subquery(condition)])
     whole = mapped(replace(query, grouping=None, having=TRUE), of_groups)
     order = [key.expression for key in whole.order_by]
-    rest = [one for one in map(of_groups, keys) if one not in order and not query.distinct]
-    by_keys = [SortKey(one, descending=False, nulls_first=False) for one in rest]
+    by_keys = [
+        SortKey(key, descending=False, nulls_first=False)
+        for key in map(of_groups, keys)
+        if key not in order and not query.distinct
+    ]
     source = From((groups,), TRUE, tuple(subqueries), where)
     whole = replace(whole, source=source, order_by=(*whole.order_by, *by_keys))
-    values = [replace(one, node=of_groups(one.node)) for one in block.values]
+    values = [replace(value, node=of_groups(value.node)) for value in block.values]
     return replace(block, query=whole, values=values)

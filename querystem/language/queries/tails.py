@@ -1,4 +1,4 @@
-"""The windows and each REFRESH of a text: they follow the clauses of SQL, and are read once every
+"""The windows and each REFRESH of a text. They follow the clauses of SQL, and are read when every
 `:name` in them, a number or an instant, has its value."""
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ from results.window import UNBOUNDED, Window
 
 @dataclass(frozen=True, slots=True)
 class WindowText:
-    """The window of a reference to a stream, or over a query in FROM, as its tokens; there are none
-    where it has no window. `place` is that of the reference. A window that is written WINDOW(…)
-    ends at `end`. A reference whose rows are looked up has none: they are for the rows of those
-    `beside` it, whose windows have these numbers. A window inside a view is not in the text itself:
-    the reference to the view is at `view`."""
+    """The window of a reference to a stream, or over a query in FROM, as its tokens; without a
+    window there are none. `place` is that of the reference. A window that is written WINDOW(…) ends
+    at `end`. A reference whose rows are looked up has no window: its rows are looked up for those
+    of the references `beside` it, whose windows have these numbers. A window inside a view is not
+    in the text itself: the reference to the view is at `view`."""
 
     schema: StreamSchema
     tokens: Sequence[Token]
@@ -105,7 +105,8 @@ class Tail:
     @classmethod
     def of(cls, windows: Sequence[WindowText], refreshes: Sequence[RefreshText], end: int) -> Tail:
         names: dict[str, Span] = {}
-        for tokens in (*(one.tokens for one in windows), *(one.period for one in refreshes)):
+        periods = [refresh.period for refresh in refreshes]
+        for tokens in (*(window.tokens for window in windows), *periods):
             for colon, name in zip(tokens, tokens[1:], strict=False):
                 if _is_parameter(colon, name):
                     names.setdefault(name.text, span_of(colon).to(span_of(name)))
@@ -117,7 +118,9 @@ class Tail:
 
         def read(refresh: Refresh) -> Refresh:
             drafts = points_of(refresh)
-            parts = tuple(self._text(one).read(one, literals) for one in drafts)
+            parts = tuple(
+                self._text(draft_part).read(draft_part, literals) for draft_part in drafts
+            )
             return RefreshAny(parts) if isinstance(refresh, RefreshAny) else parts[0]
 
         windows = [text.read(self.end, literals) for text in self.windows]
@@ -125,7 +128,7 @@ class Tail:
         legs = [window_number(leg.window) for leg in draft.legs]
         self._check_windows(draft, query, windows, legs)
         texts = [self.windows[number] for number in legs]
-        check_clocks([text.schema for text in texts], query.moving, [one.place for one in texts])
+        check_clocks([text.schema for text in texts], query.moving, [text.place for text in texts])
         self._check_triggers(draft, query, [text.schema for text in texts])
         return query
 
@@ -144,14 +147,14 @@ class Tail:
             elif (span := self._span(text, legs.index(number), draft)) is not None:
                 period = query.period_of(legs.index(number))
                 check_retention(window, text.schema, span, period)
-            for other in text.beside:
-                period = query.period_of(legs.index(other))
-                check_versions(windows[other], text.schema, text.place, period)
+            for beside in text.beside:
+                period = query.period_of(legs.index(beside))
+                check_versions(windows[beside], text.schema, text.place, period)
 
     def _check_triggers(self, draft: Query, query: Query, schemas: Sequence[StreamSchema]) -> None:
         """Refuse rows with arrival time that refresh what goes by event time."""
         for written, part in zip(draft.refreshed_parts, query.refreshed_parts, strict=True):
-            texts = [self._text(one) for one in triggers_of(written.refresh)]
+            texts = [self._text(trigger) for trigger in triggers_of(written.refresh)]
             inside = [schemas[number] for number in part.legs]
             timed = [
                 (moving, schema)
@@ -236,24 +239,24 @@ def _constant(colon: Token, name: Token, literal: Literal) -> Token:
 
 
 def _unfit(colon: Token, name: Token, literal: Literal, hint: str) -> TypeProblem:
-    shown = "NULL" if literal.value is None else str(literal.value)
+    written = "NULL" if literal.value is None else str(literal.value)
     span = span_of(colon).to(span_of(name))
     return TypeProblem(
-        f":{name.text} is {shown}, which no window takes", span, hint=hint, reason="BAD_VALUE"
+        f":{name.text} is {written}, which no window takes", span, hint=hint, reason="BAD_VALUE"
     )
 
 
-_LAST = "REFRESH stands last, after the window"
+_REFRESH_LAST = "REFRESH stands last, after the window"
 
 
 def read_every(tokens: Sequence[Token], end: int) -> RefreshEvery:
-    """Return the REFRESH EVERY of the tokens after these words: a period, and where its points
-    begin."""
+    """Return the REFRESH EVERY of the tokens after these words: a period, and the offset of its
+    points."""
     reader = TokenReader(tokens, end)
     span = reader.span
     period = read_duration(reader)
     offset = read_duration(reader) if reader.take("OFFSET") else 0
-    reader.finish(hint=_LAST)
+    reader.finish(hint=_REFRESH_LAST)
     if period == 0:
         raise RefreshProblem(
             "REFRESH EVERY 0 has no points", span, hint="without REFRESH the answer is always fresh"

@@ -1,5 +1,4 @@
-"""The statements that create and drop streams, views and row policies; those that grant stand
-beside."""
+"""The statements that create and drop streams, views and row policies."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ class CreateStream:
 
 @dataclass(frozen=True, slots=True)
 class CreateView:
-    """A view to be: `text` is its query, which begins at `begin` of the statement."""
+    """A view to create: `text` is its query, which begins at `begin` of the statement."""
 
     name: str
     delivery: Delivery
@@ -43,7 +42,8 @@ class CreateView:
 
 @dataclass(frozen=True, slots=True)
 class DropStream:
-    """Drops a stream or, with CREATE STREAM … AS, a view; with `cascade` the views over it too."""
+    """A stream, or a view made with CREATE STREAM … AS, to drop; with `cascade` the views over it
+    too."""
 
     name: str
     span: Span
@@ -52,7 +52,7 @@ class DropStream:
 
 @dataclass(frozen=True, slots=True)
 class DropView:
-    """Drops a view, and with `cascade` the views over it."""
+    """A view to drop, with `cascade` the views over it too."""
 
     name: str
     span: Span
@@ -61,7 +61,7 @@ class DropView:
 
 @dataclass(frozen=True, slots=True)
 class CreatePolicy:
-    """A policy to be on the stream named at `span`: `text` is its condition, which begins at
+    """A policy to create on the stream named at `span`: `text` is its condition, which begins at
     `begin` of the statement, after a parenthesis."""
 
     name: str
@@ -73,7 +73,7 @@ class CreatePolicy:
 
 @dataclass(frozen=True, slots=True)
 class DropPolicy:
-    """Drops a policy of a stream."""
+    """A policy of a stream to drop."""
 
     name: str
     stream: str
@@ -128,7 +128,7 @@ def stream_sql(schema: StreamSchema) -> str:
 def _create(
     reader: TokenReader, text: str, max_columns: int
 ) -> CreateStream | CreateView | CreatePolicy:
-    delivery = next((one for one in _DELIVERIES if reader.take(one.value)), Delivery.PLAIN)
+    delivery = next((word for word in _DELIVERIES if reader.take(word.value)), Delivery.PLAIN)
     if reader.take("VIEW"):
         name, _ = reader.need_name("the name of the view")
         return _view(reader, text, name, delivery)
@@ -256,14 +256,14 @@ def _finish(
     while reader.token is not None:
         if reader.sees("PRIMARY", "KEY"):
             reader.fail("PRIMARY KEY is not part of the language", hint=_KEY_AFTER)
-        if taken := reader.take("KEY"):
+        if word_span := reader.take("KEY"):
             if key:
-                raise SyntaxProblem("KEY is given twice", taken)
+                raise SyntaxProblem("KEY is given twice", word_span)
             key = _key(reader, columns)
             continue
-        if taken := reader.take("ORDERED", "BY"):
+        if word_span := reader.take("ORDERED", "BY"):
             if ordered_by is not None:
-                raise SyntaxProblem("ORDERED BY is given twice", taken)
+                raise SyntaxProblem("ORDERED BY is given twice", word_span)
             ordered_by = _ordered_by(reader, columns)
             continue
         word, micros = _duration_option(reader, durations)
@@ -280,12 +280,12 @@ def _finish(
     return CreateStream(schema, (*notes, *_notes(schema)))
 
 
-def _duration_option(reader: TokenReader, given: dict[str, int]) -> tuple[str, int]:
+def _duration_option(reader: TokenReader, options: dict[str, int]) -> tuple[str, int]:
     word = next((word for word in ("RETAIN", "AHEAD") if reader.sees(word)), None)
     if word is None:
         reader.unexpected(hint=_OPTIONS)
     span = reader.need(word)
-    if word in given:
+    if word in options:
         raise SyntaxProblem(f"{word} is given twice", span)
     micros = read_duration(reader)
     if word == "RETAIN" and micros == 0:
@@ -302,13 +302,13 @@ def _check_names(columns: list[tuple[Column, Span]], max_columns: int) -> None:
             columns[max_columns][1],
             reason="TOO_MANY_COLUMNS",
         )
-    seen: set[str] = set()
+    names: set[str] = set()
     for column, span in columns:
         if column.name == "row_id":
             raise BindProblem("row_id can't be declared: every row has one", span)
-        if column.name in seen:
+        if column.name in names:
             raise BindProblem(f"{column.name} is declared twice", span, reason="DUPLICATE_NAME")
-        seen.add(column.name)
+        names.add(column.name)
 
 
 def _key(reader: TokenReader, columns: list[tuple[Column, Span]]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""GRANT and REVOKE: which actions a role or an owner may do, on what."""
+"""GRANT and REVOKE: which actions a role or an owner may do, on which streams."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _REVOKE = "write REVOKE read ON stream FROM ROLE name, or … ON ALL FROM OWNER 
 
 @dataclass(frozen=True, slots=True)
 class GrantActions:
-    """Gives actions to a role or an owner, or takes them away where it is `revoked`.
+    """Actions that are given to a role or an owner, or taken away if `revoked`.
 
     `name` is that of a stream or view, at `span`; None stands for all. `to` is "role" or "owner",
-    and `whom` its name.
+    and `grantee` its name.
     """
 
     actions: tuple[str, ...]
     name: str | None
     span: Span
     to: str
-    whom: str
+    grantee: str
     revoked: bool = False
 
 
@@ -45,9 +45,9 @@ def parse_grant(reader: TokenReader, revoked: bool) -> GrantActions:
     to = next((word for word in ("ROLE", "OWNER") if reader.take(word)), None)
     if to is None:
         reader.fail("expected ROLE or OWNER", hint=hint)
-    whom = _name(reader, to.lower())
+    grantee = _name(reader, to.lower())
     reader.finish(hint=hint)
-    return GrantActions(tuple(dict.fromkeys(actions)), name, span, to.lower(), whom, revoked)
+    return GrantActions(tuple(dict.fromkeys(actions)), name, span, to.lower(), grantee, revoked)
 
 
 def _action(reader: TokenReader) -> str:
@@ -66,7 +66,7 @@ def _action(reader: TokenReader) -> str:
 
 
 def _name(reader: TokenReader, what: str) -> str:
-    """Return a name, or a text, since roles and owners may have names that are none of SQL."""
+    """Return a name or a text: roles and owners may have names that SQL does not allow."""
     span = reader.span
     quoted = reader.take_kind(TokenType.STRING)
     name = reader.need_name(f"the name of the {what}")[0] if quoted is None else quoted.text

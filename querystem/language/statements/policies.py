@@ -1,8 +1,8 @@
 """CREATE POLICY, bound: a condition over the rows of a stream, in which `claim('name')` stands for
 a value of the caller.
 
-A claim is a parameter whose type follows from its use, so a policy is bound once, when it is made,
-and filling in claims is what filling in parameters is. It never fails: a claim that is missing, or
+A claim is a parameter whose type follows from its use. So a policy is bound once, when it is
+created, and claims are filled in like parameters. This never fails: a claim that is missing, or
 does not fit its type, is NULL.
 """
 
@@ -81,10 +81,10 @@ def bind_policy(
 
 
 def _stream(statement: CreatePolicy, lookup: Lookup, names: Names | None) -> StreamSchema:
-    found, name = lookup(statement.stream), statement.stream
-    if isinstance(found, StreamSchema):
-        return found
-    if found is not None:
+    name, source = statement.stream, lookup(statement.stream)
+    if isinstance(source, StreamSchema):
+        return source
+    if source is not None:
         raise BindProblem(
             f"{name} is a view; policies stand on streams",
             statement.span,
@@ -101,8 +101,8 @@ def _stream(statement: CreatePolicy, lookup: Lookup, names: Names | None) -> Str
 
 
 def _parsed(statement: CreatePolicy, max_text: int) -> exp.Expr:
-    """Return a query with the condition at its place in the statement, which has a longer
-    beginning."""
+    """Return a query that has the condition at the same place as the statement, so that errors
+    point to it."""
     before = f"SELECT 0 FROM {write_name(statement.stream)} WHERE (".ljust(statement.begin)
     node = parse_query(f"{before}{statement.text})", max(max_text, len(before)))
     consume(node, "expressions", "from_", "where")
@@ -116,7 +116,7 @@ def _condition(node: exp.Expr, binder: Binder) -> Expression:
         problem.hint = "a policy has no parameters: write claim('name') for a value of the caller"
         raise
     except NotYet as problem:
-        problem.hint = "a policy tells of each row by itself whether it is shown"
+        problem.hint = "a policy decides for each row by itself whether it is shown"
         raise
 
 
@@ -135,8 +135,8 @@ def _parameters(expression: Expression) -> Iterator[Parameter]:
 def filled_policy(where: Expression, claims: Mapping[str, ClaimValue]) -> Expression:
     """Return the condition with the values of a caller's claims, in normal form."""
     literals = {
-        one.name: _literal(claims.get(one.name.removeprefix(f"{one.type} ")), one.type)
-        for one in _parameters(where)
+        claim.name: _literal(claims.get(claim.name.removeprefix(f"{claim.type} ")), claim.type)
+        for claim in _parameters(where)
     }
     return _filled(where, literals)
 
@@ -144,7 +144,9 @@ def filled_policy(where: Expression, claims: Mapping[str, ClaimValue]) -> Expres
 def sample_policy(where: Expression) -> Expression:
     """Return the condition with a value of the right type in the place of each claim, to try it
     with."""
-    literals = {one.name: Literal(_SAMPLES[one.type.kind], one.type) for one in _parameters(where)}
+    literals = {
+        claim.name: Literal(_SAMPLES[claim.type.kind], claim.type) for claim in _parameters(where)
+    }
     return _filled(where, literals)
 
 
@@ -152,7 +154,7 @@ def _filled(where: Expression, literals: Mapping[str, Literal]) -> Expression:
     try:
         return expression_filler(where)(literals)
     except QueryError:
-        # A text of the caller that is no pattern, say: nobody is told, and no row is shown.
+        # For example a text of the caller that is no pattern: no row is shown, and no error raised.
         return FALSE
 
 
@@ -211,7 +213,7 @@ def _decimal(value: int | float, type_: Type) -> Decimal | None:
 
 def _of_time(value: str, type_: Type) -> Scalar:
     try:
-        found = convert(Literal(value, Type(Kind.TEXT)), type_, None)
+        literal = convert(Literal(value, Type(Kind.TEXT)), type_, None)
     except QueryError:
         return None
-    return None if found is None else found.value
+    return None if literal is None else literal.value

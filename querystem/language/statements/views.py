@@ -1,4 +1,4 @@
-"""CREATE VIEW, bound: the query of a view is bound when the view is made, for its columns."""
+"""CREATE VIEW, bound: the query of a view is bound when the view is created, for its columns."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def bind_view(
     names: Names | None = None,
 ) -> ViewDefinition:
     """Return the view that a statement, whose text is `sql`, makes; raise QueryError if its query
-    is refused, or would be in the place of the view's name, and for parameters in it."""
-    # Blanks in the place of what stands before the query: errors then point into the statement.
+    is refused, has parameters, or can't be queried in turn."""
+    # Blanks take the place of what stands before the query, so errors point into the statement.
     before = re.sub(r"\S", " ", sql[: statement.begin])
     try:
         query = bind_query(before + statement.text, lookup, max_text=max_text, names=names)
@@ -45,14 +45,13 @@ def bind_view(
 
 
 def _use(view: ViewDefinition, lookup: Lookup) -> None:
-    """Bind a query over a view; raise QueryError if nothing can be asked of it."""
-
+    """Bind a query over a view; raise QueryError if that is refused."""
     bind_query(f"SELECT * FROM {write_name(view.name)}", _WithView(view, lookup))
 
 
 @dataclass(frozen=True, slots=True)
 class _WithView:
-    """A lookup that knows one view more."""
+    """A lookup with one more view."""
 
     view: ViewDefinition
     lookup: Lookup

@@ -1,9 +1,8 @@
-"""The windows and REFRESH in a text are set apart before it is parsed: sqlglot has no grammar for
-them.
+"""Windows and REFRESH, set apart before a text is parsed: sqlglot has no grammar for them.
 
 The tokens of a window, at the end of a block or in WINDOW(…) after an item of FROM, become one
-token, as those of a REFRESH do; the parser takes that one, and the binder reads the tokens it
-stands for.
+token, as those of a REFRESH do. The parser takes that token, and the binder reads the tokens that
+it stands for.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ WINDOW_OF_ITEM = TokenType.TABLE_SAMPLE
 REFRESH_AT_END = TokenType.SETTINGS
 
 _BETWEEN_BLOCKS = (TokenType.UNION, TokenType.EXCEPT, TokenType.INTERSECT)
-# How far the tokens between two parentheses have come.
+# What was read since the last open parenthesis: no SELECT, SELECT, or FROM.
 _NO_QUERY, _OUTPUTS, _AFTER_FROM = range(3)
 
 
 @dataclass(frozen=True, slots=True)
 class FramedTokens:
-    """The tokens of a text with one token for each window and each REFRESH; `runs` has the tokens
-    that one at a place stands for."""
+    """The tokens of a text with one token for each window and each REFRESH. `runs` has the tokens
+    that such a token stands for, by its first character."""
 
     tokens: list[Token]
     runs: Mapping[int, Sequence[Token]]
@@ -45,9 +44,11 @@ def set_apart(tokens: Sequence[Token]) -> FramedTokens:
 
 
 class _Framing:
+    """A walk over tokens; `_levels` has what was read inside each open parenthesis."""
+
     def __init__(self, tokens: Sequence[Token]) -> None:
         self._tokens = tokens
-        self._kept: list[Token] = []
+        self._framed: list[Token] = []
         self._runs: dict[int, Sequence[Token]] = {}
         self._levels = [_NO_QUERY]
 
@@ -55,10 +56,10 @@ class _Framing:
         at = 0
         while at < len(self._tokens):
             at = self._next(at)
-        return FramedTokens(self._kept, self._runs)
+        return FramedTokens(self._framed, self._runs)
 
     def _next(self, at: int) -> int:
-        """Take the token at `at`, or the window that begins there; gives the place after it."""
+        """Take the token at `at`, or the window that begins there; return the index after it."""
         token, levels = self._tokens[at], self._levels
         match token.token_type:
             case TokenType.VAR if levels[-1] == _AFTER_FROM:
@@ -76,7 +77,7 @@ class _Framing:
                 levels[-1] = _OUTPUTS
             case TokenType.FROM if levels[-1] == _OUTPUTS and not _is_distinct(self._tokens, at):
                 levels[-1] = _AFTER_FROM
-        self._kept.append(token)
+        self._framed.append(token)
         return at + 1
 
     def _at_end(self, at: int) -> int:
@@ -110,13 +111,13 @@ class _Framing:
     def _stand_in(self, kind: TokenType, start: int, end: int, run: Sequence[Token]) -> None:
         first, last = self._tokens[start], self._tokens[end - 1]
         place = first.line, first.col, first.start, last.end
-        self._kept.append(Token(kind, first.text, *place))
+        self._framed.append(Token(kind, first.text, *place))
         self._runs[first.start] = run
 
 
 def _end_of_run(tokens: Sequence[Token], start: int, at_set_operators: bool = True) -> int:
-    """Return the index after the last token of a window: where a parenthesis closes, a set operator
-    stands, or the text ends."""
+    """Return the index after the last token of a window: that of a closing parenthesis, of a set
+    operator, or of the end of the text."""
     depth = 0
     for at in range(start, len(tokens)):
         kind = tokens[at].token_type

@@ -31,7 +31,7 @@ _QUERY = (TokenType.SELECT, TokenType.WITH)
 
 
 class WindowNode(exp.Expression):
-    """A window as its tokens: `of_item` where it is written WINDOW(…), with the REFRESH inside."""
+    """A window as its tokens: `of_item` if it is written WINDOW(…), with the REFRESH inside."""
 
     arg_types: ClassVar[dict[str, bool]] = {"tokens": False, "of_item": False, "refresh": False}
 
@@ -100,17 +100,17 @@ class QueryParser(ExpressionParser):
 
     def _set_operation(self, least: int = 1) -> exp.Expr:
         """Return the blocks from here on, with the set operators that bind at least as strongly."""
-        first, left = self._curr, self._block()
-        while (found := _SET_OPERATORS.get(self._curr.token_type)) and found[0] >= least:
-            binding, kind = found
+        first, query = self._curr, self._block()
+        while (operator := _SET_OPERATORS.get(self._curr.token_type)) and operator[0] >= least:
+            binding, kind = operator
             self._advance()
             distinct = not self._match(TokenType.ALL)
             if distinct:
                 self._match(TokenType.DISTINCT)
-            right = self._set_operation(binding + 1)
-            left = self.expression(kind(this=left, expression=right, distinct=distinct))
-            self._spread(first, left)
-        return left
+            branch = self._set_operation(binding + 1)
+            query = self.expression(kind(this=query, expression=branch, distinct=distinct))
+            self._spread(first, query)
+        return query
 
     def _block(self) -> exp.Expr:
         """Return a SELECT without what belongs to a whole query, or a query in parentheses. A
@@ -206,11 +206,11 @@ class QueryParser(ExpressionParser):
             return self._row(1, "expected the name of a row that stands before it in FROM")
         return None
 
-    def _row(self, names: int, wanted: str) -> exp.Expr:
-        """Return a column that is written with so many names."""
+    def _row(self, names: int, message: str) -> exp.Expr:
+        """Return a column that is written with this number of names, else fail."""
         row = self._parse_column()
         if not isinstance(row, exp.Column) or len(row.parts) != names:
-            self.raise_error(wanted, self._prev)
+            self.raise_error(message, self._prev)
         return row
 
     def _item_alias(self) -> exp.Expr | None:
@@ -275,8 +275,7 @@ class QueryParser(ExpressionParser):
         return self.expression(exp.Order(expressions=self._listed(self._sort_key)))
 
     def _sort_key(self) -> exp.Expr | None:
-        """Return a key of ORDER BY. NULLs come as PostgreSQL has them: last, or first where DESC
-        turns the order round."""
+        """Return a key of ORDER BY. NULLs are placed as in PostgreSQL: last, or first with DESC."""
         value = self._parse_disjunction()
         if value is None:
             return None

@@ -1,7 +1,7 @@
-"""A query's text becomes sqlglot's tree, with the tokens of its windows in it, and each REFRESH.
+"""Parsing: a query's text becomes sqlglot's tree, with the tokens of its windows and each REFRESH.
 
-Clauses that the language has and this version does not are refused at their first word, or when
-they are bound.
+Clauses that this version does not support yet are refused at their first word, or when they are
+bound.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _check_statement(tokens: Sequence[Token], end: int) -> None:
 
 
 def _refuse_streamed(tokens: Sequence[Token]) -> None:
-    """Refuse SELECT STREAMED, which elsewhere asks for the changes of an answer."""
+    """Refuse SELECT STREAMED, which in other systems asks for the changes of an answer."""
     for select, word, after in zip(tokens, tokens[1:], tokens[2:], strict=False):
         streamed = select.token_type == TokenType.SELECT and word.text.upper() == "STREAMED"
         if streamed and after.token_type in (TokenType.VAR, TokenType.STAR, TokenType.IDENTIFIER):

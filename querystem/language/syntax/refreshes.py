@@ -80,16 +80,16 @@ def parse_refresh(
 
 def _further_parts(tokens: Sequence[Token]) -> list[int]:
     """Return the places of OR before a further EVERY or ON; any other OR belongs to a condition."""
-    found, depth = [], 0
+    places, depth = [], 0
     for at, token in enumerate(tokens):
         depth += {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}.get(token.token_type, 0)
         if depth or token.token_type != TokenType.OR:
             continue
-        words = [one.text.upper() for one in tokens[at + 1 : at + 2]]
-        follows = [one.token_type for one in tokens[at + 2 : at + 3]]
+        words = [word.text.upper() for word in tokens[at + 1 : at + 2]]
+        follows = [word.token_type for word in tokens[at + 2 : at + 3]]
         if words == ["ON"] or (words == ["EVERY"] and (not follows or follows[0] in _POINTS)):
-            found.append(at)
-    return found
+            places.append(at)
+    return places
 
 
 def _points(

@@ -19,7 +19,7 @@ def refusal_of(refused: Refused, tokens: Sequence[Token]) -> SyntaxProblem:
     """Return the error for a text that sqlglot could not parse, with a hint if one fits."""
     token, message = refused.token, refused.message
     if token and token.token_type in (WINDOW_AT_END, REFRESH_AT_END):
-        tokens = tokens[: next(at for at, other in enumerate(tokens) if other is token)]
+        tokens = tokens[: next(at for at, candidate in enumerate(tokens) if candidate is token)]
         token = tokens[-1]
     if not token or token.token_type == TokenType.SENTINEL:
         return SyntaxProblem("the query ends too early", span_of(tokens[-1]))
@@ -48,7 +48,7 @@ def _hint(token: Token, tokens: Sequence[Token]) -> str:
 
 def _duration_hint(duration: str, token: Token, tokens: Sequence[Token]) -> str:
     """Return what to write for a duration that stands outside a window, as in ts > NOW - 5 DAYS."""
-    at = next(index for index, other in enumerate(tokens) if other is token)
+    at = next(index for index, candidate in enumerate(tokens) if candidate is token)
     if [word.text.upper() for word in tokens[max(0, at - 3) : at - 1]] == ["NOW", "-"]:
         return (
             f"NOW stands only in windows: end the query with RANGE {duration} for the rows since "
@@ -62,12 +62,12 @@ def _meant(token: Token, tokens: Sequence[Token]) -> str:
     if token.token_type in AFTER_FROM:
         return f"the order is {CLAUSE_ORDER}"
     words = [word for word in _last_words(token, tokens) if word not in _WORDS]
-    found = next(filter(None, (nearest(word, _WORDS, 0.75) for word in words)), None)
-    return f"did you mean {found}?" if found else ""
+    near = next(filter(None, (nearest(word, _WORDS, 0.75) for word in words)), None)
+    return f"did you mean {near}?" if near else ""
 
 
 def _last_words(token: Token, tokens: Sequence[Token]) -> list[str]:
-    at = next((index for index, other in enumerate(tokens) if other is token), 0)
+    at = next((index for index, candidate in enumerate(tokens) if candidate is token), 0)
     return [word.text.upper() for word in tokens[max(0, at - 1) : at + 1]]
 
 

@@ -20,8 +20,8 @@ def node_span(node: exp.Expr) -> Span:
 
 
 def _extent(node: exp.Expr) -> tuple[int, int] | None:
-    """Return the first and the last character of a node with its parts. They are noted at every
-    part, because the binder asks for the parts next."""
+    """Return the first and the last character of a node with its parts. The extents of the parts
+    are cached, because the binder asks for them next."""
     parts, unread = [], [node]
     while unread:
         part = unread.pop()
@@ -29,10 +29,10 @@ def _extent(node: exp.Expr) -> tuple[int, int] | None:
             parts.append(part)
             unread += _parts(part)
     for part in reversed(parts):
-        found = [inner.meta[_EXTENT] for inner in _parts(part) if inner.meta[_EXTENT]]
+        extents = [inner.meta[_EXTENT] for inner in _parts(part) if inner.meta[_EXTENT]]
         if "start" in part.meta:
-            found.append((part.meta["start"], part.meta["end"]))
-        ends = tuple(zip(*found, strict=True))
+            extents.append((part.meta["start"], part.meta["end"]))
+        ends = tuple(zip(*extents, strict=True))
         part.meta[_EXTENT] = (min(ends[0]), max(ends[1])) if ends else None
     extent: tuple[int, int] | None = node.meta[_EXTENT]
     return extent
@@ -44,7 +44,7 @@ def _parts(node: exp.Expr) -> list[exp.Expr]:
         if isinstance(value, exp.Expr):
             parts.append(value)
         elif type(value) is list:
-            parts += [one for one in value if isinstance(one, exp.Expr)]
+            parts += [part for part in value if isinstance(part, exp.Expr)]
     return parts
 
 
@@ -66,14 +66,14 @@ def is_query(node: exp.Expr) -> bool:
 
 
 def outside_queries(root: exp.Expr) -> list[exp.Expr]:
-    """Return all nodes of an expression, of queries inside it only their roots."""
-    found, unread = [], [root]
+    """Return all nodes of an expression, but only the roots of queries inside it."""
+    nodes, unread = [], [root]
     while unread:
         node = unread.pop()
-        found.append(node)
+        nodes.append(node)
         if not is_query(node):
             unread += _parts(node)
-    return found
+    return nodes
 
 
 def what(node: exp.Expr) -> str:

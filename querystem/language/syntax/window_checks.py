@@ -1,5 +1,5 @@
-"""The windows that a query may not have: past a stream's retention, over rows that have no ids, or
-of two clocks; and rows on another clock that would refresh it."""
+"""Checks of windows: past a stream's retention, over rows without ids, or on two clocks; and of
+rows on another clock that would refresh a query."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ def check_retention(
     window: Window, schema: StreamSchema, span: Span | None, period: int | None = None
 ) -> None:
     """Refuse a time window that at some NOW holds an instant which is no longer retained, and any
-    window of which no row would be left before the next refresh.
+    window that would lose all its rows before the next refresh.
 
     A row is retained while ts > NOW - RETAIN. SLIDE, and before it a refresh every `period`, set a
     window back by up to a microsecond less than themselves. A constant that has aged past the
-    retention is no error, windows over row ids or counts hold the rows that are left, and a keyed
+    retention is no error. Windows over row ids or counts hold the rows that remain, and a keyed
     stream retains its current rows, however old.
     """
     if schema.retain is None or schema.key:
@@ -37,8 +37,8 @@ def check_retention(
 
 
 def _reach(window: Window) -> int:
-    """Return the first instant, or the last where that is earlier, that a window holds by its
-    distance from NOW; 0 if neither moves with NOW."""
+    """Return the distance from NOW of a window's first instant, or of its last if that is earlier;
+    0 if neither moves with NOW."""
     if not isinstance(window, TimeWindow):
         return 0
     begin, end = window.begin, window.end
@@ -77,8 +77,8 @@ def check_of_view(window: Window, view: str, span: Span, keyed: bool = False) ->
 def check_clocks(
     schemas: Sequence[StreamSchema], moving: Sequence[bool], places: Sequence[Span]
 ) -> None:
-    """Refuse references to streams with event time beside such with arrival time, unless none of
-    one of the two kinds is `moving` with NOW."""
+    """Refuse references to streams with event time beside streams with arrival time, unless no
+    reference of one of the two kinds is `moving` with NOW."""
     kinds: dict[bool, list[int]] = {True: [], False: []}
     for number, schema in enumerate(schemas):
         kinds[schema.ordered_by is not None].append(number)

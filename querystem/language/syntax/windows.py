@@ -1,7 +1,6 @@
 """The window clause: a text becomes a `Window`.
 
-`BEGIN x END y` includes both ends; inside, a window is half-open, and the one that makes the
-difference is added here.
+`BEGIN x END y` includes both ends. A `Window` is half-open: one is added to its end here.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ def bind_window(
     """Return the window that an invoke brings, for a query that is refreshed every `period`.
 
     `schemas` are those of the references without a window of their own; it must suit them all.
-    Raises QueryError; also where the window reaches past a stream's retention.
+    Raise QueryError, also if the window reaches past a stream's retention.
     """
     several = [schemas] if isinstance(schemas, StreamSchema) else schemas
     with located(text):
@@ -84,8 +83,8 @@ def bring_window(
     """Return the query with the window that an invoke brings; `schemas` are those of its legs'
     streams.
 
-    Raises QueryError as `bind_window` does, where the window mixes event and arrival time, and
-    where rows are looked up for older ones than their stream keeps.
+    Raise QueryError as `bind_window` does, if the window mixes event and arrival time, and if rows
+    are looked up for older rows than their stream keeps.
     """
     legs = [(leg, s) for leg, s in zip(query.legs, schemas, strict=True) if not leg.has_own_window]
     views = [StreamSchema(item.view, item.columns) for item in query.opened]
@@ -108,28 +107,30 @@ def bring_window(
 def read_window(
     tokens: Sequence[Token], end: int, schema: StreamSchema, of_item: bool = False
 ) -> Window:
-    """Return the window of these tokens, of a text that ends at `end`. One of an item of FROM is
-    written WINDOW(…), where more is allowed."""
+    """Return the window of these tokens, of a text that ends at `end`. The window of an item of
+    FROM is written WINDOW(…), in which more is allowed."""
     reader = TokenReader(tokens, end)
     if of_item:
         return _item_window(reader, schema)
     window = _window(reader, schema)
     _refuse_option(reader)
     if any(reader.sees(word) for word in _FROM_GOES_ON):
+        window_text = _consumed_text(reader)
         raise SyntaxProblem(
             "a window ends a query, and is that of all its streams",
             reader.span,
-            hint=f"a window of one stream is written after its name: WINDOW({_taken(reader)})",
+            hint=f"a window of one stream is written after its name: WINDOW({window_text})",
         )
     reader.finish(hint="a window stands at the end of the query")
     return window
 
 
-def _taken(reader: TokenReader) -> str:
+def _consumed_text(reader: TokenReader) -> str:
     """Return the text of the tokens that were read."""
     quote = {TokenType.STRING: "'", TokenType.IDENTIFIER: '"'}
-    quotes = [quote.get(token.token_type, "") for token in reader.taken]
-    return " ".join(f"{q}{token.text}{q}" for q, token in zip(quotes, reader.taken, strict=True))
+    quotes = [quote.get(token.token_type, "") for token in reader.consumed]
+    pairs = zip(quotes, reader.consumed, strict=True)
+    return " ".join(f"{q}{token.text}{q}" for q, token in pairs)
 
 
 _FROM_GOES_ON = (",", "JOIN", "INNER", "LEFT", "CROSS", "ON")
@@ -288,15 +289,15 @@ def _rows(reader: TokenReader, schema: StreamSchema) -> Window:
 
 
 def _columns(reader: TokenReader, schema: StreamSchema) -> tuple[str, ...]:
-    known = [column.name for column in schema.columns]
+    declared = [column.name for column in schema.columns]
     names: list[str] = []
     while True:
         name, span = reader.need_name("a column after PARTITION BY")
-        if name not in known:
+        if name not in declared:
             raise UnknownColumn(
                 f"there is no column {name} in {schema.name} to partition by",
                 span,
-                hint=suggest(name, known),
+                hint=suggest(name, declared),
             )
         if name in names:
             raise WindowProblem(

@@ -2,8 +2,8 @@
 
 Some constants of a text stand alone beside a column, under WHERE: they are its *holes*, which are
 filled as parameters are. All other constants, and all that stands between the constants, must be
-the same as in an earlier text. So a text gives the same query as when it is bound by itself; a text
-that could be refused, or is out of the ordinary, is bound by itself.
+the same as in an earlier text. So a text gives the same query as when it is bound by itself. A text
+that could be refused, or is unusual, is bound by itself.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from querystem.language.tokens.scan import MAX_TEXT
 from querystem.query import Query
 from querystem.views import ViewDefinition
 
-# Names, and what they stood for.
-_Found: TypeAlias = tuple[tuple[str, StreamSchema | ViewDefinition | None], ...]
+# Names, and the streams or views that they were.
+_Sources: TypeAlias = tuple[tuple[str, StreamSchema | ViewDefinition | None], ...]
 
 _CONSTANT = re.compile(
     r"((?<![\w.])(?:\d{1,18}|\d{1,12}\.\d{1,12})(?![\w.])|'[^'\\]*'(?!'))", re.ASCII
 )
-# Nothing here begins a comment, a quoted name or a parameter.
+# No character of these begins a comment, a quoted name or a parameter.
 _PLAIN = re.compile(r"[\w\s,.()=<>!+*/%-]*", re.ASCII)
 _COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Between, exp.In)
 _TYPES = {"whole": BIGINT, "point": DOUBLE, "text": TEXT}
@@ -57,11 +57,11 @@ class _CutText:
     def of(cls, text: str) -> _CutText:
         parts = _CONSTANT.split(text)
         constants = parts[1::2]
-        return cls(tuple(parts[::2]), constants, tuple([_kind(one) for one in constants]))
+        return cls(tuple(parts[::2]), constants, tuple([_kind(constant) for constant in constants]))
 
     @property
     def plain(self) -> bool:
-        """Whether the text is cut where its constants are: no comment or quoted name misleads."""
+        """Whether the text is cut at its constants: no comment or quoted name misleads."""
         whole = " ".join(self.between)
         return bool(_PLAIN.fullmatch(whole)) and "--" not in whole and "/*" not in whole
 
@@ -113,8 +113,8 @@ class _CachedTemplate:
 
     template: Template
     holes: tuple[_Hole, ...]
-    streams: _Found
-    streams_in_views: _Found
+    streams: _Sources
+    streams_in_views: _Sources
 
     def fill(self, text: _CutText, lookup: Lookup) -> Query | None:
         """Return the query of a text; None if a stream is another one now."""
@@ -130,29 +130,29 @@ class _CachedTemplate:
 
 @dataclass
 class TemplateCache:
-    """Binds texts as `bind_query` does, and keeps at most `most` entries of what it learns.
+    """A cache of at most `most` entries that binds texts as `bind_query` does.
 
-    May be used from any thread. A text of a new kind is only noted at first: most texts are never
-    followed by another of their kind.
+    It may be used from any thread. A text of a new kind is only noted at first: most texts are
+    never followed by another of their kind.
     """
 
     most: int = 1024
-    _known: dict[Hashable, Any] = field(default_factory=dict)
+    _entries: dict[Hashable, Any] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self._entries)
 
-    def known(self, scope: Hashable, text: str, lookup: Lookup) -> Query | None:
+    def find(self, scope: Hashable, text: str, lookup: Lookup) -> Query | None:
         """Return the query of a text, if that takes no parsing; else None.
 
         Within one `scope` equal names must mean the same streams, or none.
         """
         cut = _CutText.of(text)
-        layout = self._known.get((scope, cut.between, cut.kinds))
+        layout = self._entries.get((scope, cut.between, cut.kinds))
         if not isinstance(layout, _Layout):
             return None
-        cached = self._known.get((scope, cut.between, cut.kinds, layout.key(cut)))
+        cached = self._entries.get((scope, cut.between, cut.kinds, layout.key(cut)))
         try:
             return cached.fill(cut, lookup) if isinstance(cached, _CachedTemplate) else None
         except QueryError:
@@ -170,9 +170,9 @@ class TemplateCache:
         """Return the query of a text; raise QueryError, exactly as `bind_query` does."""
         if len(text) > max_text // 4:
             return bind_query(text, lookup, max_text=max_text, names=names)
-        known = self.known(scope, text, lookup)
-        if known is not None:
-            return known
+        cached = self.find(scope, text, lookup)
+        if cached is not None:
+            return cached
         query = bind_query(text, lookup, max_text=max_text, names=names)
         self._learn(scope, text, lookup, query)
         return query
@@ -180,24 +180,25 @@ class TemplateCache:
     def _learn(self, scope: Hashable, text: str, lookup: Lookup, query: Query) -> None:
         cut = _CutText.of(text)
         key = scope, cut.between, cut.kinds
-        if key not in self._known:
+        if key not in self._entries:
             self._keep(key, None)
             return
-        layout = self._known[key]
+        layout = self._entries[key]
         if layout is None:
             layout = _layout(text, cut, lookup)
             self._keep(key, layout)
         if layout:
             inner = *key, layout.key(cut)
-            seen = inner in self._known
-            self._keep(inner, _cached_template(cut, layout, lookup, query) if seen else None)
+            is_repeated = inner in self._entries
+            template = _cached_template(cut, layout, lookup, query) if is_repeated else None
+            self._keep(inner, template)
 
     def _keep(self, key: Hashable, value: Any) -> None:
         with self._lock:
-            self._known.pop(key, None)
-            if len(self._known) >= self.most:
-                del self._known[next(iter(self._known))]
-            self._known[key] = value
+            self._entries.pop(key, None)
+            if len(self._entries) >= self.most:
+                del self._entries[next(iter(self._entries))]
+            self._entries[key] = value
 
 
 def _kind(constant: str) -> str:
@@ -241,8 +242,8 @@ def _stands_alone(node: exp.Expr, kind: str, types: Mapping[str, Type]) -> bool:
     comparison = side.parent
     if not isinstance(comparison, _COMPARISONS):
         return False
-    left, right = comparison.this, comparison.args.get("expression")
-    column = right if left is side else left
+    lhs, rhs = comparison.this, comparison.args.get("expression")
+    column = rhs if lhs is side else lhs
     if not isinstance(column, exp.Column):
         return False
     type_ = types.get(str(column.this.this).lower())
@@ -252,32 +253,31 @@ def _stands_alone(node: exp.Expr, kind: str, types: Mapping[str, Type]) -> bool:
 def _cached_template(
     cut: _CutText, layout: _Layout, lookup: Lookup, query: Query
 ) -> _CachedTemplate | bool:
-    """Return the template of a text whose query is known; False if filling it gives another
-    query."""
-    noted = _Noted(lookup)
+    """Return the template of a text with this query; False if filling it gives another query."""
+    noted = _NotingLookup(lookup)
     types = {hole.name: _TYPES[hole.kind] for hole in layout.holes}
     try:
         template = prepare(_with_parameters(cut, layout), noted, types)
     except QueryError:
         return False
-    found, inside = tuple(noted.found.items()), tuple(noted.found_inside.items())
-    cached = _CachedTemplate(template, layout.holes, found, inside)
+    sources, inside = tuple(noted.sources.items()), tuple(noted.sources_inside.items())
+    cached = _CachedTemplate(template, layout.holes, sources, inside)
     return cached if cached.fill(cut, lookup) == query else False
 
 
-class _Noted:
+class _NotingLookup:
     """A lookup that notes what it finds, for names of a text and for those in views."""
 
     def __init__(self, lookup: Lookup) -> None:
         self._lookup, self._inside = lookup, inside_views(lookup)
-        self.found: dict[str, StreamSchema | ViewDefinition | None] = {}
-        self.found_inside: dict[str, StreamSchema | ViewDefinition | None] = {}
+        self.sources: dict[str, StreamSchema | ViewDefinition | None] = {}
+        self.sources_inside: dict[str, StreamSchema | ViewDefinition | None] = {}
 
     def __call__(self, name: str) -> StreamSchema | ViewDefinition | None:
-        return self.found.setdefault(name, self._lookup(name))
+        return self.sources.setdefault(name, self._lookup(name))
 
     def inside_views(self, name: str) -> StreamSchema | ViewDefinition | None:
-        return self.found_inside.setdefault(name, self._inside(name))
+        return self.sources_inside.setdefault(name, self._inside(name))
 
 
 def _with_parameters(cut: _CutText, layout: _Layout) -> str:

@@ -1,4 +1,5 @@
-"""Filling in parameters is compiled: the parts of a query that hold none are not touched again."""
+"""Fillers: functions that fill in parameters, compiled once per query. Parts of the query without a
+parameter are not touched again."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ Filler = Callable[[Mapping[str, Literal]], _T]
 
 
 def clauses_filler(query: Query) -> Filler[Query]:
-    """Return a query, or one inside another."""
+    """Return the filler of a query, or of a query inside another."""
     source, having = _source_filler(query.source), expression_filler(query.having)
     outputs = _tuple_filler(query.outputs, _output_filler)
     order_by = _tuple_filler(query.order_by, _sort_key_filler)
@@ -51,7 +52,7 @@ def clauses_filler(query: Query) -> Filler[Query]:
 
 
 def _counts_filler(query: Query) -> Filler[Query]:
-    """Return the query with its LIMIT and OFFSET."""
+    """Return the filler of a query's LIMIT and OFFSET."""
     if not isinstance(query, LimitedQuery):
         return lambda _: query
     limit = _count_filler(query.limit_from, "LIMIT")
@@ -105,8 +106,11 @@ def _item_filler(item: Item) -> Filler[Item]:
         case SetOperation(_, parts):
             queries = _tuple_filler(parts, clauses_filler)
             return lambda literals: replace(item, queries=queries(literals))
-        case LeftJoin(left, right, on):
-            sides, condition = (_from_filler(left), _item_filler(right)), expression_filler(on)
+        case LeftJoin(left_side, right_side, on):
+            sides, condition = (
+                (_from_filler(left_side), _item_filler(right_side)),
+                expression_filler(on),
+            )
             return lambda literals: LeftJoin(
                 sides[0](literals), sides[1](literals), condition(literals)
             )

@@ -1,7 +1,7 @@
-"""Many rows of values are filled into one WHERE as the texts of the predicates.
+"""Texts of predicates: many rows of values, filled into one WHERE.
 
-Each factor is filled once for each different combination of its values, by the code that fills a
-single query, and only AND and OR are put together row by row.
+Each factor is filled once for each distinct combination of its values, by the code that fills a
+single query. Only AND and OR are assembled row by row.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from querystem.language.templates.filling import expression_filler
 _CONNECTIVES = (Op.AND, Op.OR)
 _COMPARISONS = (Op.EQ, Op.NE, Op.LT, Op.LE, Op.GT, Op.GE, Op.IS_DISTINCT, Op.IN)
 # Equal values of these kinds may be written differently: 0.0 and -0.0, 1.5 and 1.50.
-_WRITTEN = {float, Decimal}
+_SEVERAL_SPELLINGS = {float, Decimal}
 
 
 class Unfit(Exception):
-    """Filling in simplifies more than one factor: the rows are taken one by one."""
+    """Filling in simplifies more than one factor, so the rows have to be filled one by one."""
 
 
 def computed_with(expression: Expression, compared: bool = False) -> set[str]:
@@ -70,38 +70,38 @@ class _PredicateTexts:
 
     def _connected(self, expression: Call, top: bool) -> list[str]:
         head = sort_key(Call(expression.op, (), BOOLEAN))[:-1]
-        found = []
+        texts = []
         for row in zip(*(self.texts(arg) for arg in expression.args), strict=True):
             parts = sorted(set(row))
             if len(parts) > 1:
-                found.append(f"{head},{','.join(parts)}]")
+                texts.append(f"{head},{','.join(parts)}]")
             elif top:
-                found.append(parts[0])
+                texts.append(parts[0])
             else:
                 raise Unfit
-        return found
+        return texts
 
     def _factor(self, factor: Expression, names: Sequence[str]) -> list[str]:
         fill = expression_filler(factor)
-        known: dict[tuple[Any, ...], str] = {}
-        found = []
+        cached: dict[tuple[Any, ...], str] = {}
+        texts = []
         columns = [self._values[name] for name in names]
         for marks, *values in zip(
             zip(*(self._marks[n] for n in names), strict=True), *columns, strict=True
         ):
-            text = known.get(marks)
+            text = cached.get(marks)
             if text is None:
-                given = {n: self._literal(n, v) for n, v in zip(names, values, strict=True)}
-                text = known[marks] = _factor_text(fill(given))
-            found.append(text)
-        return found
+                literals = {n: self._literal(n, v) for n, v in zip(names, values, strict=True)}
+                text = cached[marks] = _factor_text(fill(literals))
+            texts.append(text)
+        return texts
 
 
 def marks_of(values: Sequence[Any]) -> Sequence[Any]:
-    """Return the values, or texts of them, that are equal only for values that are the same in
-    every way: 0.0 is not -0.0, nor is 1 TRUE."""
+    """Return the values, or texts of them, such that only identical values are equal: 0.0 is not
+    -0.0, and 1 is not TRUE."""
     kinds = set(map(type, values)) - {type(None)}
-    alike = len(kinds) <= 1 and not kinds & _WRITTEN
+    alike = len(kinds) <= 1 and not kinds & _SEVERAL_SPELLINGS
     return values if alike else [repr(value) for value in values]
 
 

@@ -1,5 +1,5 @@
-"""Conditions are pushed down to the streams: a condition on the rows of one leg alone becomes part
-of the leg's predicate, which is matched, kept and shared like that of a query over the stream."""
+"""Conditions, pushed down to the streams: a condition on the rows of one leg alone becomes part of
+the leg's predicate, which is matched and shared like that of a query over the stream."""
 
 from __future__ import annotations
 
@@ -42,23 +42,25 @@ def pushed_down(query: Query) -> Query:
     if isinstance(source, Leg):
         return query
     pushed = replace(query, source=_pushed_from(source))
-    (first, *others) = source.items
+    (first, *more_items) = source.items
     if source.subqueries:
         return with_shared_queries(pushed)
-    return pushed if others or not isinstance(first, Leg) else _alone(pushed)
+    return pushed if more_items or not isinstance(first, Leg) else _alone(pushed)
 
 
 def _pushed_from(source: From) -> From:
-    items, rest = list(source.items), []
+    items, remaining = list(source.items), []
     for condition in conjuncts(source.on):
         number = _only_item(condition)
-        taken = None if number is None else _taken(items[number], number, condition)
-        if number is None or taken is None:
-            rest.append(condition)
+        narrowed = None if number is None else _narrow_item(items[number], number, condition)
+        if number is None or narrowed is None:
+            remaining.append(condition)
         else:
-            items[number] = taken
-    subqueries = [replace(one, query=pushed_down(one.query)) for one in source.subqueries]
-    on = all_of(rest)
+            items[number] = narrowed
+    subqueries = [
+        replace(subquery, query=pushed_down(subquery.query)) for subquery in source.subqueries
+    ]
+    on = all_of(remaining)
     return replace(
         source,
         items=tuple(_within(item, number, on) for number, item in enumerate(items)),
@@ -74,7 +76,7 @@ def _only_item(condition: Expression) -> int | None:
     return int(numbers.pop()) if len(numbers) == 1 else None
 
 
-def _taken(item: Item, number: int, condition: Expression) -> Item | None:
+def _narrow_item(item: Item, number: int, condition: Expression) -> Item | None:
     """Return the item with a condition on its rows alone; None if it can't take one."""
     match item:
         case Leg():
@@ -82,25 +84,25 @@ def _taken(item: Item, number: int, condition: Expression) -> Item | None:
         case SetOperation(_, queries):
             names = [output.name for output in queries[0].outputs]
             narrowed = [_narrowed(query, number, condition, names) for query in queries]
-            taken = tuple(query for query in narrowed if query is not None)
-            return replace(item, queries=taken) if len(taken) == len(queries) else None
+            pushed = tuple(query for query in narrowed if query is not None)
+            return replace(item, queries=pushed) if len(pushed) == len(queries) else None
         case Query():
             names = [output.name for output in item.outputs]
             return _narrowed(item, number, condition, names)
-        case LeftJoin(left):
+        case LeftJoin(left_side):
             # What the right side lacks is known only after the join.
             prefix = item_column(number, item_column(0, ""))
             if not all(name.startswith(prefix) for name in columns_of(condition)):
                 return None
             of_left = renamed(renamed(condition, number), 0)
-            return replace(item, left=replace(left, on=all_of((left.on, of_left))))
+            return replace(item, left=replace(left_side, on=all_of((left_side.on, of_left))))
 
 
 def _narrowed(
     query: Query, number: int, condition: Expression, names: Sequence[str]
 ) -> Query | None:
     """Return an item of FROM with a condition on its outputs, which have these names there, as one
-    on the rows of its source. None for groups, and where the condition would choose before a limit
+    on the rows of its source. None for groups, and if the condition would choose before a limit
     does."""
     counted = query.over is not None and not isinstance(query.over, TimeWindow)
     if query.grouping is not None or query.limit is not None or query.offset or counted:
@@ -117,10 +119,11 @@ def _grows_too_large(condition: Expression, columns: Mapping[str, Expression]) -
     """Return whether a condition with other expressions in the place of its columns would be too
     large to be worth it: outputs of queries inside queries can multiply."""
     extents = {name: extent_of(columns[name], {}) for name in columns_of(condition)}
-    return extent_of(condition, extents).nodes > _MOST_PUSHED
+    return extent_of(condition, extents).nodes > _MAX_PUSHED_NODES
 
 
-_MOST_PUSHED = 4096
+# Nodes of the largest condition that is pushed down.
+_MAX_PUSHED_NODES = 4096
 
 
 def _within(item: Item, number: int, on: Expression) -> Item:
@@ -139,14 +142,14 @@ def _within(item: Item, number: int, on: Expression) -> Item:
 
 def _pushed_left_join(item: LeftJoin) -> LeftJoin:
     """Conditions of ON about the right side alone choose its rows before the join."""
-    right, rest = item.right, []
+    right, remaining = item.right, []
     for condition in conjuncts(item.on):
-        taken = _taken(right, 1, condition) if _only_item(condition) == 1 else None
-        if taken is None:
-            rest.append(condition)
+        narrowed = _narrow_item(right, 1, condition) if _only_item(condition) == 1 else None
+        if narrowed is None:
+            remaining.append(condition)
         else:
-            right = taken
-    on = all_of(rest)
+            right = narrowed
+    on = all_of(remaining)
     return LeftJoin(_pushed_from(item.left), _within(right, 1, on), on)
 
 
@@ -166,13 +169,13 @@ def with_shared_queries(query: Query) -> Query:
     assert isinstance(source, From)
     shared: dict[SubQuery, int] = {}
     columns: dict[str, Expression] = {}
-    for number, one in enumerate(source.subqueries):
-        operand = one.operand
+    for number, subquery in enumerate(source.subqueries):
+        operand = subquery.operand
         if operand is not None:
             inside = {item_column(0, name): as_item(new, 0) for name, new in columns.items()}
-            one = replace(one, operand=substituted(operand, inside))
-        place = shared.setdefault(one, len(shared))
-        columns[subquery_column(number)] = ColumnRef(subquery_column(place), one.type)
+            subquery = replace(subquery, operand=substituted(operand, inside))
+        place = shared.setdefault(subquery, len(shared))
+        columns[subquery_column(number)] = ColumnRef(subquery_column(place), subquery.type)
     if len(shared) == len(source.subqueries):
         return query
     where = substituted(source.where, columns)

@@ -2,7 +2,7 @@
 
 A value has its own type and NULL has none, whatever stands above and below it in its column. So the
 text is parsed once, bound once for each combination of types that rows have, and filled in for the
-rows that have it. Where DECIMALs are only compared, one binding serves all their precisions.
+rows that have it. If DECIMALs are only compared, one binding serves all their precisions.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class BoundRows:
 
     Queries that differ in nothing but their predicates share `form`, and `keys` has the predicate
     of each; `queries` is empty. Otherwise `form` is None and `queries` has each. `pattern` is a
-    query that names what all of them do; None if there are none.
+    query over the same streams as all of them; None without rows.
     """
 
     form: str | None
@@ -59,7 +59,7 @@ def bind_rows(
 ) -> BoundRows:
     """Bind `text` with each of `count` rows of values, as `bind_query` would one by one.
 
-    Raises QueryError where any of them is refused.
+    Raise QueryError if any of them is refused.
     """
     with located(text):
         parsed = parse_query(text, max_text)
@@ -84,7 +84,7 @@ def bind_rows(
 
 
 class _TypedRows:
-    """Rows whose values have the same types; they are filled in at once where that is possible."""
+    """Rows whose values have the same types; they are filled in at once if that is possible."""
 
     def __init__(self, template: Template, columns: ValueColumns, places: Sequence[int]) -> None:
         self.places = places
@@ -93,7 +93,7 @@ class _TypedRows:
             name: [values[place] for place in places] for name, values in columns.items()
         }
         self._at_once = template.fill_many(self._columns)
-        self._each = None if self._at_once else list(self._filled())
+        self._queries = None if self._at_once else list(self._filled())
 
     @property
     def pattern(self) -> Query:
@@ -115,9 +115,9 @@ class _TypedRows:
         return self._at_once[1] if self._at_once else [q.predicate_keys[0] for q in self.queries()]
 
     def queries(self) -> Sequence[Query]:
-        if self._each is None:
-            self._each = list(self._filled())
-        return self._each
+        if self._queries is None:
+            self._queries = list(self._filled())
+        return self._queries
 
     def _filled(self) -> Iterator[Query]:
         names = list(self._columns)

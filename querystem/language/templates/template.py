@@ -34,7 +34,7 @@ class Template:
     """A bound query that may still hold parameters; `prepare` makes it.
 
     With parameters, `query` has neither LIMIT, OFFSET, window nor REFRESH EVERY yet; `fill` sets
-    them. `_beside_where` is the query with all of these where only its WHERE holds parameters, else
+    them. `_beside_where` is the query with all of these if only its WHERE holds parameters, else
     None. With `_any_decimal` a DECIMAL keeps the type of its value.
     """
 
@@ -51,9 +51,9 @@ class Template:
         return self.query.columns
 
     def fill(self, values: Mapping[str, Scalar]) -> Query:
-        """Return the query with these values, which equals that of a text in which they stand.
+        """Return the query with these values, which equals that of a text with the values in it.
 
-        Raises QueryError where a value is missing, unknown, or not of its parameter's type.
+        Raise QueryError if a value is missing, unknown, or not of its parameter's type.
         """
         if not self.parameters and not values:
             return self.query
@@ -68,7 +68,7 @@ class Template:
     def fill_many(self, columns: Mapping[str, Sequence[Scalar]]) -> tuple[str, list[str]] | None:
         """Return the `form` that the queries of all rows share, and each one's `predicate_key`.
 
-        None if rows differ in more than their factors, or there are none: they are then filled one
+        None without rows, or if they differ in more than their factors: they are then filled one
         by one. Raise QueryError as `fill` does.
         """
         count = len(next(iter(columns.values()), ()))
@@ -85,8 +85,8 @@ class Template:
     def for_any_decimal(self) -> Template | None:
         """Return the template for DECIMALs of every precision and scale.
 
-        None if each of them may need its own, because the type of a DECIMAL is part of other types:
-        it stands elsewhere than in a comparison under WHERE.
+        None if each may need its own template: the type of a DECIMAL that stands elsewhere than in
+        a comparison under WHERE is part of other types.
         """
         decimals = {
             n for n, type_ in self.parameters.items() if type_ and type_.kind is Kind.DECIMAL
@@ -121,8 +121,8 @@ def prepare(
     """Return the template of a text, which is parsed and bound once. A type of None is that of a
     parameter that is always NULL.
 
-    `names` lists the streams that `lookup` knows; a misspelled one is then met with the nearest.
-    Raises QueryError; also for a parameter that the text does not use.
+    `names` lists the streams that `lookup` knows; the error for a misspelled name suggests the
+    nearest of them. Raise QueryError, also for a parameter that the text does not use.
     """
     with located(text):
         parsed = parse_query(text, max_text)
@@ -191,7 +191,8 @@ def _where_filler(query: Query) -> Filler[Query]:
 
 
 def _query_filler(draft: BoundSelect) -> Filler[Query]:
-    """Windows are read before conditions are pushed down: they tell how far."""
+    """Return a filler that reads windows before it pushes conditions down, because a window decides
+    how far they may go."""
     tail = draft.tail
     clauses = clauses_filler(draft.query if tail.names else tail.fill(draft.query, {}))
 

@@ -1,8 +1,7 @@
 """Our dialect of SQL for sqlglot: few keywords, functions left to the binder, nothing optional.
 
-sqlglot reads many dialects leniently. Where it would skip what is missing (THEN, the AND of
-BETWEEN, a list item, a closing parenthesis) the productions here insist. Every node is stamped
-with a position.
+sqlglot reads many dialects leniently. It would skip what is missing (THEN, the AND of BETWEEN, a
+list item, a closing parenthesis); the productions here refuse that. Every node gets a position.
 """
 
 from __future__ import annotations
@@ -174,12 +173,12 @@ class ExpressionParser(parser.Parser):
         return self._spread(first, self.expression(exp.Paren(this=inner)))
 
     def _subquery(self, query: exp.Expr) -> exp.Expr:
-        """Return a query in parentheses, of which all but the last is read."""
+        """Return a query in parentheses; only the closing one is not read yet."""
         self._expect(TokenType.R_PAREN, ")")
         return self.expression(exp.Subquery(this=query))
 
     def _spread(self, first: Token, node: exp.Expr | None) -> exp.Expr | None:
-        """Stamps the node with all of its tokens, from the first to the one just read."""
+        """Set the position of the node: from its first token to the one just read."""
         if node is None:
             return None
         return node.update_positions(
@@ -253,7 +252,7 @@ class ExpressionParser(parser.Parser):
         return self._parse_column()
 
     def _interval(self) -> exp.Expr:
-        """INTERVAL with a number and perhaps a unit, as written; the binder reads both."""
+        """Return INTERVAL with a number and perhaps a unit, as written; the binder reads both."""
         first = self._curr
         self._advance()
         if not self._match_set((TokenType.STRING, TokenType.NUMBER)):

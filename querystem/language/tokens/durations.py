@@ -24,7 +24,7 @@ UNITS = {
     "DAY": DAY,
     "WEEK": 7 * DAY,
 }
-LONGEST = MAX_INSTANT - MIN_INSTANT
+MAX_DURATION = MAX_INSTANT - MIN_INSTANT  # microseconds
 
 _UNEVEN = {"MONTH": "30 DAYS", "QUARTER": "90 DAYS", "YEAR": "365 DAYS"}
 _SIGNED_FORM = "write INTERVAL '10' MINUTE, or INTERVAL '-1.5' HOUR"
@@ -43,7 +43,7 @@ def read_duration(reader: TokenReader) -> int:
         amount, unit = _amount(token.text, token), _unit_ahead(reader)
     if reader.token is not None and reader.token.token_type == TokenType.NUMBER:
         reader.fail("a duration has one number and one unit", hint="write 90 MINUTES")
-    return _micros(amount, unit, start, LONGEST, "at most 9,998 years")
+    return _micros(amount, unit, start, MAX_DURATION, "at most 9,998 years")
 
 
 def read_interval(
@@ -51,7 +51,7 @@ def read_interval(
 ) -> int:
     """Return the microseconds of INTERVAL '`written`' `unit` in an expression, of either sign.
 
-    `place`, `unit_place` and `whole` are where the text, the unit and all of it stand.
+    `place`, `unit_place` and `whole` are the places of the text, the unit and the whole INTERVAL.
     """
     number, _, inner = written.strip().partition(" ")
     if inner:
@@ -64,7 +64,7 @@ def read_interval(
 
 
 def write_interval(micros: int) -> str:
-    """Return a duration as an expression has it; `read_interval` reads it back."""
+    """Return a duration as it is written in an expression; `read_interval` reads it back."""
     count, _, unit = write_duration(abs(micros)).partition(" ")
     return f"INTERVAL '{'-' if micros < 0 else ''}{count}' {unit.removesuffix('S')}"
 

@@ -1,4 +1,4 @@
-"""Constants: reading them, and converting them where that is exact.
+"""Constants: reading them, and converting them if that is exact.
 
 A text of time is read as the kernel reads it, so that both always agree.
 """
@@ -36,7 +36,7 @@ _NUMBER = re.compile(r"\d+(\.\d*)?([eE][+-]?\d{1,6})?|\.\d+([eE][+-]?\d{1,6})?",
 
 @dataclass(frozen=True, slots=True)
 class Typed:
-    """A bound expression and where it stands, while its neighbours may still give it a type.
+    """A bound expression and its place in the text, while its neighbours may still give it a type.
 
     `number` is the exact value of a number as written: with a point it is DOUBLE, but DECIMAL
     beside a DECIMAL. `open` marks NULL without a type, or the value of the caller's `claim` of a
@@ -122,10 +122,10 @@ def fixed(value: Decimal, scale: int) -> Decimal:
 
 
 def convert(literal: Literal, to: Type, span: Span | None) -> Literal | None:
-    """Return the constant as another type, where that loses nothing; None if it would.
+    """Return the constant as another type, if that loses nothing; else None.
 
-    A TEXT is read as the kernel reads it: a text that is no number is NULL. A text that should be a
-    TIMESTAMP or a DATE and is none raises TypeProblem.
+    A TEXT is read as the kernel reads it: a text that is no number is NULL. Raise TypeProblem for a
+    text that should be a TIMESTAMP or a DATE and is neither.
     """
     value = literal.value
     if value is None or literal.type == to:
@@ -143,18 +143,22 @@ def scalar(value: Scalar, to: Type, name: str, span: Span | None) -> Literal:
     """Return a parameter's value as its declared type; raise TypeProblem, naming the parameter."""
     if value is None:
         return Literal(None, to)
-    given = infer(value, name, span)
-    assert given is not None
-    if given.kind is Kind.DECIMAL:
+    value_type = infer(value, name, span)
+    assert value_type is not None
+    if value_type.kind is Kind.DECIMAL:
         assert isinstance(value, int | Decimal)
-        value = fixed(Decimal(value), given.scale)
-    if given == to:
+        value = fixed(Decimal(value), value_type.scale)
+    if value_type == to:
         return Literal(_clean(value), to)
     literal = (
-        convert(Literal(_clean(value), given), to, span) if given.kind is not Kind.TEXT else None
+        convert(Literal(_clean(value), value_type), to, span)
+        if value_type.kind is not Kind.TEXT
+        else None
     )
     if literal is None or (isinstance(value, date) and not isinstance(value, datetime)):
-        raise TypeProblem(f":{name} is {to}; {_shown(value)} is {given}", span, reason="BAD_VALUE")
+        raise TypeProblem(
+            f":{name} is {to}; {_short_repr(value)} is {value_type}", span, reason="BAD_VALUE"
+        )
     return literal
 
 
@@ -253,7 +257,7 @@ def _too_long(span: Span | None) -> TypeProblem:
     )
 
 
-def _shown(value: Scalar) -> str:
+def _short_repr(value: Scalar) -> str:
     return repr(value)[:60]
 
 

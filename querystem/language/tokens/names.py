@@ -11,7 +11,8 @@ from datastem.types import COLUMN_KINDS, Kind, Type, decimal_type
 from querystem.language.errors import BindProblem, Span, TypeProblem
 
 MAX_NAME = 64
-_MOST_COMPARED = 2000
+# A misspelled name is compared with at most this many names, to suggest one.
+_MAX_COMPARED_NAMES = 2000
 
 
 def words(text: str) -> frozenset[str]:
@@ -32,7 +33,7 @@ _NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
 def read_name(text: str, span: Span, quoted: bool) -> str:
-    """Return the name that a text stands for, in lower case; raise BindProblem if it is no name."""
+    """Return the name that a text is, in lower case; raise BindProblem if it is no name."""
     name = text if quoted else text.lower()
     if not quoted and name in RESERVED:
         raise BindProblem(
@@ -66,18 +67,18 @@ def write_name(name: str) -> str:
     return f'"{name}"' if name in RESERVED else name
 
 
-def nearest(name: str, known: Iterable[str], likeness: float = 0.6) -> str | None:
-    """Return the known name that `name` may have been meant for; not all of very many are
-    compared."""
+def nearest(name: str, candidates: Iterable[str], likeness: float = 0.6) -> str | None:
+    """Return the name in `candidates` that `name` may be a misspelling of, if any. Only the first
+    2,000 candidates are compared."""
     if len(name) > MAX_NAME:
         return None
-    some = sorted(islice(known, _MOST_COMPARED))
-    return next(iter(difflib.get_close_matches(name, some, 1, likeness)), None)
+    compared = sorted(islice(candidates, _MAX_COMPARED_NAMES))
+    return next(iter(difflib.get_close_matches(name, compared, 1, likeness)), None)
 
 
-def suggest(name: str, known: Iterable[str]) -> str:
-    """Return a hint with the nearest known name, or with all of them where they are few."""
-    names = sorted(known)
+def suggest(name: str, candidates: Iterable[str]) -> str:
+    """Return a hint with the nearest candidate, or with the first twenty."""
+    names = sorted(candidates)
     if near := nearest(name, names):
         return f"did you mean {near}?"
     return "known are " + ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
@@ -86,7 +87,7 @@ def suggest(name: str, known: Iterable[str]) -> str:
 _TYPE = re.compile(
     r"([a-z_][a-z0-9_]*)\s*(?:\(\s*(\d{1,4})\s*(?:,\s*(\d{1,4})\s*)?\))?", re.IGNORECASE
 )
-_SEVEN = "the types are BOOLEAN, BIGINT, DOUBLE, DECIMAL(p,s), TEXT, TIMESTAMP, DATE"
+_ALL_TYPES = "the types are BOOLEAN, BIGINT, DOUBLE, DECIMAL(p,s), TEXT, TIMESTAMP, DATE"
 _TYPES = frozenset(kind.value for kind in COLUMN_KINDS)
 _DURATIONS = dict.fromkeys(
     ("INTERVAL", "DURATION"),
@@ -99,7 +100,7 @@ SYNONYMS = {
     "REAL": Type(Kind.DOUBLE),
     "DOUBLE PRECISION": Type(Kind.DOUBLE),
 }
-_OTHER_TYPES = {
+_FOREIGN_TYPES = {
     "BIGINT": "integer int smallint tinyint int2 int4 int8 int16 int32 int64 long serial",
     "DOUBLE": "real float float4 float8 float64 double_precision",
     "DECIMAL(p,s)": "numeric number dec money",
@@ -107,7 +108,9 @@ _OTHER_TYPES = {
     "BOOLEAN": "bool bit",
     "TIMESTAMP": "datetime timestamptz time timestamp_ntz timestamp_ltz",
 }
-_OURS = {other: ours for ours, others in _OTHER_TYPES.items() for other in others.split()}
+_OURS = {
+    foreign: ours for ours, spellings in _FOREIGN_TYPES.items() for foreign in spellings.split()
+}
 
 
 def read_type(text: str, span: Span) -> Type:
@@ -122,7 +125,7 @@ def read_type(text: str, span: Span) -> Type:
     if match and name in _TYPES and match[2] is None:
         return Type(Kind[name])
     ours = name if name in _TYPES else _OURS.get(name.lower(), "")
-    hint = f"write {ours}" if ours else _DURATIONS.get(name, _SEVEN)
+    hint = f"write {ours}" if ours else _DURATIONS.get(name, _ALL_TYPES)
     raise TypeProblem(
         f"{' '.join(text.split())[:60]} is not a type", span, hint=hint, reason="BAD_TYPE"
     )

@@ -1,7 +1,8 @@
-"""A text becomes tokens, within limits, and a reader takes them where sqlglot knows no grammar.
+"""Tokens of a text, within limits, and a reader of them for clauses that sqlglot has no grammar
+for.
 
-The limits are counted before anything is parsed, which takes far longer. They are for texts that
-nobody writes by hand: a text within them is parsed in some tenths of a second at the worst.
+The limits are checked before anything is parsed, because parsing takes far longer. No text that a
+person writes reaches them; a text within them is parsed in a few tenths of a second at worst.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from querystem.language.tokens.dialect import PAIRS, PSoup
 from querystem.language.tokens.names import read_name, words
 from querystem.pace import spending
 
-MAX_TEXT = 64 * 1024
-MAX_WINDOW = 1024
+MAX_TEXT = 64 * 1024  # bytes
+MAX_WINDOW = 1024  # bytes
 MAX_TOKENS = 16_384
 MAX_TERMS = 4096
 MAX_PARENTHESES = 32
@@ -84,8 +85,8 @@ def _tokens(text: str) -> list[Token]:
 
 
 def _join_pairs(tokens: Sequence[Token]) -> list[Token]:
-    """Return the tokens with GROUP BY and the like as one token, whatever stands between the two
-    words."""
+    """Return the tokens with GROUP BY and the like as one token, also if a comment stands between
+    the two words."""
     joined: list[Token] = []
     for token in tokens:
         before = joined[-1] if joined else None
@@ -99,8 +100,8 @@ def _join_pairs(tokens: Sequence[Token]) -> list[Token]:
 
 
 def _name_parameters(tokens: list[Token]) -> list[Token]:
-    """Return the tokens with the word in `:limit` as a name in lower case, whatever else it
-    means."""
+    """Return the tokens with the word in `:limit` as a name in lower case, also if it is a
+    keyword."""
     named = tokens[:1]
     for colon, token in zip(tokens, tokens[1:], strict=False):
         if colon.text == ":" and colon.end + 1 == token.start and _may_be_name(token):
@@ -128,31 +129,31 @@ def _check_symbols(tokens: Sequence[Token]) -> None:
 
 def _check_joined(tokens: Sequence[Token]) -> None:
     wordy = (TokenType.NUMBER, TokenType.VAR)
-    for left, right in zip(tokens, tokens[1:], strict=False):
+    for first, second in zip(tokens, tokens[1:], strict=False):
         if (
-            left.text == "."
-            and right.token_type == TokenType.NUMBER
-            and left.end + 1 != right.start
+            first.text == "."
+            and second.token_type == TokenType.NUMBER
+            and first.end + 1 != second.start
         ):
-            raise SyntaxProblem("a number is missing", span_of(left).to(span_of(right)))
+            raise SyntaxProblem("a number is missing", span_of(first).to(span_of(second)))
         if (
-            left.end + 1 == right.start
-            and left.token_type == TokenType.NUMBER
-            and (right.token_type in wordy or right.text[:1].isalpha())
+            first.end + 1 == second.start
+            and first.token_type == TokenType.NUMBER
+            and (second.token_type in wordy or second.text[:1].isalpha())
         ):
             raise SyntaxProblem(
                 "a number runs into a word",
-                span_of(left).to(span_of(right)),
+                span_of(first).to(span_of(second)),
                 hint="put a blank between them",
             )
 
 
 class TokenReader:
-    """A cursor over tokens: every `take_*` either moves past the tokens it names, or stays where it
-    is."""
+    """A cursor over tokens: every `take_*` either moves past the tokens it names, or does not
+    move."""
 
     def __init__(self, tokens: Sequence[Token], end: int) -> None:
-        """Read `tokens` of a text that ends at `end`, where missing tokens are reported."""
+        """Read `tokens` of a text that ends at `end`; missing tokens are reported there."""
         self._tokens = tokens
         self._end = end
         self._index = 0
@@ -162,12 +163,13 @@ class TokenReader:
         return self._tokens[self._index] if self._index < len(self._tokens) else None
 
     @property
-    def taken(self) -> Sequence[Token]:
+    def consumed(self) -> Sequence[Token]:
+        """The tokens before the reader."""
         return self._tokens[: self._index]
 
     @property
     def span(self) -> Span:
-        """The place where the reader stands."""
+        """The place of the next token."""
         return span_of(self.token) if self.token else Span(max(0, self._end - 1), self._end)
 
     def sees(self, *words: str) -> bool:
@@ -183,10 +185,10 @@ class TokenReader:
         return first.to(span_of(self._tokens[self._index - 1]))
 
     def need(self, *words: str, hint: str = "") -> Span:
-        taken = self.take(*words)
-        if taken is None:
+        span = self.take(*words)
+        if span is None:
             self.fail(f"expected {' '.join(words)}", hint=hint)
-        return taken
+        return span
 
     def take_kind(self, kind: TokenType) -> Token | None:
         token = self.token
@@ -216,8 +218,8 @@ class TokenReader:
             self.unexpected(hint)
 
     def unexpected(self, hint: str = "") -> NoReturn:
-        shown = self.token.text[:60] if self.token else ""
-        self.fail(f"did not expect {shown!r} here", hint=hint)
+        written = self.token.text[:60] if self.token else ""
+        self.fail(f"did not expect {written!r} here", hint=hint)
 
     def fail(self, message: str, hint: str = "") -> NoReturn:
         if self.token is None:
@@ -269,7 +271,7 @@ def check_count(text: str) -> None:
 
 
 def check_terms(tokens: Sequence[Token]) -> None:
-    """Raise SyntaxProblem where AND and OR join too many conditions."""
+    """Raise SyntaxProblem if AND and OR join too many conditions."""
     joining = [token for token in tokens if token.token_type in _JOINING]
     if len(joining) >= MAX_TERMS:
         raise SyntaxProblem(
@@ -281,8 +283,8 @@ def check_terms(tokens: Sequence[Token]) -> None:
 
 
 def check_depth(tokens: Sequence[Token]) -> None:
-    """Raise SyntaxProblem where parentheses are not closed, or too many stand inside each other, or
-    too many signs and NOTs follow each other."""
+    """Raise SyntaxProblem if parentheses are not closed, or too many are nested, or too many signs
+    and NOTs follow each other."""
     opened: list[Token] = []
     signs = 0
     for token in tokens:

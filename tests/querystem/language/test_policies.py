@@ -165,7 +165,7 @@ hint: write claim('region')""",
             """line 2, column 8: a query in USING: not yet supported
   USING (n IN (SELECT n FROM orders))
          ^^^^^^^^^^^^^^^^^^^^^^^^^^^
-hint: a policy tells of each row by itself whether it is shown""",
+hint: a policy decides for each row by itself whether it is shown""",
         ),
         (
             "CREATE POLICY p ON orders USING (n = :n)",

@@ -116,7 +116,7 @@ def test_the_number_of_columns_has_a_limit() -> None:
 def test_grants(text: str, meaning: tuple[object, ...]) -> None:
     found = parse_statement(text)
     assert isinstance(found, GrantActions)
-    assert (found.actions, found.name, found.to, found.whom, found.revoked) == meaning
+    assert (found.actions, found.name, found.to, found.grantee, found.revoked) == meaning
 
 
 def test_spellings_of_other_systems_are_taken_with_a_note() -> None:

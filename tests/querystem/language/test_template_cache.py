@@ -109,7 +109,7 @@ def test_the_third_text_alike_is_not_parsed(where: str) -> None:
     pattern = f"SELECT size FROM trades WHERE {where} AND length(venue) = 7 LIMIT 10 RANGE 5 HOURS"
     for number in range(4):
         text = pattern.replace("#", str(number))
-        known = shapes.known("main", text, lookup)
+        known = shapes.find("main", text, lookup)
         assert (known is not None) == (number == 3)
         assert shapes.bind("main", text, lookup) == bind_query(text, lookup)
 
