@@ -22,7 +22,7 @@ def naive_rows(
     now: int,
     retain: int | None = None,
     keyed: Keyed | None = None,
-    shown: Shown = everything,
+    is_visible: Shown = everything,
 ) -> list[Row]:
     """Return the rows in the window at NOW that satisfy WHERE, by (ts, row_id).
 
@@ -32,7 +32,7 @@ def naive_rows(
     if keyed is not None:
         window, rows = keyed_rows(keyed, window, list(rows), now, retain)
         retain = None
-    inside = naive_window(window, rows, now, retain, shown)
+    inside = naive_window(window, rows, now, retain, is_visible)
     return [row for row in inside if evaluate_row(query.leg.where, row) is True]
 
 
@@ -42,29 +42,29 @@ def naive_answer(
     now: int,
     retain: int | None = None,
     keyed: Keyed | None = None,
-    shown: Shown = everything,
+    is_visible: Shown = everything,
 ) -> list[tuple[Scalar, ...]]:
     """Return the answer at NOW: for each row the values of the query's outputs."""
-    found = naive_kept(query, naive_rows(query, rows, now, retain, keyed, shown))
-    return [naive_outputs(query, row) for row in found]
+    rows_kept = naive_kept(query, naive_rows(query, rows, now, retain, keyed, is_visible))
+    return [naive_outputs(query, row) for row in rows_kept]
 
 
-def naive_kept(query: Query, found: Sequence[Row]) -> list[Row]:
+def naive_kept(query: Query, rows: Sequence[Row]) -> list[Row]:
     """Return the rows of the source, or the groups, that make the rows of the answer, in its order.
 
     `found` are the rows of the source in the order they have without ORDER BY.
     """
     if query.grouping is not None:
-        found = naive_groups(query.grouping, found)
-    found = [row for row in found if evaluate_row(query.having, row) is True]
+        rows = naive_groups(query.grouping, rows)
+    rows = [row for row in rows if evaluate_row(query.having, row) is True]
     if query.distinct:
         firsts: dict[Any, Row] = {}
-        for row in found:
+        for row in rows:
             firsts.setdefault(_place(query, row), row)
-        found = list(firsts.values())
-    found = sorted(found, key=functools.cmp_to_key(functools.partial(_order, query)))
+        rows = list(firsts.values())
+    rows = sorted(rows, key=functools.cmp_to_key(functools.partial(_order, query)))
     end = None if query.limit is None else query.offset + query.limit
-    return found[query.offset : end]
+    return rows[query.offset : end]
 
 
 def naive_outputs(query: Query, row: Row) -> tuple[Scalar, ...]:
@@ -76,9 +76,9 @@ def _place(query: Query, row: Row) -> tuple[Any, ...]:
     return tuple(identity(value) for value in naive_outputs(query, row))
 
 
-def _order(query: Query, left: Row, right: Row) -> int:
+def _order(query: Query, first: Row, second: Row) -> int:
     for key in query.order_by:
-        one, other = (evaluate_row(key.expression, row) for row in (left, right))
-        if sign := compare(one, other, key.descending, key.nulls_first):
+        first_value, second_value = (evaluate_row(key.expression, row) for row in (first, second))
+        if sign := compare(first_value, second_value, key.descending, key.nulls_first):
             return sign
     return 0

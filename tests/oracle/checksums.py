@@ -1,4 +1,4 @@
-"""Checksums and digests as docs/reference/protocol.md tells them, one number at a time."""
+"""Checksums and digests as docs/reference/protocol.md specifies them, one number at a time."""
 
 from __future__ import annotations
 

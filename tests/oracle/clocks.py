@@ -22,8 +22,8 @@ class MixedClocks(Exception):
 class Known:
     """A stream: all rows ever accepted, and how far its time has come (`reached`; None: nowhere).
 
-    Of the rows those with an id below `high` are known to whoever asks; None: all. Answers are made
-    of those that are `shown`.
+    Rows with an id below `high` are known when the query is asked; None: all. Answers are made of
+    rows that are `shown`.
     """
 
     schema: StreamSchema
@@ -55,10 +55,10 @@ class Clocks:
     arrival: int
     apart: bool = False
 
-    def of(self, known: Known) -> int | None:
-        if known.schema.ordered_by is None:
+    def of(self, stream: Known) -> int | None:
+        if stream.schema.ordered_by is None:
             return self.arrival
-        return known.reached if self.apart else self.event
+        return stream.reached if self.apart else self.event
 
 
 def clocks(
@@ -72,12 +72,22 @@ def clocks(
     all. Where only those of one kind of time depend on it, NOW is theirs. Raises MixedClocks."""
     if as_of is not None:
         return Clocks(as_of, as_of, as_of)
-    event = [one for one in references if streams[one.stream].schema.ordered_by is not None]
-    arrival = [one for one in references if streams[one.stream].schema.ordered_by is None]
-    event_waits, arrival_waits = (any(one.depends for one in kind) for kind in (event, arrival))
+    event = [
+        reference
+        for reference in references
+        if streams[reference.stream].schema.ordered_by is not None
+    ]
+    arrival = [
+        reference for reference in references if streams[reference.stream].schema.ordered_by is None
+    ]
+    event_waits, arrival_waits = (
+        any(reference.depends for reference in kind) for kind in (event, arrival)
+    )
     if event_waits and arrival_waits:
         raise MixedClocks
-    reached = _reached([(streams[one.stream].reached, one.depends) for one in event], latest)
+    reached = _reached(
+        [(streams[reference.stream].reached, reference.depends) for reference in event], latest
+    )
     by_clock = bool(arrival) and not event_waits
     return Clocks(clock if by_clock else reached, reached, clock, apart=by_clock)
 
@@ -87,7 +97,11 @@ def _reached(legs: Sequence[tuple[int | None, bool]], latest: bool) -> int | Non
     waited_for = [reached for reached, depends in legs if depends]
     if not waited_for or latest:
         return max(every, default=None)
-    return None if None in waited_for else min(one for one in waited_for if one is not None)
+    return (
+        None
+        if None in waited_for
+        else min(instant for instant in waited_for if instant is not None)
+    )
 
 
 def references(source: Source | Item, below: bool = False) -> list[Awaited]:
@@ -97,11 +111,11 @@ def references(source: Source | Item, below: bool = False) -> list[Awaited]:
             return [Awaited(source.stream, below or depends_on_now(source.window))]
         case From(items, _, subqueries):
             inner = [*items, *(subquery.query for subquery in subqueries)]
-            return [one for item in inner for one in references(item, below)]
-        case LeftJoin(left, right):
-            return [*references(left, below), *references(right, below)]
+            return [reference for item in inner for reference in references(item, below)]
+        case LeftJoin(left_side, right_side):
+            return [*references(left_side, below), *references(right_side, below)]
         case SetOperation(_, queries):
-            return [one for query in queries for one in references(query, below)]
+            return [reference for query in queries for reference in references(query, below)]
         case Query():
             below = below or (source.over is not None and depends_on_now(source.over))
             return references(source.source, below)

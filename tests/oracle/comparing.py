@@ -10,22 +10,25 @@ from typing import Any
 Values = tuple[Any, ...]
 
 
-def same(left: Any, right: Any) -> bool:
+def same(first: Any, second: Any) -> bool:
     """Equal and of one type; NaN is NaN, and -0.0 is 0.0."""
-    if isinstance(left, float) and isinstance(right, float) and math.isnan(left):
-        return math.isnan(right)
-    return type(left) is type(right) and bool(left == right)
+    if isinstance(first, float) and isinstance(second, float) and math.isnan(first):
+        return math.isnan(second)
+    return type(first) is type(second) and bool(first == second)
 
 
 def difference(expected: Sequence[Values], got: Sequence[Values], ordered: bool = True) -> str:
-    """Empty where both are the same rows in the same order, or in any without `ordered`."""
+    """Return how the rows differ; empty if both are the same rows in the same order, or in any
+    order without `ordered`."""
     if not ordered:
         expected, got = in_any_order(expected), in_any_order(got)
     if len(expected) != len(got):
         return f"{len(got)} rows instead of {len(expected)}: {got[:5]} instead of {expected[:5]}"
-    for place, (wanted, found) in enumerate(zip(expected, got, strict=True)):
-        if not all(same(left, right) for left, right in zip(wanted, found, strict=True)):
-            return f"row {place} is {found} instead of {wanted}"
+    for place, (expected_row, actual_row) in enumerate(zip(expected, got, strict=True)):
+        if not all(
+            same(first, second) for first, second in zip(expected_row, actual_row, strict=True)
+        ):
+            return f"row {place} is {actual_row} instead of {expected_row}"
     return ""
 
 

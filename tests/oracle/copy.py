@@ -1,4 +1,4 @@
-"""A client's copy as docs/reference/protocol.md tells it, of dicts and sorted lists."""
+"""A client's copy as docs/reference/protocol.md specifies it, of dicts and sorted lists."""
 
 from __future__ import annotations
 
@@ -76,9 +76,11 @@ class Copy:
 
     def answer(self, now: int | None) -> list[Values]:
         """In order. Without a NOW only rows that have no interval are visible."""
-        shown = [row for row in self.rows.values() if row.visible(now if now is not None else -1)]
-        shown.sort(key=lambda row: (row.sort_key, row.visible_from or 0, row.row_id))
-        return [row.values for row in shown]
+        visible_rows = [
+            row for row in self.rows.values() if row.visible(now if now is not None else -1)
+        ]
+        visible_rows.sort(key=lambda row: (row.sort_key, row.visible_from or 0, row.row_id))
+        return [row.values for row in visible_rows]
 
     # ---- parts
 
@@ -119,8 +121,8 @@ class Copy:
         self.resume = b""
         assert bool(begin.columns) == whole
         if whole:
-            told = begin.digest_of, begin.slides, begin.keyed
-            self.staged = Staged(whole, list(begin.columns), *told)
+            properties = begin.digest_of, begin.slides, begin.keyed
+            self.staged = Staged(whole, list(begin.columns), *properties)
 
     def _end(self, end: pb.SyncEnd) -> None:
         staged = self._stage
@@ -129,15 +131,15 @@ class Copy:
             self.columns, self.digest_of = staged.columns, staged.digest_of
             self.slides, self.keyed = staged.slides, staged.keyed
         else:
-            kept = {i: row for i, row in self.rows.items() if i not in staged.removed}
-            self.rows = kept | staged.rows
+            remaining = {i: row for i, row in self.rows.items() if i not in staged.removed}
+            self.rows = remaining | staged.rows
         self.end, self.token, self.resume, self.staged = end, end.token, b"", None
         now = self.now
         if now is not None:
             self.rows = {i: row for i, row in self.rows.items() if not row.expired(now)}
 
     def cut(self) -> None:
-        """The connection is lost: what came after the last resume token is of no use."""
+        """Lose the connection: what came after the last resume token is dropped."""
         if not self.resume:
             self.staged = None
 
@@ -156,12 +158,12 @@ class Copy:
         for name in ("_visible_from", "_visible_until"):
             place = table.column_names.index(name)
             table = table.set_column(place, name, table.column(name).cast(pa.int64()))
-        found = []
+        received = []
         for row in table.to_pylist():
             row_id, begin, until, checksum, sort_key, *values = row.values()
             key = values.pop(0) if self._keyed_now() else None
-            found.append(Kept(row_id, begin, until, sort_key, checksum, tuple(values), key))
-        return [self._checked(row, kinds) for row in found]
+            received.append(Kept(row_id, begin, until, sort_key, checksum, tuple(values), key))
+        return [self._checked(row, kinds) for row in received]
 
     def _keyed_now(self) -> bool:
         return self._stage.keyed if self._stage.whole else self.keyed
@@ -195,9 +197,9 @@ class Copy:
             case "lost":
                 del self.rows[row_id]
             case _:
-                made = replace(self.rows[row_id], row_id=row_id + 2**40)
-                made = replace(made, checksum=checksum_of(made, self.types))
-                self.rows[made.row_id] = made
+                invented = replace(self.rows[row_id], row_id=row_id + 2**40)
+                invented = replace(invented, checksum=checksum_of(invented, self.types))
+                self.rows[invented.row_id] = invented
         return "different"
 
 
@@ -218,23 +220,23 @@ def checksum_of(row: Kept, kinds: list[Type]) -> int:
 
 
 def ids_of(runs: Sequence[int]) -> set[int]:
-    found: set[int] = set()
+    ids: set[int] = set()
     place = 0
     for skip, take in zip(runs[::2], runs[1::2], strict=True):
-        found |= set(range(place + skip, place + skip + take))
+        ids |= set(range(place + skip, place + skip + take))
         place += skip + take
-    return found
+    return ids
 
 
 def runs_of(ids: set[int]) -> pb.Ids:
     runs: list[int] = []
     place = 0
-    for one in sorted(ids):
-        if runs and one == place:
+    for row_id in sorted(ids):
+        if runs and row_id == place:
             runs[-1] += 1
         else:
-            runs += [one - place, 1]
-        place = one + 1
+            runs += [row_id - place, 1]
+        place = row_id + 1
     return pb.Ids(runs=runs)
 
 

@@ -42,16 +42,16 @@ def drawn_legs(draw: DrawFn, schema: StreamSchema) -> Leg:
 
 @st.composite
 def factors(draw: DrawFn, columns: Mapping[str, Type]) -> Expression:
-    """Draw a comparison of columns, of two items where there are such."""
-    left = draw(st.sampled_from([*columns]))
+    """Draw a comparison of columns, of two items if possible."""
+    first = draw(st.sampled_from([*columns]))
     comparable = [
         name
         for name, type_ in columns.items()
-        if type_ == columns[left] or (type_.is_numeric and columns[left].is_numeric)
+        if type_ == columns[first] or (type_.is_numeric and columns[first].is_numeric)
     ]
-    others = [name for name in comparable if name[0] != left[0]]
-    right = draw(st.sampled_from(others or comparable))
-    args = (ColumnRef(left, columns[left]), ColumnRef(right, columns[right]))
+    of_other_items = [name for name in comparable if name[0] != first[0]]
+    second = draw(st.sampled_from(of_other_items or comparable))
+    args = (ColumnRef(first, columns[first]), ColumnRef(second, columns[second]))
     return Call(draw(st.sampled_from(_COMPARISONS)), args, BOOLEAN)
 
 
@@ -94,5 +94,5 @@ def prefixed(expression: Expression, number: int) -> Expression:
 
 
 def bag(rows: Sequence[Values]) -> Counter[Any]:
-    """Return rows in no order: equal where answers have the same rows equally often."""
+    """Return rows in no order: equal if answers have the same rows equally often."""
     return Counter(tuple(identity(value) for value in row) for row in rows)

@@ -54,10 +54,10 @@ def _or(row: Row, args: tuple[Expression, ...], _: Type) -> Scalar:
 
 
 def _is_distinct(row: Row, args: tuple[Expression, ...], _: Type) -> Scalar:
-    left, right = (evaluate_row(arg, row) for arg in args)
-    if left is None or right is None:
-        return left is not right
-    return numbers.order(left, right) != 0
+    lhs, rhs = (evaluate_row(arg, row) for arg in args)
+    if lhs is None or rhs is None:
+        return lhs is not rhs
+    return numbers.order(lhs, rhs) != 0
 
 
 def _in(row: Row, args: tuple[Expression, ...], _: Type) -> Scalar:
@@ -81,10 +81,10 @@ def _coalesce(row: Row, args: tuple[Expression, ...], _: Type) -> Scalar:
 
 
 def _nullif(row: Row, args: tuple[Expression, ...], _: Type) -> Scalar:
-    left, right = (evaluate_row(arg, row) for arg in args)
-    if left is None or right is None:
-        return left
-    return None if numbers.order(left, right) == 0 else left
+    lhs, rhs = (evaluate_row(arg, row) for arg in args)
+    if lhs is None or rhs is None:
+        return lhs
+    return None if numbers.order(lhs, rhs) == 0 else lhs
 
 
 def _compare(accept: Callable[[int], bool]) -> Callable[..., Scalar]:

@@ -77,9 +77,9 @@ class _Maker:
             return self._leaf(type_)
         makers = _MAKERS[type_.kind] if type_ == DURATION else [*_MAKERS[type_.kind], _Maker.cast]
         maker = self._draw(st.sampled_from([*makers, *_ANY]))
-        made = maker(self, type_, depth - 1)
-        refused = isinstance(made, Call) and made.op in self._without
-        return self._leaf(type_) if refused else made
+        expression = maker(self, type_, depth - 1)
+        refused = isinstance(expression, Call) and expression.op in self._without
+        return self._leaf(type_) if refused else expression
 
     def _one_in(self, count: int) -> bool:
         return self._draw(st.integers(1, count)) == 1
@@ -95,15 +95,15 @@ class _Maker:
 
     def of_kind(self, kind: Kind) -> Type:
         """One that a column has, if any."""
-        known = [type_ for type_ in self._columns.values() if type_.kind is kind]
-        if known and not self._one_in(4):
-            return self._draw(st.sampled_from(known))
+        candidates = [type_ for type_ in self._columns.values() if type_.kind is kind]
+        if candidates and not self._one_in(4):
+            return self._draw(st.sampled_from(candidates))
         return self._draw(decimal_types()) if kind is Kind.DECIMAL else Type(kind)
 
     def any_type(self) -> Type:
-        known = list(self._columns.values())
-        others = st.one_of(types(), types(), st.just(DURATION))
-        return self._draw(others if self._one_in(4) else st.sampled_from(known))
+        column_types = list(self._columns.values())
+        any_types = st.one_of(types(), types(), st.just(DURATION))
+        return self._draw(any_types if self._one_in(4) else st.sampled_from(column_types))
 
     def comparable(self, type_: Type) -> Type:
         if type_.is_numeric and self._one_in(2):
@@ -111,9 +111,9 @@ class _Maker:
         return type_
 
     def comparison(self, _: Type, depth: int) -> Expression:
-        left = self.any_type()
-        right = self.comparable(left)
-        args = [self.make(left, depth), self.make(right, 0 if self._one_in(2) else depth)]
+        lhs_type = self.any_type()
+        rhs_type = self.comparable(lhs_type)
+        args = [self.make(lhs_type, depth), self.make(rhs_type, 0 if self._one_in(2) else depth)]
         if self._one_in(4):
             args.reverse()
         return Call(self._draw(st.sampled_from(COMPARISONS)), tuple(args), BOOLEAN)

@@ -38,7 +38,7 @@ def naive_groups(grouping: Grouping, rows: Sequence[Row]) -> list[Row]:
         place = tuple(identity(value) for value in values)
         groups.setdefault(place, []).append(row)
         keys[place] = [value + 0.0 if isinstance(value, float) else value for value in values]
-    made = [
+    group_rows = [
         {
             **{key_name(n): value for n, value in enumerate(keys.get(place, []))},
             **{
@@ -49,19 +49,19 @@ def naive_groups(grouping: Grouping, rows: Sequence[Row]) -> list[Row]:
         for place, members in groups.items()
     ]
     names = [key_name(n) for n in range(len(grouping.keys))]
-    return sorted(made, key=functools.cmp_to_key(functools.partial(_by_keys, names)))
+    return sorted(group_rows, key=functools.cmp_to_key(functools.partial(_by_keys, names)))
 
 
-def compare(left: Any, right: Any, descending: bool, nulls_first: bool) -> int:
-    if left is None or right is None:
-        sign = int(left is None) - int(right is None)
+def compare(first: Any, second: Any, descending: bool, nulls_first: bool) -> int:
+    if first is None or second is None:
+        sign = int(first is None) - int(second is None)
         return -sign if nulls_first else sign
-    sign = numbers.order(left, right)
+    sign = numbers.order(first, second)
     return -sign if descending else sign
 
 
-def _by_keys(names: Sequence[str], left: Row, right: Row) -> int:
-    signs = (compare(left[name], right[name], False, False) for name in names)
+def _by_keys(names: Sequence[str], first: Row, second: Row) -> int:
+    signs = (compare(first[name], second[name], False, False) for name in names)
     return next((sign for sign in signs if sign), 0)
 
 

@@ -40,7 +40,7 @@ class JoinCorpus:
 
     @property
     def schemas(self) -> Mapping[str, StreamSchema]:
-        return {name: known.schema for name, known in self.world.streams.items()}
+        return {name: by_name.schema for name, by_name in self.world.streams.items()}
 
 
 def load_joins(path: Path) -> JoinCorpus:
@@ -51,7 +51,7 @@ def load_joins(path: Path) -> JoinCorpus:
         JoinCase(query["sql"], Counter(tuple(row) for row in query["rows"]))
         for query in part["queries"]
     ]
-    return JoinCorpus(World(streams, clock=max(len(one.rows) for one in streams.values())), cases)
+    return JoinCorpus(World(streams, clock=max(len(case.rows) for case in streams.values())), cases)
 
 
 def _stream(name: str, form: Mapping[str, Any]) -> Known:

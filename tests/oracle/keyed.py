@@ -29,10 +29,10 @@ class Keyed:
 
     def histories(self, rows: Iterable[Row]) -> list[list[Row]]:
         """Return the rows of each key, by (ts, row_id)."""
-        found: dict[Any, list[Row]] = {}
+        histories: dict[Any, list[Row]] = {}
         for row in sorted(rows, key=lambda row: (row["ts"], row["row_id"])):
-            found.setdefault(tuple(identity(row[name]) for name in self.key), []).append(row)
-        return list(found.values())
+            histories.setdefault(tuple(identity(row[name]) for name in self.key), []).append(row)
+        return list(histories.values())
 
     def ends(self, rows: Iterable[Row]) -> dict[int, int | None]:
         """By row id."""

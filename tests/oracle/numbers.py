@@ -25,9 +25,9 @@ OPERATIONS = (
 )
 
 
-def order(left: Any, right: Any) -> int:
+def order(lhs: Any, rhs: Any) -> int:
     """Negative, zero or positive, of any two values that may be compared."""
-    a, b = _place(left), _place(right)
+    a, b = _place(lhs), _place(rhs)
     return int(a > b) - int(a < b)
 
 
@@ -75,8 +75,8 @@ def as_double(value: Fraction) -> float:
         return math.inf if value > 0 else -math.inf
 
 
-def _exact(op: Op, type_: Type, left: Any, right: Any = 0) -> Fraction:
-    a, b = Fraction(left), Fraction(right)
+def _exact(op: Op, type_: Type, lhs: Any, rhs: Any = 0) -> Fraction:
+    a, b = Fraction(lhs), Fraction(rhs)
     match op:
         case Op.ADD:
             return a + b
@@ -98,7 +98,7 @@ def _exact(op: Op, type_: Type, left: Any, right: Any = 0) -> Fraction:
             return Fraction(math.floor(a))
         case Op.CEIL:
             return Fraction(math.ceil(a))
-    return _rounded(a, right)
+    return _rounded(a, rhs)
 
 
 def _rounded(value: Fraction, digits: int) -> Fraction:
@@ -110,24 +110,24 @@ def _rounded(value: Fraction, digits: int) -> Fraction:
     return half_away(value / step) * step
 
 
-def _double(op: Op, left: float, right: float = 0) -> float:
+def _double(op: Op, lhs: float, rhs: float = 0) -> float:
     match op:
         case Op.ADD:
-            return left + right
+            return lhs + rhs
         case Op.SUB:
-            return left - right
+            return lhs - rhs
         case Op.MUL:
-            return left * right
+            return lhs * rhs
         case Op.DIV:
-            return left / right
+            return lhs / rhs
         case Op.MOD:
-            return math.nan if math.isinf(left) else math.fmod(left, right)
+            return math.nan if math.isinf(lhs) else math.fmod(lhs, rhs)
         case Op.NEG:
-            return -left
+            return -lhs
         case Op.ABS:
-            return abs(left)
-    if not math.isfinite(left):
-        return left
+            return abs(lhs)
+    if not math.isfinite(lhs):
+        return lhs
     if op is Op.ROUND:
-        return as_double(_rounded(written(left), int(right)))
-    return float(math.floor(left) if op is Op.FLOOR else math.ceil(left))
+        return as_double(_rounded(written(lhs), int(rhs)))
+    return float(math.floor(lhs) if op is Op.FLOOR else math.ceil(lhs))

@@ -30,78 +30,80 @@ def timelines(draw: DrawFn, schema: StreamSchema, max_size: int = 24) -> list[Ro
     """Draw rows out of order and with equal ts, as the oracle takes them."""
     columns = {column.name: nullable(column.type) for column in schema.columns}
     fields = st.fixed_dictionaries({**columns, "ts": st.integers(0, LAST_TS)})
-    found: list[Row] = draw(st.lists(fields, max_size=max_size))
-    return [{**row, "row_id": place} for place, row in enumerate(found)]
+    drawn_rows: list[Row] = draw(st.lists(fields, max_size=max_size))
+    return [{**row, "row_id": place} for place, row in enumerate(drawn_rows)]
 
 
 @st.composite
 def queries(draw: DrawFn, schema: StreamSchema, plain: bool = False) -> Query:
-    """With `plain`, everything selected, grouped and ordered by is a column."""
+    """Draw a query; with `plain` it selects, groups and orders by columns alone."""
     where = draw(st.one_of(st.just(TRUE), conditions(schema.types, depth=2)))
     grouping = draw(st.one_of(st.none(), groupings(schema, plain)))
-    seen = _seen(schema, grouping)
-    outputs = draw(st.lists(_outputs(seen, plain), min_size=1, max_size=3))
+    columns = _visible_columns(schema, grouping)
+    outputs = draw(st.lists(_outputs(columns, plain), min_size=1, max_size=3))
     return Query(
         Leg(schema.name, where, draw(windows(schema))),
-        tuple(Output(f"o{number}", one) for number, one in enumerate(outputs)),
+        tuple(Output(f"o{number}", expression) for number, expression in enumerate(outputs)),
         grouping,
-        draw(st.one_of(st.just(TRUE), conditions(seen, depth=1))) if grouping else TRUE,
+        draw(st.one_of(st.just(TRUE), conditions(columns, depth=1))) if grouping else TRUE,
         draw(st.booleans()),
-        tuple(draw(st.lists(_sort_keys(seen, plain), max_size=3))),
+        tuple(draw(st.lists(_sort_keys(columns, plain), max_size=3))),
         draw(st.one_of(st.none(), st.integers(0, 6))),
         draw(st.one_of(st.just(0), st.integers(0, 4))),
     )
 
 
-def _seen(schema: StreamSchema, grouping: Grouping | None) -> dict[str, Type]:
+def _visible_columns(schema: StreamSchema, grouping: Grouping | None) -> dict[str, Type]:
     """Return the columns that SELECT, HAVING and ORDER BY may use."""
     if grouping is None:
         return dict(schema.types)
     keys = {key_name(n): key.type for n, key in enumerate(grouping.keys)}
-    found = {aggregate_name(n): one.type for n, one in enumerate(grouping.aggregates)}
-    return {**keys, **found}
+    aggregates = {
+        aggregate_name(n): aggregate.type for n, aggregate in enumerate(grouping.aggregates)
+    }
+    return {**keys, **aggregates}
 
 
 @st.composite
-def _values(draw: DrawFn, seen: dict[str, Type], plain: bool) -> Expression:
-    name = draw(st.sampled_from(sorted(seen)))
+def _values(draw: DrawFn, columns: dict[str, Type], plain: bool) -> Expression:
+    name = draw(st.sampled_from(sorted(columns)))
     if plain or draw(st.integers(0, 3)):
-        return ColumnRef(name, seen[name])
-    return draw(expressions(seen, seen[name], depth=1))
+        return ColumnRef(name, columns[name])
+    return draw(expressions(columns, columns[name], depth=1))
 
 
 @st.composite
-def _outputs(draw: DrawFn, seen: dict[str, Type], plain: bool) -> Expression:
+def _outputs(draw: DrawFn, columns: dict[str, Type], plain: bool) -> Expression:
     """Draw a value that a column may have: a duration is shown in seconds."""
-    value = draw(_values(seen, plain))
+    value = draw(_values(columns, plain))
     if value.type != DURATION:
         return value
     return Call(Op.EXTRACT, (Literal("second", TEXT), value), DOUBLE)
 
 
 @st.composite
-def _any_values(draw: DrawFn, seen: dict[str, Type], plain: bool) -> Expression:
+def _any_values(draw: DrawFn, columns: dict[str, Type], plain: bool) -> Expression:
     """Draw a value, now and then a duration."""
     if plain or draw(st.integers(0, 4)):
-        return draw(_values(seen, plain))
-    return draw(expressions(seen, DURATION, depth=1))
+        return draw(_values(columns, plain))
+    return draw(expressions(columns, DURATION, depth=1))
 
 
-def _sort_keys(seen: dict[str, Type], plain: bool) -> SearchStrategy[SortKey]:
-    return st.builds(SortKey, _any_values(seen, plain), st.booleans(), st.booleans())
+def _sort_keys(columns: dict[str, Type], plain: bool) -> SearchStrategy[SortKey]:
+    return st.builds(SortKey, _any_values(columns, plain), st.booleans(), st.booleans())
 
 
 @st.composite
 def groupings(draw: DrawFn, schema: StreamSchema, plain: bool = False) -> Grouping:
-    seen = dict(schema.types)
-    keys = draw(st.lists(_values(seen, plain), max_size=2))
-    found = draw(st.lists(aggregates(seen, plain), min_size=0 if keys else 1, max_size=4))
-    return Grouping(tuple(keys), tuple(found))
+    columns = dict(schema.types)
+    keys = draw(st.lists(_values(columns, plain), max_size=2))
+    drawn = draw(st.lists(aggregates(columns, plain), min_size=0 if keys else 1, max_size=4))
+    return Grouping(tuple(keys), tuple(drawn))
 
 
 @st.composite
-def aggregates(draw: DrawFn, seen: dict[str, Type], plain: bool = False) -> Aggregate:
-    argument = draw(_any_values(seen, plain))
+def aggregates(draw: DrawFn, columns: dict[str, Type], plain: bool = False) -> Aggregate:
+    argument = draw(_any_values(columns, plain))
     functions = [*_ANY, *(_NUMERIC if argument.type.is_numeric else ())]
     function = draw(st.sampled_from([Function.COUNT_ROWS, *functions]))
     if function is Function.COUNT_ROWS:

@@ -68,8 +68,8 @@ class History:
         retain, keyed = schema.retain, Keyed(schema.key) if schema.key else None
         if retain is not None and present is not None:
             retain += point.now - max(point.now, present)
-        shown = self.shown.get(query.leg.stream, everything)
-        answer = naive_answer(query, point.rows, point.now, retain, keyed, shown)
+        is_visible = self.shown.get(query.leg.stream, everything)
+        answer = naive_answer(query, point.rows, point.now, retain, keyed, is_visible)
         return Refreshed(point.instant, point.now, answer)
 
     def present(self, stream: str) -> int | None:
@@ -126,16 +126,18 @@ class History:
     def _passed(self, stream: str, count: int) -> int | None:
         """Return what a stream had reached before its first retained row after some events, or
         heartbeat after the instant asked about; what it has reached if there is none."""
-        own = [(n, event) for n, event in enumerate(self.events) if event.stream == stream]
+        stream_events = [
+            (n, event) for n, event in enumerate(self.events) if event.stream == stream
+        ]
         later = [
             n
-            for n, event in own
+            for n, event in stream_events
             if n >= count and any(self._retains(stream, row["ts"]) for row in event.rows)
         ]
         if self.as_of is not None and not self.today:
             later += [
                 n
-                for n, event in own
+                for n, event in stream_events
                 if not event.rows
                 and event.stamp > self.as_of
                 and self._retains(stream, event.reached)

@@ -1,4 +1,4 @@
-"""What a query over several streams answers with REFRESH, over a list of events: walk them all.
+"""Answers of queries over several streams with REFRESH, from a list of events: walk them all.
 
 The rules are those of the specification, one after the other: which references hold a point back,
 which event takes the last of them to its instant, what a leg with points of its own shows.
@@ -21,7 +21,7 @@ from tests.oracle.refresh import Event
 from tests.oracle.trees import PartPoints, Row, World
 from tests.oracle.windows import Shown, everything
 
-# Whatever may have points of its own.
+# Parts that may have points of their own.
 Part: TypeAlias = Query | Leg
 
 
@@ -50,8 +50,8 @@ _NEVER = Clocks(None, None, 0)
 
 @dataclass(frozen=True)
 class TreeHistory:
-    """Events in the order of the log, and when they are asked about. `shown` tells of the streams
-    with policies which of their rows are."""
+    """Events in the order of the log, and when a query is asked over them. For streams with
+    policies `shown` says whether a row is visible."""
 
     schemas: Mapping[str, StreamSchema]
     events: Sequence[Event]
@@ -68,10 +68,12 @@ class TreeHistory:
         inside = list(self._parts(query.source, moment))
         if moment.times.now is None or not inside:
             return RefreshedTree(moment.instant, moment.times.now, None, answer)
-        known = [one.instant for _, one in inside if one.instant is not None]
-        instant = max(known, default=None) if query.refresh is None else moment.instant
+        instants = [
+            part_moment.instant for _, part_moment in inside if part_moment.instant is not None
+        ]
+        instant = max(instants, default=None) if query.refresh is None else moment.instant
         parts = inside if query.refresh is None else [(query, moment), *inside]
-        full = _full([(part.refresh, one.instant) for part, one in parts])
+        full = _full([(part.refresh, part_moment.instant) for part, part_moment in parts])
         legs = [leg for part, _ in inside for leg in legs_of(part)]
         began = full is not None and any(self._had_begun(leg.stream, full) for leg in legs)
         every = all(isinstance(part.refresh, RefreshEvery) for part, _ in parts)
@@ -146,17 +148,18 @@ class TreeHistory:
         return around if query.refresh is None else self._at_point(query, around, whole=True)
 
     def inside(self, part: Part, around: _Moment) -> _Moment:
-        """Return the moment of a part that has points, where what is around it is of another
-        moment."""
+        """Return the moment of a part that has points, given the moment of what is around it."""
         if around.times.now is None:
             return replace(around, instant=None)
         return self._at_point(part, around, whole=False)
 
     def _at_point(self, part: Part, around: _Moment, whole: bool) -> _Moment:
         rows = part if isinstance(part, Leg) else part.source
-        found = references(rows)
-        event = [one for one in found if self._by_event(one.stream)]
-        by_clock = not event or (len(event) < len(found) and not any(one.depends for one in event))
+        part_references = references(rows)
+        event = [reference for reference in part_references if self._by_event(reference.stream)]
+        by_clock = not event or (
+            len(event) < len(part_references) and not any(reference.depends for reference in event)
+        )
         timed = [leg for leg in legs_of(rows) if self._by_event(leg.stream)]
         plain = [leg for leg in timed if not self.schemas[leg.stream].key and leg.as_of is None]
         holding = [leg.stream for leg in plain or timed]
@@ -169,21 +172,21 @@ class TreeHistory:
         """NOW of a stream before its first retained row after an event, and no later than the
         present; as of an instant, before its first retained heartbeat after that, too."""
         present = self.present(stream)
-        own = [n for n, one in enumerate(self.events) if one.stream == stream]
-        later = [n for n in own if n > place and self.has_retained(self.events[n])]
+        places = [n for n, event in enumerate(self.events) if event.stream == stream]
+        later = [n for n in places if n > place and self.has_retained(self.events[n])]
         if self.as_of is not None and not self.today:
-            later += [n for n in own if self._is_unknown_heartbeat(self.events[n], self.as_of)]
+            later += [n for n in places if self._is_unknown_heartbeat(self.events[n], self.as_of)]
         after = min(later, default=None)
         reached = present if after is None else self.reached(stream, self.events[:after])
         if reached is None or present is None:
             return None
-        asked = [] if self.as_of is None else [self.as_of]
-        return min(reached, present, *asked)
+        asked_instant = [] if self.as_of is None else [self.as_of]
+        return min(reached, present, *asked_instant)
 
-    def matching(self, refresh: RefreshOn, known: Sequence[Event]) -> list[tuple[int, Row]]:
+    def matching(self, refresh: RefreshOn, events: Sequence[Event]) -> list[tuple[int, Row]]:
         return [
             (place, row)
-            for place, event in enumerate(known)
+            for place, event in enumerate(events)
             for row in event.rows
             if event.stream == refresh.stream
             and row.get("_op", "row") == "row"
@@ -211,8 +214,12 @@ class _Pointing:
             return times.now
         return times.arrival if self.by_clock else times.event
 
-    def _least(self, found: Sequence[int | None]) -> int | None:
-        return None if None in found else min(one for one in found if one is not None)
+    def _least(self, instants: Sequence[int | None]) -> int | None:
+        return (
+            None
+            if None in instants
+            else min(instant for instant in instants if instant is not None)
+        )
 
     def _at(self, now: int | None) -> Clocks:
         """Return the clocks of a point: the others stay at their own NOW."""
@@ -232,8 +239,8 @@ class _Pointing:
             case RefreshOn():
                 return self.on(refresh)
             case RefreshAny(parts):
-                found = [(self.last(one), isinstance(one, RefreshOn)) for one in parts]
-                return max(found, key=_rank)[0]
+                candidates = [(self.last(part), isinstance(part, RefreshOn)) for part in parts]
+                return max(candidates, key=_rank)[0]
         raise AssertionError("the part has points")
 
     def every(self, refresh: RefreshEvery) -> _Moment:
@@ -249,50 +256,57 @@ class _Pointing:
         return _Moment(self._at(instant), self._until(instant), instant)
 
     def _until(self, instant: int) -> Sequence[Event]:
-        known, history = self.moment.events, self.history
+        events, history = self.moment.events, self.history
         if history.today:
-            return known
+            return events
         if self.by_clock:
-            return [event for event in known if event.stamp <= instant]
-        found = [self._crossing(stream, instant) for stream in self.holding]
-        told = [count for count in found if count is not None]
+            return [event for event in events if event.stamp <= instant]
+        crossings = [self._crossing(stream, instant) for stream in self.holding]
+        counts = [count for count in crossings if count is not None]
         bounded = history.as_of is not None or self.moment.instant is not None
-        return known[: max(told, default=len(known) if bounded else 0)]
+        return events[: max(counts, default=len(events) if bounded else 0)]
 
     def _crossing(self, stream: str, instant: int) -> int | None:
-        """Return how many events there are up to the one that took a stream to an instant, all
-        where it is yet to come; None if it may be gone. Whether it was known does not count: of one
-        that is gone nobody can tell."""
+        """Return how many events there are up to the one that took a stream to an instant; all of
+        them if it is yet to come, None if it may be deleted. It does not matter whether it was
+        known then: for a deleted event that can't be found out."""
         history, keyed = self.history, bool(self.history.schemas[stream].key)
         for count, event in enumerate(history.events, 1):
             if event.stream == stream and event.reached >= instant:
-                there = keyed or history.retains(stream, instant) or history.has_retained(event)
-                return count if there else None
+                is_known = keyed or history.retains(stream, instant) or history.has_retained(event)
+                return count if is_known else None
         return len(history.events)
 
     def on(self, refresh: RefreshOn) -> _Moment:
-        history, known, now = self.history, self.moment.events, self.now
-        matching = history.matching(refresh, known)
+        history, events_known, now = self.history, self.moment.events, self.now
+        matching = history.matching(refresh, events_known)
         if history.today:
-            instants = [known[n].stamp if self.by_clock else row["ts"] for n, row in matching]
-            last = max((one for one in instants if now is not None and one <= now), default=None)
+            instants = [
+                events_known[n].stamp if self.by_clock else row["ts"] for n, row in matching
+            ]
+            last = max(
+                (instant for instant in instants if now is not None and instant <= now),
+                default=None,
+            )
             return (
-                _Moment(_NEVER, (), None) if last is None else _Moment(self._at(last), known, last)
+                _Moment(_NEVER, (), None)
+                if last is None
+                else _Moment(self._at(last), events_known, last)
             )
         if not matching:
             return _Moment(_NEVER, (), None)
         place, row = matching[-1]
-        stamp, events = known[place].stamp, known[: place + 1]
+        stamp, events = events_known[place].stamp, events_known[: place + 1]
         if self.by_clock:
             return _Moment(self._at(stamp), events, stamp)
-        found = [history.around(stream, place) for stream in self.holding]
-        now = self._least([row["ts"], *found, *([] if self.whole else [now])])
+        reached = [history.around(stream, place) for stream in self.holding]
+        now = self._least([row["ts"], *reached, *([] if self.whole else [now])])
         return _Moment(self._at(now), events, row["ts"])
 
 
 @dataclass(frozen=True)
 class _Inside:
-    """The points of parts inside, where what is around them is of one moment."""
+    """The points of the parts inside something that is of one moment."""
 
     history: TreeHistory
     moment: _Moment
@@ -307,18 +321,22 @@ def _full(points: Sequence[tuple[Refresh | None, int | None]]) -> int | None:
     instants = [instant for _, instant in points if instant is not None]
     if len(instants) < len(points):
         return None
-    every = [one for one, _ in points if isinstance(one, RefreshEvery)]
+    every = [refresh for refresh, _ in points if isinstance(refresh, RefreshEvery)]
     if len(every) < len(points):
         return instants[0] if len(set(instants)) == 1 else None
     step, last = every[0].period, every[0].offset
     begun = min(instants) - (min(instants) - last) % step
-    seconds = range(begun, begun - math.lcm(*(one.period for one in every)), -step)
-    full = (at for at in seconds if all((at - one.offset) % one.period == 0 for one in every))
+    seconds = range(begun, begun - math.lcm(*(refresh.period for refresh in every)), -step)
+    full = (
+        at
+        for at in seconds
+        if all((at - refresh.offset) % refresh.period == 0 for refresh in every)
+    )
     return next(full, None)
 
 
-def _rank(found: tuple[_Moment, bool]) -> tuple[int, int, bool, int]:
-    moment, by_row = found
+def _rank(candidate: tuple[_Moment, bool]) -> tuple[int, int, bool, int]:
+    moment, by_row = candidate
     now, instant = moment.times.now, moment.instant
     ranked = -(1 << 62) if instant is None else instant
     return ranked, -(1 << 62) if now is None else now, by_row, len(moment.events)
@@ -330,9 +348,9 @@ def inside(source: Source | Item) -> Sequence[Source | Item]:
         case Leg():
             return ()
         case From(items, _, subqueries):
-            return (*items, *(one.query for one in subqueries))
-        case LeftJoin(left, right):
-            return (left, right)
+            return (*items, *(subquery.query for subquery in subqueries))
+        case LeftJoin(left_side, right_side):
+            return (left_side, right_side)
         case SetOperation(_, queries):
             return queries
         case Query():

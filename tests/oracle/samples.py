@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 def sample(strategy: SearchStrategy[T], count: int, number: int) -> list[T]:
     """At most `count` values, the same for the same `number`."""
-    found: list[T] = []
+    values: list[T] = []
 
     @seed(number)
     @settings(
@@ -24,7 +24,7 @@ def sample(strategy: SearchStrategy[T], count: int, number: int) -> list[T]:
     )
     @given(strategy)
     def collect(value: T) -> None:
-        found.append(value)
+        values.append(value)
 
     collect()
-    return found
+    return values

@@ -17,15 +17,20 @@ Row = Mapping[str, Any]
 
 
 def counted_rows(
-    operator: SetOperator, names: Sequence[str], left: Sequence[Row], right: Sequence[Row]
+    operator: SetOperator,
+    names: Sequence[str],
+    first_rows: Sequence[Row],
+    second_rows: Sequence[Row],
 ) -> list[Row]:
     """Return the rows of a set operation other than UNION ALL, in no order; columns by position."""
-    rows = [dict(zip(names, row.values(), strict=True)) for row in (*left, *right)]
+    rows = [dict(zip(names, row.values(), strict=True)) for row in (*first_rows, *second_rows)]
     keys = [tuple(identity(value) for value in row.values()) for row in rows]
-    first, second = Counter(keys[: len(left)]), Counter(keys[len(left) :])
-    shown = dict(reversed(list(zip(keys, rows, strict=True))))
+    first, second = Counter(keys[: len(first_rows)]), Counter(keys[len(first_rows) :])
+    row_of_key = dict(reversed(list(zip(keys, rows, strict=True))))
     return [
-        row for key, row in shown.items() for _ in range(_copies(operator, first[key], second[key]))
+        row
+        for key, row in row_of_key.items()
+        for _ in range(_copies(operator, first[key], second[key]))
     ]
 
 
@@ -46,8 +51,11 @@ def _copies(operator: SetOperator, first: int, second: int) -> int:
 
 def subquery_value(subquery: SubQuery, outer: Row, inner: Sequence[Row]) -> Scalar:
     """Return the value that a query, whose rows are `inner`, has for a combination."""
-    mine = {item_column(0, name): value for name, value in outer.items()}
-    pairs = [mine | {item_column(1, name): value for name, value in row.items()} for row in inner]
+    outer_columns = {item_column(0, name): value for name, value in outer.items()}
+    pairs = [
+        outer_columns | {item_column(1, name): value for name, value in row.items()}
+        for row in inner
+    ]
     pairs = [pair for pair in pairs if evaluate_row(subquery.on, pair) is True]
     output = subquery.query.outputs[0]
     value = ColumnRef(item_column(1, output.name), output.expression.type)
@@ -57,8 +65,8 @@ def subquery_value(subquery: SubQuery, outer: Row, inner: Sequence[Row]) -> Scal
         case SubQueryKind.ANY:
             assert subquery.op is not None and subquery.operand is not None
             test = Call(subquery.op, (subquery.operand, value), BOOLEAN)
-            found = [evaluate_row(test, pair) for pair in pairs]
-            return True if True in found else None if None in found else False
+            truths = [evaluate_row(test, pair) for pair in pairs]
+            return True if True in truths else None if None in truths else False
         case SubQueryKind.SCALAR:
             assert len(pairs) < 2, "a scalar query has at most one row"
             return pairs[0][value.name] if pairs else _of_nothing(subquery)
@@ -69,7 +77,7 @@ def _of_nothing(subquery: SubQuery) -> Scalar:
     if grouping is None:
         return None
     group = {
-        aggregate_name(number): naive_aggregate(one, [])
-        for number, one in enumerate(grouping.aggregates)
+        aggregate_name(number): naive_aggregate(aggregate, [])
+        for number, aggregate in enumerate(grouping.aggregates)
     }
     return evaluate_row(output, group)

@@ -127,10 +127,10 @@ def rows(draw: DrawFn, schema: StreamSchema, max_size: int = 8) -> list[Row]:
     """Draw rows as the oracle takes them: `ts` in microseconds, `row_id` from 0."""
     columns = {column.name: nullable(column.type) for column in schema.columns}
     stamps = st.one_of(st.sampled_from(_MOMENTS), st.integers(MIN_INSTANT, MAX_INSTANT))
-    found: list[Row] = draw(
+    drawn_rows: list[Row] = draw(
         st.lists(st.fixed_dictionaries({**columns, "ts": stamps}), max_size=max_size)
     )
-    return [{**row, "row_id": place} for place, row in enumerate(found)]
+    return [{**row, "row_id": place} for place, row in enumerate(drawn_rows)]
 
 
 def to_batch(schema: StreamSchema, found: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:

@@ -73,27 +73,27 @@ def in_unit(unit: str, micros: int, type_: Type) -> Scalar:
 def calculate(op: Op, values: list[Any]) -> Scalar:
     """Return an instant as a datetime, or a duration in microseconds; None if it is out of
     range."""
-    first, *others = values
+    first, *operands = values
     if isinstance(first, datetime):
-        return _with_instant(op, first, *others)
+        return _with_instant(op, first, *operands)
     match op:
         case Op.NEG:
             micros = -first
         case Op.ABS:
             micros = abs(first)
         case Op.ADD:
-            micros = first + others[0]
+            micros = first + operands[0]
         case Op.SUB:
-            micros = first - others[0]
+            micros = first - operands[0]
         case _:
-            micros = _product(first, others[0])
+            micros = _product(first, operands[0])
     return micros if micros is not None and -(2**63) <= micros < 2**63 else None
 
 
-def _with_instant(op: Op, instant: datetime, other: datetime | int) -> Scalar:
-    if isinstance(other, datetime):
-        return (instant - other) // timedelta(microseconds=1)
-    size = timedelta(microseconds=other)
+def _with_instant(op: Op, instant: datetime, operand: datetime | int) -> Scalar:
+    if isinstance(operand, datetime):
+        return (instant - operand) // timedelta(microseconds=1)
+    size = timedelta(microseconds=operand)
     try:
         return instant + size if op is Op.ADD else instant - size
     except OverflowError:
@@ -101,7 +101,7 @@ def _with_instant(op: Op, instant: datetime, other: datetime | int) -> Scalar:
 
 
 def _product(micros: int, number: int | float | Decimal) -> int | None:
-    """Return a DOUBLE multiplies as a DOUBLE does, every other number exactly."""
+    """Return the product with a DOUBLE as doubles multiply, with any other number exactly."""
     if not isinstance(number, float):
         return half_away(Fraction(micros) * Fraction(number))
     product = float(micros) * number

@@ -1,4 +1,4 @@
-"""What a query over several streams answers: nested loops over lists of rows."""
+"""Answers of queries over several streams: nested loops over lists of rows."""
 
 from __future__ import annotations
 
@@ -47,11 +47,10 @@ class Found:
 
 
 class PartPoints(Protocol):
-    """Whoever says as of when a part with REFRESH is, a query inside another or a leg."""
+    """The instants that parts with REFRESH, queries inside others or legs, are as of."""
 
     def within(self, part: Query | Leg) -> tuple[Mapping[str, Known], Clocks, PartPoints]:
-        """Return the streams and the clocks of the part, and whoever says it of the parts
-        inside."""
+        """Return the streams and the clocks of the part, and the points of the parts inside."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,7 @@ class World:
 
     def answer(self, query: Query) -> list[tuple[Scalar, ...]]:
         """For each row of the answer the values of the query's outputs."""
-        rows = [found.columns for found in self.combinations(query)]
+        rows = [combination.columns for combination in self.combinations(query)]
         return [naive_outputs(query, row) for row in naive_kept(query, rows)]
 
     def now(self, query: Query) -> int | None:
@@ -78,12 +77,12 @@ class World:
 
     def answer_at(self, query: Query, times: Clocks) -> list[tuple[Scalar, ...]]:
         """Return the answer at other clocks than the streams' own."""
-        rows = [found.columns for found in self.combinations_at(query, times)]
+        rows = [combination.columns for combination in self.combinations_at(query, times)]
         return [naive_outputs(query, row) for row in naive_kept(query, rows)]
 
     def combinations_at(self, query: Query, times: Clocks) -> list[Found]:
         if times.now is None:
-            empty = {name: replace(known, rows=()) for name, known in self.streams.items()}
+            empty = {name: replace(stream, rows=()) for name, stream in self.streams.items()}
             return _Snapshot(empty, times, None).rows(query.source)
         return _Snapshot(self.streams, times, self.points).rows(query.source)
 
@@ -103,8 +102,8 @@ class _Snapshot:
         return _Snapshot(*self.points.within(part))
 
     def rows(self, source: Source) -> list[Found]:
-        found = self._leg(source) if isinstance(source, Leg) else self._from(source)
-        return sorted(found, key=_place)
+        source_rows = self._leg(source) if isinstance(source, Leg) else self._from(source)
+        return sorted(source_rows, key=_place)
 
     def _leg(self, leg: Leg) -> list[Found]:
         """Return the rows of the stream that the leg's window holds and its predicate lets
@@ -116,19 +115,29 @@ class _Snapshot:
 
     def _from(self, source: From) -> list[Found]:
         conditions = _as_soon_as_possible(source)
-        made = [Found({}, None, ())]
+        combinations = [Found({}, None, ())]
         for number, item in enumerate(source.items):
             rows = self._rows_for(item)
-            pairs = (_beside(left, right, number) for left in made for right in rows(left))
-            made = [pair for pair in pairs if _all_true(conditions[number], pair.columns)]
+            pairs = (
+                _beside(before, right, number) for before in combinations for right in rows(before)
+            )
+            combinations = [pair for pair in pairs if _all_true(conditions[number], pair.columns)]
         for number, subquery in enumerate(source.subqueries):
-            inner = [found.columns for found in self._query(subquery.query)]
-            values = [subquery_value(subquery, found.columns, inner) for found in made]
-            made = [
-                replace(found, columns={**found.columns, subquery_column(number): value})
-                for found, value in zip(made, values, strict=True)
+            inner = [combination.columns for combination in self._query(subquery.query)]
+            values = [
+                subquery_value(subquery, combination.columns, inner) for combination in combinations
             ]
-        return [found for found in made if evaluate_row(source.where, found.columns) is True]
+            combinations = [
+                replace(
+                    combination, columns={**combination.columns, subquery_column(number): value}
+                )
+                for combination, value in zip(combinations, values, strict=True)
+            ]
+        return [
+            combination
+            for combination in combinations
+            if evaluate_row(source.where, combination.columns) is True
+        ]
 
     def _rows_for(self, item: Item) -> Callable[[Found], list[Found]]:
         """Return the rows of an item that go with a combination of those before: all, or one that
@@ -140,20 +149,20 @@ class _Snapshot:
         return lambda _: rows
 
     def _looked_up(self, leg: Leg, as_of: AsOf, before: Row) -> list[Found]:
-        known, keys = self.streams[leg.stream], [evaluate_row(key, before) for key in as_of.keys]
-        rows, moment = known.seen, evaluate_row(as_of.instant, before)
+        stream, keys = self.streams[leg.stream], [evaluate_row(key, before) for key in as_of.keys]
+        rows, moment = stream.seen, evaluate_row(as_of.instant, before)
         if moment is None:
             return []
         assert isinstance(moment, datetime)
         instant = to_micros(moment)
         if as_of.row is not None:
-            others = self.streams[as_of.stream].rows
-            (other,) = [row for row in others if row["row_id"] == before[_name(as_of.row)]]
-            rows = [row for row in rows if row["position"] <= other["position"]]
-        current = Keyed(known.schema.key).current(rows, instant)
-        found = [row for row in current if [row[name] for name in known.schema.key] == keys]
-        shown = filter(known.shown, found)
-        chosen = [row for row in shown if evaluate_row(leg.where, row) is True]
+            other_rows = self.streams[as_of.stream].rows
+            (other_row,) = [row for row in other_rows if row["row_id"] == before[_name(as_of.row)]]
+            rows = [row for row in rows if row["position"] <= other_row["position"]]
+        current = Keyed(stream.schema.key).current(rows, instant)
+        of_key = [row for row in current if [row[name] for name in stream.schema.key] == keys]
+        visible = filter(stream.shown, of_key)
+        chosen = [row for row in visible if evaluate_row(leg.where, row) is True]
         return [Found(row, row["ts"], (row["row_id"],)) for row in chosen]
 
     def _item(self, item: Item) -> list[Found]:
@@ -163,9 +172,9 @@ class _Snapshot:
             case SetOperation(SetOperator.UNION_ALL, queries):
                 return self._union_all(queries)
             case SetOperation(operator, queries):
-                left, right = ([one.columns for one in self._query(query)] for query in queries)
+                first, second = ([inner.columns for inner in self._query(query)] for query in queries)
                 names = [column.name for column in item.columns]
-                rows = counted_rows(operator, names, left, right)
+                rows = counted_rows(operator, names, first, second)
                 return [Found(row, None, (rank,)) for rank, row in enumerate(rows)]
             case Query():
                 return self._query(item)
@@ -175,56 +184,56 @@ class _Snapshot:
     def _left_join(self, item: LeftJoin) -> list[Found]:
         """Return all pairs for which the condition is true; a left row without one stands alone."""
         right, nobody = self._rows_for(item.right), Found(self._nulls(item.right), None, (-1,))
-        made = []
-        for one in self._from(item.left):
-            first = _beside(Found({}, None, ()), one, 0)
-            pairs = [_beside(first, other, 1) for other in right(first)]
-            found = [pair for pair in pairs if evaluate_row(item.on, pair.columns) is True]
-            made += found or [_beside(first, nobody, 1)]
-        return made
+        combinations = []
+        for left_row in self._from(item.left):
+            first = _beside(Found({}, None, ()), left_row, 0)
+            pairs = [_beside(first, right_row, 1) for right_row in right(first)]
+            matches = [pair for pair in pairs if evaluate_row(item.on, pair.columns) is True]
+            combinations += matches or [_beside(first, nobody, 1)]
+        return combinations
 
     def _nulls(self, item: Item) -> Row:
-        """NULL for each column of an item."""
+        """Return NULL for each column of an item."""
         if isinstance(item, Leg):
             return dict.fromkeys(self.streams[item.stream].schema.types)
         assert isinstance(item, Query | SetOperation)
         return dict.fromkeys(column.name for column in item.columns)
 
     def _union_all(self, queries: Sequence[Query]) -> list[Found]:
-        """Return the columns have the names that the first branch gives them."""
+        """Return the rows of all branches; their columns are named as those of the first."""
         names = [output.name for output in queries[0].outputs]
         return [
             replace(
-                found,
-                columns=dict(zip(names, found.columns.values(), strict=True)),
-                parts=(branch, *found.parts),
+                row,
+                columns=dict(zip(names, row.columns.values(), strict=True)),
+                parts=(branch, *row.parts),
             )
             for branch, query in enumerate(queries)
-            for found in self._query(query)
+            for row in self._query(query)
         ]
 
     def _query(self, query: Query) -> list[Found]:
-        """Return the rows of a query inside another. Where they are groups, or were chosen by
-        others than themselves, they have no ts, and their order is that of the query."""
+        """Return the rows of a query inside another. If they are groups, or chosen by DISTINCT or
+        LIMIT, they have no ts, and their order is that of the query."""
         source = self._within(query).rows(query.source)
-        places = {id(found.columns): found for found in source}
-        kept = naive_kept(query, [found.columns for found in source])
+        places = {id(source_row.columns): source_row for source_row in source}
+        kept_rows = naive_kept(query, [source_row.columns for source_row in source])
         names = [output.name for output in query.outputs]
-        made = []
-        for rank, row in enumerate(kept):
+        rows = []
+        for rank, row in enumerate(kept_rows):
             columns = dict(zip(names, naive_outputs(query, row), strict=True))
             if query.grouping is None and not query.distinct and query.limit is None:
-                made.append(replace(places[id(row)], columns=columns))
+                rows.append(replace(places[id(row)], columns=columns))
             else:
-                made.append(Found(columns, None, (rank,)))
-        return made if query.over is None else self._over(query.over, made)
+                rows.append(Found(columns, None, (rank,)))
+        return rows if query.over is None else self._over(query.over, rows)
 
     def _over(self, window: Window, rows: Sequence[Found]) -> list[Found]:
         """Return the rows that a window over a query holds at the query's NOW, by their own ts."""
         if self.times.now is None:
             return []
         rows = sorted(rows, key=_place)
-        moments = [{"ts": found.ts, "row_id": place} for place, found in enumerate(rows)]
+        moments = [{"ts": row.ts, "row_id": place} for place, row in enumerate(rows)]
         inside = naive_window(window, moments, self.times.now, None)
         return [rows[moment["row_id"]] for moment in inside]
 
@@ -234,28 +243,28 @@ def _name(column: Expression) -> str:
     return column.name
 
 
-def rows_in_window(window: Window, known: Known, times: Clocks) -> list[Row]:
+def rows_in_window(window: Window, stream: Known, times: Clocks) -> list[Row]:
     """Return the rows of a stream in a window; retention counts from the stream's own NOW, which
     may be ahead."""
-    now, retain = times.of(known), known.schema.retain
+    now, retain = times.of(stream), stream.schema.retain
     if now is None:
         return []
-    if retain is not None and known.reached is not None:
-        retain += now - max(now, known.reached)
-    if not known.schema.key:
-        return naive_window(window, known.seen, now, retain, known.shown)
-    keyed = Keyed(known.schema.key, known.high)
-    window, rows = keyed_rows(keyed, window, list(known.rows), now, retain)
-    return naive_window(window, rows, now, None, known.shown)
+    if retain is not None and stream.reached is not None:
+        retain += now - max(now, stream.reached)
+    if not stream.schema.key:
+        return naive_window(window, stream.seen, now, retain, stream.shown)
+    keyed = Keyed(stream.schema.key, stream.high)
+    window, rows = keyed_rows(keyed, window, list(stream.rows), now, retain)
+    return naive_window(window, rows, now, None, stream.shown)
 
 
-def _beside(left: Found, right: Found, number: int) -> Found:
+def _beside(before: Found, new_row: Found, number: int) -> Found:
     """Return a combination of the items so far with a row of the item of that number."""
-    moments = [ts for ts in (left.ts, right.ts) if ts is not None]
-    shown = {item_column(number, name): value for name, value in right.columns.items()}
-    timed = {item_column(number, "ts"): right.ts}
-    columns = {**left.columns, **timed, **shown}
-    return Found(columns, max(moments, default=None), (*left.parts, *right.parts))
+    moments = [ts for ts in (before.ts, new_row.ts) if ts is not None]
+    new_columns = {item_column(number, name): value for name, value in new_row.columns.items()}
+    timed = {item_column(number, "ts"): new_row.ts}
+    columns = {**before.columns, **timed, **new_columns}
+    return Found(columns, max(moments, default=None), (*before.parts, *new_row.parts))
 
 
 def _as_soon_as_possible(source: From) -> list[list[Expression]]:
@@ -263,9 +272,9 @@ def _as_soon_as_possible(source: From) -> list[list[Expression]]:
     on = source.on
     conjuncts = on.args if isinstance(on, Call) and on.op is Op.AND else (on,)
     conditions: list[list[Expression]] = [[] for _ in source.items]
-    for one in conjuncts:
-        numbers = [int(name.partition(".")[0]) for name in columns_of(one)]
-        conditions[max(numbers, default=0)].append(one)
+    for condition in conjuncts:
+        numbers = [int(name.partition(".")[0]) for name in columns_of(condition)]
+        conditions[max(numbers, default=0)].append(condition)
     return conditions
 
 
@@ -273,5 +282,5 @@ def _all_true(conditions: Sequence[Expression], columns: Row) -> bool:
     return all(evaluate_row(condition, columns) is True for condition in conditions)
 
 
-def _place(found: Found) -> tuple[Any, ...]:
-    return (found.ts is not None, found.ts or 0, found.parts)
+def _place(row: Found) -> tuple[Any, ...]:
+    return (row.ts is not None, row.ts or 0, row.parts)

@@ -14,30 +14,34 @@ Shown: TypeAlias = Callable[[Row], bool]
 
 
 def everything(row: Row) -> bool:
-    """Return where no policy binds."""
+    """Return True: without a policy every row is visible."""
     return True
 
 
 def naive_window(
-    window: Window, rows: Iterable[Row], now: int, retain: int | None, shown: Shown = everything
+    window: Window,
+    rows: Iterable[Row],
+    now: int,
+    retain: int | None,
+    is_visible: Shown = everything,
 ) -> list[Row]:
     """By (ts, row_id). `rows` are all that were ever accepted, or those that are current: SLIDE and
     ROW LAST count all of them, ROWS n those that are shown."""
-    known = sorted(rows, key=lambda row: (row["ts"], row["row_id"]))
-    past = [row for row in known if row["ts"] <= now]
+    sorted_rows = sorted(rows, key=lambda row: (row["ts"], row["row_id"]))
+    past = [row for row in sorted_rows if row["ts"] <= now]
     match window:
         case TimeWindow():
             chosen = [row for row in past if _in_time(window, row["ts"], now)]
         case RowWindow(begin, end):
-            last = max((row["row_id"] for row in known), default=-1)
+            last = max((row["row_id"] for row in sorted_rows), default=-1)
             chosen = [
                 row for row in past if _point(begin, last) <= row["row_id"] < _point(end, last)
             ]
         case CountWindow(_, slide, _):
             counted = past if slide is None else past[: len(past) // slide * slide]
-            left = [row for row in counted if _retained(row, now, retain) and shown(row)]
-            return _newest(window, left)
-    return [row for row in chosen if _retained(row, now, retain) and shown(row)]
+            remaining = [row for row in counted if _retained(row, now, retain) and is_visible(row)]
+            return _newest(window, remaining)
+    return [row for row in chosen if _retained(row, now, retain) and is_visible(row)]
 
 
 def _retained(row: Row, now: int, retain: int | None) -> bool:
@@ -56,11 +60,11 @@ def _in_time(window: TimeWindow, ts: int, now: int) -> bool:
 
 
 def _newest(window: CountWindow, rows: list[Row]) -> list[Row]:
-    taken: dict[Any, int] = {}
+    counts: dict[Any, int] = {}
     chosen = []
     for row in reversed(rows):
         partition = tuple(identity(row[name]) for name in window.partition_by)
-        taken[partition] = taken.get(partition, 0) + 1
-        if taken[partition] <= window.rows:
+        counts[partition] = counts.get(partition, 0) + 1
+        if counts[partition] <= window.rows:
             chosen.append(row)
     return chosen[::-1]

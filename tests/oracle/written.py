@@ -54,9 +54,9 @@ def written_queries(draw: DrawFn, schema: StreamSchema, scale: Scale) -> Written
     """Well formed and accepted."""
     drawn = draw(queries(schema)).with_window(UNBOUNDED)
     if drawn.distinct:
-        shown = [output.expression for output in drawn.outputs]
-        kept = tuple(key for key in drawn.order_by if key.expression in shown)
-        drawn = replace(drawn, order_by=kept)
+        outputs = [output.expression for output in drawn.outputs]
+        columns = tuple(key for key in drawn.order_by if key.expression in outputs)
+        drawn = replace(drawn, order_by=columns)
     text, window = show_query(drawn), draw(written_windows(schema, scale))
     try:
         bound = bind_query(text, {schema.name: schema}.get)

@@ -51,12 +51,12 @@ class Expressions:
             return f"CAST({self.chance.pick(self.literals(type_))} AS {type_})"
         if not depth or not self.chance.one_in(2):
             return name
-        other = self.value(columns, type_, depth - 1)
-        choices = [f"coalesce({name}, {other})"]
-        choices += [f"CASE WHEN {self.local(columns)} THEN {name} ELSE {other} END"]
+        operand = self.value(columns, type_, depth - 1)
+        choices = [f"coalesce({name}, {operand})"]
+        choices += [f"CASE WHEN {self.local(columns)} THEN {name} ELSE {operand} END"]
         if type_ == BIGINT:
-            choices += [f"({name} + {other})", f"({name} - {other})", f"abs({name})"]
-            choices += [f"({name} * {other})", f"({name} % 3)"]
+            choices += [f"({name} + {operand})", f"({name} - {operand})", f"abs({name})"]
+            choices += [f"({name} * {operand})", f"({name} % 3)"]
         return self.chance.pick(choices)
 
     def local(self, columns: Columns) -> str:
@@ -69,20 +69,22 @@ class Expressions:
             choices.append(f"{name} LIKE 'a%'")
         return self.chance.pick(choices)
 
-    def between(self, left: Columns, right: Columns) -> str:
-        """Return a condition about a column of each side, where two can be compared."""
-        one = self.chance.pick([*left])
-        other = self.column(right, _NUMBERS if left[one] in _NUMBERS else [left[one]])
-        if other is None:
-            return self.local({**left, **right})
-        choices = [f"{one} {self.chance.pick(_SIGNS)} {other}"] * 3
-        if left[one] in (BIGINT, MONEY):
-            choices.append(f"{one} BETWEEN {other} - 1 AND {other} + 1")
-            choices.append(f"{one} + 1 = {other}")
-        if left[one] == TIMESTAMP:
+    def between(self, before: Columns, own_columns: Columns) -> str:
+        """Return a condition about a column of each side, if two can be compared."""
+        first = self.chance.pick([*before])
+        second = self.column(
+            own_columns, _NUMBERS if before[first] in _NUMBERS else [before[first]]
+        )
+        if second is None:
+            return self.local({**before, **own_columns})
+        choices = [f"{first} {self.chance.pick(_SIGNS)} {second}"] * 3
+        if before[first] in (BIGINT, MONEY):
+            choices.append(f"{first} BETWEEN {second} - 1 AND {second} + 1")
+            choices.append(f"{first} + 1 = {second}")
+        if before[first] == TIMESTAMP:
             width = f"INTERVAL '{self.chance.number(0, 6)}' SECOND"
-            choices.append(f"{one} - {other} <= {width}")
-            choices.append(f"{one} BETWEEN {other} AND {other} + {width}")
+            choices.append(f"{first} - {second} <= {width}")
+            choices.append(f"{first} BETWEEN {second} AND {second} + {width}")
         return self.chance.pick(choices)
 
     def condition(self, columns: Columns, depth: int) -> str:
@@ -90,8 +92,10 @@ class Expressions:
             if self.chance.one_in(2):
                 return self.between(columns, columns)
             return self.local(columns)
-        left, right = (self.condition(columns, depth - 1) for _ in range(2))
-        return self.chance.pick([f"{left} AND {right}", f"({left} OR {right})", f"NOT ({left})"])
+        first, second = (self.condition(columns, depth - 1) for _ in range(2))
+        return self.chance.pick(
+            [f"{first} AND {second}", f"({first} OR {second})", f"NOT ({first})"]
+        )
 
     def aggregate(self, columns: Columns, exact: bool) -> str:
         """Return an aggregate; with `exact` one that does not go by the order of rows."""

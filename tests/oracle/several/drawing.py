@@ -23,7 +23,7 @@ from tests.oracle.several.texts import (
 from tests.oracle.several.windows import any_window, every, range_window
 from tests.oracle.written import WrittenWindow
 
-_MOST_REFERENCES = 6
+_MAX_REFERENCES = 6
 _SIGNS = ("=", "<>", "<", "<=", ">", ">=")
 _BY_VALUE = (
     "UNION",
@@ -79,8 +79,8 @@ class Writer:
         return self._finished(replace(query, blocks=(block,)), () if distinct else tuple(columns))
 
     def _with_lookup(self, query: Whole, columns: Columns) -> tuple[Whole, Columns]:
-        """With rows of a keyed stream as of those of another, or of a query, where there is one
-        with the same kind of time."""
+        """Return the query with rows of a keyed stream as of those of another, or of a query, if
+        there is one with the same kind of time."""
         (block,) = query.blocks
         pairs = [
             (part, stream)
@@ -91,20 +91,20 @@ class Writer:
         ]
         if not pairs:
             return query, columns
-        other, stream = self._chance.pick(pairs)
-        known = [f"AS KNOWN AT {other.alias}"] if isinstance(other, Reference) else []
-        lookup = self._chance.pick([f"AS OF {other.alias}.ts", *known])
+        source, stream = self._chance.pick(pairs)
+        as_known = [f"AS KNOWN AT {source.alias}"] if isinstance(source, Reference) else []
+        lookup = self._chance.pick([f"AS OF {source.alias}.ts", *as_known])
         part = Reference(stream, self._alias(), None, lookup=lookup)
-        own = _columns(part)
+        new_columns = _columns(part)
         condition = " AND ".join(
             f"{part.alias}.{name} = {self._say.value(columns, stream.types[name])}"
             for name in stream.key
         )
         while self._chance.one_in(3):
-            condition = f"{condition} AND {self._say.between(columns, own)}"
+            condition = f"{condition} AND {self._say.between(columns, new_columns)}"
         link = self._chance.pick([" JOIN", " LEFT JOIN"]), f"ON {condition}"
         block = replace(block, parts=(*block.parts, part), links=(*block.links, link))
-        return replace(query, blocks=(block,), exact=False), {**columns, **own}
+        return replace(query, blocks=(block,), exact=False), {**columns, **new_columns}
 
     def _united(self, depth: int) -> Whole:
         """Set operations on blocks whose outputs have the same types.
@@ -117,7 +117,7 @@ class Writer:
             block, columns = self._source(depth - 1, most=2)
             values = [self._say.value(columns, type_) for type_ in types]
             names = [f"{letter}{place}" for place in range(len(types))]
-            outputs = tuple(Shown(*one) for one in zip(values, names, types, strict=True))
+            outputs = tuple(Shown(*output) for output in zip(values, names, types, strict=True))
             blocks.append(replace(block, outputs=outputs, distinct=self._chance.one_in(6)))
         blocks = [
             replace(block, window=self._common([block]), in_parentheses=self._chance.one_in(3))
@@ -142,8 +142,8 @@ class Writer:
         return self._cut(query, []) if self._chance.one_in(6) else query
 
     def _finished(self, query: Whole, columns: Sequence[str]) -> Whole:
-        """With ORDER BY outputs or columns, LIMIT and OFFSET, or without."""
-        names = [*[one.name for one in query.outputs], *columns]
+        """Return the query with ORDER BY outputs or columns, LIMIT and OFFSET, or without."""
+        names = [*[output.name for output in query.outputs], *columns]
         keys: list[Sorted] = []
         while names and len(keys) < 2 and self._chance.one_in(2):
             name = self._chance.pick(names)
@@ -154,13 +154,14 @@ class Writer:
         return self._cut(query, keys)
 
     def _cut(self, query: Whole, keys: list[Sorted]) -> Whole:
-        """With a limit. Where the order is not told, or nobody tells it, it is by all outputs."""
+        """Return the query with a limit. If its order is not decided, it is ordered by all
+        outputs."""
         if not keys or not query.settled:
             named = [key.text for key in keys]
             keys = keys + [
-                Sorted(one.name, self._chance.one_in(2), self._chance.one_in(2))
-                for one in query.outputs
-                if one.name not in named
+                Sorted(output.name, self._chance.one_in(2), self._chance.one_in(2))
+                for output in query.outputs
+                if output.name not in named
             ]
         limit, offset = self._chance.number(0, 5), self._chance.number(0, 2)
         return replace(query, order_by=tuple(keys), limit=limit, offset=offset)
@@ -178,21 +179,21 @@ class Writer:
         columns = since_comma = _columns(parts[0])
         links = []
         for part in parts[1:]:
-            own = _columns(part)
-            links.append(self._link(since_comma, own))
-            since_comma = own if links[-1][0] == "," else since_comma | own
-            columns = columns | own
+            new_columns = _columns(part)
+            links.append(self._link(since_comma, new_columns))
+            since_comma = new_columns if links[-1][0] == "," else since_comma | new_columns
+            columns = columns | new_columns
         where = self._say.condition(columns, 2) if self._chance.one_in(2) else ""
         where = f"({where})" if where else ""
-        asked = (self._asked(columns),) if self._may_ask(depth) else ()
-        return Block(tuple(parts), tuple(links), (), where, asked), columns
+        inner_queries = (self._inner_query(columns),) if self._may_ask(depth) else ()
+        return Block(tuple(parts), tuple(links), (), where, inner_queries), columns
 
     # ---- queries inside expressions
 
     def _may_ask(self, depth: int) -> bool:
-        return bool(depth) and self._references < _MOST_REFERENCES and self._chance.one_in(4)
+        return bool(depth) and self._references < _MAX_REFERENCES and self._chance.one_in(4)
 
-    def _asked(self, outer: Columns) -> AskedQuery:
+    def _inner_query(self, outer: Columns) -> AskedQuery:
         """Return a condition with a query, which may name columns of the rows it is about."""
         name = self._chance.pick([*outer])
         block, columns = self._source(0, most=2)
@@ -213,10 +214,10 @@ class Writer:
 
     def _scalar(self, name: str, outer: Columns, block: Block, columns: Columns) -> AskedQuery:
         """Return a comparison with an aggregate, over all rows or those with an equal column."""
-        one = self._chance.pick([*outer])
-        other = self._say.column(columns, [outer[one]])
-        if other is not None and self._chance.one_in(2):
-            related = f"{one} = {other}"
+        outer_column = self._chance.pick([*outer])
+        inner_column = self._say.column(columns, [outer[outer_column]])
+        if inner_column is not None and self._chance.one_in(2):
+            related = f"{outer_column} = {inner_column}"
             block = replace(block, where=f"{block.where} AND {related}" if block.where else related)
         function = self._chance.pick(["min", "max"])
         value = f"{function}({self._say.value(columns, outer[name], 0)})"
@@ -230,7 +231,7 @@ class Writer:
         return Whole((block,), (), self._common([block]))
 
     def _part(self, depth: int) -> Part:
-        if depth and self._references < _MOST_REFERENCES and self._chance.one_in(4):
+        if depth and self._references < _MAX_REFERENCES and self._chance.one_in(4):
             query = self._inner(depth - 1)
             return Inner(query, self._alias(), self._over() if query.timed else None)
         self._references += 1
@@ -241,18 +242,18 @@ class Writer:
         alias_first = self._chance.one_in(2)
         return Reference(schema, self._alias(), window, alias_first, refresh=refresh)
 
-    def _link(self, before: Columns, own: Columns) -> tuple[str, str]:
+    def _link(self, before: Columns, new_columns: Columns) -> tuple[str, str]:
         if self._chance.one_in(6):
             return " CROSS JOIN", ""
         if self._chance.one_in(3):
             return ",", ""
-        condition = self._say.between(before, own)
+        condition = self._say.between(before, new_columns)
         while self._chance.one_in(3):
-            condition = f"{condition} AND {self._say.between(before, own)}"
+            condition = f"{condition} AND {self._say.between(before, new_columns)}"
         if not self._chance.one_in(3):
             return self._chance.pick([" JOIN", " INNER JOIN"]), f"ON {condition}"
         while self._chance.one_in(3):
-            side = self._chance.pick([before, own])
+            side = self._chance.pick([before, new_columns])
             condition = f"{condition} AND {self._say.local(side)}"
         return self._chance.pick([" LEFT JOIN", " LEFT OUTER JOIN"]), f"ON {condition}"
 
@@ -280,42 +281,44 @@ class Writer:
         names = ["o0", "o1", "o2"][: self._chance.number(1, 3)]
         types = [self._chance.pick([*columns.values()]) for _ in names]
         values = [self._say.value(columns, type_) for type_ in types]
-        return tuple(Shown(*one) for one in zip(values, names, types, strict=True))
+        return tuple(Shown(*output) for output in zip(values, names, types, strict=True))
 
     def _grouped(self, query: Whole, columns: Columns, exact: bool) -> Whole:
         """With `exact` no aggregate goes by the order of rows."""
         chosen = [self._chance.pick([*columns]) for _ in range(self._chance.number(0, 2))]
         keys = [self._say.value(columns, columns[name]) for name in chosen]
-        shown = [
+        outputs = [
             Shown(text, f"o{place}", columns[name])
             for place, (text, name) in enumerate(zip(keys, chosen, strict=True))
         ]
-        found = [self._say.aggregate(columns, exact) for _ in range(self._chance.number(1, 2))]
-        shown += [
+        aggregates = [self._say.aggregate(columns, exact) for _ in range(self._chance.number(1, 2))]
+        outputs += [
             Shown(text, f"a{place}", BIGINT if text.startswith("count") else None, True)
-            for place, text in enumerate(["count(*)", *found] if exact else found)
+            for place, text in enumerate(["count(*)", *aggregates] if exact else aggregates)
         ]
         having = f"count(*) > {self._chance.number(0, 2)}" if self._chance.one_in(3) else ""
         (block,) = query.blocks
-        block = replace(block, outputs=tuple(shown), group_by=tuple(keys), having=having)
-        exact = not any(one.startswith(("first", "last")) for one in found)
+        block = replace(block, outputs=tuple(outputs), group_by=tuple(keys), having=having)
+        exact = not any(aggregate.startswith(("first", "last")) for aggregate in aggregates)
         return replace(query, blocks=(block,), exact=exact and query.exact)
 
 
 def _clocks(part: Part) -> set[bool]:
-    """Return whether each stream that the rows of a part are of has arrival time; none where they
+    """Return whether each stream that the rows of a part are of has arrival time; empty if they
     have no ts."""
     if isinstance(part, Reference):
         return {part.stream.ordered_by is None}
     inside = placed(part.query) if part.query.timed else ()
-    return {one.reference.stream.ordered_by is None for one in inside}
+    return {place.reference.stream.ordered_by is None for place in inside}
 
 
 def _columns(part: Part) -> dict[str, Type]:
     """Return the columns of an item by their qualified names."""
     if isinstance(part, Reference):
-        own = dict(part.stream.types)
+        columns = dict(part.stream.types)
     else:
-        own = {one.name: one.type for one in part.query.outputs if one.type is not None}
-        own |= {"ts": TIMESTAMP} if part.query.timed else {}
-    return {f"{part.alias}.{name}": type_ for name, type_ in own.items()}
+        columns = {
+            output.name: output.type for output in part.query.outputs if output.type is not None
+        }
+        columns |= {"ts": TIMESTAMP} if part.query.timed else {}
+    return {f"{part.alias}.{name}": type_ for name, type_ in columns.items()}

@@ -25,19 +25,19 @@ _NAIVE = pa.timestamp("us")
 def duck_difference(
     duck: duckdb.DuckDBPyConnection, whole: Whole, world: World, answer: Sequence[Values]
 ) -> str:
-    """Empty where an answer without its LIMIT is DuckDB's; rows that ORDER BY leaves equal may
-    stand in any order."""
-    theirs = _ask(duck, whole, world)
+    """Return how an answer without its LIMIT differs from DuckDB's; empty if it does not. Rows that
+    ORDER BY leaves equal may stand in any order."""
+    duck_rows = _ask(duck, whole, world)
     width = len(whole.outputs)
-    if len(theirs) != len(answer):
-        return f"{len(answer)} rows instead of {len(theirs)}: {answer[:5]} instead of {theirs[:5]}"
+    if len(duck_rows) != len(answer):
+        return f"{len(answer)} rows, not {len(duck_rows)}: {answer[:5]}, not {duck_rows[:5]}"
     place = 0
-    for key, tied in itertools.groupby(theirs, key=lambda row: _plain(row[width:])):
+    for key, tied in itertools.groupby(duck_rows, key=lambda row: _plain(row[width:])):
         expected = Counter(_plain(row[:width]) for row in tied)
         size = expected.total()
-        found = Counter(_plain(row) for row in answer[place : place + size])
-        if expected != found:
-            return f"at {place}, with {key}: {found - expected} instead of {expected - found}"
+        actual = Counter(_plain(row) for row in answer[place : place + size])
+        if expected != actual:
+            return f"at {place}, with {key}: {actual - expected} instead of {expected - actual}"
         place += size
     return ""
 
@@ -45,12 +45,12 @@ def duck_difference(
 def _ask(duck: duckdb.DuckDBPyConnection, whole: Whole, world: World) -> list[Values]:
     """Return the outputs and then the values of ORDER BY of each row."""
     references = list(placed(whole))
-    awaited = [one.awaited for one in references]
-    times = clocks(awaited, world.streams, world.clock, world.as_of, world.latest)
-    for number, one in enumerate(references):
-        known = world.streams[one.reference.stream.name]
-        rows = [] if times.now is None else rows_in_window(one.window, known, times)
-        batch = to_batch(known.schema, rows)
+    waiting = [place.awaited for place in references]
+    times = clocks(waiting, world.streams, world.clock, world.as_of, world.latest)
+    for number, place in enumerate(references):
+        stream = world.streams[place.reference.stream.name]
+        rows = [] if times.now is None else rows_in_window(place.window, stream, times)
+        batch = to_batch(stream.schema, rows)
         columns = [
             array.cast(_NAIVE) if pa.types.is_timestamp(array.type) else array for array in batch
         ]

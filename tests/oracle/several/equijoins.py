@@ -19,10 +19,12 @@ def written_equijoin(
     equality connects with one before it; with further conditions about one of them or several."""
     say = Expressions(chance, origin)
     first = chance.pick(schemas)
-    alike = [one for one in schemas if (one.ordered_by is None) == (first.ordered_by is None)]
-    own = chance.one_in(2)
+    alike = [
+        schema for schema in schemas if (schema.ordered_by is None) == (first.ordered_by is None)
+    ]
+    has_own_windows = chance.one_in(2)
     parts = [
-        _reference(chance, stream, number, origin, own)
+        _reference(chance, stream, number, origin, has_own_windows)
         for number, stream in enumerate(
             [first, *(chance.pick(alike) for _ in range(chance.number(1, most - 1)))]
         )
@@ -31,11 +33,11 @@ def written_equijoin(
     conditions = []
     for number in range(1, len(parts)):
         conditions += [_equality(say, chance.pick(columns[:number]), columns[number])]
-    every = {name: type_ for some in columns for name, type_ in some.items()}
+    every = {name: type_ for part_columns in columns for name, type_ in part_columns.items()}
     while chance.one_in(2):
         conditions.append(f"({say.condition(every, 1)})")
     retained = [part.stream.retain for part in parts if part.stream.retain is not None]
-    window = None if own else range_window(chance, min(retained, default=None))
+    window = None if has_own_windows else range_window(chance, min(retained, default=None))
     outputs = tuple(
         Shown(say.value(every, BIGINT), f"o{place}", BIGINT) for place in range(chance.number(1, 2))
     )
@@ -44,9 +46,9 @@ def written_equijoin(
 
 
 def _reference(
-    chance: Chance, stream: StreamSchema, number: int, origin: int, own: bool
+    chance: Chance, stream: StreamSchema, number: int, origin: int, has_own_window: bool
 ) -> Reference:
-    window = any_window(chance, stream, origin) if own else None
+    window = any_window(chance, stream, origin) if has_own_window else None
     return Reference(stream, f"r{number}", window)
 
 
@@ -54,14 +56,14 @@ def _columns(part: Reference) -> dict[str, Type]:
     return {f"{part.alias}.{name}": type_ for name, type_ in part.stream.types.items()}
 
 
-def _equality(say: Expressions, left: dict[str, Type], right: dict[str, Type]) -> str:
+def _equality(say: Expressions, before: dict[str, Type], columns: dict[str, Type]) -> str:
     """Return an equality of two expressions, mostly of columns."""
     if say.chance.one_in(5):
-        return " = ".join(say.value(side, BIGINT) for side in (left, right))
+        return " = ".join(say.value(side, BIGINT) for side in (before, columns))
     if say.chance.one_in(8):
-        names = [next(name for name in side if name.endswith(".ts")) for side in (left, right)]
+        names = [next(name for name in side if name.endswith(".ts")) for side in (before, columns)]
         apart = say.chance.number(0, 4)
         return f"{names[0]} - {names[1]} = INTERVAL '{apart}' SECOND"
-    numbers = [name for name, type_ in left.items() if type_.is_numeric]
-    one = say.chance.pick(numbers)
-    return f"{one} = {say.chance.pick([n for n, type_ in right.items() if type_.is_numeric])}"
+    numbers = [name for name, type_ in before.items() if type_.is_numeric]
+    number = say.chance.pick(numbers)
+    return f"{number} = {say.chance.pick([n for n, type_ in columns.items() if type_.is_numeric])}"

@@ -37,8 +37,8 @@ def _refresh(chance: Chance, whole: Whole, schemas: Sequence[StreamSchema]) -> s
     """REFRESH of a whole query. Rows of event time are refreshed by such."""
     if chance.one_in(2):
         return every(chance)
-    timed = any(one.reference.stream.ordered_by is not None for one in placed(whole))
-    trigger = chance.pick([one for one in schemas if not timed or one.ordered_by is not None])
+    timed = any(place.reference.stream.ordered_by is not None for place in placed(whole))
+    trigger = chance.pick([place for place in schemas if not timed or place.ordered_by is not None])
     columns = {name: type_ for name, type_ in trigger.types.items() if type_ != TIMESTAMP}
     where = f" WHERE {Expressions(chance).local(columns)}" if chance.one_in(2) else ""
     return f"REFRESH ON {trigger.name}{where}"

@@ -51,7 +51,7 @@ Part = Reference | Inner
 
 @dataclass(frozen=True)
 class Shown:
-    """An output: an expression, its name, and its type where it has a known one."""
+    """An output: an expression, its name, and its type if that is known."""
 
     text: str
     name: str
@@ -99,7 +99,7 @@ class Block:
 
     @property
     def grouped(self) -> bool:
-        return bool(self.group_by) or any(one.aggregate for one in self.outputs)
+        return bool(self.group_by) or any(output.aggregate for output in self.outputs)
 
 
 @dataclass(frozen=True)
@@ -133,8 +133,8 @@ class Whole:
 
     @property
     def settled(self) -> bool:
-        """Whether it is told how rows are ordered: by their ts, as groups are, or by values."""
-        weak = [one for one in self.operators if not one.startswith("INTERSECT")]
+        """Whether the order of rows is decided: by their ts, as groups are, or by values."""
+        weak = [operator for operator in self.operators if not operator.startswith("INTERSECT")]
         if self.operators and [*self.operators[-1:], *weak][-1] != "UNION ALL":
             return True
         if len(self.blocks) > 1:
@@ -143,8 +143,8 @@ class Whole:
 
     @property
     def ordered(self) -> bool:
-        """Whether the rows of its answer have one order: where it is not told, a limit has it
-        written out."""
+        """Whether the rows of its answer have one order: if it is not decided, a limit comes with
+        ORDER BY all outputs."""
         return self.settled or self.limit is not None
 
     def joined(self, blocks: Sequence[str]) -> str:
@@ -182,8 +182,8 @@ def _cut(whole: Whole) -> list[str]:
 
 
 def _our_block(block: Block) -> str:
-    asked = [one.text.format(our_text(one.query)) for one in block.asked]
-    text = _select(block, [_our_part(part) for part in block.parts], asked)
+    inner_texts = [inner.text.format(our_text(inner.query)) for inner in block.asked]
+    text = _select(block, [_our_part(part) for part in block.parts], inner_texts)
     if block.window is not None:
         text = f"{text} {block.window.text}".strip()
     return f"({text})" if block.in_parentheses else text
@@ -201,15 +201,15 @@ def _our_part(part: Part) -> str:
 
 
 def _select(
-    block: Block, parts: Sequence[str], asked: Sequence[str], extra: Sequence[str] = ()
+    block: Block, parts: Sequence[str], inner_texts: Sequence[str], extra: Sequence[str] = ()
 ) -> str:
-    outputs = [*[f"{one.text} AS {one.name}" for one in block.outputs], *extra]
+    outputs = [*[f"{output.text} AS {output.name}" for output in block.outputs], *extra]
     clauses = [f"SELECT {'DISTINCT ' if block.distinct else ''}{', '.join(outputs)}"]
     source = parts[0]
     for part, (link, condition) in zip(parts[1:], block.links, strict=True):
         source = f"{source}{link} {part} {condition}".strip()
     clauses.append(f"FROM {source}")
-    where = [block.where, *asked] if block.where else asked
+    where = [block.where, *inner_texts] if block.where else inner_texts
     if where:
         clauses.append(f"WHERE {' AND '.join(where)}")
     if block.group_by:
@@ -227,12 +227,12 @@ def duck_text(whole: Whole, now: int) -> str:
     writer = _Duck(now)
     if len(whole.blocks) == 1:
         (block,) = whole.blocks
-        texts = {one.name: one.text for one in whole.outputs}
+        texts = {output.name: output.text for output in whole.outputs}
         keys = [f"({texts.get(key.text, key.text)})" for key in whole.order_by]
         parts = [writer.part(part) for part in block.parts]
         text = _select(block, parts, writer.asked(block), keys)
     else:
-        names = [*[one.name for one in whole.outputs], *[key.text for key in whole.order_by]]
+        names = [*[output.name for output in whole.outputs], *[key.text for key in whole.order_by]]
         text = f"SELECT {', '.join(names)} FROM ({writer.rows(replace(whole, limit=None))})"
     place = len(whole.outputs) + 1
     order = ", ".join(key.sql_of(str(place + n)) for n, key in enumerate(whole.order_by))
@@ -257,7 +257,7 @@ class _Duck:
         return f"({inner}) AS {part.alias}"
 
     def rows(self, whole: Whole) -> str:
-        """Return the rows of an inner query, with their ts where they have one."""
+        """Return the rows of an inner query, with their ts if they have one."""
         text = whole.joined([self._block(block, whole.timed) for block in whole.blocks])
         return text if whole.limit is None else " ".join([text, *_cut(whole)])
 
@@ -269,7 +269,7 @@ class _Duck:
 
     def asked(self, block: Block) -> list[str]:
         """Return the conditions with queries inside."""
-        return [one.text.format(self.untimed(one.query)) for one in block.asked]
+        return [inner.text.format(self.untimed(inner.query)) for inner in block.asked]
 
     def untimed(self, whole: Whole) -> str:
         """Return the rows of a query inside an expression."""
@@ -305,5 +305,5 @@ def placed(whole: Whole, below: bool = False) -> Iterator[Placed]:
                 continue
             chosen = None if part.lookup else part.window or common
             yield Placed(part, UNBOUNDED if chosen is None else chosen.window, below)
-        for one in block.asked:
-            yield from placed(one.query, below)
+        for inner in block.asked:
+            yield from placed(inner.query, below)

@@ -32,31 +32,31 @@ def world(chance: Chance, most: int = 4, rows: int = 9) -> World:
     """Return two streams or more, `s0`, `s1`, …; some have a key, or keep their rows for a while
     only."""
     kinds = chance.pick([(True,), (True,), (True,), (False,), (True, False)])
-    found = [
+    drawn = [
         _stream(chance, f"s{number}", chance.pick(kinds), rows)
         for number in range(chance.number(2, most))
     ]
-    return World({known.schema.name: known for known in found}, CLOCK)
+    return World({stream.schema.name: stream for stream in drawn}, CLOCK)
 
 
 def _stream(chance: Chance, name: str, by_event: bool, most: int) -> Known:
     schema = random_schema(chance, name, by_event)
-    made = [
+    drawn_rows = [
         random_row(chance, schema, _moment(chance))
         for _ in range(max(chance.number(0, most) for _ in range(2)))
     ]
     if not by_event:
-        made.sort(key=lambda row: row["ts"])
-        return Known(schema, _numbered(chance, made), CLOCK)
-    moments = [row["ts"] for row in made]
+        drawn_rows.sort(key=lambda row: row["ts"])
+        return Known(schema, _numbered(chance, drawn_rows), CLOCK)
+    moments = [row["ts"] for row in drawn_rows]
     if chance.one_in(3):
         moments.append(_moment(chance))
-    return Known(schema, _numbered(chance, made), max(moments, default=None))
+    return Known(schema, _numbered(chance, drawn_rows), max(moments, default=None))
 
 
 def random_schema(chance: Chance, name: str, by_event: bool) -> StreamSchema:
     """Return a stream with a column `k`, which is its key if it has one, and up to four more."""
-    chosen = [Column(one, type_) for one, type_ in _COLUMNS.items() if chance.one_in(2)]
+    chosen = [Column(column, type_) for column, type_ in _COLUMNS.items() if chance.one_in(2)]
     columns = (Column("k", BIGINT), *chosen)
     retain = chance.pick([None, None, None, 12 * SECOND, 20 * SECOND])
     schema = StreamSchema(name, columns, retain=retain)
@@ -66,7 +66,7 @@ def random_schema(chance: Chance, name: str, by_event: bool) -> StreamSchema:
 
 
 def random_row(chance: Chance, schema: StreamSchema, ts: int) -> dict[str, Any]:
-    """Return a row without its id, with `_op` where the stream has a key."""
+    """Return a row without its id, with `_op` if the stream has a key."""
     row = {
         column.name: chance.pick(_VALUES[column.type])
         for column in schema.columns
