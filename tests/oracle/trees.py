@@ -172,7 +172,9 @@ class _Snapshot:
             case SetOperation(SetOperator.UNION_ALL, queries):
                 return self._union_all(queries)
             case SetOperation(operator, queries):
-                first, second = ([inner.columns for inner in self._query(query)] for query in queries)
+                first, second = (
+                    [inner.columns for inner in self._query(query)] for query in queries
+                )
                 names = [column.name for column in item.columns]
                 rows = counted_rows(operator, names, first, second)
                 return [Found(row, None, (rank,)) for rank, row in enumerate(rows)]
