@@ -100,7 +100,7 @@ def test_who_may_make_keys(world: World) -> None:
             with pytest.raises(PermissionDenied, match="another tenant"):
                 forbidden()
         foreign = world.operator[4:20]
-        with pytest.raises(NotFound, match="no key"):
+        with pytest.raises(NotFound, match="no access key"):
             ann.revoke_key(foreign)
         assert {key.owner for key in ann.access_keys()} == {"ann", "bob"}
     with world.client(reader.secret) as bob:
