@@ -96,7 +96,7 @@ Fanouts = dict[int, tuple[int, int]]
 
 
 @dataclass(slots=True)
-class LegTurn:
+class LegJoin:
     """The join of one leg's arriving rows with all other legs.
 
     `runs[k]` returns the rows of leg k to join with. If a leg has `ends`, rows that ended before

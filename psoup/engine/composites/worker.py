@@ -16,7 +16,7 @@ import pyarrow as pa
 from datastem.arrays import Int64s
 from datastem.blocks import BLOCK_BITS
 from psoup.engine import pieces
-from psoup.engine.composites.combining import CombinationRows, LegTurn, TooManyCombinations
+from psoup.engine.composites.combining import CombinationRows, LegJoin, TooManyCombinations
 from psoup.engine.composites.reading import LegReading
 from psoup.engine.composites.runs import LegBatch, bucket_edges, key_rows, sorted_rows
 from psoup.engine.composites.units import CombinationSlice, CombineUnit, EnterUnit, StoreUnit
@@ -41,21 +41,21 @@ def combine(job: SparkJob, unit: CombineUnit) -> list[Outcome]:
     arrived = [reading.arrived(leg, unit.arrivals[leg]) for leg in legs]
     keyed = [key_rows(work.plan.edges, leg, arrived[leg]) for leg in legs]
     own_rows = [_between(arrived[leg], *unit.ranges[leg]) for leg in legs]
-    turn = LegTurn(work.plan, [], reading.key_columns, work.max_candidates, reading.ends)
+    join = LegJoin(work.plan, [], reading.key_columns, work.max_candidates, reading.ends)
     parts: list[CombinationRows] = []
     try:
         for leg in legs:
             # Arrivals of earlier legs only, so that each combination is found once.
-            turn.runs = [
+            join.runs = [
                 reading.runs(keyed[other_leg] if other_leg < leg else None) for other_leg in legs
             ]
-            parts += turn.combinations(leg, own_rows[leg])
+            parts += join.combinations(leg, own_rows[leg])
     except TooManyCombinations:
         return [CompositeOutcome(work.id, too_many=True)]
     combinations = CombinationRows.joined(parts, len(legs))
     entered = [_rows_of(keyed[leg], own_rows[leg]) for leg in legs]
     written = write_joins(job, work.id, sorted_rows(pa.concat_tables(entered)))
-    fanouts = tuple((side, *counts) for side, counts in turn.fanouts.items())
+    fanouts = tuple((side, *counts) for side, counts in join.fanouts.items())
     if unit.first is None:
         draft = write_draft(job, work.id, combinations) if len(combinations) else ""
         return [*written, CompositeOutcome(work.id, len(combinations), fanouts, draft)]

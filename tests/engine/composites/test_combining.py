@@ -18,7 +18,7 @@ from datastem.types import BIGINT, DOUBLE, TEXT, Type, decimal_type
 from psoup.engine.composites.combining import (
     CombinationRows,
     JoinPlan,
-    LegTurn,
+    LegJoin,
     Runs,
     TooManyCombinations,
 )
@@ -151,7 +151,7 @@ class Case:
         combinations = []
         for turn in range(self.count):
             runs = [[*old[leg], *([came[leg]] if leg < turn else [])] for leg in range(self.count)]
-            turns = LegTurn(self.plan, [given(leg_runs) for leg_runs in runs], self._fetch, most)
+            turns = LegJoin(self.plan, [given(leg_runs) for leg_runs in runs], self._fetch, most)
             combinations += list(turns.combinations(turn, news[turn]))
         for runs_of_leg, run in zip(old, came, strict=True):
             runs_of_leg.append(run)
@@ -244,12 +244,12 @@ def test_more_candidates_than_allowed() -> None:
     first, second = Leg(0, [BIGINT], [[1]]), Leg(1, [BIGINT], [[1]])
     first.rows = second.rows = [(0, [1])] * 100
     run = KeyRun.of(key_rows((edge,), 1, second.between(0, 100)))
-    turn = LegTurn(
+    turn = LegJoin(
         plan, [given([]), given([run])], lambda leg, ids: (ids, second.at(ids).columns), 9_999
     )
     with pytest.raises(TooManyCombinations):
         list(turn.combinations(0, first.between(0, 100)))
-    turn = LegTurn(
+    turn = LegJoin(
         plan, [given([]), given([run])], lambda leg, ids: (ids, second.at(ids).columns), 10_000
     )
     assert sum(map(len, turn.combinations(0, first.between(0, 100)))) == 10_000

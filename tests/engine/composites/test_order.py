@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from datastem.types import BIGINT
-from psoup.engine.composites.combining import JoinPlan, LegTurn
+from psoup.engine.composites.combining import JoinPlan, LegJoin
 from psoup.engine.composites.keys import KeyEdge
 from psoup.engine.composites.order import HALF_LIFE, RECENT_STEPS, Measured, best_orders
 from psoup.engine.composites.runs import KeyRun, LegBatch, key_rows
@@ -32,7 +32,7 @@ def step(measured: Measured, legs: dict[int, LegBatch]) -> Measured:
     """Return the measurements after four rows have arrived at leg 0."""
     plan = JoinPlan(3, EDGES, None, measured.orders or best_orders(EDGES))
     runs = {leg: KeyRun.of(key_rows(EDGES, leg, batch)) for leg, batch in legs.items()}
-    turn = LegTurn(
+    turn = LegJoin(
         plan,
         [lambda _: (), lambda _: (runs[1],), lambda _: (runs[2],)],
         lambda leg, ids: (ids, legs[leg].columns.take(pa.array(ids))),
