@@ -53,22 +53,22 @@ async def administer(boss: NamedCaller, root: NamedCaller) -> None:
 
 
 async def pages(caller: NamedCaller, **fields: object) -> list[pb.AuditRecord]:
-    found, token = [], ""
+    records, token = [], ""
     while True:
         request = pb.AuditRequest(page_token=token, **fields)  # type: ignore[arg-type]
         (page,) = await caller.call("Audit", request)
-        found += page.records
+        records += page.records
         token = page.next_page_token
         if not token:
-            return found
+            return records
 
 
 def test_a_key_of_the_folder_has_the_time_of_its_machine(tmp_path: Path) -> None:
     store, before = Store.open(tmp_path / "store", create=True), system_clock()
     key, _ = new_key("main", "root", ("operator",), "", before)
-    made = append_key(store, key)
+    created = append_key(store, key)
     ended = append_revocation(store, "main", key.id)
-    entries = [store.log.read(position.version)[0] for position in (made, ended)]
+    entries = [store.log.read(position.version)[0] for position in (created, ended)]
     state = store.state(store.epochs.latest()[1])
     for entry, action in zip(entries, ("create key", "revoke key"), strict=True):
         (record,) = records_of(state, entry)
@@ -86,27 +86,27 @@ async def test_who_did_what(tmp_path: Path, spark: SparkSession) -> None:
         sql = "CREATE STREAM theirs (a BIGINT)"
         await root.call("Define", pb.DefineRequest(tenant="else", owner="eve", sql=sql))
         before = await pages(boss)
-        told = [(one.action, one.object) for one in reversed(before)]
-        assert sorted(told[5:8]) == sorted(TOLD[5:8]), "all of one drop"
-        assert (told[:5], told[8:]) == (TOLD[:5], TOLD[8:])
-        assert {one.actor for one in before[1:]} == {"boss"} and before[0].actor == "ops/root"
-        assert {one.tenant for one in before} == {"shop"}
-        assert "read ON orders TO ROLE field" in {one.detail for one in before}
+        actions = [(record.action, record.object) for record in reversed(before)]
+        assert sorted(actions[5:8]) == sorted(TOLD[5:8]), "all of one drop"
+        assert (actions[:5], actions[8:]) == (TOLD[:5], TOLD[8:])
+        assert {record.actor for record in before[1:]} == {"boss"} and before[0].actor == "ops/root"
+        assert {record.tenant for record in before} == {"shop"}
+        assert "read ON orders TO ROLE field" in {record.detail for record in before}
         pump = Pump(server.core.store, spark, EAGER)
         pump.step()
         await root.call("Define", pb.DefineRequest(tenant="shop", sql="CREATE STREAM s (a BIGINT)"))
-        await _seen(server.core)
+        await _wait_for_audit(server.core)
         after = await pages(boss, page_size=2)
         assert after[1:] == before and after[0].object == "s"
         everything = await pages(root)
-        assert [one for one in everything if one.tenant == "shop"] == after
-        (theirs,) = [one for one in everything if one.tenant == "else"]
-        assert (theirs.actor, theirs.object) == ("ops/root", "theirs")
+        assert [record for record in everything if record.tenant == "shop"] == after
+        (foreign,) = [record for record in everything if record.tenant == "else"]
+        assert (foreign.actor, foreign.object) == ("ops/root", "theirs")
         with pytest.raises(grpc.aio.AioRpcError):
             await boss.call("Audit", pb.AuditRequest(page_token="nonsense"))
 
 
-async def _seen(core: Core) -> None:
+async def _wait_for_audit(core: Core) -> None:
     """Waits until the server shows the epoch."""
     while not core.follower.epoch.number:
         assert await core.follower.moved(20)

@@ -34,17 +34,17 @@ class Market:
 
     def __init__(self, core: Core, stub: Any) -> None:
         self.core = core
-        self.mine = NamedCaller(stub, "mine", "ann", ("administrator",))
-        self.theirs = NamedCaller(stub, "theirs", "bob", ("administrator",))
+        self.ann = NamedCaller(stub, "mine", "ann", ("administrator",))
+        self.bob = NamedCaller(stub, "theirs", "bob", ("administrator",))
         self.reader = NamedCaller(stub, "mine", "rea", ("field",))
         self.root = NamedCaller(stub, "ops", "root", ("operator",))
         self._engine = HandMadeEngine(core.store)
 
     async def prepare(self) -> None:
-        for caller in (self.mine, self.theirs):
+        for caller in (self.ann, self.bob):
             for name in STREAMS:
                 await caller.define(f"CREATE STREAM {name} (a BIGINT)")
-        await self.mine.define(
+        await self.ann.define(
             "CREATE VIEW small AS SELECT q.a FROM quotes q JOIN names n ON q.a = n.a"
         )
 
@@ -54,7 +54,7 @@ class Market:
             while self.core.follower.epoch.number < number:
                 await self.core.follower.moved(1)
 
-    async def asked(self, caller: NamedCaller, sql: str, **fields: Any) -> pb.AnswerHeader:
+    async def header(self, caller: NamedCaller, sql: str, **fields: Any) -> pb.AnswerHeader:
         first, *_ = await caller.call("Ask", pb.AskRequest(sql=sql, **fields))
         header: pb.AnswerHeader = first.header
         return header
@@ -71,77 +71,79 @@ async def market(tmp_path: Path) -> AsyncIterator[Market]:
 @pytest.mark.parametrize("sql", QUERIES)
 async def test_the_streams_of_the_query_are_counted_and_no_others(market: Market, sql: str) -> None:
     for place, name in enumerate(STREAMS):
-        await market.mine.publish(name, a=[*range(1 << place)])
+        await market.ann.publish(name, a=[*range(1 << place)])
     counts = {name: 1 << place for place, name in enumerate(STREAMS)}
-    header = await market.asked(market.mine, sql)
+    header = await market.header(market.ann, sql)
     assert header.behind_rows == sum(counts[name] for name in QUERIES[sql])
     assert header.behind.ToTimedelta()
     await market.step()
-    others = [name for name in STREAMS if name not in QUERIES[sql]]
-    for caller, names in ((market.theirs, STREAMS), (market.mine, others)):
+    unread = [name for name in STREAMS if name not in QUERIES[sql]]
+    for caller, names in ((market.bob, STREAMS), (market.ann, unread)):
         for name in names:
             await caller.publish(name, a=[*range(3)])
-    header = await market.asked(market.mine, sql)
+    header = await market.header(market.ann, sql)
     assert (header.behind_rows, header.behind.ToMicroseconds()) == (0, 0)
 
 
 async def test_what_refreshes_counts_only_where_it_does(market: Market) -> None:
-    await market.mine.publish("trades", a=[0])
+    await market.ann.publish("trades", a=[0])
     await market.step()
-    await market.mine.publish("beats", a=[*range(5)])
+    await market.ann.publish("beats", a=[*range(5)])
     sql = "SELECT count(*) AS n FROM trades REFRESH ON beats"
-    assert (await market.asked(market.mine, sql)).behind_rows == 5
-    assert (await market.asked(market.mine, sql, unrefreshed=True)).behind_rows == 0
+    assert (await market.header(market.ann, sql)).behind_rows == 5
+    assert (await market.header(market.ann, sql, unrefreshed=True)).behind_rows == 0
 
 
 async def test_the_age_is_that_of_the_own_rows(market: Market) -> None:
-    await market.theirs.publish("trades", a=[0])
+    await market.bob.publish("trades", a=[0])
     await asyncio.sleep(0.3)
-    await market.mine.publish("trades", a=[0])
+    await market.ann.publish("trades", a=[0])
     whole = (await market.root.only("Status", pb.StatusRequest())).behind.ToMicroseconds()
-    own = (await market.asked(market.mine, "SELECT a FROM trades")).behind.ToMicroseconds()
-    assert 0 < own < whole - 200_000
+    age = (await market.header(market.ann, "SELECT a FROM trades")).behind.ToMicroseconds()
+    assert 0 < age < whole - 200_000
 
 
 async def test_an_invoke_that_waits_is_told_of_its_own_streams(market: Market) -> None:
-    await market.theirs.publish("trades", a=[*range(100)])
-    await market.mine.publish("trades", a=[*range(7)])
+    await market.bob.publish("trades", a=[*range(100)])
+    await market.ann.publish("trades", a=[*range(7)])
     sql = "SELECT a FROM trades WHERE a > 3"
-    handle = await market.mine.register(sql)
+    handle = await market.ann.register(sql)
     with pytest.raises(grpc.aio.AioRpcError) as refused:
-        await market.mine.invoke(handle, wait_for_engine=True)
+        await market.ann.invoke(handle, wait_for_engine=True)
     assert (refused.value.details() or "").endswith("it is 7 rows behind")
 
 
 async def test_status_is_of_the_streams_that_the_caller_reads(market: Market) -> None:
-    await market.mine.define("GRANT read ON trades TO ROLE field")
-    await market.mine.define("GRANT publish ON quotes TO ROLE field")
-    await market.theirs.publish("trades", a=[*range(100)])
-    await market.mine.publish("trades", a=[*range(3)])
-    await market.mine.publish("quotes", a=[*range(5)])
+    await market.ann.define("GRANT read ON trades TO ROLE field")
+    await market.ann.define("GRANT publish ON quotes TO ROLE field")
+    await market.bob.publish("trades", a=[*range(100)])
+    await market.ann.publish("trades", a=[*range(3)])
+    await market.ann.publish("quotes", a=[*range(5)])
 
-    async def told(of: Callable[[pb.StatusResponse], Any]) -> list[Any]:
-        callers = (market.reader, market.mine, market.theirs, market.root)
-        return [of(await one.only("Status", pb.StatusRequest())) for one in callers]
+    async def statuses(of: Callable[[pb.StatusResponse], Any]) -> list[Any]:
+        callers = (market.reader, market.ann, market.bob, market.root)
+        return [of(await caller.only("Status", pb.StatusRequest())) for caller in callers]
 
-    assert await told(lambda status: status.behind_rows) == [3, 8, 100, 108]
+    assert await statuses(lambda status: status.behind_rows) == [3, 8, 100, 108]
     await market.step()
-    await market.mine.register("SELECT a FROM trades")
+    await market.ann.register("SELECT a FROM trades")
     await market.step()
-    unmatched = await told(lambda status: status.backfill_rows + status.rest_rows)
+    unmatched = await statuses(lambda status: status.backfill_rows + status.rest_rows)
     assert unmatched == [0, 0, 0, 3], "of the whole store"
-    await market.mine.publish("quotes", a=[*range(5)])
-    behind = await told(lambda status: (status.behind_rows, bool(status.behind.ToMicroseconds())))
+    await market.ann.publish("quotes", a=[*range(5)])
+    behind = await statuses(
+        lambda status: (status.behind_rows, bool(status.behind.ToMicroseconds()))
+    )
     assert behind == [(0, False), (5, True), (0, False), (5, True)]
 
 
 async def test_whoever_reads_only_the_view_is_told_no_number(market: Market) -> None:
     for stream, count in (("quotes", 3), ("names", 4)):
-        await market.mine.publish(stream, a=[*range(count)])
-    await market.mine.define("GRANT read, register ON small TO ROLE field")
+        await market.ann.publish(stream, a=[*range(count)])
+    await market.ann.define("GRANT read, register ON small TO ROLE field")
     handle = await market.reader.register("SELECT a FROM small")
     for all_shown in (False, True):
-        header = await market.asked(market.reader, "SELECT a FROM small")
+        header = await market.header(market.reader, "SELECT a FROM small")
         numbers = (header.computed_rows, header.joined_pairs, header.behind_rows)
         assert (header.row_count, any(numbers)) == (3, all_shown)
         assert header.HasField("behind") == all_shown
@@ -150,4 +152,4 @@ async def test_whoever_reads_only_the_view_is_told_no_number(market: Market) -> 
         assert counted == ([(3, 3), (4, 4)] if all_shown else [(0, 0), (0, 0)])
         assert [leg.row_count for leg in explained.legs] == [3, 4]
         for stream in ("quotes", "names"):
-            await market.mine.define(f"GRANT read ON {stream} TO ROLE field")
+            await market.ann.define(f"GRANT read ON {stream} TO ROLE field")

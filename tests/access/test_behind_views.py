@@ -69,8 +69,11 @@ class Exchange:
     async def ask(self, sql: str, **fields: Any) -> list[tuple[Any, ...]]:
         with acting_as(GUEST):
             request = pb.AskRequest(sql=sql, encoding=pb.ENCODING_ARROW, **fields)
-            messages = [one async for one in ask(self.core, new_call(), request)]
-        parts = [one if isinstance(one, bytes) else one.SerializeToString() for one in messages]
+            messages = [message async for message in ask(self.core, new_call(), request)]
+        parts = [
+            message if isinstance(message, bytes) else message.SerializeToString()
+            for message in messages
+        ]
         content = b"".join(pb.InvokeResponse.FromString(part).arrow for part in parts)
         return [tuple(row.values()) for row in pa.ipc.open_stream(content).read_all().to_pylist()]
 
@@ -81,7 +84,7 @@ class Exchange:
         item = pb.SyncItem(handle=handle, token=copy.resume or copy.token, **fields)
         request = pb.SyncRequest(items=[item], away=away and Duration(seconds=away))
         with acting_as(caller):
-            parts = [one async for one in sync(self.core, new_call(), request)]
+            parts = [reply async for reply in sync(self.core, new_call(), request)]
         for part in parts:
             if not part.HasField("refused"):
                 copy.take(part)
@@ -103,8 +106,8 @@ def _timestamp(micros: int) -> Timestamp:
 def good_until(copy: Copy) -> int | None:
     assert copy.end is not None
     instant = copy.end.good_until
-    there = copy.end.HasField("good_until")
-    return instant.seconds * 10**6 + instant.nanos // 1000 if there else None
+    is_set = copy.end.HasField("good_until")
+    return instant.seconds * 10**6 + instant.nanos // 1000 if is_set else None
 
 
 # ---- rows that a view's window keeps back
@@ -213,8 +216,8 @@ async def test_a_watch_is_sent_a_row_when_the_view_shows_it(tmp_path: Path) -> N
 
 
 async def test_no_instant_that_is_asked_for_goes_past_the_view_s_now(exchange: Exchange) -> None:
-    mine = "CREATE STREAM mine (a BIGINT, at TIMESTAMP) ORDERED BY at"
-    await exchange.define(TIMED_QUOTES, DELAYED, mine)
+    stream_sql = "CREATE STREAM mine (a BIGINT, at TIMESTAMP) ORDERED BY at"
+    await exchange.define(TIMED_QUOTES, DELAYED, stream_sql)
     await exchange.grant("delayed")
     await exchange.grant("mine")
     exchange.clock += 60 * MINUTE
@@ -380,8 +383,10 @@ async def test_numbers_made_from_hidden_values_can_not_be_found_by_trying(
 
 @pytest.mark.parametrize("kind", ["STREAM", "VIEW"])
 async def test_a_copy_goes_on_after_drop_create_and_grant(exchange: Exchange, kind: str) -> None:
-    made = f"CREATE {kind} named " + ("(a BIGINT)" if kind == "STREAM" else "AS SELECT a FROM s")
-    await exchange.define("CREATE STREAM s (a BIGINT)", made)
+    definition = f"CREATE {kind} named " + (
+        "(a BIGINT)" if kind == "STREAM" else "AS SELECT a FROM s"
+    )
+    await exchange.define("CREATE STREAM s (a BIGINT)", definition)
     await exchange.grant("named")
     sql = "SELECT a FROM named"
     handle, copy = await exchange.register(sql), Copy()
@@ -391,7 +396,7 @@ async def test_a_copy_goes_on_after_drop_create_and_grant(exchange: Exchange, ki
     await exchange.define(f"DROP {kind} named")
     await exchange.sync(handle, copy)
     assert copy.rows == {}, "whose grant ended with it has none of its rows"
-    await exchange.define(made)
+    await exchange.define(definition)
     await exchange.sync(handle, copy)
     assert copy.rows == {}, "nobody has granted the new one"
     await exchange.grant("named")

@@ -54,33 +54,35 @@ async def test_the_reply_names_what_ends(stub: Any) -> None:
     boss = administrator(stub)
     await boss.define(POLICY)
     reader = NamedCaller(stub, "shop", "ann", ("reader",))
-    own = await reader.register("SELECT amount FROM orders", client_key="mine")
+    handle = await reader.register("SELECT amount FROM orders", client_key="mine")
     await reader.register("SELECT amount FROM large")
     table = ipc(pa.table({"least": list(range(200))}))
     sql = "SELECT amount FROM orders WHERE amount > :least"
     await boss.call("RegisterMany", pb.RegisterManyRequest(sql=sql, arrow=table))
     ended = (await boss.define("DROP VIEW large")).ended
-    assert [one.action for one in ended.grants] == ["read"] and ended.grants[0].role == "field"
+    assert [grant.action for grant in ended.grants] == ["read"] and ended.grants[0].role == "field"
     assert (ended.registration_count, len(ended.registrations)) == (1, 1)
     assert list(ended.policies) == list(ended.views) == []
     await boss.define("CREATE VIEW large AS SELECT amount FROM orders")
     ended = (await boss.define("DROP STREAM orders CASCADE")).ended
     assert list(ended.views) == ["large"] and list(ended.policies) == ["mine"]
-    assert [(one.action, one.object, one.owner) for one in ended.grants] == [
+    assert [(grant.action, grant.object, grant.owner) for grant in ended.grants] == [
         ("define", "orders", "dana")
     ]
     assert ended.registration_count == 202 and len(ended.registrations) == 100
     first = ended.registrations[0]
-    assert (first.handle, first.owner, first.client_key) == (own, "ann", "mine")
+    assert (first.handle, first.owner, first.client_key) == (handle, "ann", "mine")
 
 
 async def test_others_see_of_it_what_is_theirs(stub: Any) -> None:
     dev = NamedCaller(stub, "shop", "dev", ("developer",))
     await administrator(stub).register("SELECT amount FROM orders")
-    own = await dev.register("SELECT amount FROM orders")
+    handle = await dev.register("SELECT amount FROM orders")
     ended = (await dev.define("DROP STREAM orders CASCADE")).ended
     assert list(ended.views) == ["large"] and not ended.grants and not ended.policies
-    assert [one.handle for one in ended.registrations] == [own] and ended.registration_count == 1
+    assert [registration.handle for registration in ended.registrations] == [
+        handle
+    ] and ended.registration_count == 1
 
 
 async def test_a_policy_that_comes_just_before_the_drop_counts(tmp_path: Path) -> None:

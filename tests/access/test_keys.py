@@ -10,13 +10,15 @@ from psoup.errors import BadRequest
 
 def test_a_key_is_shown_by_its_text_and_by_nothing_else() -> None:
     key, text = new_key("acme", "bob", ["reader"], '{"region": "north"}', 1)
-    other, another = new_key("acme", "bob", ["reader"], "", 1)
+    second_key, another = new_key("acme", "bob", ["reader"], "", 1)
     assert id_of(text) == key.id and text.startswith(f"psk_{key.id}_")
     assert is_text_of(key, text)
     assert (
-        not is_text_of(key, another) and not is_text_of(other, text) and not is_text_of(None, text)
+        not is_text_of(key, another)
+        and not is_text_of(second_key, text)
+        and not is_text_of(None, text)
     )
-    swapped = another.replace(other.id, key.id)
+    swapped = another.replace(second_key.id, key.id)
     assert id_of(swapped) == key.id and not is_text_of(key, swapped)
     assert read_claims(key.claims) == {"region": "north"}
 

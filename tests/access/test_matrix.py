@@ -149,9 +149,11 @@ EXPECTED: dict[str, Callable[[Role, str], str]] = {
 
 
 def expected(rpc: str, role: Role, other_tenant: bool, obj: str) -> str:
-    method = next(one for one in METHODS if one.name == rpc)
-    asked = pb.SyncRequest if rpc == "Watch" else None
-    has_tenant = "tenant" in (asked.DESCRIPTOR if asked else method.input_type).fields_by_name
+    method = next(candidate for candidate in METHODS if candidate.name == rpc)
+    request_type = pb.SyncRequest if rpc == "Watch" else None
+    has_tenant = (
+        "tenant" in (request_type.DESCRIPTOR if request_type else method.input_type).fields_by_name
+    )
     if other_tenant and has_tenant and not role.operator:
         return DENIED
     return EXPECTED[rpc](role, obj)
@@ -213,8 +215,11 @@ class World:
 
     async def _forgetting(self, tenant: str, role: Role, obj: str) -> pb.ForgetPublishersRequest:
         """A request to forget a publisher that has just published, or one that never did."""
-        name, own = f"p{next(self.numbers)}", "main" if role.name == "anyone" else role.name
-        owner = "somebody" if obj == OTHERS else own
+        name, caller_owner = (
+            f"p{next(self.numbers)}",
+            "main" if role.name == "anyone" else role.name,
+        )
+        owner = "somebody" if obj == OTHERS else caller_owner
         if obj != UNKNOWN:
             batch = pb.PublishRequest(
                 tenant=tenant,
@@ -225,8 +230,8 @@ class World:
                 arrow=ipc(ROWS),
             )
             await self.root.call("Publish", batch)
-        asked = owner if obj == OTHERS else ""
-        return pb.ForgetPublishersRequest(tenant=tenant, owner=asked, names=[name])
+        named_owner = owner if obj == OTHERS else ""
+        return pb.ForgetPublishersRequest(tenant=tenant, owner=named_owner, names=[name])
 
     async def key(self, tenant: str, obj: str) -> str:
         """A key that was not revoked yet."""
@@ -245,8 +250,8 @@ class World:
         if rpc == "Define":
             return pb.DefineRequest(sql=await self._statement(tenant, obj), **where)
         if rpc in ("Register", "Ask"):
-            made = getattr(pb, f"{rpc}Request")
-            return made(sql=f"SELECT amount FROM {stream} WHERE amount > 1", **where)
+            request_type = getattr(pb, f"{rpc}Request")
+            return request_type(sql=f"SELECT amount FROM {stream} WHERE amount > 1", **where)
         if rpc == "RegisterMany":
             values = ipc(pa.table({"least": [1, 2]}))
             sql = f"SELECT amount FROM {stream} WHERE amount > :least"
@@ -269,10 +274,14 @@ class World:
             item = pb.SyncItem(handle=await self.handle(tenant, role, obj))
             sync = pb.SyncRequest(items=[item], **where)
             return sync if rpc == "Sync" else pb.WatchRequest(sync=sync, rounds=1)
-        made = getattr(pb, f"{rpc}Request")
-        if "handle" in made.DESCRIPTOR.fields_by_name:
-            return made(handle=await self.handle(tenant, role, obj), **where)
-        return made(**where) if "tenant" in made.DESCRIPTOR.fields_by_name else made()
+        request_type = getattr(pb, f"{rpc}Request")
+        if "handle" in request_type.DESCRIPTOR.fields_by_name:
+            return request_type(handle=await self.handle(tenant, role, obj), **where)
+        return (
+            request_type(**where)
+            if "tenant" in request_type.DESCRIPTOR.fields_by_name
+            else request_type()
+        )
 
     async def _statement(self, tenant: str, obj: str) -> str:
         if obj == OWN:
@@ -296,7 +305,9 @@ async def outcome(caller: NamedCaller, rpc: str, request: Any) -> str:
         return next(code.name for code in grpc.StatusCode if code.value[0] == first.refused.code)
     # A copy of what may not be read any more is emptied.
     denied = first.begin.reason == pb.SYNC_REASON_PERMISSION
-    assert not denied or not any(one.WhichOneof("part") in ("rows", "arrow") for one in responses)
+    assert not denied or not any(
+        response.WhichOneof("part") in ("rows", "arrow") for response in responses
+    )
     return DENIED if denied else OK
 
 
@@ -310,9 +321,9 @@ async def test_who_may_call_what(tmp_path: Path, policy: bool) -> None:
         for method, role, other_tenant, obj in cases:
             rpc, tenant = method.name, "b" if other_tenant else "a"
             request = await world.request(rpc, tenant, role, obj)
-            found = await outcome(world.caller(role), rpc, request)
-            wanted = expected(rpc, role, other_tenant, obj)
-            if found != wanted:
-                whose = "another tenant" if other_tenant else "own tenant"
-                wrong.append(f"{rpc}, {role.name}, {whose}, {obj}: {found}, not {wanted}")
+            result = await outcome(world.caller(role), rpc, request)
+            rule = expected(rpc, role, other_tenant, obj)
+            if result != rule:
+                tenant_text = "another tenant" if other_tenant else "own tenant"
+                wrong.append(f"{rpc}, {role.name}, {tenant_text}, {obj}: {result}, not {rule}")
     assert not wrong, "\n".join(wrong)

@@ -27,14 +27,14 @@ class Names:
     """Everything can be found in views; outside of them nothing that is hidden."""
 
     def __init__(self, hidden: frozenset[str] = frozenset()) -> None:
-        self.known: dict[str, StreamSchema | ViewDefinition] = {}
+        self.definitions: dict[str, StreamSchema | ViewDefinition] = {}
         self.hidden = hidden
 
     def __call__(self, name: str) -> StreamSchema | ViewDefinition | None:
-        return None if name in self.hidden else self.known.get(name)
+        return None if name in self.hidden else self.definitions.get(name)
 
     def inside_views(self, name: str) -> StreamSchema | ViewDefinition | None:
-        return self.known.get(name)
+        return self.definitions.get(name)
 
 
 def catalog(hidden: frozenset[str] = frozenset()) -> Names:
@@ -42,9 +42,9 @@ def catalog(hidden: frozenset[str] = frozenset()) -> Names:
     for sql in STATEMENTS:
         statement = parse_statement(sql)
         if isinstance(statement, CreateStream):
-            names.known[statement.schema.name] = statement.schema
+            names.definitions[statement.schema.name] = statement.schema
         elif isinstance(statement, CreateView):
-            names.known[statement.name] = bind_view(sql, statement, names)
+            names.definitions[statement.name] = bind_view(sql, statement, names)
     names.hidden = hidden
     return names
 
@@ -75,24 +75,26 @@ CASES = {
 @pytest.mark.parametrize("sql", CASES)
 def test_what_a_text_names(sql: str) -> None:
     names = catalog()
-    wanted = set(CASES[sql].split())
+    names_expected = set(CASES[sql].split())
     query = bind_query(sql, names, {})
-    found = named_objects(query)
-    assert found.streams | found.views == wanted
-    assert found.views == {name for name in wanted if name not in ("orders", "costs", "bells")}
+    objects = named_objects(query)
+    assert objects.streams | objects.views == names_expected
+    assert objects.views == {
+        name for name in names_expected if name not in ("orders", "costs", "bells")
+    }
     stored = read_form(query_form(query), query.predicate_keys)
-    assert named_objects(stored) == found, "a registration tells the same when it is read again"
-    hidden = frozenset(names.known) - wanted
+    assert named_objects(stored) == objects, "a registration tells the same when it is read again"
+    hidden = frozenset(names.definitions) - names_expected
     assert bind_query(sql, catalog(hidden), {}) == query, "nothing else need be visible"
 
 
 def test_a_stream_whose_rows_are_looked_up_is_named() -> None:
     sql = "SELECT c.id, o.amount FROM costs c JOIN orders AS OF c.ts AS o ON o.id = c.id"
-    found = named_objects(bind_query(sql, catalog(), {}))
-    assert found.streams == {"costs", "orders"}
+    objects = named_objects(bind_query(sql, catalog(), {}))
+    assert objects.streams == {"costs", "orders"}
 
 
 def test_a_refresh_after_the_name_of_a_view_is_the_text_s_own() -> None:
     sql = "SELECT * FROM joined WINDOW(RANGE 1 HOUR REFRESH ON bells WHERE id > 1)"
-    found = named_objects(bind_query(sql, catalog(), {}))
-    assert found.views == {"joined"} and found.streams == {"bells"}
+    objects = named_objects(bind_query(sql, catalog(), {}))
+    assert objects.views == {"joined"} and objects.streams == {"bells"}

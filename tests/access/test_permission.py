@@ -80,11 +80,17 @@ async def test_read_on_a_view_is_enough(shop: Shop) -> None:
     handle = await shop.alice.register(sql)
     assert await amounts(shop.alice, handle) == [1]
     (views,) = await shop.alice.call("ListViews", pb.ListViewsRequest())
-    assert [(one.name, one.sql, list(one.over)) for one in views.views] == [("northern", "", [])]
-    (mine,) = await shop.alice.call(
+    assert [(view.name, view.sql, list(view.over)) for view in views.views] == [
+        ("northern", "", [])
+    ]
+    (description,) = await shop.alice.call(
         "DescribeRegistration", pb.DescribeRegistrationRequest(handle=handle)
     )
-    assert (mine.stream, mine.stream_rows, list(mine.views)) == ("", 0, ["northern"])
+    assert (description.stream, description.stream_rows, list(description.views)) == (
+        "",
+        0,
+        ["northern"],
+    )
     both = "SELECT n.amount FROM northern n JOIN order_costs c ON n.amount = c.amount"
     assert (await refused(shop.alice, "Ask", pb.AskRequest(sql=both)))[0] == "NOT_FOUND"
     inside = "SELECT amount FROM orders WHERE amount IN (SELECT amount FROM order_costs)"
@@ -109,23 +115,26 @@ async def test_a_view_hands_on_only_what_its_maker_may_read(shop: Shop) -> None:
 
 async def test_somebody_else_s_handle_is_an_unknown_one(shop: Shop) -> None:
     handle = await shop.alice.register("SELECT amount FROM orders", client_key="mine")
-    other = await shop.bob.register("SELECT region FROM orders", client_key="mine")
-    assert handle != other, "client keys are per owner"
+    bobs_handle = await shop.bob.register("SELECT region FROM orders", client_key="mine")
+    assert handle != bobs_handle, "client keys are per owner"
     for rpc in ("Invoke", "Explain", "DescribeRegistration", "Unregister"):
-        made = getattr(pb, f"{rpc}Request")
-        found = [await refused(shop.bob, rpc, made(handle=one)) for one in (handle, bytes(16))]
-        for one in found:
-            one[2].ClearField("got")
-        assert found[0] == found[1] and found[0][2].reason == "UNKNOWN_HANDLE"
+        request_type = getattr(pb, f"{rpc}Request")
+        refusals = [
+            await refused(shop.bob, rpc, request_type(handle=tried))
+            for tried in (handle, bytes(16))
+        ]
+        for _, _, problem in refusals:
+            problem.ClearField("got")
+        assert refusals[0] == refusals[1] and refusals[0][2].reason == "UNKNOWN_HANDLE"
     items = [pb.SyncItem(handle=handle), pb.SyncItem(handle=bytes(16))]
     parts = await shop.bob.call("Sync", pb.SyncRequest(items=items))
     for part in parts:
         part.refused.detail.ClearField("got")
     assert parts[0].refused == parts[1].refused
-    (mine,) = await shop.bob.call("ListRegistrations", pb.ListRegistrationsRequest())
-    assert [one.handle for one in mine.registrations] == [other]
-    asked = pb.ListRegistrationsRequest(owner="alice")
-    assert (await refused(shop.bob, "ListRegistrations", asked))[0] == "PERMISSION_DENIED"
+    (listed,) = await shop.bob.call("ListRegistrations", pb.ListRegistrationsRequest())
+    assert [registration.handle for registration in listed.registrations] == [bobs_handle]
+    foreign_request = pb.ListRegistrationsRequest(owner="alice")
+    assert (await refused(shop.bob, "ListRegistrations", foreign_request))[0] == "PERMISSION_DENIED"
     assert await amounts(shop.boss, handle) == [1, 2]
     named = pb.RegisterRequest(sql="SELECT * FROM orders", owner="alice")
     assert (await refused(shop.bob, "Register", named))[0] == "PERMISSION_DENIED"
@@ -140,8 +149,8 @@ async def test_a_token_is_of_use_to_its_own_caller_only(shop: Shop) -> None:
     assert again[0].begin.mode == pb.SYNC_MODE_UNSPECIFIED
     for caller in (shop.boss, NamedCaller(shop.stub, "ops", "root", ("operator",))):
         request = pb.SyncRequest(tenant="shop", items=[pb.SyncItem(handle=handle, token=token)])
-        others = await caller.call("Sync", request)
-        assert others[0].begin.reason == pb.SYNC_REASON_UNREADABLE_TOKEN
+        parts = await caller.call("Sync", request)
+        assert parts[0].begin.reason == pb.SYNC_REASON_UNREADABLE_TOKEN
 
 
 async def test_a_grant_that_is_gone_empties_the_copy(shop: Shop) -> None:
@@ -184,7 +193,7 @@ async def test_a_watch_is_told_of_a_revocation(shop: Shop) -> None:
 async def test_grants_end_with_what_they_are_on(shop: Shop) -> None:
     await shop.define("GRANT read ON northern TO OWNER 'alice'")
     (grants,) = await shop.boss.call("ListGrants", pb.ListGrantsRequest())
-    named = [(one.object, one.action, one.role, one.owner) for one in grants.grants]
+    named = [(grant.object, grant.action, grant.role, grant.owner) for grant in grants.grants]
     assert named == [
         ("northern", "read", "", "alice"),
         ("orders", "read", "field", ""),

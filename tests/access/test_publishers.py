@@ -39,8 +39,12 @@ async def listed(caller: NamedCaller, **fields: Any) -> list[tuple[str, str, int
     while True:
         request = pb.ListPublishersRequest(page_size=2, page_token=token, **fields)
         page = await caller.only("ListPublishers", request)
-        publishers += [(one.owner, one.name, one.sequence) for one in page.publishers]
-        assert all(one.position and one.published_at.seconds for one in page.publishers)
+        publishers += [
+            (publisher.owner, publisher.name, publisher.sequence) for publisher in page.publishers
+        ]
+        assert all(
+            publisher.position and publisher.published_at.seconds for publisher in page.publishers
+        )
         token = page.next_page_token
         if not token:
             return publishers
@@ -53,13 +57,13 @@ async def refusal(caller: NamedCaller, rpc: str, request: Any) -> tuple[grpc.Sta
 
 
 async def test_a_name_of_another_owner_is_another_publisher(stub: Any) -> None:
-    alice, bob, other = sender(stub, "alice"), sender(stub, "bob"), sender(stub, "alice", "bank")
+    alice, bob, of_bank = sender(stub, "alice"), sender(stub, "bob"), sender(stub, "alice", "bank")
     for sequence in (1, 2):
         assert not (await alice.only("Publish", batch("desk", sequence, 5))).duplicate
     for guess in (5, 6):
         code, reason = await refusal(bob, "Publish", batch("desk", 2, guess))
         assert (code, reason) == (grpc.StatusCode.FAILED_PRECONDITION, "SEQUENCE_GAP")
-    for caller in (bob, other):
+    for caller in (bob, of_bank):
         assert not (await caller.only("Publish", batch("desk", 1, 5))).duplicate
     await bob.call("Publish", batch("desk", 2))
     await bob.call("Publish", batch("desk", 3))
@@ -101,7 +105,9 @@ async def test_listing_and_forgetting(stub: Any) -> None:
     assert (await alice.only("Publish", batch("b2", 1, 3))).duplicate
     assert (await refusal(alice, "Publish", batch("b2", 2 + 1)))[1] == "SEQUENCE_GAP"
     audit = await boss.only("Audit", pb.AuditRequest())
-    records = [(one.actor, one.action, one.object, one.detail) for one in audit.records]
+    records = [
+        (record.actor, record.action, record.object, record.detail) for record in audit.records
+    ]
     assert ("boss", "forget publisher", "b2", "owner alice") in records
 
 

@@ -33,17 +33,21 @@ async def stub(tmp_path: Path) -> AsyncIterator[Any]:
 
 async def allow(stub: Any, *, owner: str = "", **limits: int) -> None:
     root = NamedCaller(stub, "ops", "root", ("operator",))
-    wanted = [pb.QuotaLimit(name=name, limit=limit) for name, limit in limits.items()]
-    await root.call("SetQuota", pb.SetQuotaRequest(tenant="shop", owner=owner, limits=wanted))
+    quota_limits = [pb.QuotaLimit(name=name, limit=limit) for name, limit in limits.items()]
+    await root.call("SetQuota", pb.SetQuotaRequest(tenant="shop", owner=owner, limits=quota_limits))
 
 
 async def refused(caller: NamedCaller, rpc: str, request: Any) -> pb.ErrorDetail:
     with pytest.raises(grpc.aio.AioRpcError) as problem:
         await caller.call(rpc, request)
     assert problem.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED, problem.value
-    told = detail(problem.value)
-    assert told.reason == "QUOTA_EXCEEDED" and told.hint and told.expected
-    return told
+    problem_detail = detail(problem.value)
+    assert (
+        problem_detail.reason == "QUOTA_EXCEEDED"
+        and problem_detail.hint
+        and problem_detail.expected
+    )
+    return problem_detail
 
 
 async def test_registrations_are_counted_exactly(stub: Any) -> None:
@@ -68,8 +72,8 @@ async def test_registrations_are_counted_exactly(stub: Any) -> None:
     await alice.call("Unregister", pb.UnregisterRequest(handle=third.handle))
     await bob.call("Register", pb.RegisterRequest(sql="SELECT * FROM s"))
     (status,) = await alice.call("Status", pb.StatusRequest())
-    told = [(one.owner, one.limits[0].limit, one.limits[0].used) for one in status.quotas]
-    assert told == [("", 5, 5), ("alice", 3, 2)]
+    usage = [(quota.owner, quota.limits[0].limit, quota.limits[0].used) for quota in status.quotas]
+    assert usage == [("", 5, 5), ("alice", 3, 2)]
 
 
 async def test_rows_a_second_leave_a_debt(stub: Any) -> None:
@@ -78,8 +82,8 @@ async def test_rows_a_second_leave_a_debt(stub: Any) -> None:
     batch = pb.PublishRequest(stream="s", arrow=ipc(ROWS))
     await sender.call("Publish", batch)
     for rpc in ("Publish", "PublishStream"):
-        told = await refused(sender, rpc, batch)
-        assert told.field == "rows_per_second" and told.retry_after.seconds > 60
+        refusal = await refused(sender, rpc, batch)
+        assert refusal.field == "rows_per_second" and refusal.retry_after.seconds > 60
     root = NamedCaller(stub, "ops", "root", ("operator",))
     await root.call("SetQuota", pb.SetQuotaRequest(tenant="shop", remove=["rows_per_second"]))
     await sender.call("Publish", batch)
@@ -95,8 +99,8 @@ async def test_record_batches_without_rows_are_counted(stub: Any) -> None:
     sender = NamedCaller(stub, "shop", "sender", ("publisher",))
     await allow(stub, rows_per_second=10)
     await sender.call("Publish", batch)
-    told = await refused(sender, "Publish", batch)
-    assert told.field == "rows_per_second" and told.retry_after.seconds > 60
+    refusal = await refused(sender, "Publish", batch)
+    assert refusal.field == "rows_per_second" and refusal.retry_after.seconds > 60
 
 
 async def test_batches_without_rows_and_new_names_are_counted(stub: Any) -> None:
@@ -128,9 +132,9 @@ async def test_batches_without_rows_and_new_names_are_counted(stub: Any) -> None
     await sender.call("ForgetPublishers", pb.ForgetPublishersRequest(names=["b"]))
     await sender.call("Publish", heartbeat("c"))
     await allow(stub, publishers=3)
-    other = NamedCaller(stub, "shop", "other", ("publisher",))
-    await other.call("Publish", heartbeat("a"))
-    assert (await refused(other, "Publish", heartbeat("b"))).expected == "at most 3"
+    second_sender = NamedCaller(stub, "shop", "other", ("publisher",))
+    await second_sender.call("Publish", heartbeat("a"))
+    assert (await refused(second_sender, "Publish", heartbeat("b"))).expected == "at most 3"
 
 
 async def test_every_kind_of_object_is_counted(stub: Any) -> None:
@@ -160,13 +164,13 @@ async def test_every_kind_of_object_is_counted(stub: Any) -> None:
         await allow(stub, owner="", **{kind: used + room})
         if kind != "grants":
             await allow(stub, owner="boss", **{kind: used + room})
-        made = await boss.only(*create)
+        created = await boss.only(*create)
         (listed,) = await boss.call("ListQuotas", pb.ListQuotasRequest())
-        counts = {one.name: one.used for quota in listed.quotas for one in quota.limits}
+        counts = {usage.name: usage.used for quota in listed.quotas for usage in quota.limits}
         assert counts[kind] == used + room
         if kind == "keys":
             assert (await refused(boss, *key())).field == kind
-            end = "RevokeKey", pb.RevokeKeyRequest(id=made.key.id)
+            end = "RevokeKey", pb.RevokeKeyRequest(id=created.key.id)
         assert end is not None
         await boss.call(*end)
         await boss.call(*create)
@@ -177,20 +181,20 @@ async def test_events_a_second(stub: Any) -> None:
     boss = NamedCaller(stub, "shop", "boss", ("administrator",))
     table = ipc(pa.table({"least": list(range(100))}))
     many = pb.RegisterManyRequest(sql="SELECT a FROM s WHERE a > :least", arrow=table)
-    (made,) = await boss.call("RegisterMany", many)
+    (registered,) = await boss.call("RegisterMany", many)
     batch = pb.PublishRequest(stream="s", arrow=ipc(ROWS))
     for rpc, request in {
         "Publish": batch,
         "PublishStream": batch,
         "Register": pb.RegisterRequest(sql="SELECT a FROM s"),
         "RegisterMany": many,
-        "Unregister": pb.UnregisterRequest(handle=made.handles[0]),
+        "Unregister": pb.UnregisterRequest(handle=registered.handles[0]),
         "Define": pb.DefineRequest(sql="DROP STREAM s"),
         "CreateKey": pb.CreateKeyRequest(owner="x"),
         "ForgetPublishers": pb.ForgetPublishersRequest(names=["x"]),
     }.items():
-        told = await refused(boss, rpc, request)
-        assert told.field == "events_per_second" and told.retry_after.seconds > 60
+        refusal = await refused(boss, rpc, request)
+        assert refusal.field == "events_per_second" and refusal.retry_after.seconds > 60
     await boss.call("Ask", pb.AskRequest(sql="SELECT a FROM s"))
     await allow(stub, events_per_second=0)
     root = NamedCaller(stub, "ops", "root", ("operator",))
@@ -215,8 +219,8 @@ async def test_work_a_second(stub: Any) -> None:
     alice = NamedCaller(stub, "shop", "alice", ("reader",))
     request = pb.AskRequest(sql="SELECT a FROM s")
     await alice.call("Ask", request)
-    told = await refused(alice, "Ask", request)
-    assert told.field == "work_per_second" and told.HasField("retry_after")
+    refusal = await refused(alice, "Ask", request)
+    assert refusal.field == "work_per_second" and refusal.HasField("retry_after")
     bob = NamedCaller(stub, "shop", "bob", ("reader",))
     await bob.call("Ask", request)
 
@@ -224,8 +228,8 @@ async def test_work_a_second(stub: Any) -> None:
 async def test_open_watches(stub: Any) -> None:
     await allow(stub, owner="alice", watches=1)
     alice = NamedCaller(stub, "shop", "alice", ("reader",))
-    (made,) = await alice.call("Register", pb.RegisterRequest(sql="SELECT * FROM s"))
-    sync = pb.SyncRequest(items=[pb.SyncItem(handle=made.handle)])
+    (registered,) = await alice.call("Register", pb.RegisterRequest(sql="SELECT * FROM s"))
+    sync = pb.SyncRequest(items=[pb.SyncItem(handle=registered.handle)])
     call = stub.Watch(pb.WatchRequest(sync=sync), metadata=alice.metadata, timeout=30)
     await call.read()
     assert (await refused(alice, "Watch", pb.WatchRequest(sync=sync))).field == "watches"

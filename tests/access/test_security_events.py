@@ -62,7 +62,7 @@ async def denied(
 
 
 def lines_of(caplog: pytest.LogCaptureFixture) -> list[str]:
-    lines = [one.getMessage() for one in caplog.records if one.name == "psoup.security"]
+    lines = [record.getMessage() for record in caplog.records if record.name == "psoup.security"]
     caplog.clear()
     return lines
 
@@ -90,8 +90,8 @@ async def test_a_million_refusals_are_few_lines(caplog: pytest.LogCaptureFixture
 
 
 async def test_what_is_kept_and_written_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
-    kept = Kept()
-    events = SecurityEvents(kept.submit)
+    store = Kept()
+    events = SecurityEvents(store.submit)
     error = AdministrationDenied("no role or grant of yours allows administer on ALL")
     for number in range(20_000):
         caller = Principal("shop", "eve", credential=f"jwt {number}")
@@ -100,7 +100,7 @@ async def test_what_is_kept_and_written_is_bounded(caplog: pytest.LogCaptureFixt
     await events.flush()
     lines = lines_of(caplog)
     assert len(lines) == 201 and lines[-1] == "refused 19800 more calls from others"
-    assert len(kept.denials) == 101 and sum(count for _, count in kept.denials) == 20_000
+    assert len(store.denials) == 101 and sum(count for _, count in store.denials) == 20_000
 
 
 async def test_lines_can_t_be_forged(caplog: pytest.LogCaptureFixture) -> None:
@@ -112,25 +112,25 @@ async def test_lines_can_t_be_forged(caplog: pytest.LogCaptureFixture) -> None:
 
 
 async def test_other_errors_are_no_security_events(caplog: pytest.LogCaptureFixture) -> None:
-    kept = Kept()
-    events = SecurityEvents(kept.submit)
+    store = Kept()
+    events = SecurityEvents(store.submit)
     await denied(events, Principal("shop", "eve"), StorageFailed("full"))
     await denied(events, Principal("shop", "eve"), PermissionDenied("no role allows read on s"))
     await events.flush()
-    assert len(lines_of(caplog)) == 1 and not kept.denials
+    assert len(lines_of(caplog)) == 1 and not store.denials
 
 
 async def test_denials_wait_for_a_store_that_can_take_them() -> None:
-    kept = Kept()
-    events, eve = SecurityEvents(kept.submit), Principal("shop", "eve", credential="key 1")
+    store = Kept()
+    events, eve = SecurityEvents(store.submit), Principal("shop", "eve", credential="key 1")
     error = AdministrationDenied("you may not")
     await denied(events, eve, error)
-    kept.failing = True
+    store.failing = True
     await events.flush()
     await denied(events, eve, error)
-    kept.failing = False
+    store.failing = False
     await events.flush()
-    assert kept.denials == [(Denial("shop", "eve", "key 1", "you may not"), 2)]
+    assert store.denials == [(Denial("shop", "eve", "key 1", "you may not"), 2)]
 
 
 async def test_denials_of_administration_are_in_the_audit(tmp_path: Path) -> None:
@@ -156,7 +156,9 @@ async def test_denials_of_administration_are_in_the_audit(tmp_path: Path) -> Non
             await boss.call("CreateKey", pb.CreateKeyRequest(owner="x", roles=["operator"]))
         await server.core.security.flush()
         audit = await boss.only("Audit", pb.AuditRequest())
-        denials = {(one.actor, one.detail) for one in audit.records if one.action == "deny"}
+        denials = {
+            (record.actor, record.detail) for record in audit.records if record.action == "deny"
+        }
         assert denials == {
             ("eve", "4 times: no role or grant of yours allows administer on ALL"),
             ("eve", "you may not act for another tenant"),
@@ -179,9 +181,9 @@ async def test_a_real_attack_on_a_server_with_keys(
         stub: Any = PsoupStub(channel)
         wrong = f"psk_{reader.id}_{'x' * 43}"
         for token in ("", wrong, wrong, "nonsense", text):
-            shown = (("authorization", f"Bearer {token}"),) if token else ()
+            metadata = (("authorization", f"Bearer {token}"),) if token else ()
             with pytest.raises(grpc.aio.AioRpcError):
-                await stub.ListKeys(pb.ListKeysRequest(), metadata=shown)
+                await stub.ListKeys(pb.ListKeysRequest(), metadata=metadata)
     await server.stop()
     lines = lines_of(caplog)
     assert [line.split(": ")[0].split(" with ")[1] for line in lines] == [
@@ -195,8 +197,10 @@ async def test_a_real_attack_on_a_server_with_keys(
     assert not any(secret in line for line in lines for secret in (text, wrong, "nonsense"))
     version = store.log.latest_version()
     entries = store.log.read(version)
-    records = [one for entry in entries for one in records_of(store.state(_epoch(store)), entry)]
-    assert [(one.tenant, one.owner, one.action, one.object) for one in records] == [
+    records = [
+        record for entry in entries for record in records_of(store.state(_epoch(store)), entry)
+    ]
+    assert [(record.tenant, record.owner, record.action, record.object) for record in records] == [
         ("shop", "eve", "deny", f"key {reader.id}")
     ]
 

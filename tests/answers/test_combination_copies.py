@@ -37,9 +37,9 @@ UNION = (
 
 @pytest.fixture
 def world(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[CopyWorld]:
-    found = CopyWorld(tmp_path / "store", random.Random(request.node.name))
-    yield found
-    found.close()
+    opened = CopyWorld(tmp_path / "store", random.Random(request.node.name))
+    yield opened
+    opened.close()
 
 
 def copy_of(world: CopyWorld, sql: str) -> TreeCopy:
@@ -101,19 +101,19 @@ def test_only_what_changed_is_joined(
     copy = copy_of(world, sql)
     fill(world, *{leg.stream for leg in copy.query.legs}, count=40)
     copy.sync()
-    made = []
+    counts = []
     keep = CombinedRows.keep
 
-    def counting(some: CombinedRows, mask: Mask) -> CombinedRows:
-        made.append(len(some))
-        return keep(some, mask)
+    def counting(combined: CombinedRows, mask: Mask) -> CombinedRows:
+        counts.append(len(combined))
+        return keep(combined, mask)
 
     monkeypatch.setattr(CombinedRows, "keep", counting)
     before = copy.sent
     world.publish("some", [(3, "x", 0)])
-    found = copy.sync()
-    assert found.lacking == copy.sent - before and not len(found.removed)
-    assert 0 < found.lacking == sum(made) < len(copy.rows)
+    difference = copy.sync()
+    assert difference.lacking == copy.sent - before and not len(difference.removed)
+    assert 0 < difference.lacking == sum(counts) < len(copy.rows)
     copy.check()
 
 
@@ -126,8 +126,8 @@ def test_a_join_of_time_windows_slides_without_removals(world: CopyWorld) -> Non
     copy.sync()
     copy.check()
     world.clock += 30 * SECOND
-    found = copy.sync()
-    assert found.nothing and not copy.rows and found.row_count == 0
+    difference = copy.sync()
+    assert difference.nothing and not copy.rows and difference.row_count == 0
 
 
 @pytest.mark.parametrize("a", [None, 4], ids=["deleted", "updated"])
@@ -137,8 +137,8 @@ def test_a_row_of_a_key_that_ends_leaves_what_joined_it(world: CopyWorld, a: int
     world.publish("some", [(number, "xy"[number % 2], 0) for number in range(10)])
     assert copy.sync().row_count == 10
     world.publish("spot", [(a, "x", 0)])
-    found = copy.sync()
-    assert len(found.removed) == 5 and found.lacking == (0 if a is None else 5)
+    difference = copy.sync()
+    assert len(difference.removed) == 5 and difference.lacking == (0 if a is None else 5)
     copy.check()
 
 
@@ -148,8 +148,8 @@ def test_rows_that_newer_ones_push_out_leave_what_joined_them(world: CopyWorld) 
         world.publish(name, [(1, "x", 0), (1, "y", 0), (1, "z", 0)])
     assert copy.sync().row_count == 6
     world.publish("short", [(1, "n", 0)])
-    found = copy.sync()
-    assert (len(found.removed), found.lacking) == (3, 3)
+    difference = copy.sync()
+    assert (len(difference.removed), difference.lacking) == (3, 3)
     copy.check()
 
 
@@ -160,8 +160,8 @@ def test_rows_that_pass_the_retention_of_their_stream_are_removed(world: CopyWor
     world.publish("early", [(1, "x", 10)])
     assert copy.sync().row_count == 2
     world.publish("late", [(9, "z", 35)])
-    found = copy.sync()
-    assert not found.whole and len(found.removed) == 1
+    difference = copy.sync()
+    assert not difference.whole and len(difference.removed) == 1
     copy.check()
 
 
@@ -233,8 +233,8 @@ def test_damage_is_repaired(world: CopyWorld) -> None:
     made_up = copy.rows.pop(lost)
     copy.rows[7] = made_up
     have = np.array(sorted(set(copy.rows) - {broken}), np.int64)
-    found = copy.sync(repair=Repair(np.array([broken]), have))
-    assert found.lacking == 2 and found.removed.tolist() == [7]
+    difference = copy.sync(repair=Repair(np.array([broken]), have))
+    assert difference.lacking == 2 and difference.removed.tolist() == [7]
     copy.check()
     fill(world, "some", count=2)
     copy.sync(repair=Repair(np.array([broken]), None))

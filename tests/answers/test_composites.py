@@ -106,13 +106,13 @@ def grow(engine: HandMadeEngine, chance: random.Random) -> None:
         if chance.random() < 0.3 or 0 in tops:
             continue
         old = mark.highs if mark else (0,) * len(tops)
-        highs = [chance.randint(*each) for each in zip(old, tops, strict=True)]
+        highs = [chance.randint(*bounds) for bounds in zip(old, tops, strict=True)]
         since = chance.randint(0, highs[0] if mark is None or mark.since is None else mark.since)
         local = [_local_predicates(engine, composite.id, leg) for leg in range(len(tops))]
         before = mark.admitted if mark else ((),) * len(tops)
         admitted = [
-            {*known, *(one for one in ids if chance.random() < 0.8)}
-            for known, ids in zip(before, local, strict=True)
+            {*admitted_before, *(predicate for predicate in ids if chance.random() < 0.8)}
+            for admitted_before, ids in zip(before, local, strict=True)
         ]
         engine.compose(composite.id, since, highs, admitted, chance)
 
@@ -122,11 +122,11 @@ def _local_predicates(engine: HandMadeEngine, composite_id: int, leg: int) -> se
     state = engine.state
     stream_id = state.composites[composite_id].legs[leg]
     return {
-        one.predicate_id
+        registered_leg.predicate_id
         for registration in state.registrations.values()
         if registration.composite and registration.composite.composite_id == composite_id
-        for one in registration.legs
-        if one.stream_id == stream_id
+        for registered_leg in registration.legs
+        if registered_leg.stream_id == stream_id
     }
 
 
@@ -168,8 +168,8 @@ async def test_any_box_of_stored_combinations_gives_the_same_answer(
                 engine.step()
             for handle, sql in zip(handles, QUERIES, strict=True):
                 window = TimeWindow(Bound(-7 * MINUTE, True)) if chance.random() < 0.2 else None
-                plan, found, expected = answers(core.store, handle, window)
-                assert found.to_pylist() == expected.to_pylist(), sql
+                plan, answer, expected = answers(core.store, handle, window)
+                assert answer.to_pylist() == expected.to_pylist(), sql
                 used += plan.composite is not None
     assert used > 5, "stored combinations were used"
 
@@ -200,10 +200,10 @@ async def test_of_stored_combinations_those_are_shown_all_of_whose_rows_are(
             }
             reader = Principal("main", "main", claims=claims)
             for handle, sql in zip(handles, QUERIES, strict=True):
-                plan, found, expected = answers(core.store, handle, None, reader)
-                assert found.to_pylist() == expected.to_pylist(), sql
+                plan, answer, expected = answers(core.store, handle, None, reader)
+                assert answer.to_pylist() == expected.to_pylist(), sql
                 used += plan.composite is not None
-                hidden += plan.bound and found.num_rows == 0
+                hidden += plan.bound and answer.num_rows == 0
     assert used > 5 and hidden, "stored combinations were used, and some were hidden"
 
 
@@ -212,11 +212,11 @@ async def test_who_waits_for_the_engine_waits_for_combinations(tmp_path: Path) -
     async with running(tmp_path / "store") as core:
         engine = HandMadeEngine(core.store)
         await define(core)
-        made, _, _ = await register(core, new_call(), pb.RegisterRequest(sql=QUERIES[0]))
+        registered, _, _ = await register(core, new_call(), pb.RegisterRequest(sql=QUERIES[0]))
         await fill(core, chance, 0)
         engine.step()
         replica, maker = Replica.open(core.store, Memory(1 << 20)), AnswerMaker(core.store)
-        source = RegisteredQuery("main", made.handles[0])
+        source = RegisteredQuery("main", registered.handles[0])
         query = read_texts(maker.memo, texts_of(replica.state, source, "", False))
         plan = maker.plan(View.at(replica, NOW), Question(source, query, ANYONE))
         assert plan.composite is None and plan.composing
@@ -230,7 +230,7 @@ async def test_how_many_queries_share_a_join_is_not_for_everybody(tmp_path: Path
         engine = HandMadeEngine(core.store)
         await define(core)
         for _ in range(2):
-            made, _, _ = await register(core, new_call(), pb.RegisterRequest(sql=QUERIES[0]))
+            registered, _, _ = await register(core, new_call(), pb.RegisterRequest(sql=QUERIES[0]))
         for number in range(3):
             await fill(core, chance, number)
         engine.step()
@@ -240,7 +240,7 @@ async def test_how_many_queries_share_a_join_is_not_for_everybody(tmp_path: Path
         engine.compose(composite.id, 0, highs, local, chance)
         engine.step()
         replica, maker = Replica.open(core.store, Memory(1 << 20)), AnswerMaker(core.store)
-        source = RegisteredQuery("main", made.handles[0])
+        source = RegisteredQuery("main", registered.handles[0])
         query = read_texts(maker.memo, texts_of(replica.state, source, "", False))
         view = View.at(replica, NOW)
         plan = maker.plan(view, Question(source, query, ANYONE))
@@ -274,7 +274,7 @@ async def test_damaged_combinations_are_joined_at_invoke(
     async with running(tmp_path / "store") as core:
         engine = HandMadeEngine(core.store)
         await define(core)
-        made, _, _ = await register(core, new_call(), pb.RegisterRequest(sql=sql))
+        registered, _, _ = await register(core, new_call(), pb.RegisterRequest(sql=sql))
         for number in range(3):
             await fill(core, chance, number)
         engine.step()
@@ -283,14 +283,14 @@ async def test_damaged_combinations_are_joined_at_invoke(
         local = [_local_predicates(engine, composite.id, leg) for leg in range(len(highs))]
         engine.compose(composite.id, 0, highs, local, chance)
         engine.step()
-        sound, expected, _ = answers(core.store, made.handles[0], None)
+        sound, expected, _ = answers(core.store, registered.handles[0], None)
         assert sound.composite is not None and expected.num_rows
         damage(core.store, composite.id)
-        _, found, _ = answers(core.store, made.handles[0], None)
-        assert found.to_pylist() == expected.to_pylist()
+        _, answer, _ = answers(core.store, registered.handles[0], None)
+        assert answer.to_pylist() == expected.to_pylist()
         # What was read before the damage was done is left out from its first failure on.
         replica, maker = Replica.open(core.store, Memory(1 << 20)), AnswerMaker(core.store)
-        source = RegisteredQuery("main", made.handles[0])
+        source = RegisteredQuery("main", registered.handles[0])
         question = Question(
             source, read_texts(maker.memo, texts_of(replica.state, source, "", False)), ANYONE
         )

@@ -49,13 +49,13 @@ class Reader:
         reason = WholeReason.FIRST if copy is None else WholeReason.NONE
         job = make_job(question, plan, Claim(copy), reason, NO_REPAIR, None)
         copier = self._copier(plan, job)
-        found = copier.difference()
-        if not found.lacking:
-            return found, {}
-        chunk = copier.renewed(plan, found.job).piece(BEGINNING, 1 << 30)
+        difference = copier.difference()
+        if not difference.lacking:
+            return difference, {}
+        chunk = copier.renewed(plan, difference.job).piece(BEGINNING, 1 << 30)
         assert chunk is not None
         rows = [list(row.values()) for row in chunk.rows.to_pylist()]
-        return found, dict(zip(chunk.ids.tolist(), rows, strict=True))
+        return difference, dict(zip(chunk.ids.tolist(), rows, strict=True))
 
     def _copier(self, plan: Plan, job: CopyJob) -> RowCopier | ResultCopier:
         return (RowCopier if by_rows(plan) else ResultCopier)(self._maker, plan, job)

@@ -37,7 +37,7 @@ def however_light(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
     """Has files be read for any predicate, but where a test is about that; and has time enough be
     there, however busy the machine is."""
     monkeypatch.setattr(implied, "_SEARCH_SECONDS", 60.0)
-    if "seen" not in request.fixturenames:
+    if "cached" not in request.fixturenames:
         monkeypatch.setattr(matcher, "_MIN_READ_WEIGHT", 0)
 
 
@@ -65,8 +65,8 @@ class Rooms:
 
     async def register(self, where: str, tail: str = "") -> bytes:
         sql = f"SELECT temp, n FROM room WHERE {where} {tail}"
-        made, *_ = await register(self.core, new_call(), pb.RegisterRequest(sql=sql))
-        return made.handles[0]
+        registered, *_ = await register(self.core, new_call(), pb.RegisterRequest(sql=sql))
+        return registered.handles[0]
 
     async def publish(self, temps: np.ndarray, first: int = 0) -> None:
         names = [f"room {n % 50}" for n in range(len(temps))]
@@ -75,7 +75,7 @@ class Rooms:
         table = pa.table({"temp": masked, "name": names, "n": numbers})
         await publish(self.core, new_call(), pb.PublishRequest(stream="room", arrow=ipc(table)))
 
-    async def seen(self, handle: bytes) -> None:
+    async def cache_matches(self, handle: bytes) -> None:
         """Somebody asks for the answer: its matches are at hand from then on."""
         await self.invoked(handle)
 
@@ -93,26 +93,26 @@ class Rooms:
 
 
 def above(temps: np.ndarray, least: float) -> list[int]:
-    there = np.arange(len(temps)) % 17 != 0
-    return np.flatnonzero(there & (temps > least)).tolist()
+    stored = np.arange(len(temps)) % 17 != 0
+    return np.flatnonzero(stored & (temps > least)).tolist()
 
 
 @pytest.mark.parametrize(
-    ("where", "seen"), [("temp > 82 AND name LIKE 'room%'", False), ("temp > 82", True)]
+    ("where", "cached"), [("temp > 82 AND name LIKE 'room%'", False), ("temp > 82", True)]
 )
 async def test_only_the_matches_of_the_one_implied_are_looked_at(
-    tmp_path: Path, temps: np.ndarray, where: str, seen: bool
+    tmp_path: Path, temps: np.ndarray, where: str, cached: bool
 ) -> None:
     rooms = await Rooms.open(tmp_path)
     first = await rooms.register("temp > 80")
     await rooms.register("temp > 75")
     await rooms.publish(temps)
     await rooms.step()
-    if seen:
-        await rooms.seen(first)
+    if cached:
+        await rooms.cache_matches(first)
     handle = await rooms.register(where)
-    found, computed = await rooms.invoked(handle)
-    assert found == above(temps, 82) and computed == len(above(temps, 80))
+    row_ids, computed = await rooms.invoked(handle)
+    assert row_ids == above(temps, 82) and computed == len(above(temps, 80))
     explained = await explain(rooms.core, new_call(), pb.ExplainRequest(handle=handle))
     found_by = explained.legs[0].implied_by
     assert found_by.condition == "temp > 80.0"
@@ -133,9 +133,9 @@ async def test_rows_that_the_engine_has_not_matched_it_over_are_all_looked_at(
     await rooms.step()
     await rooms.publish(temps, 2 * ROWS)
     handle = await rooms.register("temp > 82")
-    found, computed = await rooms.invoked(handle)
+    row_ids, computed = await rooms.invoked(handle)
     once = above(temps, 82)
-    assert found == [n + shift for shift in (0, ROWS, 2 * ROWS) for n in once]
+    assert row_ids == [n + shift for shift in (0, ROWS, 2 * ROWS) for n in once]
     assert computed == 2 * ROWS + len(above(temps, 80))
     await rooms.core.stop()
 
@@ -156,13 +156,13 @@ async def test_a_query_that_was_never_registered_gains_too(
 async def test_the_one_that_is_gone_is_not_used(tmp_path: Path, temps: np.ndarray) -> None:
     """Its matches may be dropped at any time, though what is matched is still said of its id."""
     rooms = await Rooms.open(tmp_path)
-    gone = await rooms.register("temp > 80")
+    unregistered = await rooms.register("temp > 80")
     await rooms.publish(temps)
     await rooms.step()
     handle = await rooms.register("temp > 82")
-    await rooms.core.appender.submit(UnregisterOne("main", gone))
-    found, computed = await rooms.invoked(handle)
-    assert found == above(temps, 82) and computed == ROWS
+    await rooms.core.appender.submit(UnregisterOne("main", unregistered))
+    row_ids, computed = await rooms.invoked(handle)
+    assert row_ids == above(temps, 82) and computed == ROWS
     await rooms.core.stop()
 
 
@@ -175,8 +175,8 @@ async def test_no_file_is_read_for_a_light_condition(
     await rooms.register("temp > 80")
     await rooms.publish(temps)
     await rooms.step()
-    found, computed = await rooms.invoked(await rooms.register("temp > 82"))
-    assert found == above(temps, 82) and computed == ROWS
+    row_ids, computed = await rooms.invoked(await rooms.register("temp > 82"))
+    assert row_ids == above(temps, 82) and computed == ROWS
     await rooms.core.stop()
 
 
@@ -187,8 +187,8 @@ async def test_one_that_matches_most_rows_is_not_worth_it(
     await rooms.register("temp > 40")
     await rooms.publish(temps)
     await rooms.step()
-    found, computed = await rooms.invoked(await rooms.register("temp > 82"))
-    assert found == above(temps, 82) and computed == ROWS
+    row_ids, computed = await rooms.invoked(await rooms.register("temp > 82"))
+    assert row_ids == above(temps, 82) and computed == ROWS
     await rooms.core.stop()
 
 
@@ -206,13 +206,13 @@ async def test_example_11_equals_itself_computed_alone(tmp_path: Path, temps: np
         await publish(rooms.core, new_call(), pb.PublishRequest(stream="room", arrow=ipc(hot)))
         await rooms.step()
         handle = await rooms.register("temp > 100", "REFRESH EVERY 4 SECONDS")
-        found, computed = await rooms.invoked(handle)
-        other, both = await rooms.invoked(await rooms.register("temp > 70"))
-        assert len(other) > len(found) > 0 and both == ROWS
-        answers.append((found, computed))
+        row_ids, computed = await rooms.invoked(handle)
+        wider_ids, both = await rooms.invoked(await rooms.register("temp > 70"))
+        assert len(wider_ids) > len(row_ids) > 0 and both == ROWS
+        answers.append((row_ids, computed))
         await rooms.core.stop()
-    (found, looked_at), (alone, all_rows) = answers
-    assert found == alone and looked_at < all_rows / 4
+    (row_ids, looked_at), (alone, all_rows) = answers
+    assert row_ids == alone and looked_at < all_rows / 4
 
 
 async def test_little_may_be_computed_at_a_time(
@@ -224,8 +224,8 @@ async def test_little_may_be_computed_at_a_time(
     await rooms.register("temp > 80")
     await rooms.publish(temps)
     await rooms.step()
-    found, computed = await rooms.invoked(await rooms.register("temp > 82"))
-    assert found == above(temps, 82) and computed == len(above(temps, 80))
+    row_ids, computed = await rooms.invoked(await rooms.register("temp > 82"))
+    assert row_ids == above(temps, 82) and computed == len(above(temps, 80))
     await rooms.core.stop()
 
 

@@ -16,14 +16,14 @@ ids = st.one_of(st.integers(0, 40), st.integers(0, 1 << 40))
 
 @given(st.lists(ids))
 def test_distinct_ids_ascend_each_once(given_ids: list[int]) -> None:
-    found = distinct(np.array(given_ids, np.int64))
-    assert found.tolist() == sorted(set(given_ids)) and found.dtype == np.int64
+    result = distinct(np.array(given_ids, np.int64))
+    assert result.tolist() == sorted(set(given_ids)) and result.dtype == np.int64
 
 
 @given(st.sets(ids), st.lists(ids))
-def test_places_are_those_of_a_dictionary(held: set[int], asked: list[int]) -> None:
-    rows = PartRows(cast(LegPlan, None), [], np.array(sorted(held), np.int64))
-    places = {id_: place for place, id_ in enumerate(sorted(held))}
-    sought = [*asked, *held]
-    found = rows.places(np.array(sought, np.int64))
-    assert found.tolist() == [places.get(id_, -1) for id_ in sought]
+def test_places_are_those_of_a_dictionary(stored: set[int], candidates: list[int]) -> None:
+    rows = PartRows(cast(LegPlan, None), [], np.array(sorted(stored), np.int64))
+    places = {id_: place for place, id_ in enumerate(sorted(stored))}
+    sought = [*candidates, *stored]
+    result = rows.places(np.array(sought, np.int64))
+    assert result.tolist() == [places.get(id_, -1) for id_ in sought]

@@ -26,9 +26,9 @@ from tests.support.answers.trees import EVENT, START
 @pytest.fixture
 def world(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[RefreshWorld]:
     seed = request.node.callspec.params.get("seed", 0) if hasattr(request.node, "callspec") else 0
-    found = RefreshWorld(tmp_path / "store", random.Random(seed))
-    yield found
-    found.close()
+    opened = RefreshWorld(tmp_path / "store", random.Random(seed))
+    yield opened
+    opened.close()
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -51,8 +51,8 @@ def _check(world: RefreshWorld, query: Query) -> None:
         assert world.found(question) == world.told(question), (query, as_of, today)
     fresh = world.asked(query, None, False)
     plain = world.asked(fresh_query(query), None, False)
-    shown = world.found(replace(fresh, unrefreshed=True))
-    assert shown == world.found(plain) and shown.instant is None
+    answer = world.found(replace(fresh, unrefreshed=True))
+    assert answer == world.found(plain) and answer.instant is None
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -68,8 +68,8 @@ def test_oracle_copies_with_refresh(world: RefreshWorld, seed: int) -> None:
             for _ in range(world.chance.choice((0, 1, 2, 5))):
                 world.happens(names)
             copy.sync(world.chance.choice((0.0, 0.3)), world.chance.choice((60, 400, 1 << 20)))
-            told = world.told(question)
-            assert (copy.mark.now, copy.answer(copy.mark.now)) == (told.now, told.answer)
+            expected = world.told(question)
+            assert (copy.mark.now, copy.answer(copy.mark.now)) == (expected.now, expected.answer)
 
 
 # ---- one by one
@@ -82,18 +82,18 @@ def _union(period: int) -> Query:
         for name in ("early", "late")
     )
     union = SetOperation(SetOperator.UNION_ALL, branches)
-    shown = Output("ts", ColumnRef(item_column(0, "ts"), TIMESTAMP))
-    return Query(From((union,)), (shown,), refresh=RefreshEvery(period * SECOND))
+    output = Output("ts", ColumnRef(item_column(0, "ts"), TIMESTAMP))
+    return Query(From((union,)), (output,), refresh=RefreshEvery(period * SECOND))
 
 
 def _seconds(world: RefreshWorld, query: Query) -> tuple[int | None, list[int]]:
     question = world.asked(query, None, False)
-    found = world.found(question)
-    assert found == world.told(question)
-    assert world.found(replace(question, latest=True)) == found, "points wait for all"
-    point = None if found.instant is None else (found.instant - START) // SECOND
-    shown = [ts for (ts,) in found.answer if isinstance(ts, datetime)]
-    return point, [(to_micros(ts) - START) // SECOND for ts in shown]
+    answer = world.found(question)
+    assert answer == world.told(question)
+    assert world.found(replace(question, latest=True)) == answer, "points wait for all"
+    point = None if answer.instant is None else (answer.instant - START) // SECOND
+    instants = [ts for (ts,) in answer.answer if isinstance(ts, datetime)]
+    return point, [(to_micros(ts) - START) // SECOND for ts in instants]
 
 
 @pytest.mark.parametrize("engine", [False, True], ids=["tail", "stored"])
@@ -149,9 +149,9 @@ def test_rows_that_are_not_retained_decide_nothing(world: RefreshWorld) -> None:
     query = Query(Leg("late", TRUE, UNBOUNDED), outputs, refresh=RefreshOn("early", TRUE))
     question = world.asked(query, None, False)
     for _ in range(3):
-        found = world.found(question)
-        assert found == world.told(question)
-        assert (found.instant, found.now) == (START + 50 * SECOND, START + 2 * SECOND)
+        answer = world.found(question)
+        assert answer == world.told(question)
+        assert (answer.instant, answer.now) == (START + 50 * SECOND, START + 2 * SECOND)
         world.delete()
 
 
@@ -167,9 +167,9 @@ def test_groups_inside_are_those_over_no_rows(world: RefreshWorld) -> None:
     )
     for text in texts:
         question = world.asked(bind_query(text, schemas.get), None, False)
-        found = world.found(question)
-        assert found == world.told(question)
-        assert (found.now, found.answer) == (None, [(0,)]), text
+        answer = world.found(question)
+        assert answer == world.told(question)
+        assert (answer.now, answer.answer) == (None, [(0,)]), text
 
 
 def test_refresh_inside_the_window_of_one_reference_leaves_the_now(world: RefreshWorld) -> None:
@@ -184,13 +184,13 @@ def test_refresh_inside_the_window_of_one_reference_leaves_the_now(world: Refres
         ("SELECT a FROM early REFRESH EVERY 5 SECONDS", (10, 10, None)),
     ):
         question = world.asked(bind_query(text, schemas.__getitem__), None, False)
-        found = world.found(question)
+        answer = world.found(question)
         seconds = [
-            None if one is None else (one - START) // SECOND
-            for one in (found.instant, found.now, found.full)
+            None if instant is None else (instant - START) // SECOND
+            for instant in (answer.instant, answer.now, answer.full)
         ]
-        assert (tuple(seconds), found.answer) == (instants, [(1,), (6,)])
-        assert found == world.told(question)
+        assert (tuple(seconds), answer.answer) == (instants, [(1,), (6,)])
+        assert answer == world.told(question)
 
 
 # ---- as of an instant
@@ -216,10 +216,10 @@ def test_as_of_an_instant_is_what_was_answered_then(world: RefreshWorld, seed: i
             world.clock += SECOND
         for instant, answer in live:
             if all(world.retains_what_it_did(name, instant) for name in names):
-                shown = world.found(world.asked(query, instant, False))
+                repeated = world.found(world.asked(query, instant, False))
                 # A late row, or one that is gone since, may have begun a stream before the last
                 # common point: whether there was one counts from all rows, not those known then.
-                assert replace(shown, full=answer.full) == answer, (query, instant)
+                assert replace(repeated, full=answer.full) == answer, (query, instant)
                 later += 1
     assert later, "no instant was asked about later"
 
@@ -235,7 +235,9 @@ def _come_to_the_clock(world: RefreshWorld, query: Query) -> None:
     """
     timed = [name for name in dict.fromkeys(streams_of(query)) if name in EVENT]
     reached = {name: world.reached(name) for name in timed}
-    world.clock = max([world.clock, *(one for one in reached.values() if one is not None)])
+    world.clock = max(
+        [world.clock, *(instant for instant in reached.values() if instant is not None)]
+    )
     at_points = query.refresh is not None and all(leg.stream in EVENT for leg in query.legs)
     for name in timed:
         if not at_points or reached[name] is None:
@@ -271,7 +273,7 @@ def test_a_heartbeat_that_came_later_was_not_known_then(world: RefreshWorld, eng
         for query, answer in zip(queries, answers, strict=True):
             question = world.asked(query, instant, False)
             assert world.found(question) == world.told(question) == answer, (query, instant)
-    points = [[(one.instant or 0) - START, (one.now or 0) - START] for one in live[-1]]
+    points = [[(settled.instant or 0) - START, (settled.now or 0) - START] for settled in live[-1]]
     assert points == [[15 * SECOND] * 2, [20 * SECOND, 18 * SECOND], [15 * SECOND] * 2]
 
 

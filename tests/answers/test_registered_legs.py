@@ -46,10 +46,10 @@ QUERY = Query(
 async def register(core: Core) -> RegisteredQuery:
     ready = [Prepared("", "{}", QUERY)]
     streams = {"cars": 1, "parked": 2}
-    made = await core.appender.submit(
+    registered = await core.appender.submit(
         RegisterAll("main", "main", streams, "a text", HOUR, ready),
     )
-    return RegisteredQuery("main", made.handles[0])
+    return RegisteredQuery("main", registered.handles[0])
 
 
 def answer(path: Path, source: RegisteredQuery) -> int:

@@ -66,9 +66,9 @@ def _written_out(text: str) -> str:
 
 @pytest.fixture
 def world(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[RefreshWorld]:
-    found = RefreshWorld(tmp_path / "store", random.Random(request.node.callspec.params["seed"]))
-    yield found
-    found.close()
+    opened = RefreshWorld(tmp_path / "store", random.Random(request.node.callspec.params["seed"]))
+    yield opened
+    opened.close()
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -81,9 +81,9 @@ def test_oracle_views_with_refresh(world: RefreshWorld, seed: int) -> None:
         for through, written in pairs:
             for as_of, today in ((None, False), (instant, False), (instant, True)):
                 question = world.asked(through, as_of, today)
-                found = world.found(question)
-                assert found == world.found(world.asked(written, as_of, today))
-                assert found == world.told(question)
+                answer = world.found(question)
+                assert answer == world.found(world.asked(written, as_of, today))
+                assert answer == world.told(question)
 
 
 @pytest.mark.parametrize("seed", [3])
@@ -96,8 +96,8 @@ def test_oracle_copies_of_views_with_refresh(world: RefreshWorld, seed: int) -> 
         _happens(world, queries)
         for question, copy in zip(questions, copies, strict=True):
             copy.sync(0.0, 1 << 20)
-            told = world.told(question)
-            assert (copy.mark.now, copy.answer(copy.mark.now)) == (told.now, told.answer)
+            expected = world.told(question)
+            assert (copy.mark.now, copy.answer(copy.mark.now)) == (expected.now, expected.answer)
 
 
 def _happens(world: RefreshWorld, queries: Sequence[Query]) -> None:

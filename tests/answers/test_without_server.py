@@ -90,9 +90,9 @@ async def test_an_answer_over_a_folder_is_the_server_s(tmp_path: Path, steps: in
                 engine.step()
         for sql in QUERIES:
             expected = await from_server(core, sql)
-            found = answer(tmp_path / "store", sql, NOW)
+            result = answer(tmp_path / "store", sql, NOW)
             assert expected.num_rows
-            assert found.to_pylist() == expected.to_pylist(), sql
+            assert result.to_pylist() == expected.to_pylist(), sql
 
 
 async def test_a_stream_that_is_dropped_meanwhile_is_told(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_answers_are_made_without_a_wire() -> None:
         "print([name for name in ('grpc', 'google.protobuf', 'psoup.v1', 'psoup.server') "
         "if name in sys.modules])"
     )
-    found = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    assert found.stdout.strip() == "[]"
+    assert process.stdout.strip() == "[]"

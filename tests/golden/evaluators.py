@@ -35,11 +35,11 @@ def ask_pure(stream: Stream, sql: str, at: Moment) -> list[Values]:
     half = batch.num_rows // 2
     parts = [batch.slice(0, half), batch.slice(half)]
     if keyed is None:
-        found = answer_at(query, parts, micros(at))
+        table = answer_at(query, parts, micros(at))
     else:
         chosen = current_rows_in_window(query.leg.window, parts, micros(at), None, keyed)
-        found = answer_of(query, matching_rows(query.leg.where, chosen))
-    answer = [tuple(row.values()) for row in found.to_pylist()]
+        table = answer_of(query, matching_rows(query.leg.where, chosen))
+    answer = [tuple(row.values()) for row in table.to_pylist()]
     assert answer == naive_answer(query, stream.rows, micros(at), keyed=keyed)
     return answer
 

@@ -55,12 +55,12 @@ class Line:
     @cached_property
     def query(self) -> Query:
         """The query, bound."""
-        known: dict[str, StreamSchema | ViewDefinition] = dict(self.schemas)
+        definitions: dict[str, StreamSchema | ViewDefinition] = dict(self.schemas)
         for sql in self.statements:
             statement = parse_statement(sql)
             assert isinstance(statement, CreateView)
-            known[statement.name] = bind_view(sql, statement, known.get)
-        return bind_query(self.sql, known.get)
+            definitions[statement.name] = bind_view(sql, statement, definitions.get)
+        return bind_query(self.sql, definitions.get)
 
     @cached_property
     def is_composed(self) -> bool:
@@ -138,30 +138,30 @@ def _stream(
 ) -> Stream:
     """`deletes` is a condition, `column IS NULL`: such a row deletes its key."""
     marker = deletes.removesuffix(" IS NULL")
-    made = []
+    stream_rows = []
     for row in rows:
         values = dict(zip([*columns, "at"], row, strict=True))
         deleted = bool(marker) and values[marker] is None
-        made.append(values | ({"_op": "delete" if deleted else "row"} if key else {}))
-    return Stream(_declared(name, columns, made, key), made)
+        stream_rows.append(values | ({"_op": "delete" if deleted else "row"} if key else {}))
+    return Stream(_declared(name, columns, stream_rows, key), stream_rows)
 
 
 def _of_intervals(name: str, columns: Sequence[str], rows: Sequence[list[Any]]) -> Stream:
     """Rows that are valid from an instant until another: a key each, deleted at the end."""
-    made = []
+    changes = []
     for number, (*values, begin, end) in enumerate(rows):
         row = {"number": number, **dict(zip(columns, values, strict=True))}
-        made += [{**row, "at": begin, "_op": "row"}, {**row, "at": end, "_op": "delete"}]
-    made.sort(key=lambda row: row["at"])
-    return Stream(_declared(name, ["number", *columns], made, ["number"]), made)
+        changes += [{**row, "at": begin, "_op": "row"}, {**row, "at": end, "_op": "delete"}]
+    changes.sort(key=lambda row: row["at"])
+    return Stream(_declared(name, ["number", *columns], changes, ["number"]), changes)
 
 
 def _declared(
     name: str, columns: Sequence[str], rows: Sequence[Mapping[str, Any]], key: Sequence[str]
 ) -> str:
     def kind(column: str) -> str:
-        known = next((row[column] for row in rows if row[column] is not None), "")
-        return "BIGINT" if isinstance(known, int) else "TEXT"
+        sample = next((row[column] for row in rows if row[column] is not None), "")
+        return "BIGINT" if isinstance(sample, int) else "TEXT"
 
     typed = ", ".join(f"{column} {kind(column)}" for column in columns)
     keyed = f" KEY ({', '.join(key)})" if key else ""
@@ -176,7 +176,9 @@ def _auctions() -> dict[str, Stream]:
     opened = _chosen(auctions, columns, "date_time")
     closed = _chosen(auctions, {"itemid": "id"}, "expires")
     return {
-        name: Stream(_declared(name, [one for one in rows[0] if one != "at"], rows, ()), rows)
+        name: Stream(
+            _declared(name, [column for column in rows[0] if column != "at"], rows, ()), rows
+        )
         for name, rows in (("bid", bid), ("oa", opened), ("ca", closed))
     }
 
@@ -189,9 +191,9 @@ def _read(name: str) -> list[dict[str, str]]:
 def _chosen(
     rows: Iterable[Mapping[str, str]], columns: Mapping[str, str], at: str
 ) -> list[dict[str, Any]]:
-    found = [
+    chosen = [
         {name: int(row[source]) for name, source in columns.items()}
         | {"at": datetime.fromisoformat(row[at]).replace(tzinfo=UTC)}
         for row in rows
     ]
-    return sorted(found, key=lambda row: row["at"])
+    return sorted(chosen, key=lambda row: row["at"])

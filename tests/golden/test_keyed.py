@@ -16,8 +16,8 @@ ROOMS = Stream(keyed.SYNCSQL_SQL, keyed.room_rows())
 @pytest.mark.parametrize("at", range(20))
 def test_pipes_table_vi_validity_intervals(ask: Ask, at: int) -> None:
     valid = [(value, start) for value, start, end in keyed.TABLE_VI if start <= at < end]
-    found = ask(S1, "SELECT value, extract(second FROM ts) AS start FROM s", at)
-    assert sorted(found) == sorted(valid)
+    answer = ask(S1, "SELECT value, extract(second FROM ts) AS start FROM s", at)
+    assert sorted(answer) == sorted(valid)
 
 
 @pytest.mark.parametrize("at", range(20))
@@ -30,9 +30,9 @@ def test_pipes_table_viii_sum(ask: Ask, at: int) -> None:
 @pytest.mark.parametrize("at", keyed.RELATION)
 def test_syncsql_example_1_the_relation_of_a_tagged_stream(ask: Ask, at: int) -> None:
     """An update moves ts."""
-    found = ask(ROOMS, "SELECT room, temp, row_id FROM rooms", at)
+    answer = ask(ROOMS, "SELECT room, temp, row_id FROM rooms", at)
     times = {row["row_id"]: row["ts"] // SECOND for row in ROOMS.rows}
-    assert {(room, temp, times[row_id]) for room, temp, row_id in found} == keyed.RELATION[at]
+    assert {(room, temp, times[row_id]) for room, temp, row_id in answer} == keyed.RELATION[at]
 
 
 @pytest.mark.parametrize(

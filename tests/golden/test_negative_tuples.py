@@ -29,7 +29,7 @@ def test_negative_tuples_figure_1_as_time_goes_by(client: Client) -> None:
     """The count at every second, from when the query knows of it; at 6 there is a heartbeat."""
     client.define(SALES.sql)
     count = client.register(COUNT)
-    seen = []
+    counts = []
     for second in range(7):
         now = from_micros(second * SECOND)
         client.publish(
@@ -38,8 +38,8 @@ def test_negative_tuples_figure_1_as_time_goes_by(client: Client) -> None:
         client.heartbeat("sales", now)
         answer = client.invoke(count)
         assert answer.now == now
-        seen += [row["n"] for row in answer]
-    assert seen == [1, 2, 3, 3, 4, 3, 2]
+        counts += [row["n"] for row in answer]
+    assert counts == [1, 2, 3, 3, 4, 3, 2]
 
 
 @pytest.mark.parametrize("at", range(12))

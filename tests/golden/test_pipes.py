@@ -30,18 +30,18 @@ S2 = stream(
 TABLE_IX = stream(("b", 1, 1), ("a", 3, 1), ("c", 4, 1), ("a", 7, 1), ("b", 10, 1))
 
 
-def letters(ask: Ask, found: Stream, window: str, at: int) -> str:
-    return "".join(row[0] for row in ask(found, f"SELECT value FROM s {window}", at))
+def letters(ask: Ask, stream: Stream, window: str, at: int) -> str:
+    return "".join(row[0] for row in ask(stream, f"SELECT value FROM s {window}", at))
 
 
 @pytest.mark.parametrize(
-    ("found", "snapshots"),
+    ("stream", "snapshots"),
     [(S1, ["c", "aaa", "aaab", "aaabc", "bb", "bb"]), (S2, ["", "bb", "bb", "abc", "aab", "acc"])],
     ids=["S1", "S2"],
 )
-def test_pipes_example_6_table_i_snapshots(ask: Ask, found: Stream, snapshots: list[str]) -> None:
+def test_pipes_example_6_table_i_snapshots(ask: Ask, stream: Stream, snapshots: list[str]) -> None:
     for at, expected in enumerate(snapshots, 1):
-        assert letters(ask, found, "RANGE 1 SECOND", at) == expected
+        assert letters(ask, stream, "RANGE 1 SECOND", at) == expected
 
 
 @pytest.mark.parametrize(

@@ -24,8 +24,8 @@ def test_psoup_section_6_same_window_other_where_other_max(ask: Ask, at: int) ->
     window = "BEGIN NOW - 20 SECONDS END NOW"
     for where, keep in (("a < 5", lambda a: a < 5), ("a >= 5", lambda a: a >= 5)):
         inside = [row["b"] for row in ROWS if at - 20 <= row["at"] <= at and keep(row["a"])]
-        found = ask(R, f"SELECT max(b) AS most FROM r WHERE {where} {window}", at)
-        assert found == [(max(inside, default=None),)]
+        answer = ask(R, f"SELECT max(b) AS most FROM r WHERE {where} {window}", at)
+        assert answer == [(max(inside, default=None),)]
 
 
 @pytest.mark.parametrize(

@@ -38,14 +38,14 @@ def in_order(
     client.define("CREATE STREAM s (b BIGINT)")
     rows = {"r": [{"a": n} for n in range(10)], "s": [{"b": n} for n in range(10)]}
     handle = b""
-    for one in order:
-        if one == "query":
+    for step in order:
+        if step == "query":
             handle = client.register(sql).handle
         else:
-            client.publish(one, rows[one])
+            client.publish(step, rows[step])
         if handle:
-            there = {"query", *order[: order.index(one) + 1]} >= {"r", "s"}
-            assert _sorted(client.invoke(handle).rows) == (expected if there else [])
+            complete = {"query", *order[: order.index(step) + 1]} >= {"r", "s"}
+            assert _sorted(client.invoke(handle).rows) == (expected if complete else [])
     answer = client.invoke(handle, wait_for_engine=True, timeout=300)
     assert (_sorted(answer.rows), answer.computed_rows) == (expected, 0)
     return answer.joined_pairs

@@ -22,7 +22,7 @@ def earlier_queries(client: Client) -> list[bytes]:
     return list(client.register_many(sql, table).handles)
 
 
-def wanted(query: int, rows: list[dict[str, int]]) -> list[dict[str, int]]:
+def expected_rows(query: int, rows: list[dict[str, int]]) -> list[dict[str, int]]:
     return [
         {"row_id": place}
         for place, row in enumerate(rows)
@@ -33,7 +33,7 @@ def wanted(query: int, rows: list[dict[str, int]]) -> list[dict[str, int]]:
 def check_all(client: Client, handles: list[bytes], rows: list[dict[str, int]]) -> None:
     for query, handle in enumerate(handles, start=1):
         answer = client.invoke(handle, wait_for_engine=True)
-        assert answer.rows == wanted(query, rows)
+        assert answer.rows == expected_rows(query, rows)
         assert answer.computed_rows == 0
 
 

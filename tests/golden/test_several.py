@@ -44,23 +44,23 @@ def test_oracle_live(line: Line) -> None:
     for at, expected in line.answers.items():
         if query.stays:
             events = [event for event in _events(line) if event.stamp <= at]
-            found = TreeHistory(line.schemas, events, at).ask(query).answer
+            answer = TreeHistory(line.schemas, events, at).ask(query).answer
         else:
-            found = World(_known(line, at)).answer(query)
-        assert Counter(found) == expected, at
+            answer = World(_streams_at(line, at)).answer(query)
+        assert Counter(answer) == expected, at
 
 
 @every_line
 def test_oracle_as_of_an_instant(line: Line) -> None:
     query = line.query
-    whole = _known(line, line.instants[-1])
+    whole = _streams_at(line, line.instants[-1])
     for at, expected in line.answers.items():
         if query.stays:
             history = TreeHistory(line.schemas, _events(line), line.instants[-1], at, today=True)
-            found = history.ask(query).answer
+            answer = history.ask(query).answer
         else:
-            found = World(whole, as_of=at).answer(query)
-        assert Counter(found) == expected, at
+            answer = World(whole, as_of=at).answer(query)
+        assert Counter(answer) == expected, at
 
 
 def _events(line: Line) -> list[Event]:
@@ -74,7 +74,7 @@ def _events(line: Line) -> list[Event]:
     return events
 
 
-def _known(line: Line, at: int) -> dict[str, Known]:
+def _streams_at(line: Line, at: int) -> dict[str, Known]:
     """The streams once a heartbeat of each has taken it to an instant."""
     return {
         name: Known(stream.schema, [row for row in stream.rows if row["ts"] <= at], at)
@@ -184,7 +184,9 @@ def _define(client: Client, line: Line) -> None:
 def _publish(client: Client, line: Line, at: int) -> None:
     for name, stream in line.streams.items():
         columns = [*stream.schema.arrow.names, *(["_op"] if stream.schema.key else [])]
-        rows = [{one: row[one] for one in columns} for row in stream.rows if row["ts"] == at]
+        rows = [
+            {column: row[column] for column in columns} for row in stream.rows if row["ts"] == at
+        ]
         if rows:
             client.publish(name, rows)
     for name in line.streams:
@@ -206,15 +208,15 @@ def _bag(rows: list[dict[str, Any]]) -> Counter[Values]:
 @pytest.mark.timeout(600)
 def test_full_points_of_example_9(without_engine: RunningStore, tenant: str) -> None:
     """Streams with points every 2 and every 3 seconds are full together at 6, and not before."""
-    found = [line for line in LINES if line.name == "SyncSQL example 9"]
-    if not found:
+    examples = [line for line in LINES if line.name == "SyncSQL example 9"]
+    if not examples:
         pytest.skip("needs ../shared (not part of a user's clone)")
     points, full = [], []
     with Client(without_engine.targets[0], tenant=tenant) as client:
-        _define(client, found[0])
+        _define(client, examples[0])
         for at in range(1, 10):
-            _publish(client, found[0], at * SECOND)
-            answer = client.ask(found[0].sql)
+            _publish(client, examples[0], at * SECOND)
+            answer = client.ask(examples[0].sql)
             points.append(answer.refreshed_at)
             full.append(answer.full_at)
     assert points == [from_micros(at * SECOND) for at in (0, 2, 3, 4, 4, 6, 6, 8, 9)]

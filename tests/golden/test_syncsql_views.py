@@ -29,15 +29,15 @@ ROOMS = {
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStore]:
-    with RunningStore(tmp_path_factory.mktemp("syncsql")) as found:
-        found.start_server()
-        yield found
+    with RunningStore(tmp_path_factory.mktemp("syncsql")) as running:
+        running.start_server()
+        yield running
 
 
 @pytest.fixture
 def client(store: RunningStore, tenant: str) -> Iterator[Client]:
-    with Client(store.targets[0], tenant=tenant) as found:
-        yield found
+    with Client(store.targets[0], tenant=tenant) as opened:
+        yield opened
 
 
 def at(second: int) -> datetime:
@@ -55,9 +55,9 @@ def rooms(client: Client, key: str = "room", name: str = "rooms") -> None:
 
 def publish(client: Client, second: int, rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
     """Publishes the rows of an instant, then a heartbeat for each stream."""
-    for name, some in rows.items():
-        if some:
-            client.publish(name, [{**row, "at": at(second)} for row in some])
+    for name, stream_rows in rows.items():
+        if stream_rows:
+            client.publish(name, [{**row, "at": at(second)} for row in stream_rows])
     for name in rows:
         client.heartbeat(name, at(second))
 
@@ -96,9 +96,9 @@ def test_example_5_a_view_that_is_refreshed_every_2(client: Client) -> None:
     for second in READINGS:
         publish(client, second, {"rooms": reading(second)})
         assert values(client.ask("SELECT * FROM synced").rows) == everything[second]
-        found = client.ask("SELECT * FROM hotrooms2")
-        assert values(found.rows) == hot[second]
-        assert found.refreshed_at == at(second // 2 * 2)
+        answer = client.ask("SELECT * FROM hotrooms2")
+        assert values(answer.rows) == hot[second]
+        assert answer.refreshed_at == at(second // 2 * 2)
         assert values(client.ask("SELECT * FROM synced WHERE temp > 80").rows) == hot[second]
 
 
@@ -142,8 +142,8 @@ def test_example_7_a_view_whose_rows_refresh(client: Client) -> None:
         expected = [("bus", 1), ("car", 1), ("police", 1)] if second >= 5 else []
         assert values(client.invoke(handle).rows) == expected
         assert client.ask(plain).rows == client.ask(through).rows
-    other = client.register(plain).handle
-    assert client.explain(other).registration_count == 2
+    plain_handle = client.register(plain).handle
+    assert client.explain(plain_handle).registration_count == 2
     narrowed = "SELECT count(*) AS n FROM s2 REFRESH ON policesync WHERE ts < '1970-01-01 00:00:03'"
     assert client.ask(narrowed).refreshed_at is None
 
@@ -151,7 +151,7 @@ def test_example_7_a_view_whose_rows_refresh(client: Client) -> None:
 def test_example_8_a_copy_of_a_view_changes_at_its_points(client: Client) -> None:
     rooms(client)
     client.define("CREATE VIEW synced AS SELECT room, temp FROM rooms REFRESH EVERY 2 SECONDS")
-    shown = {1: [], 2: [("a", 99), ("b", 75)], 3: [("a", 99), ("b", 75)],
+    expected = {1: [], 2: [("a", 99), ("b", 75)], 3: [("a", 99), ("b", 75)],
              4: [("a", 95), ("b", 75), ("c", 80)]}  # fmt: skip
     came = {1: 0, 2: 2, 3: 0, 4: 2}
     with Copies.in_memory() as copies:
@@ -159,7 +159,7 @@ def test_example_8_a_copy_of_a_view_changes_at_its_points(client: Client) -> Non
         for second in READINGS:
             publish(client, second, {"rooms": reading(second)})
             synced = copies.sync(client)["rooms"]
-            assert values(copies["rooms"].rows()) == shown[second]
+            assert values(copies["rooms"].rows()) == expected[second]
             assert synced.rows == came[second]
 
 
@@ -177,11 +177,11 @@ def test_example_9_a_join_of_views_refreshed_every_2_and_every_3(client: Client)
     for second in range(1, 10):
         row = [{"id": second, "v": f"v{second}"}]
         publish(client, second, {"s2": row, "s3": row})
-        found = client.ask(through)
-        assert found.rows == client.ask(inside).rows
-        points.append(found.refreshed_at)
-        full.append(found.full_at)
-        counts.append(len(found.rows))
+        answer = client.ask(through)
+        assert answer.rows == client.ask(inside).rows
+        points.append(answer.refreshed_at)
+        full.append(answer.full_at)
+        counts.append(len(answer.rows))
     assert counts == [0, 0, 2, 3, 3, 6, 6, 6, 8]
     assert points == [at(second) for second in (0, 2, 3, 4, 4, 6, 6, 8, 9)]
     assert full == [None] * 5 + [at(6)] * 4
@@ -218,10 +218,10 @@ def test_section_10_3_2_rooms_in_a_view_of_the_hot_ones(
     client.define("CREATE VIEW hotrooms AS SELECT room, temp FROM rooms WHERE temp > 80")
     with Copies.in_memory() as copies:
         copies.keep("hot", "SELECT room, temp FROM hotrooms")
-        for second, (temp, shown) in enumerate(zip(temps, hot, strict=True), 1):
+        for second, (temp, is_hot) in enumerate(zip(temps, hot, strict=True), 1):
             publish(client, second, {"rooms": [{"room": "a", "temp": temp}]})
             copies.sync(client)
-            expected = [("a", temp)] if shown else []
+            expected = [("a", temp)] if is_hot else []
             assert values(copies["hot"].rows()) == expected
             assert values(client.ask("SELECT room, temp FROM hotrooms").rows) == expected
 

@@ -33,19 +33,19 @@ def leaving(answers: list[list[int]]) -> list[int]:
 @pytest.mark.parametrize("width", [1, 3, 10])
 def test_update_patterns_2_2_a_row_expires_at_its_ts_plus_the_window(ask: Ask, width: int) -> None:
     sql = f"SELECT row_id FROM calls RANGE {width} SECONDS"
-    for at, found in enumerate(inside(ask, sql)):
-        assert found == [row for row in ALL if TIMES[row] <= at < TIMES[row] + width]
+    for at, row_ids in enumerate(inside(ask, sql)):
+        assert row_ids == [row for row in ALL if TIMES[row] <= at < TIMES[row] + width]
 
 
 @pytest.mark.parametrize("where", ["", "WHERE kind = 'x'"], ids=["window", "selection"])
 def test_update_patterns_5_2_windows_and_selections_expire_in_order(ask: Ask, where: str) -> None:
     """Weakest non-monotonic: first in, first out."""
-    left = leaving(inside(ask, f"SELECT row_id FROM calls {where} RANGE 4 SECONDS"))
-    assert left == [row for row in ALL if not where or CALLS.rows[row]["kind"] == "x"]
+    expired = leaving(inside(ask, f"SELECT row_id FROM calls {where} RANGE 4 SECONDS"))
+    assert expired == [row for row in ALL if not where or CALLS.rows[row]["kind"] == "x"]
 
 
 def test_update_patterns_5_2_count_windows_expire_by_arrival(ask: Ask) -> None:
     """Strictly non-monotonic: a row leaves when another comes, whenever that is."""
     answers = inside(ask, "SELECT row_id FROM calls ROWS 2")
-    for at, found in enumerate(answers):
-        assert found == [row for row in ALL if TIMES[row] <= at][-2:]
+    for at, row_ids in enumerate(answers):
+        assert row_ids == [row for row in ALL if TIMES[row] <= at][-2:]

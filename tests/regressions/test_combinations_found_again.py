@@ -26,11 +26,11 @@ def test_combinations_that_are_found_again_are_not_too_many(
     """Thirty-six of twelve rows, where four for each row are allowed."""
     store = Store.open(tmp_path / "store", create=True, sync=False)
     author = Author(store)
-    left = author.create(READINGS)
-    right = author.create(StreamSchema("other", READINGS.columns))
-    author.publish(left, readings([1] * 6, [1.0] * 6))
-    author.publish(right, readings([1] * 6, [1.0] * 6))
-    join = register_join(author, [(left, TRUE), (right, TRUE)], [equal(0, 1)])
+    first = author.create(READINGS)
+    second = author.create(StreamSchema("other", READINGS.columns))
+    author.publish(first, readings([1] * 6, [1.0] * 6))
+    author.publish(second, readings([1] * 6, [1.0] * 6))
+    join = register_join(author, [(first, TRUE), (second, TRUE)], [equal(0, 1)])
     pump = Pump(store, spark, replace(QUIET, max_combinations=4))
     pump.run()
     assert len(combinations(store, join.composite_id)) == 36

@@ -28,10 +28,10 @@ async def test_a_commit_between_the_looks(tmp_path: Path, monkeypatch: pytest.Mo
     opened = follower.state
     latest = store.log.latest_version
 
-    def latest_after_a_commit(seen: int = 0) -> int:
+    def latest_after_a_commit(version: int = 0) -> int:
         if latest() == 0:
             store.log.append(1, [ENTRY])
-        return latest(seen)
+        return latest(version)
 
     monkeypatch.setattr(store.log, "latest_version", latest_after_a_commit)
     await follower.catch_up()

@@ -19,7 +19,7 @@ def test_a_held_transfer_keeps_what_was_sent(tmp_path: Path) -> None:
     store = InsideStore(tmp_path)
     store.client.define("CREATE STREAM s (a BIGINT)")
     store.client.publish("s", [{"a": number} for number in range(100)])
-    one, all_ = (
+    partial_handle, all_ = (
         store.client.register(f"SELECT a FROM s {text} UNBOUNDED").handle
         for text in ("WHERE a = 1", "")
     )
@@ -27,15 +27,15 @@ def test_a_held_transfer_keeps_what_was_sent(tmp_path: Path) -> None:
     def call(tokens: tuple[bytes, bytes], budget: int) -> list[pb.SyncPart]:
         items = [
             pb.SyncItem(handle=handle, token=token, priority=priority)
-            for handle, token, priority in zip((one, all_), tokens, (1, 0), strict=True)
+            for handle, token, priority in zip((partial_handle, all_), tokens, (1, 0), strict=True)
         ]
         request = pb.SyncRequest(items=items, byte_budget=budget, one_position=True)
 
         async def parts() -> list[pb.SyncPart]:
             return [part async for part in sync(store.core, new_call(), request)]
 
-        found: list[pb.SyncPart] = store.run(parts())
-        return found
+        parts_sent: list[pb.SyncPart] = store.run(parts())
+        return parts_sent
 
     first = call((b"", b""), 600)
     done = next(part.end.token for part in first if part.HasField("end"))

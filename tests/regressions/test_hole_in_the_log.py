@@ -48,7 +48,7 @@ def refusal(store: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    ("version", "content", "said"),
+    ("version", "content", "message"),
     [
         (7, None, "version 7 of the table log is missing"),
         (BATCHES + 1, b"", "version 13 of the table log can't be read"),
@@ -56,7 +56,7 @@ def refusal(store: Path) -> str:
     ],
 )
 def test_a_server_does_not_start_over_damage(
-    tmp_path: Path, start: Start, version: int, content: bytes | None, said: str
+    tmp_path: Path, start: Start, version: int, content: bytes | None, message: str
 ) -> None:
     server = start()
     server.define("CREATE STREAM s (a BIGINT)")
@@ -65,29 +65,29 @@ def test_a_server_does_not_start_over_damage(
     damaged = commit(tmp_path / "store", version)
     damaged.unlink() if content is None else damaged.write_bytes(content)
     before = {path: path.stat().st_size for path in (tmp_path / "store").rglob("*")}
-    assert said in refusal(tmp_path / "store")
+    assert message in refusal(tmp_path / "store")
     assert {path: path.stat().st_size for path in (tmp_path / "store").rglob("*")} == before
 
 
 def test_a_running_server_stops_before_a_hole(tmp_path: Path, start: Start) -> None:
-    left, right = start(), start()
-    left.define("CREATE STREAM s (a BIGINT)")
-    handle = left.register("SELECT a FROM s").handle
-    publish(left, 0, 4)
-    assert right.values(handle, least_position=left.invoke(handle)[0].position) == [
+    first, second = start(), start()
+    first.define("CREATE STREAM s (a BIGINT)")
+    handle = first.register("SELECT a FROM s").handle
+    publish(first, 0, 4)
+    assert second.values(handle, least_position=first.invoke(handle)[0].position) == [
         [n] for n in range(4)
     ]
-    kill(right.pid, signal.SIGSTOP)
-    publish(left, 4, 9)
+    kill(second.pid, signal.SIGSTOP)
+    publish(first, 4, 9)
     lost = commit(tmp_path / "store", 7)
     content = lost.read_bytes()
     lost.unlink()
-    kill(right.pid, signal.SIGCONT)
+    kill(second.pid, signal.SIGCONT)
     with pytest.raises(grpc.RpcError) as refused:
-        right.publish("s", numbers(0), publisher="q", sequence=1)
+        second.publish("s", numbers(0), publisher="q", sequence=1)
     assert refused.value.code() == grpc.StatusCode.DATA_LOSS
     assert detail(refused.value).reason == "CORRUPT_STORE"
-    assert right.values(handle) == [[n] for n in range(4)]
+    assert second.values(handle) == [[n] for n in range(4)]
     lost.write_bytes(content)
-    right.publish("s", numbers(9), publisher="p", sequence=10)
-    assert right.values(handle) == [[n] for n in range(10)]
+    second.publish("s", numbers(9), publisher="p", sequence=10)
+    assert second.values(handle) == [[n] for n in range(10)]

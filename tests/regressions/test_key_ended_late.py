@@ -32,7 +32,7 @@ def test_a_copy_is_replaced_when_a_row_comes_that_late(tmp_path: Path, sql: str)
     world.publish("names", [(2, "y", 50)])
     world.publish("names", [(3, "x", 5)])
     world.publish("early", [(1, "x", 50)])
-    found = copy.sync()
-    assert found.reason is WholeReason.RETENTION
+    difference = copy.sync()
+    assert difference.reason is WholeReason.RETENTION
     assert sorted(values[:2] for values in copy.answer(copy.mark.now)) == [(2, "y"), (3, "x")]
     world.close()

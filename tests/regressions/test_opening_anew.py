@@ -69,9 +69,9 @@ def gated(monkeypatch: pytest.MonkeyPatch, owner: type, name: str) -> Gate:
     """A gate before a method that runs in a thread."""
     gate, method = Gate(), getattr(owner, name)
 
-    def wait_first(*given: Any, **named: Any) -> Any:
+    def wait_first(*args: Any, **named: Any) -> Any:
         gate.pass_through()
-        return method(*given, **named)
+        return method(*args, **named)
 
     monkeypatch.setattr(owner, name, wait_first)
     return gate

@@ -21,10 +21,10 @@ def test_a_stream_a_query_and_rows_of_another_server_are_known(tmp_path: Path) -
     with RunningStore(tmp_path) as store:
         store.start_server()
         store.start_server()
-        with store.client(0) as left, store.client(1) as right:
+        with store.client(0) as first, store.client(1) as second:
             for number in range(ROUNDS):
-                left.define(f"CREATE STREAM s{number} (a BIGINT)")
-                query = right.register(f"SELECT a FROM s{number}")
-                assert left.invoke(query, least_position=None).rows == []
-                left.define(f"CREATE STREAM t{number} (a BIGINT)")
-                assert right.publish(f"t{number}", [{"a": 1}]).row_count == 1
+                first.define(f"CREATE STREAM s{number} (a BIGINT)")
+                query = second.register(f"SELECT a FROM s{number}")
+                assert first.invoke(query, least_position=None).rows == []
+                first.define(f"CREATE STREAM t{number} (a BIGINT)")
+                assert second.publish(f"t{number}", [{"a": 1}]).row_count == 1

@@ -22,9 +22,9 @@ from tests.support.answers.trees import START
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[RefreshWorld]:
-    found = RefreshWorld(tmp_path / "store", random.Random(0))
-    yield found
-    found.close()
+    opened = RefreshWorld(tmp_path / "store", random.Random(0))
+    yield opened
+    opened.close()
 
 
 def _rows(*items: Item, every: int | None = 4) -> Query:
@@ -35,8 +35,8 @@ def _rows(*items: Item, every: int | None = 4) -> Query:
     )
     union = SetOperation(SetOperator.UNION_ALL, branches)
     refresh = None if every is None else RefreshEvery(every * SECOND)
-    shown = Output("a", ColumnRef(item_column(0, "a"), BIGINT))
-    return Query(From((union,)), (shown,), refresh=refresh)
+    output = Output("a", ColumnRef(item_column(0, "a"), BIGINT))
+    return Query(From((union,)), (output,), refresh=refresh)
 
 
 def _leg(name: str) -> Leg:
@@ -49,20 +49,20 @@ def _row(world: RefreshWorld, name: str, a: int, second: int) -> None:
     world.publish(name, [(a, str(a), second - (world.clock - START) // SECOND)])
 
 
-def _shown(world: RefreshWorld, query: Query, second: int | None) -> list[int]:
+def _checked_rows(world: RefreshWorld, query: Query, second: int | None) -> list[int]:
     """The answer as of a second; the same, whether rows that are not retained are stored or not."""
     as_of = None if second is None else START + second * SECOND
     question = world.asked(query, as_of, False)
-    found = world.found(question)
-    assert found == world.told(question)
+    answer = world.found(question)
+    assert answer == world.told(question)
     world.step()
     world.delete()
-    assert world.found(question) == found
-    return sorted(a for (a,) in found.answer if isinstance(a, int))
+    assert world.found(question) == answer
+    return sorted(a for (a,) in answer.answer if isinstance(a, int))
 
 
-@pytest.mark.parametrize(("reached", "shown"), [(3, []), (5, [1])], ids=["later", "before"])
-def test_rows_known_then_are_shown(world: RefreshWorld, reached: int, shown: list[int]) -> None:
+@pytest.mark.parametrize(("reached", "expected"), [(3, []), (5, [1])], ids=["later", "before"])
+def test_rows_known_then_are_shown(world: RefreshWorld, reached: int, expected: list[int]) -> None:
     """The first heartbeat since tells that the stream had come to the point, or not yet; which
     event took it there can't be told once its rows are gone: all that was known then counts."""
     _row(world, "names", 1, 1)
@@ -70,7 +70,7 @@ def test_rows_known_then_are_shown(world: RefreshWorld, reached: int, shown: lis
     world.clock = START + 200 * SECOND
     world.beat_at("late", START + 199 * SECOND)
     _row(world, "names", 3, 2)
-    assert _shown(world, _rows(_leg("late"), _leg("names")), 4) == shown
+    assert _checked_rows(world, _rows(_leg("late"), _leg("names")), 4) == expected
 
 
 def test_another_stream_tells(world: RefreshWorld) -> None:
@@ -82,7 +82,7 @@ def test_another_stream_tells(world: RefreshWorld) -> None:
     world.clock = START + 200 * SECOND
     world.beat_at("late", START + 199 * SECOND)
     query = _rows(_leg("late"), _leg("names"), _leg("early"))
-    assert _shown(world, query, 5) == [1, 4]
+    assert _checked_rows(world, query, 5) == [1, 4]
 
 
 def test_a_retained_row_tells(world: RefreshWorld) -> None:
@@ -92,7 +92,7 @@ def test_a_retained_row_tells(world: RefreshWorld) -> None:
     _row(world, "names", 3, 2)
     world.clock = START + 10 * SECOND
     world.beat_at("late", START + 120 * SECOND)
-    assert _shown(world, _rows(_leg("late"), _leg("names")), 4) == [1]
+    assert _checked_rows(world, _rows(_leg("late"), _leg("names")), 4) == [1]
 
 
 def test_a_query_inside_shows_what_was_known_around_it(world: RefreshWorld) -> None:
@@ -104,4 +104,4 @@ def test_a_query_inside_shows_what_was_known_around_it(world: RefreshWorld) -> N
     world.clock = START + 200 * SECOND
     world.beat_at("late", START + 199 * SECOND)
     inside = _rows(_leg("late"), _leg("names"))
-    assert _shown(world, _rows(inside, _leg("early")), None) == [1, 4]
+    assert _checked_rows(world, _rows(inside, _leg("early")), None) == [1, 4]

@@ -40,5 +40,5 @@ def test_one_group_of_all_rows_and_none_of_no_rows(server: ServerProcess) -> Non
 
 def test_zeros_past_38_digits_are_no_digits(server: ServerProcess) -> None:
     server.publish("s", ROWS)
-    found = server.ask(f"SELECT count(*) AS n FROM s WHERE d = 1.5{'0' * 60}")[1]
-    assert found["n"].to_pylist() == [4]
+    table = server.ask(f"SELECT count(*) AS n FROM s WHERE d = 1.5{'0' * 60}")[1]
+    assert table["n"].to_pylist() == [4]

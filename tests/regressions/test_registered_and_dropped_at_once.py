@@ -48,9 +48,9 @@ async def in_one_commit(
     going, append = threading.Event(), Log.append
     waiting = server.core.appender._line
 
-    def held_back(log: Log, *given: Any) -> tuple[Sequence[Entry], int]:
+    def held_back(log: Log, *args: Any) -> tuple[Sequence[Entry], int]:
         assert going.wait(30)
-        return append(log, *given)
+        return append(log, *args)
 
     monkeypatch.setattr(Log, "append", held_back)
     tasks = []
@@ -72,7 +72,7 @@ async def test_each_gets_its_own_answer(
         batch = pb.PublishRequest(stream="s", arrow=ipc(numbers(0, 5)))
         values = ipc(numbers(0, 3).select(["a"]))
         many = pb.RegisterManyRequest(sql="SELECT a FROM s WHERE a = :a", arrow=values)
-        one, rows, published, dropped, *made = await in_one_commit(
+        registered, rows, published, dropped, *created = await in_one_commit(
             server,
             (stub.Publish, batch),
             [
@@ -85,16 +85,16 @@ async def test_each_gets_its_own_answer(
             monkeypatch,
         )
         versions = {
-            server.core.positions.decode(each.position).position.version
-            for each in (one, rows, published, dropped, *made)
+            server.core.positions.decode(reply.position).position.version
+            for reply in (registered, rows, published, dropped, *created)
         }
         assert len(versions) == 1, "they were one commit"
-        assert one.created and [column.name for column in one.columns] == ["a"]
-        assert one.pattern == pb.UPDATE_PATTERN_MON and one.HasField("lease_until")
+        assert registered.created and [column.name for column in registered.columns] == ["a"]
+        assert registered.pattern == pb.UPDATE_PATTERN_MON and registered.HasField("lease_until")
         assert rows.created_count == len(set(rows.handles)) == 3
         assert (published.row_count, published.first_row_id) == (5, 5)
-        assert dropped.stream.id not in [each.stream.id for each in made]
-        for handle in (one.handle, *rows.handles):
+        assert dropped.stream.id not in [reply.stream.id for reply in created]
+        for handle in (registered.handle, *rows.handles):
             with pytest.raises(grpc.aio.AioRpcError) as refused:
                 async for _ in stub.Invoke(pb.InvokeRequest(handle=handle)):
                     pass

@@ -37,7 +37,7 @@ async def _publish(core: Core, first: int, count: int, at: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("select", "left"),
+    ("select", "retained"),
     [
         ("SELECT a FROM s", range(30, 40)),
         ("SELECT a FROM s ORDER BY a DESC RANGE 50 SECONDS", range(39, 29, -1)),
@@ -45,8 +45,10 @@ async def _publish(core: Core, first: int, count: int, at: int) -> None:
         ("SELECT a FROM s ROWS 25 PARTITION BY a", range(30, 40)),
     ],
 )
-@pytest.mark.parametrize("taken", [1, 4])
-async def test_what_is_left_is_sent(tmp_path: Path, select: str, left: range, taken: int) -> None:
+@pytest.mark.parametrize("pieces", [1, 4])
+async def test_what_is_left_is_sent(
+    tmp_path: Path, select: str, retained: range, pieces: int
+) -> None:
     folder = tmp_path / "store"
     store = Store.open(folder, create=True, sync=False)
     core = Core(store, Settings(folder, sync_bytes=100), lambda: START)
@@ -64,12 +66,12 @@ async def test_what_is_left_is_sent(tmp_path: Path, select: str, left: range, ta
     async for part in sync(core, new_call(), pb.SyncRequest(items=[pb.SyncItem(handle=handle)])):
         copy.take(pb.SyncPart.FromString(part.SerializeToString()))
         number += 1
-        if number == taken:
+        if number == pieces:
             await _publish(core, 40, 1, START + 70 * SECOND)
             engine.step()
             engine.forget(1, 1)
             await core.follower.refresh()
     assert copy.end is not None and copy.sound()
-    assert copy.answer(copy.now) == [(a,) for a in left]
+    assert copy.answer(copy.now) == [(a,) for a in retained]
     assert copy.now == START + 70 * SECOND
     await core.stop()

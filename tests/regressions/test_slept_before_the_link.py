@@ -41,8 +41,8 @@ def after_the_first_write(monkeypatch: pytest.MonkeyPatch, sleep: Callable[[Path
     """Something happens when the file of a commit is written, and before the commit is made."""
     written: list[DataFile] = []
 
-    def write(root: Path, *given: Any, **named: Any) -> DataFile:
-        written.append(write_data_file(root, *given, **named))
+    def write(root: Path, *args: Any, **named: Any) -> DataFile:
+        written.append(write_data_file(root, *args, **named))
         if len(written) == 1:
             sleep(root / written[0].path)
         return written[-1]

@@ -44,12 +44,15 @@ def test_a_store_finds_the_rows_of_some_joins(corpus: JoinCorpus, tmp_path: Path
     with RunningStore(tmp_path) as store:
         store.start_server()
         client = store.client()
-        for name, known in corpus.world.streams.items():
-            columns = known.schema.columns
+        for name, stream in corpus.world.streams.items():
+            columns = stream.schema.columns
             declared = ", ".join(f"{column.name} {column.type}" for column in columns)
             client.define(f"CREATE STREAM {name} ({declared})")
             names = [column.name for column in columns]
-            client.publish(name, [{one: row[one] for one in names} for row in known.rows])
+            client.publish(
+                name,
+                [{column_name: row[column_name] for column_name in names} for row in stream.rows],
+            )
         for case in corpus.cases[:: ALL // _IN_A_STORE]:
             rows = [tuple(row.values()) for row in client.ask(case.sql).rows]
             assert case.is_answered_by(rows), case.sql

@@ -20,7 +20,7 @@ SINCE = TimeWindow(Bound(0, False))
 FIXED = TimeWindow(Bound(0, False), Bound(100, False))
 
 
-def known(
+def stream_of(
     name: str, moments: list[int], reached: int | None, key: bool = False, **more: int
 ) -> Known:
     """An event-time stream whose rows have the numbers 0, 1, … in `n`, and `k` 0."""
@@ -34,8 +34,8 @@ def known(
 
 
 def by_clock(name: str, moments: list[int], clock: int) -> Known:
-    found = known(name, moments, clock)
-    return replace(found, schema=replace(found.schema, ordered_by=None))
+    stream = stream_of(name, moments, clock)
+    return replace(stream, schema=replace(stream.schema, ordered_by=None))
 
 
 def leg(name: str, window: Window = UNBOUNDED) -> Leg:
@@ -54,10 +54,10 @@ def inner(name: str, window: Window = UNBOUNDED, over: Window | None = None) -> 
 
 
 def world(*streams: Known, clock: int = 0) -> World:
-    return World({one.schema.name: one for one in streams}, clock)
+    return World({stream.schema.name: stream for stream in streams}, clock)
 
 
-A, B = known("a", [0, 3, 9], 9), known("b", [2, 4], 5)
+A, B = stream_of("a", [0, 3, 9], 9), stream_of("b", [2, 4], 5)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_a_window_over_a_query_waits_for_the_streams_below() -> None:
 
 
 def test_a_stream_without_now_empties_what_waits_for_it() -> None:
-    silent = known("b", [], None)
+    silent = stream_of("b", [], None)
     waiting = numbers(leg("a"), leg("b", LAST_FIVE))
     assert world(A, silent).now(waiting) is None
     union = SetOperation(SetOperator.UNION_ALL, (inner("a"), inner("b", LAST_FIVE)))
@@ -112,26 +112,26 @@ def test_two_kinds_of_time() -> None:
 
 
 def test_order_is_by_the_greatest_ts_then_by_row_ids_in_the_order_of_from() -> None:
-    left, right = known("a", [1, 1, 0], 9), known("b", [1, 0], 9)
-    found = world(left, right).answer(numbers(leg("a"), leg("b")))
-    assert found == [(2, 1), (0, 0), (0, 1), (1, 0), (1, 1), (2, 0)]
+    first, second = stream_of("a", [1, 1, 0], 9), stream_of("b", [1, 0], 9)
+    answer = world(first, second).answer(numbers(leg("a"), leg("b")))
+    assert answer == [(2, 1), (0, 0), (0, 1), (1, 0), (1, 1), (2, 0)]
 
 
 def test_order_of_union_all_is_by_ts_then_branch() -> None:
     union = SetOperation(SetOperator.UNION_ALL, (inner("b"), inner("a")))
-    left, right = known("a", [1, 0], 9), known("b", [1, 1], 9)
-    combined = world(left, right).combinations(numbers(union))
-    assert [found.parts for found in combined] == [(1, 1), (0, 0), (0, 1), (1, 0)]
+    first, second = stream_of("a", [1, 0], 9), stream_of("b", [1, 1], 9)
+    combined = world(first, second).combinations(numbers(union))
+    assert [combination.parts for combination in combined] == [(1, 1), (0, 0), (0, 1), (1, 0)]
 
 
 def test_retention_counts_from_the_stream_s_own_now() -> None:
-    left, right = known("a", [0, 3, 9], 9, retain=7), known("b", [2, 4], 4)
+    first, second = stream_of("a", [0, 3, 9], 9, retain=7), stream_of("b", [2, 4], 4)
     query = numbers(leg("a"), leg("b", LAST_FIVE))
-    assert {row[0] for row in world(left, right).answer(query)} == {1}
+    assert {row[0] for row in world(first, second).answer(query)} == {1}
 
 
 def test_a_keyed_stream_shows_what_is_current() -> None:
-    names = known("b", [0, 4], 4, key=True)
+    names = stream_of("b", [0, 4], 4, key=True)
     query = numbers(leg("a", LAST_FIVE), leg("b"))
     assert world(A, names).answer(query) == [(2, 1)]
     assert replace(world(A, names), as_of=3).answer(query) == [(0, 0), (1, 0)]

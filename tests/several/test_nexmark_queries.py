@@ -28,10 +28,10 @@ def instants(store: FilledStore) -> list[datetime]:
 
 @pytest.mark.parametrize("name", NEXMARK)
 def test_nexmark_is_duckdb_s(auctions: FilledStore, name: str) -> None:
-    ours, theirs = NEXMARK[name]
-    judge, found = StreamsJudge(auctions.streams), 0
+    sql, duckdb_sql = NEXMARK[name]
+    judge, compared = StreamsJudge(auctions.streams), 0
     for now in instants(auctions):
-        expected = judge.answer(theirs, now)
-        assert close(auctions.answer(ours, now), expected), now
-        found += bool(expected)
-    assert found >= 3, "nothing to compare"
+        expected = judge.answer(duckdb_sql, now)
+        assert close(auctions.answer(sql, now), expected), now
+        compared += bool(expected)
+    assert compared >= 3, "nothing to compare"

@@ -39,14 +39,14 @@ def test_real_joins_are_duckdb_s(
 ) -> None:
     """Now and as of the middle of the data."""
     join, store = JOINS[name], stores(name)
-    ours, theirs = list(join.queries.items())[number]
+    sql, duckdb_sql = list(join.queries.items())[number]
     judge = StreamsJudge(store.streams)
-    expected = judge.answer(theirs, store.streams[0].last)
+    expected = judge.answer(duckdb_sql, store.streams[0].last)
     assert expected, "nothing to compare"
-    assert close(store.answer(ours), expected), ours
-    expected = judge.answer(theirs, join.middle)
+    assert close(store.answer(sql), expected), sql
+    expected = judge.answer(duckdb_sql, join.middle)
     assert expected, "nothing to compare"
-    assert close(store.answer(ours, join.middle), expected), ours
+    assert close(store.answer(sql, join.middle), expected), sql
 
 
 @pytest.mark.process
@@ -61,22 +61,22 @@ def test_copies_of_real_joins_are_duckdb_s(shared_data: Path, tmp_path: Path) ->
 
 
 def _check_copy(client: Client, join: RealJoin, streams: list[RealStream]) -> None:
-    ours, theirs = next(iter(join.queries.items()))
+    sql, duckdb_sql = next(iter(join.queries.items()))
     for stream in streams:
         client.define(stream.definition)
-    handle = client.register(ours).handle
+    handle = client.register(sql).handle
     copies, judge = Copies.in_memory(), StreamsJudge(streams)
     copies.keep("copy", handle=handle)
     halves = (
-        [one.until(join.middle) for one in streams],
-        [one.after(join.middle) for one in streams],
+        [real.until(join.middle) for real in streams],
+        [real.after(join.middle) for real in streams],
     )
     for half in halves:
         for stream in half:
             if stream.rows.num_rows:
                 client.publish(stream.name, stream.rows)
-        expected = judge.answer(theirs, half[0].last)
+        expected = judge.answer(duckdb_sql, half[0].last)
         assert copies.sync(client).complete
-        held = [tuple(row.values()) for row in copies["copy"].rows()]
+        copied = [tuple(row.values()) for row in copies["copy"].rows()]
         invoked = [tuple(row.values()) for row in client.invoke(handle).rows]
-        assert expected and close(held, expected) and close(invoked, expected), ours
+        assert expected and close(copied, expected) and close(invoked, expected), sql

@@ -58,27 +58,29 @@ class Two:
     """References to two streams, or to one twice, and a condition between them."""
 
     world: World
-    left: Leg
-    right: Leg
+    outer_leg: Leg
+    inner_leg: Leg
     on: Expression
 
     @property
     def schemas(self) -> tuple[StreamSchema, StreamSchema]:
         streams = self.world.streams
-        return streams[self.left.stream].schema, streams[self.right.stream].schema
+        return streams[self.outer_leg.stream].schema, streams[self.inner_leg.stream].schema
 
     @property
     def inner(self) -> Query:
-        return Query(From((self.left, self.right), self.on), shown(columns_beside(*self.schemas)))
+        return Query(
+            From((self.outer_leg, self.inner_leg), self.on), shown(columns_beside(*self.schemas))
+        )
 
     def outer(self, on: Expression = TRUE) -> Query:
         """The LEFT JOIN, and a condition on its rows."""
-        item = LeftJoin(From((self.left,)), self.right, _nested(self.on))
+        item = LeftJoin(From((self.outer_leg,)), self.inner_leg, _nested(self.on))
         return Query(From((item,), on), _of_left_join(self.inner.outputs))
 
     def having(self, where: Expression, value: SubQuery) -> Query:
         """The left rows for which a condition on a query inside it is true; NULLs beside them."""
-        source = From((self.left,), TRUE, (value,), where)
+        source = From((self.outer_leg,), TRUE, (value,), where)
         return Query(source, tuple(map(_right_is_null, self.inner.outputs)))
 
     def exists(self, on: Expression) -> SubQuery:
@@ -88,15 +90,15 @@ class Two:
     def rows_of_right(self) -> Query:
         types = self.schemas[1].types
         outputs = [Output(name, ColumnRef(name, type_)) for name, type_ in types.items()]
-        return Query(self.right, tuple(outputs))
+        return Query(self.inner_leg, tuple(outputs))
 
 
 @st.composite
 def twos(draw: DrawFn) -> Two:
     world = World({name: draw(streams(name)) for name in ("a", "b")}, LAST_TS)
     schemas = [draw(st.sampled_from([*world.streams.values()])).schema for _ in range(2)]
-    left, right = (draw(drawn_legs(schema)) for schema in schemas)
-    return Two(world, left, right, draw(drawn_conditions(columns_beside(*schemas))))
+    outer, inner = (draw(drawn_legs(schema)) for schema in schemas)
+    return Two(world, outer, inner, draw(drawn_conditions(columns_beside(*schemas))))
 
 
 def _nested(expression: Expression) -> Expression:
@@ -111,7 +113,9 @@ def _nested(expression: Expression) -> Expression:
 
 def _of_left_join(outputs: tuple[Output, ...]) -> tuple[Output, ...]:
     """Outputs over two items, as they are written over their LEFT JOIN, which is item 0."""
-    return tuple(replace(one, expression=_lifted(_nested(one.expression))) for one in outputs)
+    return tuple(
+        replace(output, expression=_lifted(_nested(output.expression))) for output in outputs
+    )
 
 
 def _lifted(expression: Expression) -> Expression:
@@ -131,7 +135,7 @@ def _not(condition: Expression) -> Expression:
     return Call(Op.NOT, (condition,), BOOLEAN)
 
 
-def _asked(world: World, query: Query) -> list[Values]:
+def _checked_answer(world: World, query: Query) -> list[Values]:
     """The answer, which oracle and vectorised parts agree on."""
     answer = pure_answer(query, world)
     problem = difference(world.answer(query), answer)
@@ -145,9 +149,9 @@ def _asked(world: World, query: Query) -> list[Values]:
 @_FEW
 @given(two=twos())
 def test_law_left_join_is_inner_and_unmatched(two: Two) -> None:
-    inner = _asked(two.world, two.inner)
-    unmatched = _asked(two.world, two.having(_not(_VALUE), two.exists(two.on)))
-    assert bag(_asked(two.world, two.outer())) == bag(inner) + bag(unmatched)
+    inner = _checked_answer(two.world, two.inner)
+    unmatched = _checked_answer(two.world, two.having(_not(_VALUE), two.exists(two.on)))
+    assert bag(_checked_answer(two.world, two.outer())) == bag(inner) + bag(unmatched)
 
 
 @_FEW
@@ -155,8 +159,8 @@ def test_law_left_join_is_inner_and_unmatched(two: Two) -> None:
 def test_law_what_a_left_join_finds_nothing_for_is_unmatched(two: Two) -> None:
     """A row id is never NULL but where there is no row."""
     missing = Call(Op.IS_NULL, (ColumnRef("0.1.row_id", BIGINT),), BOOLEAN)
-    unmatched = _asked(two.world, two.having(_not(_VALUE), two.exists(two.on)))
-    assert not difference(unmatched, _asked(two.world, two.outer(missing)))
+    unmatched = _checked_answer(two.world, two.having(_not(_VALUE), two.exists(two.on)))
+    assert not difference(unmatched, _checked_answer(two.world, two.outer(missing)))
 
 
 @_FEW
@@ -170,9 +174,11 @@ def test_oracle_a_left_join_is_joined_with_more(two: Two, data: Any) -> None:
         if isinstance(output.expression, ColumnRef)
     }
     columns |= {item_column(1, name): type_ for name, type_ in third.types.items()}
-    item = LeftJoin(From((two.left,)), two.right, _nested(two.on))
+    item = LeftJoin(From((two.outer_leg,)), two.inner_leg, _nested(two.on))
     items = (item, data.draw(drawn_legs(third)))
-    _asked(two.world, Query(From(items, data.draw(drawn_conditions(columns))), shown(columns)))
+    _checked_answer(
+        two.world, Query(From(items, data.draw(drawn_conditions(columns))), shown(columns))
+    )
 
 
 # ---- EXISTS, ANY, ALL
@@ -183,13 +189,13 @@ def test_oracle_a_left_join_is_joined_with_more(two: Two, data: Any) -> None:
 def test_law_rows_exist_or_not(two: Two) -> None:
     """EXISTS and NOT EXISTS part the rows; a row exists where it is joined at all."""
     value = two.exists(two.on)
-    found = _asked(two.world, two.having(_VALUE, value))
-    missing = _asked(two.world, two.having(_not(_VALUE), value))
-    every = _asked(two.world, two.having(TRUE, value))
-    assert bag(found) + bag(missing) == bag(every)
+    existing = _checked_answer(two.world, two.having(_VALUE, value))
+    missing = _checked_answer(two.world, two.having(_not(_VALUE), value))
+    every = _checked_answer(two.world, two.having(TRUE, value))
+    assert bag(existing) + bag(missing) == bag(every)
     width = len(two.schemas[0].types)
-    joined = bag([row[:width] for row in _asked(two.world, two.inner)])
-    assert set(bag([row[:width] for row in found])) == set(joined)
+    joined = bag([row[:width] for row in _checked_answer(two.world, two.inner)])
+    assert set(bag([row[:width] for row in existing])) == set(joined)
 
 
 @_FEW
@@ -206,22 +212,24 @@ def test_law_any_and_all_are_exists(two: Two, data: Any) -> None:
     def any_of(compare: Op) -> SubQuery:
         return SubQuery(SubQueryKind.ANY, first, _nested(two.on), _nested(x), compare)
 
-    for where, value, other, exists in (
+    for where, value, condition, exists in (
         (_VALUE, any_of(op), _VALUE, all_of([two.on, true])),
         (_not(_VALUE), any_of(_NEGATED[op]), _not(_VALUE), all_of([two.on, untrue])),
     ):
-        found = _asked(two.world, two.having(where, value))
-        assert not difference(_asked(two.world, two.having(other, two.exists(exists))), found)
+        answer = _checked_answer(two.world, two.having(where, value))
+        assert not difference(
+            _checked_answer(two.world, two.having(condition, two.exists(exists))), answer
+        )
 
 
 @st.composite
 def _comparable(draw: DrawFn, two: Two) -> tuple[ColumnRef, ColumnRef]:
     """A column of each side, of types that can be compared."""
-    left, right = (schema.types for schema in two.schemas)
+    outer_types, inner_types = (schema.types for schema in two.schemas)
     pairs = [
         (ColumnRef(item_column(0, x), of_x), ColumnRef(item_column(1, y), of_y))
-        for x, of_x in left.items()
-        for y, of_y in right.items()
+        for x, of_x in outer_types.items()
+        for y, of_y in inner_types.items()
         if of_x == of_y or (of_x.is_numeric and of_y.is_numeric)
     ]
     return draw(st.sampled_from(pairs))
@@ -235,37 +243,38 @@ def _bare(column: ColumnRef) -> ColumnRef:
 
 
 @_FEW
-@given(known=streams("a"), data=st.data())
-def test_laws_of_set_operations(known: Known, data: Any) -> None:
+@given(stream=streams("a"), data=st.data())
+def test_laws_of_set_operations(stream: Known, data: Any) -> None:
     """With itself EXCEPT ALL leaves nothing, INTERSECT ALL everything, UNION one row of each; and
     what another query takes away and what it leaves is all there was."""
-    world, schema = World({"a": known}, LAST_TS), known.schema
-    kept = data.draw(st.lists(st.sampled_from([*schema.types]), min_size=1, unique=True))
-    outputs = tuple(Output(name, ColumnRef(name, schema.types[name])) for name in kept)
-    one = Query(data.draw(drawn_legs(schema)), outputs)
+    world, schema = World({"a": stream}, LAST_TS), stream.schema
+    chosen_names = data.draw(st.lists(st.sampled_from([*schema.types]), min_size=1, unique=True))
+    outputs = tuple(Output(name, ColumnRef(name, schema.types[name])) for name in chosen_names)
+    minuend = Query(data.draw(drawn_legs(schema)), outputs)
     renamed = tuple(Output(f"x{n}", output.expression) for n, output in enumerate(outputs))
-    other = Query(data.draw(drawn_legs(schema)), renamed)
+    subtrahend = Query(data.draw(drawn_legs(schema)), renamed)
 
-    def asked(operator: SetOperator, left: Query, right: Query) -> Any:
-        source = From((SetOperation(operator, (left, right)),))
-        names = {item_column(0, column.name): column.type for column in left.columns}
+    def operate(operator: SetOperator, first: Query, second: Query) -> Any:
+        source = From((SetOperation(operator, (first, second)),))
+        names = {item_column(0, column.name): column.type for column in first.columns}
         query = Query(source, shown(names))
         answer = pure_answer(query, world)
         assert bag(answer) == bag(world.answer(query))
         return bag(answer)
 
-    every = bag(_asked(world, one))
-    assert not asked(SetOperator.EXCEPT_ALL, one, one)
-    assert not asked(SetOperator.EXCEPT, one, one)
-    assert asked(SetOperator.INTERSECT_ALL, one, one) == every
-    assert set(asked(SetOperator.UNION, one, one).items()) == {(row, 1) for row in every}
-    left = asked(SetOperator.EXCEPT_ALL, one, other)
-    assert left + asked(SetOperator.INTERSECT_ALL, one, other) == every
-    both = asked(SetOperator.UNION_ALL, one, other)
+    every = bag(_checked_answer(world, minuend))
+    assert not operate(SetOperator.EXCEPT_ALL, minuend, minuend)
+    assert not operate(SetOperator.EXCEPT, minuend, minuend)
+    assert operate(SetOperator.INTERSECT_ALL, minuend, minuend) == every
+    assert set(operate(SetOperator.UNION, minuend, minuend).items()) == {(row, 1) for row in every}
+    remaining = operate(SetOperator.EXCEPT_ALL, minuend, subtrahend)
+    assert remaining + operate(SetOperator.INTERSECT_ALL, minuend, subtrahend) == every
+    both = operate(SetOperator.UNION_ALL, minuend, subtrahend)
     assert (
-        asked(SetOperator.EXCEPT_ALL, other, one) + every
-        == asked(SetOperator.EXCEPT_ALL, one, other) + bag(_asked(world, other))
-        == both - asked(SetOperator.INTERSECT_ALL, one, other)
+        operate(SetOperator.EXCEPT_ALL, subtrahend, minuend) + every
+        == operate(SetOperator.EXCEPT_ALL, minuend, subtrahend)
+        + bag(_checked_answer(world, subtrahend))
+        == both - operate(SetOperator.INTERSECT_ALL, minuend, subtrahend)
     )
 
 
@@ -285,22 +294,22 @@ def small_streams(draw: DrawFn, name: str) -> Known:
 
 
 @settings(suppress_health_check=_SLOW)
-@given(left=small_streams("a"), right=small_streams("b"), data=st.data())
+@given(outer=small_streams("a"), subquery=small_streams("b"), data=st.data())
 def test_in_any_and_all_are_true_false_or_unknown_as_in_duckdb(
-    duck: duckdb.DuckDBPyConnection, left: Known, right: Known, data: Any
+    duck: duckdb.DuckDBPyConnection, outer: Known, subquery: Known, data: Any
 ) -> None:
     """IN is = ANY, NOT IN is <> ALL; with and without a condition between the rows."""
     op, correlated = data.draw(st.sampled_from([*_WRITTEN])), data.draw(st.booleans())
-    for name, known in (("a", left), ("b", right)):
-        duck.register(name, to_batch(known.schema, known.rows).select(["k", "x", "row_id"]))
+    for name, stream in (("a", outer), ("b", subquery)):
+        duck.register(name, to_batch(stream.schema, stream.rows).select(["k", "x", "row_id"]))
     where = "WHERE b.k = a.k" if correlated else ""
     inner = f"(SELECT x FROM b {where})"
     sql = f"a.x {_WRITTEN[op]} ANY {inner}, a.x {_WRITTEN[op]} ALL {inner}"
     sql += f", a.x IN {inner}, a.x NOT IN {inner}, EXISTS {inner}"
-    theirs = duck.execute(f"SELECT {sql} FROM a ORDER BY row_id").fetchall()
+    expected = duck.execute(f"SELECT {sql} FROM a ORDER BY row_id").fetchall()
     on = Call(Op.EQ, (ColumnRef("0.0.k", BIGINT), ColumnRef("1.k", BIGINT)), BOOLEAN)
     query = _every_comparison(op, on if correlated else TRUE)
-    assert _asked(World({"a": left, "b": right}, LAST_TS), query) == theirs
+    assert _checked_answer(World({"a": outer, "b": subquery}, LAST_TS), query) == expected
 
 
 def _every_comparison(op: Op, on: Expression) -> Query:
@@ -312,10 +321,10 @@ def _every_comparison(op: Op, on: Expression) -> Query:
         for compare in (op, _NEGATED[op], Op.EQ)
     ]
     values = [ColumnRef(subquery_column(number), BOOLEAN) for number in range(4)]
-    some, other, equal, exists = values
-    outputs = some, _not(other), equal, _not(equal), exists
+    any_value, all_value, equal, exists = values
+    outputs = any_value, _not(all_value), equal, _not(equal), exists
     source = From(
         (Leg("a", TRUE, UNBOUNDED),),
         subqueries=(*subqueries, SubQuery(SubQueryKind.EXISTS, inner, on)),
     )
-    return Query(source, tuple(Output(f"o{n}", one) for n, one in enumerate(outputs)))
+    return Query(source, tuple(Output(f"o{n}", output) for n, output in enumerate(outputs)))

@@ -39,13 +39,13 @@ def cases(draw: DrawFn) -> tuple[World, Query]:
     """Two or three items: streams, one of them maybe twice."""
     world = World({name: draw(streams(name)) for name in ("a", "b")}, LAST_TS)
     count = draw(st.integers(2, 3))
-    known = [draw(st.sampled_from([*world.streams.values()])) for _ in range(count)]
-    legs = [draw(drawn_legs(one.schema)) for one in known]
-    columns = columns_beside(*(one.schema for one in known))
+    drawn = [draw(st.sampled_from([*world.streams.values()])) for _ in range(count)]
+    legs = [draw(drawn_legs(stream.schema)) for stream in drawn]
+    columns = columns_beside(*(stream.schema for stream in drawn))
     return world, Query(From(tuple(legs), draw(drawn_conditions(columns))), shown(columns))
 
 
-def _asked(world: World, query: Query) -> list[Values]:
+def _checked_answer(world: World, query: Query) -> list[Values]:
     answer = pure_answer(query, world)
     problem = difference(world.answer(query), answer)
     assert not problem, problem
@@ -55,7 +55,7 @@ def _asked(world: World, query: Query) -> list[Values]:
 @settings(suppress_health_check=_SLOW)
 @given(case=cases())
 def test_oracle_trees(case: tuple[World, Query]) -> None:
-    _asked(*case)
+    _checked_answer(*case)
 
 
 # ---- laws
@@ -73,8 +73,8 @@ def test_law_joins_commute_and_associate(case: tuple[World, Query], data: Any) -
     outputs = tuple(
         replace(output, expression=_renamed(output.expression, places)) for output in query.outputs
     )
-    found = _asked(world, replace(query, source=moved, outputs=outputs))
-    assert bag(found) == bag(_asked(world, query))
+    moved_answer = _checked_answer(world, replace(query, source=moved, outputs=outputs))
+    assert bag(moved_answer) == bag(_checked_answer(world, query))
 
 
 @_FEW
@@ -86,28 +86,30 @@ def test_law_selection_is_pushed_or_not(case: tuple[World, Query]) -> None:
     legs = [item for item in query.source.items if isinstance(item, Leg)]
     local = [prefixed(leg.where, number) for number, leg in enumerate(legs) if leg.where != TRUE]
     late = From(tuple(replace(leg, where=TRUE) for leg in legs), all_of([query.source.on, *local]))
-    assert not difference(_asked(world, query), _asked(world, replace(query, source=late)))
+    assert not difference(
+        _checked_answer(world, query), _checked_answer(world, replace(query, source=late))
+    )
 
 
 @_FEW
-@given(known=streams("a"), data=st.data())
-def test_law_union_all_of_a_partition_is_the_stream(known: Known, data: Any) -> None:
+@given(stream=streams("a"), data=st.data())
+def test_law_union_all_of_a_partition_is_the_stream(stream: Known, data: Any) -> None:
     """Rows for which a condition is true, false or unknown are all rows, each once."""
-    world, schema = World({"a": known}, LAST_TS), known.schema
+    world, schema = World({"a": stream}, LAST_TS), stream.schema
     condition, window = data.draw(conditions(schema.types, 2)), data.draw(windows(schema))
     wheres = [condition, *(Call(op, (condition,), BOOLEAN) for op in (Op.NOT, Op.IS_NULL))]
     outputs = tuple(Output(name, ColumnRef(name, type_)) for name, type_ in schema.types.items())
     branches = tuple(Query(Leg("a", where, window), outputs) for where in wheres)
     united = From((SetOperation(SetOperator.UNION_ALL, branches),))
-    found = _asked(world, Query(united, shown(columns_beside(schema))))
-    assert bag(found) == bag(_asked(world, Query(Leg("a", TRUE, window), outputs)))
+    united_answer = _checked_answer(world, Query(united, shown(columns_beside(schema))))
+    assert bag(united_answer) == bag(_checked_answer(world, Query(Leg("a", TRUE, window), outputs)))
 
 
 def _renamed(expression: Expression, places: dict[int, int]) -> Expression:
     match expression:
         case ColumnRef(name, type_):
-            number, _, rest = name.partition(".")
-            return ColumnRef(item_column(places[int(number)], rest), type_)
+            number, _, column = name.partition(".")
+            return ColumnRef(item_column(places[int(number)], column), type_)
         case Call(op, args, type_):
             return Call(op, tuple(_renamed(arg, places) for arg in args), type_)
     return expression

@@ -28,21 +28,21 @@ from tests.support.several_cases import Case, drawn_case, is_mixed
 class Catalog:
     """The streams of a case, and views over them."""
 
-    known: dict[str, StreamSchema | ViewDefinition]
-    made: list[str] = field(default_factory=list)
+    names: dict[str, StreamSchema | ViewDefinition]
+    definitions: list[str] = field(default_factory=list)
 
     def define(self, text: str) -> str:
         """The name of a new view."""
-        name = f"v{len(self.made)}"
+        name = f"v{len(self.definitions)}"
         sql = f"CREATE VIEW {name} AS {text}"
         statement = parse_statement(sql)
         assert isinstance(statement, CreateView)
-        self.known[name] = bind_view(sql, statement, self.known.get)
-        self.made.append(sql)
+        self.names[name] = bind_view(sql, statement, self.names.get)
+        self.definitions.append(sql)
         return name
 
     def bind(self, text: str) -> Query:
-        return bind_query(text, self.known.get)
+        return bind_query(text, self.names.get)
 
     # ---- views in the place of inner queries
 
@@ -50,8 +50,10 @@ class Catalog:
         return replace(whole, blocks=tuple(map(self._block, whole.blocks)), names=())
 
     def _block(self, block: Block) -> Block:
-        asked = tuple(replace(one, query=self.with_views(one.query)) for one in block.asked)
-        return replace(block, parts=tuple(map(self._part, block.parts)), asked=asked)
+        subqueries = tuple(
+            replace(subquery, query=self.with_views(subquery.query)) for subquery in block.asked
+        )
+        return replace(block, parts=tuple(map(self._part, block.parts)), asked=subqueries)
 
     def _part(self, part: Part) -> Part:
         if isinstance(part, Reference):
@@ -69,9 +71,11 @@ def spelled_out(whole: Whole, around: WrittenWindow | None = None) -> Whole:
 
 
 def _block(block: Block, window: WrittenWindow | None) -> Block:
-    asked = tuple(replace(one, query=spelled_out(one.query)) for one in block.asked)
+    subqueries = tuple(
+        replace(subquery, query=spelled_out(subquery.query)) for subquery in block.asked
+    )
     parts = tuple(_part(part, window) for part in block.parts)
-    return replace(block, parts=parts, asked=asked, window=None)
+    return replace(block, parts=parts, asked=subqueries, window=None)
 
 
 def _part(part: Part, window: WrittenWindow | None) -> Part:
@@ -91,30 +95,30 @@ def check(case: Case) -> int:
     text = our_text(catalog.with_views(whole))
     through = catalog.bind(text)
     deep = catalog.bind(f"SELECT * FROM {catalog.define(text)}")
-    about = "\n".join([*catalog.made, text, repr(case)])
-    for asked in (case.world, replace(case.world, as_of=case.as_of)):
-        expected = _answer(plain, asked)
-        problem = difference(expected, _answer(through, asked), ordered=True)
+    about = "\n".join([*catalog.definitions, text, repr(case)])
+    for world in (case.world, replace(case.world, as_of=case.as_of)):
+        expected = _answer(plain, world)
+        problem = difference(expected, _answer(through, world), ordered=True)
         assert not problem, f"{problem}\n{about}"
-        problem = difference(expected, _answer(deep, asked), ordered=False)
+        problem = difference(expected, _answer(deep, world), ordered=False)
         assert not problem, f"{problem}\n{about}"
-    return len(catalog.made)
+    return len(catalog.definitions)
 
 
 def _answer(query: Query, world: World) -> list[Values]:
     """The answer, which must be the naive one."""
-    found = pure_answer(query, world)
-    problem = difference(world.answer(query), found, ordered=False)
+    answer = pure_answer(query, world)
+    problem = difference(world.answer(query), answer, ordered=False)
     assert not problem, problem
-    return found
+    return answer
 
 
 @pytest.mark.parametrize("seed", [0])
 def test_a_view_s_name_or_its_text(seed: int) -> None:
-    made = 0
+    views = 0
     for number in range(150):
-        made += check(drawn_case(Seeded(random.Random(f"views {seed}/{number}"))))
-    assert made > 100, "views stand in most queries"
+        views += check(drawn_case(Seeded(random.Random(f"views {seed}/{number}"))))
+    assert views > 100, "views stand in most queries"
 
 
 @pytest.mark.soak
@@ -134,7 +138,7 @@ _OUTER = ("", "RANGE 5 SECONDS", "BEGIN NOW - 9 SECONDS END NOW", "ROWS 2",
 
 def test_both_windows_hold_and_the_inner_one_chooses_first() -> None:
     """Also through a chain of views that only pass rows on."""
-    chance, asked = random.Random(17), 0
+    chance, compared = random.Random(17), 0
     for number in range(60):
         case = drawn_case(Seeded(random.Random(f"windows {number}")))
         stream = next(iter(case.world.streams.values())).schema
@@ -153,5 +157,5 @@ def test_both_windows_hold_and_the_inner_one_chooses_first() -> None:
             expected = _answer(plain, world)
             problem = difference(expected, _answer(through, world), ordered=True)
             assert not problem, (problem, chosen, outer, case)
-            asked += bool(expected)
-    assert asked > 20, "there is something to compare"
+            compared += bool(expected)
+    assert compared > 20, "there is something to compare"
