@@ -122,7 +122,7 @@ def test_every_window_is_one(cell: str) -> None:
 def test_every_value_is_computed(expression: str, value: str) -> None:
     query = bind_query(f"SELECT {expression} AS x FROM doors", catalog_of(PAGE).schemas.get)
     doors = pa.record_batch({"door": ["a"], "open": [True]})
-    assert shown(evaluate(query.outputs[0].expression, doors)[0].as_py()) == value
+    assert value_text(evaluate(query.outputs[0].expression, doors)[0].as_py()) == value
 
 
 @pytest.mark.parametrize(
@@ -184,12 +184,15 @@ def test_every_refresh_is_computed(sql: str, rows: str, answer: str, point: str)
             for ts, level in batch
         ]
         events.append(Event("alarms", place, found, max(ts for ts, _ in batch) * SECOND))
-    told = History(schemas, events, 0).ask(bind_query(sql, schemas.get))
-    seconds = [from_micros(int(one) * SECOND) for one in answer.split(",") if one]
-    assert (told.answer, told.instant) == ([(one,) for one in seconds], int(point) * SECOND)
+    refreshed = History(schemas, events, 0).ask(bind_query(sql, schemas.get))
+    seconds = [from_micros(int(second) * SECOND) for second in answer.split(",") if second]
+    assert (refreshed.answer, refreshed.instant) == (
+        [(second,) for second in seconds],
+        int(point) * SECOND,
+    )
 
 
-def shown(value: Any) -> str:
+def value_text(value: Any) -> str:
     match value:
         case None:
             return "NULL"

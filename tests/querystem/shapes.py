@@ -46,7 +46,9 @@ def batch(random: np.random.Generator, length: int, nulls: float = 0.1) -> pa.Re
     for type_, pool in POOLS.values():
         values = [pool[n] for n in random.integers(0, len(pool), length)]
         missing = random.random(length) < nulls
-        values = [None if gone else value for gone, value in zip(missing, values, strict=True)]
+        values = [
+            None if is_missing else value for is_missing, value in zip(missing, values, strict=True)
+        ]
         arrays.append(pa.array(values, type_.arrow, from_pandas=False))
     return pa.record_batch(arrays, names=list(POOLS))
 
@@ -81,38 +83,38 @@ class Shapes:
             return Call(Op.NOT, (self._any(depth - 1),), BOOLEAN)
         match kind:
             case 3:
-                pattern = Literal(str(self._one(["a%", "%b", "_", "ab%"])), TEXT)
+                pattern = Literal(str(self._pick(["a%", "%b", "_", "ab%"])), TEXT)
                 return Call(Op.LIKE, (self._column("t"), pattern), BOOLEAN)
             case 4:
-                return Call(Op.IS_NULL, (self._column(self._one(list(POOLS))),), BOOLEAN)
+                return Call(Op.IS_NULL, (self._column(self._pick(list(POOLS))),), BOOLEAN)
             case 5:
                 more = Call(Op.ADD, (self._column("a"), Literal(3, BIGINT)), BIGINT)
                 return Call(Op.LT, (self._column("b"), more), BOOLEAN)
             case 6:
-                return self._in(self._one(["a", "t", "w", "b"]))
+                return self._in(self._pick(["a", "t", "w", "b"]))
             case 8:
                 return self._duration()
-        op = self._one([Op.LT, Op.LE, Op.GT, Op.GE, Op.NE, Op.EQ])
-        return self._compare(op, self._one(_ORDERED))
+        op = self._pick([Op.LT, Op.LE, Op.GT, Op.GE, Op.NE, Op.EQ])
+        return self._compare(op, self._pick(_ORDERED))
 
     def _duration(self) -> Expression:
         """Return the time since nine, compared with a duration."""
         minutes = Literal(self._count(-1, 8) * 5 * MINUTE, DURATION)
-        return Call(self._one([Op.LT, Op.GE, Op.EQ, Op.NE]), (AFTER_NINE, minutes), BOOLEAN)
+        return Call(self._pick([Op.LT, Op.GE, Op.EQ, Op.NE]), (AFTER_NINE, minutes), BOOLEAN)
 
     def _in(self, name: str) -> Expression:
         type_, pool = POOLS[name]
-        chosen = [Literal(self._one(pool), type_) for _ in range(self._count(1, 4))]
+        chosen = [Literal(self._pick(pool), type_) for _ in range(self._count(1, 4))]
         return Call(Op.IN, (self._column(name), *chosen), BOOLEAN)
 
     def _compare(self, op: Op, name: str) -> Expression:
         type_, pool = POOLS[name]
-        return Call(op, (self._column(name), Literal(self._one(pool), type_)), BOOLEAN)
+        return Call(op, (self._column(name), Literal(self._pick(pool), type_)), BOOLEAN)
 
     def _column(self, name: str) -> ColumnRef:
         return ColumnRef(name, POOLS[name][0])
 
-    def _one(self, values: Sequence[Any]) -> Any:
+    def _pick(self, values: Sequence[Any]) -> Any:
         return values[int(self._random.integers(len(values)))]
 
     def _count(self, least: int, most: int) -> int:

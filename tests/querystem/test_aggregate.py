@@ -40,9 +40,9 @@ def of(*functions: Function, type_: Type = DOUBLE, key: Type | None = None) -> G
 
 
 def values(grouping: Grouping, batch: pa.RecordBatch) -> tuple[Any, ...]:
-    found = finish(grouping, partial(grouping, batch)).to_pylist()
-    assert len(found) == 1
-    return tuple(found[0].values())
+    groups = finish(grouping, partial(grouping, batch)).to_pylist()
+    assert len(groups) == 1
+    return tuple(groups[0].values())
 
 
 WILD = [0.0, -0.0, 1.0, -1.5, 0.1, 1e308, -1e308, 5e-324, 2.0**53, 1e16, math.inf, math.nan]
@@ -63,8 +63,8 @@ def test_a_few_numbers_give_what_they_give_one_by_one(
         together = partial(grouping, batch)
         single = [partial(grouping, batch.slice(place, 1)) for place in range(batch.num_rows)]
         apart = merge([partial(grouping, batch.slice(0, 0)), *single])
-        found, expected = finish(grouping, apart), finish(grouping, together)
-        assert repr(found.to_pylist()) == repr(expected.to_pylist())
+        actual, expected = finish(grouping, apart), finish(grouping, together)
+        assert repr(actual.to_pylist()) == repr(expected.to_pylist())
 
 
 def test_one_group_is_one_row_where_nothing_is_computed() -> None:
@@ -75,16 +75,16 @@ def test_one_group_is_one_row_where_nothing_is_computed() -> None:
 
 
 def test_a_long_sum_of_doubles_is_exact_however_it_is_cut() -> None:
-    made = np.random.default_rng(5)
-    wild = made.normal(0, 1, 150_000) * 2.0 ** made.integers(-900, 900, 150_000)
+    random = np.random.default_rng(5)
+    wild = random.normal(0, 1, 150_000) * 2.0 ** random.integers(-900, 900, 150_000)
     batch = rows(wild, DOUBLE)
     grouping = of(Function.SUM, Function.AVG)
     whole = partial(grouping, batch)
     pieces = [partial(grouping, batch.slice(start, 7001)) for start in range(0, 150_000, 7001)]
     total = math.fsum(wild)
     mean = float(sum(map(Fraction, wild.tolist()), Fraction(0)) / len(wild))
-    for found in (whole, merge(pieces[::-1]), merge([merge(pieces[:9]), merge(pieces[9:])])):
-        assert tuple(finish(grouping, found).to_pylist()[0].values()) == (total, mean)
+    for merged in (whole, merge(pieces[::-1]), merge([merge(pieces[:9]), merge(pieces[9:])])):
+        assert tuple(finish(grouping, merged).to_pylist()[0].values()) == (total, mean)
 
 
 @pytest.mark.parametrize(
@@ -106,8 +106,8 @@ def test_a_long_sum_of_doubles_is_exact_however_it_is_cut() -> None:
 def test_sums_and_averages_are_rounded_once(
     doubles: list[float], total: float, mean: float
 ) -> None:
-    found = values(of(Function.SUM, Function.AVG), rows(doubles, DOUBLE))
-    assert repr(found) == repr((total, mean))
+    actual = values(of(Function.SUM, Function.AVG), rows(doubles, DOUBLE))
+    assert repr(actual) == repr((total, mean))
 
 
 @pytest.mark.parametrize(
@@ -146,9 +146,9 @@ def test_keys_are_equal_as_the_language_says_and_in_order() -> None:
     grouping = of(Function.COUNT, key=DOUBLE)
     batch = rows([1.0] * 8, DOUBLE, keys, DOUBLE)
     pieces = [partial(grouping, batch.slice(start, 3)) for start in (0, 3, 6)]
-    found = [tuple(row.values()) for row in finish(grouping, merge(pieces)).to_pylist()]
+    actual = [tuple(row.values()) for row in finish(grouping, merge(pieces)).to_pylist()]
     expected = [(-1.0, 1), (0.0, 2), (math.inf, 1), (math.nan, 2), (None, 2)]
-    assert repr(found) == repr(expected)
+    assert repr(actual) == repr(expected)
 
 
 def test_first_and_last_go_by_ts_then_row_id() -> None:

@@ -51,9 +51,9 @@ def composed(text: str) -> Composition | NotComposed:
 
 
 def composition(text: str) -> Composition:
-    found = composed(text)
-    assert isinstance(found, Composition), found
-    return found
+    result = composed(text)
+    assert isinstance(result, Composition), result
+    return result
 
 
 # ---- random joins
@@ -61,9 +61,9 @@ def composition(text: str) -> Composition:
 
 def random_case(number: int) -> Case:
     chance = Seeded(random.Random(f"composites/{number}"))
-    found = world(chance)
-    schemas = [known.schema for known in found.streams.values()]
-    return Case(found, written_equijoin(chance, schemas), 0)
+    drawn = world(chance)
+    schemas = [stream.schema for stream in drawn.streams.values()]
+    return Case(drawn, written_equijoin(chance, schemas), 0)
 
 
 def case_streams(case: Case, query: Query) -> list[ComposedStream]:
@@ -75,25 +75,25 @@ def case_streams(case: Case, query: Query) -> list[ComposedStream]:
 @pytest.fixture(scope="module")
 def joins() -> Joins:
     """Random joins with their composites, which nearly all of them have."""
-    found, count = [], 200
+    composed_cases, count = [], 200
     for case in map(random_case, range(count)):
         query = bind_query(case.sql, case.schemas.get)
-        one = compose(query, case_streams(case, query))
-        if isinstance(one, Composition):
-            found.append((case, query, one))
-    legs = [len(one.places) for _, _, one in found]
+        composition_ = compose(query, case_streams(case, query))
+        if isinstance(composition_, Composition):
+            composed_cases.append((case, query, composition_))
+    legs = [len(composition_.places) for _, _, composition_ in composed_cases]
     assert len(legs) > count * 3 // 4 and {*legs} == {2, 3, 4}
-    assert {one.shape.span for _, _, one in found} == {None, HOUR}
-    return found
+    assert {composition_.shape.span for _, _, composition_ in composed_cases} == {None, HOUR}
+    return composed_cases
 
 
 def test_a_composite_and_its_predicate_mean_what_the_query_does(joins: Joins) -> None:
-    for case, query, one in joins:
+    for case, query, composite in joins:
         assert isinstance(query.source, From)
         items = query.source.items
         local = [as_item(item.where, n) for n, item in enumerate(items) if isinstance(item, Leg)]
-        prefixes = {str(k): item_column(place, "") for k, place in enumerate(one.places)}
-        back = moved(all_of([*one.shape.factors, one.where]), prefixes)
+        prefixes = {str(k): item_column(place, "") for k, place in enumerate(composite.places)}
+        back = moved(all_of([*composite.shape.factors, composite.where]), prefixes)
         rows = beside(case, query.legs[: len(items)])
         expected = all_of([query.source.on, *local])
         assert (matches(back, rows) == matches(expected, rows)).all(), case.sql
@@ -101,38 +101,40 @@ def test_a_composite_and_its_predicate_mean_what_the_query_does(joins: Joins) ->
 
 def beside(case: Case, legs: Sequence[Leg]) -> pa.RecordBatch:
     """Some rows of each leg's stream, all with all."""
-    found = [case.world.streams[leg.stream] for leg in legs]
-    batches = [to_batch(one.schema, [row for row in one.rows if row.get("_op") != "delete"][:5])
-               for one in found]  # fmt: skip
+    streams_ = [case.world.streams[leg.stream] for leg in legs]
+    batches = [
+        to_batch(stream.schema, [row for row in stream.rows if row.get("_op") != "delete"][:5])
+        for stream in streams_
+    ]
     places = list(product(*(range(batch.num_rows) for batch in batches)))
     columns, names = [], []
     for number, batch in enumerate(batches):
-        mine = pa.array([place[number] for place in places], pa.int64())
-        columns += batch.take(mine).columns
+        chosen = pa.array([place[number] for place in places], pa.int64())
+        columns += batch.take(chosen).columns
         names += [item_column(number, name) for name in batch.schema.names]
     return pa.RecordBatch.from_arrays(columns, names=names)
 
 
 def test_parts_of_an_answer_are_within_the_span(joins: Joins) -> None:
     near = 0
-    for case, query, one in joins:
-        for found in case.world.combinations(query):
-            times = [found.columns[item_column(place, "ts")] for place in one.places]
-            reach = reach_of([leg.window for leg in query.legs[: len(one.places)]])
+    for case, query, composite in joins:
+        for combination in case.world.combinations(query):
+            times = [combination.columns[item_column(place, "ts")] for place in composite.places]
+            reach = reach_of([leg.window for leg in query.legs[: len(composite.places)]])
             assert reach is None or max(times) - min(times) <= reach
-            assert (reach is None) == (one.shape.span is None)
+            assert (reach is None) == (composite.shape.span is None)
             near += reach is not None
     assert near
 
 
 def test_a_text_with_its_legs_in_another_order_has_the_same_composite(joins: Joins) -> None:
-    for case, query, one in joins:
-        for order in list(permutations(range(len(one.places))))[:24]:
-            other = compose(*reordered(case, query, order))
-            assert isinstance(other, Composition)
-            assert (other.shape, other.key) == (one.shape, one.key), case.sql
-            assert Shape.read(other.shape.legs, other.shape.factors_key, one.shape.span) == (
-                one.shape
+    for case, query, composite in joins:
+        for order in list(permutations(range(len(composite.places))))[:24]:
+            again = compose(*reordered(case, query, order))
+            assert isinstance(again, Composition)
+            assert (again.shape, again.key) == (composite.shape, composite.key), case.sql
+            assert Shape.read(again.shape.legs, again.shape.factors_key, composite.shape.span) == (
+                composite.shape
             )
 
 
@@ -141,43 +143,43 @@ def reordered(case: Case, query: Query, order: Sequence[int]) -> tuple[Query, li
     assert isinstance(query.source, From)
     prefixes = {str(old): item_column(new, "") for new, old in enumerate(order)}
     items = tuple(query.source.items[place] for place in order)
-    other = replace(query, source=From(items, moved(query.source.on, prefixes)))
-    return other, case_streams(case, other)
+    changed = replace(query, source=From(items, moved(query.source.on, prefixes)))
+    return changed, case_streams(case, changed)
 
 
 def test_edges_are_the_factors_by_pairs_of_legs(joins: Joins) -> None:
-    for _, _, one in joins:
-        edges = one.shape.edges
+    for _, _, composite in joins:
+        edges = composite.shape.edges
         assert [(i, j) for i, j, _ in edges] == sorted({(i, j) for i, j, _ in edges})
-        found = [(i, j, *sides) for i, j, pairs in edges for sides in pairs]
-        for i, j, left, right in found:
-            assert i < j and items_of(left) == {i} and items_of(right) == {j}
-            assert call(Op.EQ, (left, right), BOOLEAN) in one.shape.factors
-        assert len(found) == len(one.shape.factors)
+        flat_edges = [(i, j, *sides) for i, j, pairs in edges for sides in pairs]
+        for i, j, lhs, rhs in flat_edges:
+            assert i < j and items_of(lhs) == {i} and items_of(rhs) == {j}
+            assert call(Op.EQ, (lhs, rhs), BOOLEAN) in composite.shape.factors
+        assert len(flat_edges) == len(composite.shape.factors)
 
 
 # ---- sharing
 
 
 def test_what_is_shared() -> None:
-    one = composition(
+    first = composition(
         "SELECT s.a FROM s, r WHERE s.a = r.a AND s.b > 5 AND r.b < s.b RANGE 5 MINUTES"
     )
-    other = composition("SELECT y.b FROM r x JOIN s y ON y.a = x.a WHERE y.t = 'x' RANGE 1 MINUTE")
-    assert one.shape == other.shape and one.key != other.key
-    assert one.shape.legs == (3, 7) and one.places == (1, 0) and other.places == (0, 1)
-    assert one.shape.span == HOUR
+    second = composition("SELECT y.b FROM r x JOIN s y ON y.a = x.a WHERE y.t = 'x' RANGE 1 MINUTE")
+    assert first.shape == second.shape and first.key != second.key
+    assert first.shape.legs == (3, 7) and first.places == (1, 0) and second.places == (0, 1)
+    assert first.shape.span == HOUR
     more = composition("SELECT s.a FROM s, r WHERE s.a = r.a AND s.b = r.b RANGE 5 MINUTES")
-    assert more.shape != one.shape
-    ((left, right, sides),) = more.shape.edges
-    assert (left, right, len(sides)) == (0, 1, 2)
+    assert more.shape != first.shape
+    ((lower, higher, sides),) = more.shape.edges
+    assert (lower, higher, len(sides)) == (0, 1, 2)
 
 
 def test_a_self_join_is_one_composite_whichever_leg_is_first() -> None:
-    one = composition("SELECT x.a FROM s x, s y WHERE x.a = y.b AND x.b > 1 RANGE 1 MINUTE")
-    other = composition("SELECT x.a FROM s x, s y WHERE x.b = y.a AND y.b > 1 RANGE 1 MINUTE")
-    assert (one.shape, one.key) == (other.shape, other.key)
-    assert one.shape.legs == (7, 7) and one.places == other.places[::-1]
+    first = composition("SELECT x.a FROM s x, s y WHERE x.a = y.b AND x.b > 1 RANGE 1 MINUTE")
+    second = composition("SELECT x.a FROM s x, s y WHERE x.b = y.a AND y.b > 1 RANGE 1 MINUTE")
+    assert (first.shape, first.key) == (second.shape, second.key)
+    assert first.shape.legs == (7, 7) and first.places == second.places[::-1]
     same = composition("SELECT x.a FROM s x, s y WHERE x.a = y.a AND x.b > 1 RANGE 1 MINUTE")
     swap = composition("SELECT x.a FROM s x, s y WHERE x.a = y.a AND y.b > 1 RANGE 1 MINUTE")
     assert (same.shape, same.key) == (swap.shape, swap.key) and same.places != swap.places
@@ -195,8 +197,8 @@ def test_differences_of_times_are_equalities_too() -> None:
 def test_many_legs_of_one_stream_keep_their_order() -> None:
     legs = ", ".join(f"s x{n}" for n in range(7))
     on = " AND ".join(f"x{n}.a = x{n + 1}.b" for n in range(6))
-    one = composition(f"SELECT x0.a FROM {legs} WHERE {on} RANGE 1 MINUTE")
-    assert one.places == tuple(range(7)) and len(one.shape.edges) == 6
+    composite = composition(f"SELECT x0.a FROM {legs} WHERE {on} RANGE 1 MINUTE")
+    assert composite.places == tuple(range(7)) and len(composite.shape.edges) == 6
 
 
 # ---- spans
@@ -241,12 +243,12 @@ WINDOWS = st.builds(
 def test_no_rows_of_windows_are_further_apart_than_their_reach(windows: list[TimeWindow]) -> None:
     reach, far = reach_of(windows), 0
     for now in range(-15, 40):
-        held = [
+        inside = [
             [ts for ts in range(-40, 60) if (low is None or low <= ts) and ts < high]
             for low, high in (window.at(now) for window in windows)
         ]
-        if all(held):
-            far = max(far, *(max(a) - min(b) for a, b in permutations(held, 2)))
+        if all(inside):
+            far = max(far, *(max(a) - min(b) for a, b in permutations(inside, 2)))
     if reach is not None:
         assert far <= reach
     else:

@@ -76,7 +76,7 @@ def test_a_text_binds_to_the_factor_it_is_of(where: str) -> None:
 
 def test_access_follows_the_number_of_constants() -> None:
     few = factors("price > 1 AND symbol = 'a' AND size % 2 = size")
-    assert {access_of(each, constants_of([each])) for each in few} == {
+    assert {access_of(factor, constants_of([factor])) for factor in few} == {
         Access.COMPARED,
         Access.EVALUATED,
     }
@@ -86,4 +86,4 @@ def test_access_follows_the_number_of_constants() -> None:
     assert access_of(prices[0], 30) is Access.SEARCHED
     assert access_of(texts[0], 30) is Access.LOOKED_UP
     assert access_of(factors("size = 5")[0], 30) is Access.LOOKED_UP
-    assert len({operand_of(each) for each in prices}) == 1
+    assert len({operand_of(factor) for factor in prices}) == 1

@@ -20,7 +20,7 @@ from querystem.index.combinations import Combinations
 from querystem.index.formula import formula_of
 from querystem.index.hashed_segment import KeyValue, split_conjunction
 from tests.querystem.shapes import AFTER_NINE, Shapes, batch
-from tests.querystem.test_index import alone, both, compare, found
+from tests.querystem.test_index import alone, both, compare, rows_by_predicate
 
 _LANE, _STATION = ColumnRef("lane", BIGINT), ColumnRef("station", BIGINT)
 _SPEED, _NAME = ColumnRef("speed", DOUBLE), ColumnRef("name", TEXT)
@@ -75,21 +75,21 @@ def come_and_go(random: np.random.Generator, sizes: Sizes) -> None:
             id_ = place * 1000 + step
             predicates[id_] = shapes.predicate()
             stem.insert(id_, predicates[id_])
-        gone = int(random.integers(0, sizes.gone))
-        for id_ in random.permutation(sorted(predicates))[:gone].tolist():
+        removed = int(random.integers(0, sizes.gone))
+        for id_ in random.permutation(sorted(predicates))[:removed].tolist():
             stem.remove(id_)
             del predicates[id_]
         if step % sizes.check == 0:
             stem._check()
         count = int(random.integers(1, sizes.rows))
         rows = batch(random, count, nulls=float(random.choice([0.0, 0.2])))
-        assert found(stem.probe(rows)) == alone(predicates, rows)
+        assert rows_by_predicate(stem.probe(rows)) == alone(predicates, rows)
         assert len(stem) == len(predicates)
     for id_ in random.permutation(sorted(predicates)).tolist():
         assert id_ in stem
         stem.remove(id_)
     stem._check()
-    assert not len(stem) and not found(stem.probe(rows))
+    assert not len(stem) and not rows_by_predicate(stem.probe(rows))
 
 
 def readings(count: int, stations: int = 200, seed: int = 1) -> pa.RecordBatch:
@@ -129,12 +129,15 @@ def test_rows_are_numbered_from_the_first(first: int) -> None:
     names = {9000 + n: compare(Op.EQ, _NAME, f"station {n}") for n in range(200)}
     predicates = {**by_station(700), **names, 10_000: compare(Op.LT, _SPEED, 20.0)}
     stem, rows = stem_of(predicates), readings(3000)
-    expected = {id_: [first + row for row in each] for id_, each in alone(predicates, rows).items()}
-    assert found(stem.probe(rows, first)) == expected
+    expected = {
+        id_: [first + row for row in row_numbers]
+        for id_, row_numbers in alone(predicates, rows).items()
+    }
+    assert rows_by_predicate(stem.probe(rows, first)) == expected
     ids, counts, bitmaps = stem.probe(rows, first).bitmaps()
     assert (ids.tolist(), counts.tolist()) == (
         list(expected),
-        [len(each) for each in expected.values()],
+        [len(row_numbers) for row_numbers in expected.values()],
     )
     assert len(bitmaps) == len(ids)
 
@@ -154,7 +157,7 @@ def test_rows_that_crowd_into_one_combination() -> None:
         }
     )
     everything = predicates | speeds | {7000: both(where, like)}
-    assert found(stem.probe(crowd)) == alone(everything, crowd)
+    assert rows_by_predicate(stem.probe(crowd)) == alone(everything, crowd)
 
 
 def test_a_family_is_hashed_when_it_is_large_and_bitmaps_when_small() -> None:
@@ -166,7 +169,7 @@ def test_a_family_is_hashed_when_it_is_large_and_bitmaps_when_small() -> None:
         del predicates[id_]
     stem._check()
     assert len(stem._roots) == 10
-    assert found(stem.probe(rows)) == alone(predicates, rows)
+    assert rows_by_predicate(stem.probe(rows)) == alone(predicates, rows)
 
 
 def among(operand: Expression, *values: Any) -> Call:
@@ -187,10 +190,10 @@ def test_a_conjunction_is_split_alike_in_whatever_order_its_parts_are(
 ) -> None:
     fast = compare(Op.GT, _SPEED, 4.0)
     for order in itertools.permutations([*parts, fast]):
-        found = split_conjunction(formula_of(both(*order)))
-        assert found is not None
-        assert found.fixed == fixed
-        assert list(found.ranges) == [_SPEED]
+        split = split_conjunction(formula_of(both(*order)))
+        assert split is not None
+        assert split.fixed == fixed
+        assert list(split.ranges) == [_SPEED]
 
 
 def test_what_is_hashed_late_may_fix_fewer_operands_than_it_names(
@@ -212,7 +215,7 @@ def test_a_change_makes_a_segment_of_its_own() -> None:
     for id_, where in more.items():
         predicates[9000 + id_] = where
         stem.insert(9000 + id_, where)
-    assert found(stem.probe(rows)) == alone(predicates, rows)
+    assert rows_by_predicate(stem.probe(rows)) == alone(predicates, rows)
     assert family.group._segments[0] is large
 
 
@@ -221,28 +224,30 @@ def test_codes_that_collide_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> N
     codes_of = combinations.codes_of
     seeds: list[int] = []
 
-    def weak(found: list[combinations.KeyColumn], seed: int) -> UInt64s:
+    def weak(key_columns: list[combinations.KeyColumn], seed: int) -> UInt64s:
         seeds.append(seed)
         bits = np.uint64(4 if len(set(seeds)) < 3 else 16)
-        return codes_of(found, seed) & ((np.uint64(1) << bits) - np.uint64(1))
+        return codes_of(key_columns, seed) & ((np.uint64(1) << bits) - np.uint64(1))
 
     monkeypatch.setattr("querystem.index.combinations.codes_of", weak)
     monkeypatch.setattr("querystem.index.hashed_search.codes_of", weak)
     predicates = by_station(300)
     stem, rows = stem_of(predicates), readings(2000)
-    assert found(stem.probe(rows)) == alone(predicates, rows)
+    assert rows_by_predicate(stem.probe(rows)) == alone(predicates, rows)
     assert len(set(seeds)) > 1
 
 
 def test_texts_of_any_length_have_codes_of_their_own() -> None:
     texts = ["", "a", "b", "ab", "ba", "\0", "a\0", "a" * 8, "a" * 9, "a" * 16, "é", "日本" * 20]
     array = pa.array([*texts, *texts])
-    found, places = Combinations.of([array])
-    assert len(found) == len(texts)
+    distinct, places = Combinations.of([array])
+    assert len(distinct) == len(texts)
     assert (places[: len(texts)] == places[len(texts) :]).all()
-    rows, which = found.find([array.slice(3)], combinations.codes_of([array.slice(3)], found.seed))
+    rows, matched = distinct.find(
+        [array.slice(3)], combinations.codes_of([array.slice(3)], distinct.seed)
+    )
     assert rows.tolist() == list(range(len(array) - 3))
-    assert which.tolist() == places[3:].tolist()
+    assert matched.tolist() == places[3:].tolist()
 
 
 def test_texts_are_read_in_columns_or_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,15 +271,15 @@ def test_texts_are_read_in_columns_or_one_by_one(monkeypatch: pytest.MonkeyPatch
     stem.insert_texts(ids, pa.array(texts))
     stem._check()
     rows = both_batches(random)
-    assert found(stem.probe(rows)) == alone(predicates, rows)
+    assert rows_by_predicate(stem.probe(rows)) == alone(predicates, rows)
     assert len(stem) == len(predicates)
 
 
 def both_batches(random: np.random.Generator) -> pa.RecordBatch:
     """Columns of `shapes` and of `readings`, with names that are asked for."""
-    mine, other = batch(random, 400), readings(400, stations=20)
+    first, second = batch(random, 400), readings(400, stations=20)
     names = pa.array(
         [['a"b0', "x" * 300 + "1", "é2", "3", "back\\slash4"][n % 5] for n in range(400)]
     )
-    columns_ = [*mine.columns, *other.columns[:3], names]
-    return pa.record_batch(columns_, names=[*mine.schema.names, *other.schema.names])
+    columns_ = [*first.columns, *second.columns[:3], names]
+    return pa.record_batch(columns_, names=[*first.schema.names, *second.schema.names])

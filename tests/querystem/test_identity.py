@@ -27,12 +27,12 @@ def test_sorted_by_their_keys_the_rows_are_the_answer(data: st.DataObject) -> No
     query = data.draw(queries(schema))
     chosen = rows_in_window(query.leg.window, [batch], 30, None, batch.num_rows)
     rows = rows_or_groups(query, matching_rows(query.leg.where, chosen))
-    found = identified(query, rows)
-    assert found.unique and (found.ids >= 0).all()
-    keys = found.sort_keys.to_pylist()
+    answer = identified(query, rows)
+    assert answer.unique and (answer.ids >= 0).all()
+    keys = answer.sort_keys.to_pylist()
     order = pa.array(sorted(range(len(keys)), key=keys.__getitem__), pa.int64())
     assert len(set(keys)) == len(keys)
-    assert repr(found.outputs.take(order).to_pylist()) == repr(arrange(query, rows).to_pylist())
+    assert repr(answer.outputs.take(order).to_pylist()) == repr(arrange(query, rows).to_pylist())
 
 
 @given(st.data())

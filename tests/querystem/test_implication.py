@@ -96,8 +96,8 @@ class Drawing:
         kind = self._chance.random()
         if kind < 0.1:
             return Call(Op.OR, (self._plain(), self._plain()), BOOLEAN)
-        made = self._plain()
-        return Call(Op.NOT, (made,), BOOLEAN) if kind < 0.25 else made
+        factor = self._plain()
+        return Call(Op.NOT, (factor,), BOOLEAN) if kind < 0.25 else factor
 
     def _plain(self) -> Expression:
         chance = self._chance
@@ -119,8 +119,10 @@ class Drawing:
         return Call(op, (operand, self._constant(column.type)), BOOLEAN)
 
     def _constants(self, type_: Type) -> list[Expression]:
-        found = [self._constant(type_) for _ in range(self._chance.randint(1, 4))]
-        return [*found, Literal(None, type_)] if self._chance.random() < 0.2 else list(found)
+        constants = [self._constant(type_) for _ in range(self._chance.randint(1, 4))]
+        return (
+            [*constants, Literal(None, type_)] if self._chance.random() < 0.2 else list(constants)
+        )
 
     def _constant(self, type_: Type) -> Literal:
         if type_ in (BIGINT, DOUBLE, MONEY):
@@ -136,11 +138,11 @@ def check_pairs(count: int, seed: int) -> int:
     masks = [matches(where, sample) for where in wheres]
     all_of_them = [Conjunction(where) for where in wheres]
     implied = 0
-    for left, right in itertools.product(range(count), repeat=2):
-        if all_of_them[left].implies(all_of_them[right]):
+    for first, second in itertools.product(range(count), repeat=2):
+        if all_of_them[first].implies(all_of_them[second]):
             implied += 1
-            wrong = masks[left] & ~masks[right]
-            assert not wrong.any(), (wheres[left], wheres[right], sample.slice(wrong.argmax(), 1))
+            wrong = masks[first] & ~masks[second]
+            assert not wrong.any(), (wheres[first], wheres[second], sample.slice(wrong.argmax(), 1))
     return implied
 
 
@@ -163,11 +165,11 @@ def test_oracle_conditions_of_any_shape(data: DataObject) -> None:
     first, second = (data.draw(conditions(schema.types)) for _ in range(2))
     both = Call(Op.AND, (first, second), BOOLEAN)
     sample = to_batch(schema, data.draw(rows(schema)))
-    each = [Conjunction(where) for where in (first, second, both)]
-    found = [matches(where, sample) for where in (first, second, both)]
-    for left, right in itertools.permutations(range(3), 2):
-        if each[left].implies(each[right]):
-            assert not (found[left] & ~found[right]).any()
+    conjunctions = [Conjunction(where) for where in (first, second, both)]
+    masks = [matches(where, sample) for where in (first, second, both)]
+    for i, j in itertools.permutations(range(3), 2):
+        if conjunctions[i].implies(conjunctions[j]):
+            assert not (masks[i] & ~masks[j]).any()
 
 
 def where(text: str) -> Expression:
@@ -228,37 +230,39 @@ NOT_IMPLIED = [
 ]
 
 
-@pytest.mark.parametrize(("left", "right"), NOT_IMPLIED)
-def test_what_is_not(left: str, right: str) -> None:
-    assert not Conjunction(where(left)).implies(Conjunction(where(right)))
+@pytest.mark.parametrize(("lhs", "rhs"), NOT_IMPLIED)
+def test_what_is_not(lhs: str, rhs: str) -> None:
+    assert not Conjunction(where(lhs)).implies(Conjunction(where(rhs)))
 
 
 def test_a_zero_that_can_be_told_apart_is_not_compared() -> None:
     column, text = ColumnRef("d", DOUBLE), Literal("-0.0", TEXT)
     sums = [Call(Op.ADD, (column, Literal(zero, DOUBLE)), DOUBLE) for zero in (0.0, -0.0)]
-    left, right = (Call(Op.EQ, (Call(Op.CAST, (one,), TEXT), text), BOOLEAN) for one in sums)
-    assert left == right and not Conjunction(right).implies(Conjunction(left))
+    lhs, rhs = (Call(Op.EQ, (Call(Op.CAST, (total,), TEXT), text), BOOLEAN) for total in sums)
+    assert lhs == rhs and not Conjunction(rhs).implies(Conjunction(lhs))
 
 
 def test_oracle_the_index_finds_what_each_pair_tells() -> None:
     drawing, index = Drawing(99), ImplicationIndex()
     wheres = {id_: drawing.predicate() for id_ in range(200)}
-    for id_, one in wheres.items():
-        index.insert(id_, one)
-    for gone in range(0, 200, 3):
-        index.remove(gone)
-        del wheres[gone]
+    for id_, predicate in wheres.items():
+        index.insert(id_, predicate)
+    for removed_id in range(0, 200, 3):
+        index.remove(removed_id)
+        del wheres[removed_id]
     index._check()
     assert len(index) == len(wheres)
-    found = 0
-    for asked in (Drawing(seed).predicate() for seed in range(100)):
-        implied = list(index.implied(asked, 60))
+    count = 0
+    for drawn in (Drawing(seed).predicate() for seed in range(100)):
+        implied = list(index.implied(drawn, 60))
         assert len(implied) == len(set(implied))
-        mine = Conjunction(asked)
-        each = {id_ for id_, one in wheres.items() if mine.implies(Conjunction(one))}
-        assert set(implied) <= each
-        found += len(implied)
-    assert found > 100
+        conjunction = Conjunction(drawn)
+        expected = {
+            id_ for id_, predicate in wheres.items() if conjunction.implies(Conjunction(predicate))
+        }
+        assert set(implied) <= expected
+        count += len(implied)
+    assert count > 100
 
 
 def test_the_index_stops_when_its_time_is_over() -> None:

@@ -27,8 +27,8 @@ _A, _B = ColumnRef("a", BIGINT), ColumnRef("b", DOUBLE)
 _T = ColumnRef("t", TEXT)
 
 
-def compare(op: Op, left: Expression, value: Any, type_: Type | None = None) -> Call:
-    return Call(op, (left, Literal(value, type_ or left.type)), BOOLEAN)
+def compare(op: Op, operand: Expression, value: Any, type_: Type | None = None) -> Call:
+    return Call(op, (operand, Literal(value, type_ or operand.type)), BOOLEAN)
 
 
 def both(*parts: Expression) -> Call:
@@ -39,22 +39,22 @@ def either(*parts: Expression) -> Call:
     return Call(Op.OR, parts, BOOLEAN)
 
 
-def found(result: Matches) -> dict[int, list[int]]:
+def rows_by_predicate(result: Matches) -> dict[int, list[int]]:
     return {predicate_id: offsets.tolist() for predicate_id, offsets in result}
 
 
 def alone(predicates: dict[int, Expression], batch: pa.RecordBatch) -> dict[int, list[int]]:
-    each = {id_: np.flatnonzero(matches(where, batch)) for id_, where in predicates.items()}
-    return {id_: each[id_].tolist() for id_ in sorted(each) if len(each[id_])}
+    matching = {id_: np.flatnonzero(matches(where, batch)) for id_, where in predicates.items()}
+    return {id_: matching[id_].tolist() for id_ in sorted(matching) if len(matching[id_])}
 
 
 def seeded_batch(length: int, seed: int = 1) -> pa.RecordBatch:
     rng = np.random.default_rng(seed)
-    some = rng.random(length) < 0.1
+    is_null = rng.random(length) < 0.1
     doubles = rng.choice([0.5, -0.0, np.nan, np.inf, -np.inf, 7.25, 1e300], length)
     return pa.record_batch(
         {
-            "a": pa.array(rng.integers(0, 500, length), mask=some),
+            "a": pa.array(rng.integers(0, 500, length), mask=is_null),
             "b": pa.array(doubles, mask=rng.random(length) < 0.1, from_pandas=False),
             "t": pa.array(rng.choice([f"s{i}" for i in range(80)], length)),
         }
@@ -90,16 +90,16 @@ def test_oracle_interleaved_inserts_and_removes(data: DataObject) -> None:
     for step in range(data.draw(st.integers(1, 6))):
         is_removal = data.draw(st.booleans())
         if predicates and is_removal:
-            gone = data.draw(st.sampled_from(sorted(predicates)))
-            stem.remove(gone)
-            del predicates[gone]
+            removed_id = data.draw(st.sampled_from(sorted(predicates)))
+            stem.remove(removed_id)
+            del predicates[removed_id]
         for place in range(data.draw(st.integers(0, 3))):
             predicates[step * 10 + place] = data.draw(conditions(schema.types))
             stem.insert(step * 10 + place, predicates[step * 10 + place])
         stem._check()
         assert len(stem) == len(predicates)
         batch = to_batch(schema, data.draw(rows(schema)))
-        assert found(stem.probe(batch)) == alone(predicates, batch)
+        assert rows_by_predicate(stem.probe(batch)) == alone(predicates, batch)
 
 
 @pytest.mark.parametrize("length", [0, 1, 63, 64, 65, 1000])
@@ -108,12 +108,12 @@ def test_oracle_many_predicates(count: int, length: int) -> None:
     stem, predicates, batch = QueryStem(), many_predicates(count), seeded_batch(length)
     for id_, where in predicates.items():
         stem.insert(id_, where)
-    assert found(stem.probe(batch)) == alone(predicates, batch)
+    assert rows_by_predicate(stem.probe(batch)) == alone(predicates, batch)
     for id_ in list(predicates)[::2]:
         stem.remove(id_)
         del predicates[id_]
     stem._check()
-    assert found(stem.probe(batch)) == alone(predicates, batch)
+    assert rows_by_predicate(stem.probe(batch)) == alone(predicates, batch)
 
 
 def test_slices_of_a_batch_join_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,8 +121,8 @@ def test_slices_of_a_batch_join_up(monkeypatch: pytest.MonkeyPatch) -> None:
     stem, predicates, batch = QueryStem(), many_predicates(60), seeded_batch(5000)
     for id_, where in predicates.items():
         stem.insert(id_, where)
-    assert found(stem.probe(batch)) == alone(predicates, batch)
-    assert found(stem.probe(pa.Table.from_batches([batch]))) == alone(predicates, batch)
+    assert rows_by_predicate(stem.probe(batch)) == alone(predicates, batch)
+    assert rows_by_predicate(stem.probe(pa.Table.from_batches([batch]))) == alone(predicates, batch)
 
 
 @pytest.mark.parametrize("width", [1, 127, 128])
@@ -143,8 +143,10 @@ def test_matches_are_columnar_and_ascend() -> None:
     result = stem.probe(seeded_batch(200))
     ids, counts, bitmaps = result.bitmaps()
     assert ids.tolist() == [7, 9, 2**40]
-    assert [decode(each).tolist() for each in bitmaps.to_pylist()] == list(found(result).values())
-    assert counts.tolist() == [len(each) for each in found(result).values()]
+    assert [decode(each).tolist() for each in bitmaps.to_pylist()] == list(
+        rows_by_predicate(result).values()
+    )
+    assert counts.tolist() == [len(each) for each in rows_by_predicate(result).values()]
     assert all((np.diff(rows.astype(int)) > 0).all() for _, rows in result)
 
 
@@ -154,7 +156,7 @@ def test_constants_match_all_or_nothing() -> None:
     stem.insert(2, Literal(False, BOOLEAN))
     stem.insert(3, Literal(None, BOOLEAN))
     stem.insert(4, compare(Op.NE, _A, None))
-    assert found(stem.probe(seeded_batch(70))) == {1: list(range(70))}
+    assert rows_by_predicate(stem.probe(seeded_batch(70))) == {1: list(range(70))}
 
 
 def test_constants_of_other_types_cut_exactly() -> None:
@@ -174,7 +176,7 @@ def test_constants_of_other_types_cut_exactly() -> None:
     for id_, where in cases.items():
         stem.insert(id_, where)
     expected = {1: [1, 3], 3: [0, 1, 2, 3], 5: [0, 1, 2, 3], 6: [0, 1, 2, 3], 7: [2], 8: [0, 1, 2]}
-    assert found(stem.probe(batch)) == expected == alone(cases, batch)
+    assert rows_by_predicate(stem.probe(batch)) == expected == alone(cases, batch)
 
 
 def test_equal_factors_are_one() -> None:
@@ -222,20 +224,24 @@ def test_misuse_is_refused() -> None:
 def test_oracle_intervals_that_come_and_go_against_an_interval_tree() -> None:
     """The tree shares no code with the kernel; it finds intervals by a value, the index rows."""
     random = np.random.default_rng(2003)
-    stem, tree, held = QueryStem(), IntervalTree(), {}
+    stem, tree, intervals = QueryStem(), IntervalTree(), {}
     for id_ in range(1500):
         begin, length = int(random.integers(-40, 300)), int(random.integers(1, 120))
-        held[id_] = Interval(begin, begin + length, id_)
-        tree.add(held[id_])
+        intervals[id_] = Interval(begin, begin + length, id_)
+        tree.add(intervals[id_])
         stem.insert(id_, both(compare(Op.GE, _A, begin), compare(Op.LT, _A, begin + length)))
         if id_ % 3 == 0:
-            gone = held.pop(int(random.choice(list(held))))
-            tree.remove(gone)
-            stem.remove(gone.data)
+            removed = intervals.pop(int(random.choice(list(intervals))))
+            tree.remove(removed)
+            stem.remove(removed.data)
         if id_ % 100 == 0:
             values = random.integers(-50, 400, 50).tolist()
-            expected = {(each.data, row) for row, v in enumerate(values) for each in tree[v]}
-            matched = found(stem.probe(pa.record_batch({"a": pa.array(values, pa.int64())})))
+            expected = {
+                (interval.data, row) for row, v in enumerate(values) for interval in tree[v]
+            }
+            matched = rows_by_predicate(
+                stem.probe(pa.record_batch({"a": pa.array(values, pa.int64())}))
+            )
             assert {(id_, row) for id_, rows in matched.items() for row in rows} == expected
 
 
@@ -246,5 +252,5 @@ def test_instants_are_intervals() -> None:
     stem = QueryStem()
     stem.insert(1, compare(Op.GE, ts, nine))
     stem.insert(2, Call(Op.NOT, (compare(Op.GE, ts, nine),), BOOLEAN))
-    assert found(stem.probe(batch)) == {1: [0], 2: [1]}
+    assert rows_by_predicate(stem.probe(batch)) == {1: [0], 2: [1]}
     assert not stem._formulas.conditions

@@ -73,9 +73,9 @@ COMPARED = [
 ]
 
 
-@pytest.mark.parametrize(("left", "right", "sign"), COMPARED)
-def test_comparisons(left: Any, right: Any, sign: int) -> None:
-    for a, b, way in ((left, right, sign), (right, left, -sign)):
+@pytest.mark.parametrize(("lhs", "rhs", "sign"), COMPARED)
+def test_comparisons(lhs: Any, rhs: Any, sign: int) -> None:
+    for a, b, way in ((lhs, rhs, sign), (rhs, lhs, -sign)):
         assert value_of(Op.LT, BOOLEAN, a, b) is (way < 0)
         assert value_of(Op.LE, BOOLEAN, a, b) is (way <= 0)
         assert value_of(Op.EQ, BOOLEAN, a, b) is (way == 0)

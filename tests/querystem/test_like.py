@@ -22,17 +22,17 @@ _patterns = st.lists(
 ).map("".join)
 
 
-def found(pattern: str, *rows: str | None) -> list[bool | None]:
+def like_each(pattern: str, *rows: str | None) -> list[bool | None]:
     vector = like(of_text(pa.array(rows, pa.string())), pattern)
     values = [bool(value) for value in vector.values]
     valid = [True] * len(rows) if vector.valid is None else vector.valid.tolist()
-    return [value if known else None for value, known in zip(values, valid, strict=True)]
+    return [value if is_valid else None for value, is_valid in zip(values, valid, strict=True)]
 
 
 @given(_patterns, st.lists(_texts | st.none(), max_size=8))
 def test_oracle_like(pattern: str, rows: list[str | None]) -> None:
     expected = [None if row is None else oracle.like(row, pattern) for row in rows]
-    assert found(pattern, *rows) == expected
+    assert like_each(pattern, *rows) == expected
 
 
 @given(_patterns, _texts)
@@ -46,8 +46,8 @@ def test_differential_pieces_are_the_pattern(pattern: str, text: str) -> None:
 def test_a_text_made_from_a_pattern_matches_it(pattern: str, width: int) -> None:
     tokens = _tokens(pattern + "%" * 40)
     wild = {b"%": "b" * width, b"_": "😀"}
-    made = "".join(token if isinstance(token, str) else wild[token] for token in tokens)
-    assert found(pattern + "%" * 40, made) == [True]
+    matching_text = "".join(token if isinstance(token, str) else wild[token] for token in tokens)
+    assert like_each(pattern + "%" * 40, matching_text) == [True]
 
 
 _HOSTILE = {
@@ -67,5 +67,5 @@ def test_hostile_patterns_are_counted_and_end(name: str) -> None:
     pattern, text, expected = _HOSTILE[name]
     spent: list[int] = []
     with paced(spent.append):
-        assert found(pattern, text, None, "a") == [expected, None, False]
+        assert like_each(pattern, text, None, "a") == [expected, None, False]
     assert sum(spent) <= len(text) * (300 + len(pattern) // 8)

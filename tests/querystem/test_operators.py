@@ -39,25 +39,25 @@ TRADES = Leg("trades", DEAR, RECENT)
 NAMES = Leg("names", TRUE, UNBOUNDED)
 
 
-def equal(left: str, right: str) -> Expression:
-    return Call(Op.EQ, (ColumnRef(left, TEXT), ColumnRef(right, TEXT)), BOOLEAN)
+def equal(lhs: str, rhs: str) -> Expression:
+    return Call(Op.EQ, (ColumnRef(lhs, TEXT), ColumnRef(rhs, TEXT)), BOOLEAN)
 
 
 def lines(operator: Operator, depth: int = 0) -> Iterator[str]:
     place = "" if operator.leg is None else f"{operator.leg} "
     yield f"{'  ' * depth}{place}{operator.name}|{operator.detail}|{operator.pattern.name}"
-    for one in operator.inputs:
-        yield from lines(one, depth + 1)
+    for input_ in operator.inputs:
+        yield from lines(input_, depth + 1)
 
 
-def shown(query: Query) -> list[str]:
+def tree_lines(query: Query) -> list[str]:
     return list(lines(operators_of(query, SCHEMAS.__getitem__)))
 
 
 def test_a_join_with_a_keyed_stream_is_strict() -> None:
     outputs = (Output("name", ColumnRef("1.order", TEXT)),)
     query = Query(From((TRADES, NAMES), equal("0.symbol", "1.symbol")), outputs)
-    assert shown(query) == [
+    assert tree_lines(query) == [
         "select|name|STR",
         "  join|trades.symbol = names.symbol|STR",
         "    0 stream|trades WINDOW(RANGE 1 HOUR) WHERE price > 100.0|WKS",
@@ -88,7 +88,7 @@ def test_every_clause_is_an_operator() -> None:
         limit=3,
         offset=1,
     )
-    assert shown(query) == [
+    assert tree_lines(query) == [
         "limit|3 OFFSET 1|STR",
         "  sort|sum(DISTINCT trades#2.price) DESC, trades#1.symbol|WK",
         "    distinct||WK",
@@ -107,7 +107,7 @@ def test_union_all_and_a_window_over_a_query() -> None:
     union = SetOperation(SetOperator.UNION_ALL, branches)
     windowed = Query(NAMES, (Output("order", ColumnRef("order", TEXT)),), over=RECENT)
     outputs = (Output("symbol", ColumnRef("0.symbol", TEXT)),)
-    assert shown(Query(From((union, windowed)), outputs)) == [
+    assert tree_lines(Query(From((union, windowed)), outputs)) == [
         "select|symbol|STR",
         "  join||STR",
         "    union all||WKS",
@@ -119,20 +119,20 @@ def test_union_all_and_a_window_over_a_query() -> None:
         "      select|order|STR",
         "        2 stream|names WINDOW(UNBOUNDED)|STR",
     ]
-    assert shown(Query(From((union,), equal("0.symbol", "0.symbol")), outputs))[1] == (
+    assert tree_lines(Query(From((union,), equal("0.symbol", "0.symbol")), outputs))[1] == (
         "  where|query.symbol = query.symbol|WKS"
     )
 
 
 def test_a_left_join_and_queries_inside_expressions() -> None:
-    left = LeftJoin(From((TRADES,)), NAMES, equal("0.0.symbol", "1.symbol"))
+    left_join = LeftJoin(From((TRADES,)), NAMES, equal("0.0.symbol", "1.symbol"))
     inner = Query(TRADES, (Output("symbol", ColumnRef("symbol", TEXT)),))
     exists = SubQuery(SubQueryKind.EXISTS, inner, equal("0.0.0.0.symbol", "1.symbol"))
     any_ = SubQuery(SubQueryKind.ANY, inner, TRUE, ColumnRef("0.0.1.order", TEXT), Op.EQ)
     both = [ColumnRef(subquery_column(number), BOOLEAN) for number in range(2)]
     outputs = (Output("order", ColumnRef("0.1.order", TEXT)),)
-    source = From((left,), TRUE, (exists, any_), Call(Op.OR, tuple(both), BOOLEAN))
-    assert shown(Query(source, outputs)) == [
+    source = From((left_join,), TRUE, (exists, any_), Call(Op.OR, tuple(both), BOOLEAN))
+    assert tree_lines(Query(source, outputs)) == [
         "select|order|STR",
         "  where|query 1 OR query 2|STR",
         '    any|query 2: names."order" = symbol|STR',
@@ -149,8 +149,8 @@ def test_a_left_join_and_queries_inside_expressions() -> None:
 
 def test_rows_that_are_looked_up() -> None:
     as_of = AsOf(ColumnRef("0.ts", TIMESTAMP), (ColumnRef("0.symbol", TEXT),))
-    known = replace(as_of, row=ColumnRef("0.row_id", BIGINT), stream="trades")
+    as_known = replace(as_of, row=ColumnRef("0.row_id", BIGINT), stream="trades")
     outputs = (Output("order", ColumnRef("1.order", TEXT)),)
-    for one, said in [(as_of, "AS OF trades.ts"), (known, "AS KNOWN AT trades.row_id")]:
-        source = From((TRADES, replace(NAMES, as_of=one)))
-        assert shown(Query(source, outputs))[3].startswith(f"    1 look up|names {said}|")
+    for lookup, text in [(as_of, "AS OF trades.ts"), (as_known, "AS KNOWN AT trades.row_id")]:
+        source = From((TRADES, replace(NAMES, as_of=lookup)))
+        assert tree_lines(Query(source, outputs))[3].startswith(f"    1 look up|names {text}|")

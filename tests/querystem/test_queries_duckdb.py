@@ -52,17 +52,19 @@ def column(expression: Expression) -> str:
     return f'"{expression.name}"'
 
 
-def aggregate(one: Aggregate) -> str:
-    if one.argument is None:
+def aggregate(aggregate_: Aggregate) -> str:
+    if aggregate_.argument is None:
         return "count(*)"
-    name = column(one.argument)
-    if one.function in _ENDS:
-        within = f"{_ENDS[one.function]}({name} ORDER BY ts, row_id)"
+    name = column(aggregate_.argument)
+    if aggregate_.function in _ENDS:
+        within = f"{_ENDS[aggregate_.function]}({name} ORDER BY ts, row_id)"
         return f"{within} FILTER (WHERE {name} IS NOT NULL)"
-    if one.function not in _EXACT or (one.function is Function.SUM and one.type != BIGINT):
-        raise MeansSomethingElse(one.function.value)
-    inner = f"{_EXACT[one.function]}({'DISTINCT ' if one.distinct else ''}{name})"
-    return f"TRY_CAST({inner} AS BIGINT)" if one.function is Function.SUM else inner
+    if aggregate_.function not in _EXACT or (
+        aggregate_.function is Function.SUM and aggregate_.type != BIGINT
+    ):
+        raise MeansSomethingElse(aggregate_.function.value)
+    inner = f"{_EXACT[aggregate_.function]}({'DISTINCT ' if aggregate_.distinct else ''}{name})"
+    return f"TRY_CAST({inner} AS BIGINT)" if aggregate_.function is Function.SUM else inner
 
 
 def translate(query: Query) -> str:
@@ -71,8 +73,8 @@ def translate(query: Query) -> str:
     if query.grouping is not None:
         keys = [f'{column(key)} AS "$key{n}"' for n, key in enumerate(query.grouping.keys)]
         values = [
-            f'{aggregate(one)} AS "$aggregate{n}"'
-            for n, one in enumerate(query.grouping.aggregates)
+            f'{aggregate(aggregate_)} AS "$aggregate{n}"'
+            for n, aggregate_ in enumerate(query.grouping.aggregates)
         ]
         grouped = ", ".join(column(key) for key in query.grouping.keys)
         by = f"GROUP BY {grouped}" if keys else ""
@@ -121,9 +123,9 @@ def test_differential_queries(duck: duckdb.DuckDBPyConnection, data: DataObject)
         except MeansSomethingElse:
             continue
         ours = answer_at(query, [batch.slice(0, 5), batch.slice(5)], LAST_TS)
-        theirs = answer(duck, sql, batch)
+        duck_rows = answer(duck, sql, batch)
         rows = [tuple(row.values()) for row in ours.to_pylist()]
-        assert not difference(theirs, rows), sql
+        assert not difference(duck_rows, rows), sql
 
 
 @settings(max_examples=2 * settings().max_examples, suppress_health_check=_SLOW)
@@ -139,8 +141,8 @@ def test_differential_windows_over_counts(
         now = data.draw(st.integers(-1, LAST_TS + 2))
         query = Query(Leg("s", TRUE, window), (Output("row_id", ColumnRef("row_id", BIGINT)),))
         ours = answer_at(query, [batch.slice(0, 5), batch.slice(5)], now)
-        theirs = [one for (one,) in answer(duck, rows_of(window, now), batch)]
-        assert ours["row_id"].to_pylist() == theirs, (window, now)
+        duck_ids = [row_id for (row_id,) in answer(duck, rows_of(window, now), batch)]
+        assert ours["row_id"].to_pylist() == duck_ids, (window, now)
 
 
 def rows_of(window: CountWindow, now: int) -> str:
@@ -167,14 +169,14 @@ def test_differential_stddev_of_distinct_values(
     sql = "SELECT k, stddev(DISTINCT v) AS d, first(DISTINCT v) AS f FROM s GROUP BY k ORDER BY k"
     batch = to_batch(schema, rows)
     ours = answer_at(bind_query(sql, {"s": schema}.get), [batch], len(rows)).to_pylist()
-    theirs = answer(
+    duck_rows = answer(
         duck,
         "SELECT k, stddev_samp(DISTINCT v), first(v ORDER BY ts) FILTER (WHERE v IS NOT NULL)"
         " FROM s GROUP BY k ORDER BY k",
         batch,
     )
-    assert len(ours) == len(theirs)
-    for row, (key, deviation, first) in zip(ours, theirs, strict=True):
+    assert len(ours) == len(duck_rows)
+    for row, (key, deviation, first) in zip(ours, duck_rows, strict=True):
         assert (row["k"], row["f"], row["d"] is None) == (key, first, deviation is None)
         assert row["d"] is None or math.isclose(row["d"], deviation, rel_tol=1e-9)
 
@@ -183,6 +185,7 @@ def _shared(schema: StreamSchema) -> StreamSchema:
     """Python's DuckDB gives no dates or instants outside of its own calendar's comfort."""
     moments = (Kind.DATE, Kind.TIMESTAMP)
     columns = tuple(
-        Column(one.name, BIGINT) if one.type.kind in moments else one for one in schema.columns
+        Column(column_.name, BIGINT) if column_.type.kind in moments else column_
+        for column_ in schema.columns
     )
     return replace(schema, columns=columns)

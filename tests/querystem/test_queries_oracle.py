@@ -50,9 +50,9 @@ class Answers:
 def test_oracle_answers(kind: str, data: DataObject) -> None:
     """Each query through several windows and instants: 105 cases an example."""
     schema = data.draw(schemas())
-    found = data.draw(timelines(schema))
-    batch = to_batch(schema, found)
-    cut = data.draw(st.integers(0, len(found)))
+    drawn_rows = data.draw(timelines(schema))
+    batch = to_batch(schema, drawn_rows)
+    cut = data.draw(st.integers(0, len(drawn_rows)))
     parts = [batch.slice(0, cut), batch.slice(cut)]
     retain = data.draw(st.one_of(st.none(), st.integers(1, LAST_TS)))
     chosen = data.draw(st.lists(windows_of(kind, schema), min_size=7, max_size=7))
@@ -62,9 +62,9 @@ def test_oracle_answers(kind: str, data: DataObject) -> None:
         for window, now in itertools.product(chosen, instants):
             query = drawn.with_window(window)
             oldest = None if retain is None else now - retain + 1
-            held = rows_in_window(window, parts, now, oldest, len(found))
+            held = rows_in_window(window, parts, now, oldest, len(drawn_rows))
             got = answers.of(query, held)
-            assert not difference(naive_answer(query, found, now, retain), got), (query, now)
+            assert not difference(naive_answer(query, drawn_rows, now, retain), got), (query, now)
 
 
 @pytest.mark.parametrize("kind", WINDOW_KINDS)
@@ -77,21 +77,24 @@ def test_oracle_answers_over_keyed_streams(kind: str, data: DataObject) -> None:
     key = tuple(data.draw(st.lists(st.sampled_from(names), min_size=1, max_size=2, unique=True)))
     made = [row for row in data.draw(timelines(schema)) if all(row[n] is not None for n in key)]
     ops = [data.draw(st.sampled_from(("row", "row", "delete"))) for _ in made]
-    found = [{**row, "row_id": n, "_op": ops[n]} for n, row in enumerate(made)]
-    batch = to_batch(schema, found).append_column("_op", pa.array(ops, pa.string()))
-    cut = data.draw(st.integers(0, len(found)))
+    drawn_rows = [{**row, "row_id": n, "_op": ops[n]} for n, row in enumerate(made)]
+    batch = to_batch(schema, drawn_rows).append_column("_op", pa.array(ops, pa.string()))
+    cut = data.draw(st.integers(0, len(drawn_rows)))
     parts = [batch.slice(0, cut), batch.slice(cut)]
     retain = data.draw(st.one_of(st.none(), st.integers(1, LAST_TS)))
     kinds = windows_of(kind, schema).map(_without_row_slide)
     chosen = data.draw(st.lists(kinds, min_size=5, max_size=5))
     instants = data.draw(st.lists(st.integers(-1, LAST_TS + 2), min_size=4, max_size=4))
-    highs = data.draw(st.lists(st.none() | st.integers(0, len(found)), min_size=3, max_size=3))
+    highs = data.draw(st.lists(st.none() | st.integers(0, len(drawn_rows)), min_size=3, max_size=3))
     drawn, answers = data.draw(queries(schema)), Answers()
     for window, now, high in itertools.product(chosen, instants, highs):
         keyed = Keyed(key, high, None if high is None else LAST_TS)
         query = drawn.with_window(window)
         got = answers.of(query, current_rows_in_window(window, parts, now, retain, keyed))
-        assert not difference(naive_answer(query, found, now, retain, keyed), got), (query, now)
+        assert not difference(naive_answer(query, drawn_rows, now, retain, keyed), got), (
+            query,
+            now,
+        )
 
 
 @settings(max_examples=3 * settings().max_examples, suppress_health_check=_SLOW)
@@ -99,12 +102,12 @@ def test_oracle_answers_over_keyed_streams(kind: str, data: DataObject) -> None:
 def test_oracle_merging_is_associative(data: DataObject) -> None:
     """However rows are batched and partials nested, the finished groups have the same bytes."""
     schema = data.draw(schemas())
-    found = data.draw(timelines(schema, 40))
+    drawn_rows = data.draw(timelines(schema, 40))
     grouping = data.draw(groupings(schema))
-    batch = to_batch(schema, found)
+    batch = to_batch(schema, drawn_rows)
     whole = finish(grouping, partial(grouping, batch))
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(found)), min_size=1, max_size=5)))
-    edges = [0, *cuts, len(found)]
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(drawn_rows)), min_size=1, max_size=5)))
+    edges = [0, *cuts, len(drawn_rows)]
     pieces = [
         partial(grouping, batch.slice(a, b - a)) for a, b in zip(edges, edges[1:], strict=False)
     ]
@@ -112,5 +115,5 @@ def test_oracle_merging_is_associative(data: DataObject) -> None:
     nested = pieces[0]
     for piece in pieces[1:]:
         nested = merge([piece, nested])
-    for other in (merge(pieces), nested):
-        assert repr(finish(grouping, other).to_pylist()) == repr(whole.to_pylist())
+    for merged in (merge(pieces), nested):
+        assert repr(finish(grouping, merged).to_pylist()) == repr(whole.to_pylist())

@@ -66,6 +66,6 @@ def test_the_query_stem_finds_the_same_rows(bound: Bound) -> None:
         stem, batch = QueryStem(), tables[key].batch
         for id_, query in enumerate(queries):
             stem.insert(id_, query.leg.where)
-        found = {id_: offsets.tolist() for id_, offsets in stem.probe(batch)}
+        matched = {id_: offsets.tolist() for id_, offsets in stem.probe(batch)}
         alone = [np.flatnonzero(matches(query.leg.where, batch)).tolist() for query in queries]
-        assert found == {id_: rows for id_, rows in enumerate(alone) if rows}
+        assert matched == {id_: rows for id_, rows in enumerate(alone) if rows}

@@ -38,12 +38,12 @@ def call(op: Op, *args: Expression) -> Call:
 def nested_loops(items: Sequence[Rows], on: Expression) -> list[tuple[int, ...]]:
     """Return the places of all combinations for which `on` is true, in order."""
     numbered = [list(enumerate(rows)) for rows in items]
-    found = []
+    combinations = []
     for combination in product(*numbered):
         row = {name: value for _, part in combination for name, value in part.items()}
         if evaluate_row(on, row) is True:
-            found.append(tuple(place for place, _ in combination))
-    return found
+            combinations.append(tuple(place for place, _ in combination))
+    return combinations
 
 
 def places_of(joined: Joined) -> list[tuple[int, ...]]:
@@ -75,11 +75,13 @@ def item_rows(draw: DrawFn, columns: Columns) -> list[Rows]:
     return [
         draw(
             st.lists(
-                st.fixed_dictionaries({name: nullable(type_) for name, type_ in one.items()}),
+                st.fixed_dictionaries(
+                    {name: nullable(type_) for name, type_ in item_kinds.items()}
+                ),
                 max_size=size,
             )
         )
-        for one in columns
+        for item_kinds in columns
     ]
 
 
@@ -87,12 +89,12 @@ def item_rows(draw: DrawFn, columns: Columns) -> list[Rows]:
 def join_conditions(draw: DrawFn, columns: Columns) -> Expression:
     """Draw a conjunction of equalities, inequalities, bands and whatever else a condition may
     be."""
-    every = {name: kind for one in columns for name, kind in one.items()}
-    others = conditions(every, depth=2)
+    every = {name: kind for item_kinds in columns for name, kind in item_kinds.items()}
+    any_conditions = conditions(every, depth=2)
     equalities = _comparisons(columns, (Op.EQ,))
     ranges = st.one_of(_comparisons(columns, INEQUALITIES), _bands(columns))
-    several = st.one_of(equalities, equalities, ranges, ranges, others)
-    factors = draw(st.lists(several if len(columns) > 1 else others, max_size=3))
+    several = st.one_of(equalities, equalities, ranges, ranges, any_conditions)
+    factors = draw(st.lists(several if len(columns) > 1 else any_conditions, max_size=3))
     if len(factors) < 2:
         return factors[0] if factors else TRUE
     return call(Op.AND, *factors)
@@ -112,17 +114,17 @@ def _bands(draw: DrawFn, columns: Columns) -> Expression:
 
 def _compared(draw: DrawFn, columns: Columns, ops: list[Op]) -> Expression:
     one = draw(st.integers(0, len(columns) - 1))
-    others = [kinds for number, kinds in enumerate(columns) if number != one]
+    other_items = [kinds for number, kinds in enumerate(columns) if number != one]
     if draw(st.booleans()):
-        others = [draw(st.sampled_from(others))]
-    visible = {name: kind for kinds in others for name, kind in kinds.items()}
+        other_items = [draw(st.sampled_from(other_items))]
+    visible = {name: kind for kinds in other_items for name, kind in kinds.items()}
     value = _value(draw, columns[one], draw(st.sampled_from(list(columns[one].values()))))
-    found = []
+    comparisons = []
     for op in ops:
         near = [kind for kind in visible.values() if _comparable(kind, value.type)]
         beside = draw(st.sampled_from(near)) if near else value.type
-        found.append(call(op, value, _value(draw, visible, beside)))
-    return found[0] if len(found) == 1 else call(Op.AND, *found)
+        comparisons.append(call(op, value, _value(draw, visible, beside)))
+    return comparisons[0] if len(comparisons) == 1 else call(Op.AND, *comparisons)
 
 
 def _value(draw: DrawFn, columns: Mapping[str, Type], type_: Type) -> Expression:
@@ -134,5 +136,5 @@ def _value(draw: DrawFn, columns: Mapping[str, Type], type_: Type) -> Expression
     return draw(expressions(columns, type_, depth=1))
 
 
-def _comparable(one: Type, other: Type) -> bool:
-    return one == other or (one.is_numeric and other.is_numeric)
+def _comparable(first: Type, second: Type) -> bool:
+    return first == second or (first.is_numeric and second.is_numeric)

@@ -37,21 +37,21 @@ def item(number: int, type_: Type, values: list[Any]) -> pa.RecordBatch:
     return batch([{f"{number}.k": value} for value in values], {f"{number}.k": type_})
 
 
-def keys(left: Type, right: Type, op: Op = Op.EQ) -> Expression:
-    return call(op, column(0, "k", left), column(1, "k", right))
+def keys(first: Type, second: Type, op: Op = Op.EQ) -> Expression:
+    return call(op, column(0, "k", first), column(1, "k", second))
 
 
-def check(left: Type, one: list[Any], right: Type, other: list[Any]) -> int:
+def check(first_type: Type, first: list[Any], second_type: Type, second: list[Any]) -> int:
     """Return the number of pairs with equal keys; they, and those by every other comparison, are
     those of nested loops."""
-    items = [item(0, left, one), item(1, right, other)]
-    rows = [[{"0.k": value} for value in one], [{"1.k": value} for value in other]]
+    items = [item(0, first_type, first), item(1, second_type, second)]
+    rows = [[{"0.k": value} for value in first], [{"1.k": value} for value in second]]
     for op in (Op.LT, Op.LE, Op.GT, Op.GE, Op.NE, Op.EQ):
-        on = keys(left, right, op)
-        found = join(items, on, MANY)
-        assert places_of(found) == nested_loops(rows, on), op
-    assert found.steps[0].method is JoinMethod.EQUALITY
-    return len(found.places[0])
+        on = keys(first_type, second_type, op)
+        joined = join(items, on, MANY)
+        assert places_of(joined) == nested_loops(rows, on), op
+    assert joined.steps[0].method is JoinMethod.EQUALITY
+    return len(joined.places[0])
 
 
 BIG = [0, 1, -1, 2**53, 2**53 + 1, -(2**53) - 1, 2**63 - 1, -(2**63), None]
@@ -62,7 +62,7 @@ WIDE = [Decimal(2**63), Decimal(2**100), Decimal(10**37 + 1), Decimal(-1), Decim
 
 
 @pytest.mark.parametrize(
-    ("left", "one", "right", "other", "pairs"),
+    ("first_type", "first", "second_type", "second", "pairs"),
     [
         (BIGINT, BIG, BIGINT, BIG, 8),
         (DOUBLE, DOUBLES, DOUBLE, DOUBLES, 4 + 4 + 7),
@@ -79,10 +79,10 @@ WIDE = [Decimal(2**63), Decimal(2**100), Decimal(10**37 + 1), Decimal(-1), Decim
     ],
 )
 def test_values_are_equal_as_the_language_has_it(
-    left: Type, one: list[Any], right: Type, other: list[Any], pairs: int
+    first_type: Type, first: list[Any], second_type: Type, second: list[Any], pairs: int
 ) -> None:
-    assert check(left, one, right, other) == pairs
-    assert check(right, other, left, one) == pairs
+    assert check(first_type, first, second_type, second) == pairs
+    assert check(second_type, second, first_type, first) == pairs
 
 
 @pytest.mark.parametrize("type_", [TIMESTAMP, DATE])
@@ -102,7 +102,7 @@ def test_rows_of_any_columns_make_a_composite_key() -> None:
         [{"1.k": k, "1.t": t} for k, t in [(1, "a"), (1, "a"), (None, "a"), (2, None), (2, "b")]],
     ]
     on = call(Op.AND, keys(BIGINT, BIGINT), call(Op.EQ, column(0, "t", TEXT), column(1, "t", TEXT)))
-    items = [batch(some, kinds) for some, kinds in zip(rows, columns, strict=True)]
+    items = [batch(item_rows, kinds) for item_rows, kinds in zip(rows, columns, strict=True)]
     assert places_of(join(items, on, MANY)) == [(0, 0), (0, 1)]
 
 
@@ -120,8 +120,8 @@ def band(width: int) -> Expression:
 
 
 def test_a_band_looks_at_no_pair_outside_it() -> None:
-    found = join([numbers(0, range(1000)), numbers(1, range(1000))], band(2), MANY)
-    [step] = found.steps
+    joined = join([numbers(0, range(1000)), numbers(1, range(1000))], band(2), MANY)
+    [step] = joined.steps
     assert (step.method, step.candidates, step.kept_pairs) == (JoinMethod.RANGE, 2997, 2997)
 
 
@@ -154,10 +154,10 @@ AFTER = call(Op.GE, column(1, "k", TIMESTAMP), column(0, "k", TIMESTAMP))
 def test_a_difference_of_times_is_a_range(on: Expression, by_pairs: bool) -> None:
     moments = [MIN_INSTANT, MIN_INSTANT + 1, -1, 0, 1, 2, 3, MAX_INSTANT - 1, MAX_INSTANT, None]
     rows = [[{f"{n}.k": moment} for moment in moments] for n in (0, 1)]
-    items = [batch(some, {f"{n}.k": TIMESTAMP}) for n, some in enumerate(rows)]
-    found = join(items, on, MANY)
-    assert places_of(found) == nested_loops(rows, on)
-    [step] = found.steps
+    items = [batch(item_rows, {f"{n}.k": TIMESTAMP}) for n, item_rows in enumerate(rows)]
+    joined = join(items, on, MANY)
+    assert places_of(joined) == nested_loops(rows, on)
+    [step] = joined.steps
     assert (step.method is JoinMethod.PAIRS) is by_pairs
     assert by_pairs or step.kept_pairs == step.candidates
 
@@ -171,11 +171,11 @@ def test_an_equality_with_many_pairs_is_joined_with_the_range_beside_it() -> Non
     ]
     equal = call(Op.EQ, column(0, "s", BIGINT), column(1, "s", BIGINT))
     on = call(Op.AND, equal, band(4))
-    found = join(items, on, MANY)
-    [step] = found.steps
+    joined = join(items, on, MANY)
+    [step] = joined.steps
     assert (step.method, step.candidates) == (JoinMethod.RANGE, step.kept_pairs)
-    rows = [one.to_pylist() for one in items]
-    assert places_of(found) == nested_loops(rows, on)
+    rows = [batch_.to_pylist() for batch_ in items]
+    assert places_of(joined) == nested_loops(rows, on)
 
 
 def test_an_equality_with_few_pairs_comes_before_a_range() -> None:
@@ -188,22 +188,22 @@ def test_items_are_joined_smallest_result_first_and_crossed_last() -> None:
     large, small = numbers(0, np.arange(5000) % 50), numbers(1, range(10))
     alone, middle = numbers(2, [1, 2]), numbers(3, np.arange(5000))
     equalities = [
-        call(Op.EQ, column(one, "k", BIGINT), column(other, "k", BIGINT))
-        for one, other in ((0, 1), (0, 3))
+        call(Op.EQ, column(first, "k", BIGINT), column(second, "k", BIGINT))
+        for first, second in ((0, 1), (0, 3))
     ]
-    found = join([large, small, alone, middle], call(Op.AND, *equalities), MANY)
-    order = [found.first, *[step.item for step in found.steps]]
+    joined = join([large, small, alone, middle], call(Op.AND, *equalities), MANY)
+    order = [joined.first, *[step.item for step in joined.steps]]
     assert set(order[:2]) == {0, 1} and order[2:] == [3, 2]
-    assert [step.method for step in found.steps][-1] is JoinMethod.PAIRS
-    assert found.steps[-1].kept_pairs == 10 * 100 * 2
+    assert [step.method for step in joined.steps][-1] is JoinMethod.PAIRS
+    assert joined.steps[-1].kept_pairs == 10 * 100 * 2
 
 
 def test_conditions_without_items_or_of_one_item_choose_rows_first() -> None:
     items = [numbers(0, [1, 2, 3]), numbers(1, [1, 2, 3])]
     two = call(Op.EQ, column(0, "k", BIGINT), Literal(2, BIGINT))
-    found = join(items, call(Op.AND, keys(BIGINT, BIGINT), two), MANY)
-    assert places_of(found) == [(1, 1)]
-    assert found.steps[0].rows == (1, 3)
+    joined = join(items, call(Op.AND, keys(BIGINT, BIGINT), two), MANY)
+    assert places_of(joined) == [(1, 1)]
+    assert joined.steps[0].rows == (1, 3)
     for nothing in (Literal(False, BOOLEAN), Literal(None, BOOLEAN)):
         assert places_of(join(items, nothing, MANY)) == []
         assert places_of(join(items[:1], nothing, MANY)) == []
@@ -213,9 +213,9 @@ def test_conditions_without_items_or_of_one_item_choose_rows_first() -> None:
 def test_eight_items() -> None:
     items = [numbers(n, range(100)) for n in range(8)]
     chain = [call(Op.EQ, column(n, "k", BIGINT), column(n + 1, "k", BIGINT)) for n in range(7)]
-    found = join(items, call(Op.AND, *chain), MANY)
-    assert places_of(found) == [(n,) * 8 for n in range(100)]
-    assert all(step.method is JoinMethod.EQUALITY for step in found.steps)
+    joined = join(items, call(Op.AND, *chain), MANY)
+    assert places_of(joined) == [(n,) * 8 for n in range(100)]
+    assert all(step.method is JoinMethod.EQUALITY for step in joined.steps)
 
 
 @pytest.mark.parametrize("op", [Op.EQ, Op.LT])
@@ -228,8 +228,8 @@ def test_texts_of_many_combinations_need_not_fit_one_array(op: Op) -> None:
         pa.record_batch({"2.t": [*long[:1], None]}),
     ]
     on = call(Op.AND, keys(BIGINT, BIGINT), call(op, column(2, "t", TEXT), column(0, "t", TEXT)))
-    found = join(items, on, MANY)
-    assert set(places_of(found)) == {(int(op is Op.LT), n, 0) for n in range(1000)}
+    joined = join(items, on, MANY)
+    assert set(places_of(joined)) == {(int(op is Op.LT), n, 0) for n in range(1000)}
     pairs = HashJoin(
         Side.of_item(0, items[0]).with_pairs(
             Side.of_item(1, items[1]), (np.repeat([0, 1], 1000), np.tile(np.arange(1000), 2))
@@ -249,18 +249,20 @@ def test_rows_with_equal_keys_have_partners_whichever_side_is_larger(
 ) -> None:
     """All rows have one of seven keys, of which the inner ones have three: there is no limit of
     pairs, since none is made."""
-    one, other = np.arange(outer) % 7, np.arange(inner) % 3
-    found = semi_join([numbers(0, one), numbers(1, other)], keys(BIGINT, BIGINT), most_pairs=0)
-    assert (found.mask == np.isin(one, other)).all()
-    assert found.steps[0].kept_pairs == found.mask.sum()
+    outer_keys, inner_keys = np.arange(outer) % 7, np.arange(inner) % 3
+    partnered = semi_join(
+        [numbers(0, outer_keys), numbers(1, inner_keys)], keys(BIGINT, BIGINT), most_pairs=0
+    )
+    assert (partnered.mask == np.isin(outer_keys, inner_keys)).all()
+    assert partnered.steps[0].kept_pairs == partnered.mask.sum()
 
 
 def test_rows_have_partners_by_what_is_no_equality_too() -> None:
-    one, other = np.arange(50), np.arange(40) % 5 + 20
-    found = semi_join([numbers(0, one), numbers(1, other)], band(3), MANY)
-    above = other - one[:, None]
-    assert (found.mask == ((above >= 0) & (above <= 3)).any(axis=1)).all()
-    assert found.steps[0].rows[1] == 5
+    outer_keys, inner_keys = np.arange(50), np.arange(40) % 5 + 20
+    partnered = semi_join([numbers(0, outer_keys), numbers(1, inner_keys)], band(3), MANY)
+    above = inner_keys - outer_keys[:, None]
+    assert (partnered.mask == ((above >= 0) & (above <= 3)).any(axis=1)).all()
+    assert partnered.steps[0].rows[1] == 5
 
 
 # ---- limit and pace
@@ -277,8 +279,8 @@ def test_more_pairs_than_allowed_are_refused_with_their_number(on: Expression) -
 
 def test_pairs_are_counted_exactly_where_a_bound_is_not_enough() -> None:
     hot = numbers(0, [1] * 50 + list(range(100, 150)))
-    found = join([hot, numbers(1, range(200, 1200))], keys(BIGINT, BIGINT), 0)
-    assert found.steps[0].candidates == 0
+    joined = join([hot, numbers(1, range(200, 1200))], keys(BIGINT, BIGINT), 0)
+    assert joined.steps[0].candidates == 0
 
 
 def test_the_limit_is_of_all_steps_together() -> None:
@@ -311,11 +313,11 @@ def test_a_join_tells_its_work_and_may_be_ended(on: Expression) -> None:
 @pytest.mark.parametrize(("first", "crowded"), [(0, True), (5900, True), (5999, False)])
 def test_keys_that_differ_in_high_bits_alone_stay_different(first: int, crowded: bool) -> None:
     values = np.arange(-3000, 3000, dtype=np.int64) << 40
-    some = values[first:]
-    assert equality._is_crowded(pa.array(some), len(values)) is crowded
-    found = join([numbers(0, some), numbers(1, values[::-1])], keys(BIGINT, BIGINT), MANY)
-    assert (found.places[0] + found.places[1] + first == len(values) - 1).all()
-    assert len(found.places[0]) == len(some)
+    tail = values[first:]
+    assert equality._is_crowded(pa.array(tail), len(values)) is crowded
+    joined = join([numbers(0, tail), numbers(1, values[::-1])], keys(BIGINT, BIGINT), MANY)
+    assert (joined.places[0] + joined.places[1] + first == len(values) - 1).all()
+    assert len(joined.places[0]) == len(tail)
     spread = equality._mixed(pa.array(values)).to_numpy()
     assert len(np.unique(spread & 0xFFFF)) > 5000
 

@@ -48,9 +48,9 @@ def item(number: int, size: int, columns: dict[str, tuple[Type, int]]) -> pa.Rec
 
 def second_opinion(items: list[pa.RecordBatch], where: str) -> list[tuple[Any, ...]]:
     connection = duckdb.connect()
-    for number, one in enumerate(items):
-        names = [name.partition(".")[2] for name in one.schema.names]
-        table = pa.table([*one.columns, np.arange(one.num_rows)], names=[*names, "place"])
+    for number, rows in enumerate(items):
+        names = [name.partition(".")[2] for name in rows.schema.names]
+        table = pa.table([*rows.columns, np.arange(rows.num_rows)], names=[*names, "place"])
         connection.register(f"t{number}", table)
     tables = ", ".join(f"t{number}" for number in range(len(items)))
     places = ", ".join(f"t{number}.place" for number in range(len(items)))
@@ -61,9 +61,9 @@ def second_opinion(items: list[pa.RecordBatch], where: str) -> list[tuple[Any, .
 @pytest.mark.parametrize("sizes", [(300, 20_000), (20_000, 300), (5_000, 5_000)])
 def test_differential_equality(type_: Type, sizes: tuple[int, int]) -> None:
     items = [item(number, size, {"k": (type_, 4_000)}) for number, size in enumerate(sizes)]
-    found = join(items, call(Op.EQ, column(0, "k", type_), column(1, "k", type_)), MANY)
-    assert found.steps[0].method is JoinMethod.EQUALITY
-    assert places_of(found) == second_opinion(items, "t0.k = t1.k")
+    joined = join(items, call(Op.EQ, column(0, "k", type_), column(1, "k", type_)), MANY)
+    assert joined.steps[0].method is JoinMethod.EQUALITY
+    assert places_of(joined) == second_opinion(items, "t0.k = t1.k")
 
 
 def band(type_: Type, width: Literal) -> Expression:
@@ -81,9 +81,9 @@ def test_differential_bands(width: Literal, equal: bool) -> None:
     if equal:
         same = call(Op.EQ, column(0, "s", TEXT), column(1, "s", TEXT))
         on, where = call(Op.AND, same, on), f"t0.s = t1.s AND {where}"
-    found = join(items, on, MANY)
-    assert found.steps[0].method is JoinMethod.RANGE
-    assert places_of(found) == second_opinion(items, where)
+    joined = join(items, on, MANY)
+    assert joined.steps[0].method is JoinMethod.RANGE
+    assert places_of(joined) == second_opinion(items, where)
 
 
 def test_differential_four_items() -> None:

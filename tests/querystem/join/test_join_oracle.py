@@ -42,19 +42,19 @@ def small_pieces(max_pairs_per_row: int) -> Iterator[None]:
 
 
 def check(columns: Columns, rows: list[Rows], on: Expression) -> None:
-    items = [batch(some, kinds) for some, kinds in zip(rows, columns, strict=True)]
-    found = join(items, on, most_pairs=10**9)
-    assert places_of(found) == nested_loops(rows, on), found.steps
-    assert found.steps == () or found.steps[-1].kept_pairs == len(found.places[0])
-    assert {found.first, *[step.item for step in found.steps]} == set(range(len(items)))
+    items = [batch(item_rows, kinds) for item_rows, kinds in zip(rows, columns, strict=True)]
+    joined = join(items, on, most_pairs=10**9)
+    assert places_of(joined) == nested_loops(rows, on), joined.steps
+    assert joined.steps == () or joined.steps[-1].kept_pairs == len(joined.places[0])
+    assert {joined.first, *[step.item for step in joined.steps]} == set(range(len(items)))
     if len(items) == 2:
         check_partners(rows, items, on)
 
 
 def check_partners(rows: list[Rows], items: list[pa.RecordBatch], on: Expression) -> None:
-    found = semi_join(items, on, most_pairs=10**9)
+    semi_joined = semi_join(items, on, most_pairs=10**9)
     partnered = {place for place, _ in nested_loops(rows, on)}
-    assert np.flatnonzero(found.mask).tolist() == sorted(partnered), found.steps
+    assert np.flatnonzero(semi_joined.mask).tolist() == sorted(partnered), semi_joined.steps
 
 
 @settings(max_examples=4 * settings().max_examples, suppress_health_check=_SLOW)

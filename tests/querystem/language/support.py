@@ -155,8 +155,8 @@ def _show_source(source: Source) -> list[str]:
         return [f"FROM {_show_leg(source)}"]
     lines = []
     for number, item in enumerate(source.items):
-        first, *others = _show_item(item)
-        lines += [f"FROM {number}: {first}", *[f"    {line}" for line in others]]
+        first, *more_lines = _show_item(item)
+        lines += [f"FROM {number}: {first}", *[f"    {line}" for line in more_lines]]
     if source.on != TRUE:
         lines.append(f"ON {show(source.on)}")
     for number, subquery in enumerate(source.subqueries):
@@ -176,10 +176,10 @@ def _show_asked(subquery: SubQuery) -> str:
 
 def _show_item(item: Item) -> list[str]:
     match item:
-        case LeftJoin(left, right, on):
-            first, *others = _show_item(right)
-            of_right = [f"RIGHT {first}", *[f"    {line}" for line in others]]
-            return ["left join", *_show_source(left), *of_right, f"LEFT ON {show(on)}"]
+        case LeftJoin(left_side, right_side, on):
+            first, *more_lines = _show_item(right_side)
+            of_right = [f"RIGHT {first}", *[f"    {line}" for line in more_lines]]
+            return ["left join", *_show_source(left_side), *of_right, f"LEFT ON {show(on)}"]
         case Leg():
             return [_show_leg(item)]
         case Query():
@@ -187,20 +187,20 @@ def _show_item(item: Item) -> list[str]:
             return [f"query{over}", *show_tree(item).splitlines()]
         case SetOperation(operator, queries):
             return [operator.value, *[line for q in queries for line in show_tree(q).splitlines()]]
-        case LeftJoin(left, right, on):
-            inner = [line for one in left.items for line in _show_item(one)]
-            return [f"left join ON {show(on)}", *inner, *_show_item(right)]
+        case LeftJoin(left_side, right_side, on):
+            inner = [line for left_item in left_side.items for line in _show_item(left_item)]
+            return [f"left join ON {show(on)}", *inner, *_show_item(right_side)]
 
 
 def _show_leg(leg: Leg) -> str:
     where = "" if leg.where == TRUE else f" WHERE {show(leg.where)}"
     if (as_of := leg.as_of) is not None:
         keys = ", ".join(map(show, as_of.keys))
-        known = "" if as_of.row is None else f" known at {as_of.stream} {show(as_of.row)}"
-        return f"{leg.stream}{where} as of {show(as_of.instant)}{known} by {keys}"
+        as_known = "" if as_of.row is None else f" known at {as_of.stream} {show(as_of.row)}"
+        return f"{leg.stream}{where} as of {show(as_of.instant)}{as_known} by {keys}"
     refresh = f" {refresh_text(leg.refresh)}" if leg.refresh else ""
-    own = "own " if leg.has_own_window else ""
-    return f"{leg.stream}{where} {own}{window_text(leg.window)}{refresh}"
+    own_word = "own " if leg.has_own_window else ""
+    return f"{leg.stream}{where} {own_word}{window_text(leg.window)}{refresh}"
 
 
 def _group_names(grouping: Grouping) -> dict[str, str]:

@@ -28,11 +28,11 @@ BETWEEN = st.sampled_from(
 
 
 def _pages() -> list[str]:
-    found = []
+    texts = []
     for page in ("docs/reference/language.md", "README.md"):
         for block in blocks(read(page), "sql"):
-            found += [] if block.words else statements(block.text)
-    return found
+            texts += [] if block.words else statements(block.text)
+    return texts
 
 
 def _corpus() -> list[tuple[Callable[[str], object], str]]:
@@ -47,8 +47,8 @@ def _corpus() -> list[tuple[Callable[[str], object], str]]:
 
 
 def _definition(text: str) -> object:
-    found = parse_statement(text)
-    return found.schema if isinstance(found, CreateStream) else found.name
+    statement = parse_statement(text)
+    return statement.schema if isinstance(statement, CreateStream) else statement.name
 
 
 def _window(text: str) -> object:

@@ -104,18 +104,18 @@ MEANINGS = {
 }
 
 
-@pytest.mark.parametrize(("left", "right"), list(itertools.product(SAMPLES, SAMPLES)))
-def test_what_may_be_computed(left: str, right: str) -> None:
+@pytest.mark.parametrize(("lhs", "rhs"), list(itertools.product(SAMPLES, SAMPLES)))
+def test_what_may_be_computed(lhs: str, rhs: str) -> None:
     times = {"instant", "duration"}
-    if not {SAMPLES[left], SAMPLES[right]} & times:
+    if not {SAMPLES[lhs], SAMPLES[rhs]} & times:
         return
     for operator in ("+", "-", "*", "/", "%", "div"):
-        meaning = MEANINGS.get((SAMPLES[left], operator, SAMPLES[right]))
+        meaning = MEANINGS.get((SAMPLES[lhs], operator, SAMPLES[rhs]))
         if meaning is None:
             with pytest.raises(TypeProblem, match="has no meaning"):
-                where(f"{left} {operator} {right} IS NULL")
+                where(f"{lhs} {operator} {rhs} IS NULL")
             continue
-        condition = where(f"{left} {operator} {right} IS NULL")
+        condition = where(f"{lhs} {operator} {rhs} IS NULL")
         assert isinstance(condition, Call)
         assert str(condition.args[0].type) == meaning
         assert from_json(json.loads(json.dumps(to_json(condition)))) == condition
@@ -186,10 +186,10 @@ def test_folding_is_the_kernels(
         (Op.SUB, (at, at), DURATION),
         (Op.NEG, (b,), DURATION),
     ]:
-        made = Call(op, args, type_)
-        folded = normal(made)
+        call = Call(op, args, type_)
+        folded = normal(call)
         assert isinstance(folded, Literal) or args == (Literal(-(2**63), DURATION),)
-        assert evaluate(folded, ONE).equals(evaluate(made, ONE))
+        assert evaluate(folded, ONE).equals(evaluate(call, ONE))
 
 
 @pytest.mark.parametrize(

@@ -138,9 +138,9 @@ def test_the_two_zeros_are_one() -> None:
 
 
 def test_the_window_and_the_outputs_are_not_part_of_the_key() -> None:
-    one = bind("SELECT size FROM trades WHERE ok RANGE 1 HOUR")
-    other = bind("SELECT price, size + 1 AS x FROM trades t WHERE t.ok")
-    assert one.leg.predicate_key == other.leg.predicate_key
+    first = bind("SELECT size FROM trades WHERE ok RANGE 1 HOUR")
+    second = bind("SELECT price, size + 1 AS x FROM trades t WHERE t.ok")
+    assert first.leg.predicate_key == second.leg.predicate_key
 
 
 def test_parameters_stand_where_constants_do() -> None:

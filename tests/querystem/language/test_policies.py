@@ -41,8 +41,8 @@ EU = ViewDefinition("eu", "SELECT region FROM orders", (Column("region", TEXT),)
 
 
 def _lookup(name: str) -> StreamSchema | ViewDefinition | None:
-    known: dict[str, StreamSchema | ViewDefinition] = {"orders": ORDERS, "eu": EU}
-    return known.get(name)
+    sources: dict[str, StreamSchema | ViewDefinition] = {"orders": ORDERS, "eu": EU}
+    return sources.get(name)
 
 
 def _filled(condition: str, claims: Mapping[str, ClaimValue]) -> str:

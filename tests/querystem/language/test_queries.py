@@ -101,16 +101,16 @@ def test_clauses_see_what_they_may(text: str) -> None:
     query = attempt(text)
     if query is None:
         return
-    seen = set(TRADES.types)
+    visible = set(TRADES.types)
     if query.grouping is not None:
         groups = query.grouping
-        assert all(set(columns_of(key)) <= seen for key in groups.keys)
-        seen = {key_name(n) for n in range(len(groups.keys))}
-        seen |= {aggregate_name(n) for n in range(len(groups.aggregates))}
-    shown: list[Expression] = [output.expression for output in query.outputs]
-    for expression in [*shown, query.having, *(key.expression for key in query.order_by)]:
-        assert set(columns_of(expression)) <= seen
-    assert not query.distinct or all(key.expression in shown for key in query.order_by)
+        assert all(set(columns_of(key)) <= visible for key in groups.keys)
+        visible = {key_name(n) for n in range(len(groups.keys))}
+        visible |= {aggregate_name(n) for n in range(len(groups.aggregates))}
+    selected: list[Expression] = [output.expression for output in query.outputs]
+    for expression in [*selected, query.having, *(key.expression for key in query.order_by)]:
+        assert set(columns_of(expression)) <= visible
+    assert not query.distinct or all(key.expression in selected for key in query.order_by)
     assert query.grouping is not None or query.having == TRUE
 
 
@@ -239,8 +239,10 @@ def test_a_misspelled_stream_is_met_with_the_nearest() -> None:
 
 
 def test_grouping_and_order_are_not_part_of_the_predicate() -> None:
-    one = bind("SELECT symbol, count(*) FROM trades WHERE ok GROUP BY symbol ORDER BY 2 LIMIT 3")
-    assert one.leg.predicate_key == bind("SELECT * FROM trades WHERE ok").leg.predicate_key
+    grouped = bind(
+        "SELECT symbol, count(*) FROM trades WHERE ok GROUP BY symbol ORDER BY 2 LIMIT 3"
+    )
+    assert grouped.leg.predicate_key == bind("SELECT * FROM trades WHERE ok").leg.predicate_key
 
 
 def test_deep_groups_are_bound_in_time() -> None:
@@ -265,11 +267,11 @@ SIMPLIFIED = [
 @pytest.mark.parametrize("inner", ["size > 3", "NOT ok", "symbol IS NULL", "size + 1 IN (1, 2)"])
 def test_a_text_is_taken_whatever_of_it_can_be_simplified(text: str, inner: str) -> None:
     """`size > 3 AND FALSE` is no constant, though it is bound to one."""
-    taken = {
+    accepted = {
         word: attempt(text.replace("{}", f"({inner} {word})")) is not None
         for word in ("AND TRUE", "AND FALSE", "OR TRUE", "OR FALSE", "AND NOT TRUE")
     }
-    assert len(set(taken.values())) == 1, taken
+    assert len(set(accepted.values())) == 1, accepted
 
 
 def test_an_aggregate_is_no_constant_either() -> None:

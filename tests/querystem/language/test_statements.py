@@ -114,21 +114,27 @@ def test_the_number_of_columns_has_a_limit() -> None:
     ],
 )
 def test_grants(text: str, meaning: tuple[object, ...]) -> None:
-    found = parse_statement(text)
-    assert isinstance(found, GrantActions)
-    assert (found.actions, found.name, found.to, found.grantee, found.revoked) == meaning
+    statement = parse_statement(text)
+    assert isinstance(statement, GrantActions)
+    assert (
+        statement.actions,
+        statement.name,
+        statement.to,
+        statement.grantee,
+        statement.revoked,
+    ) == meaning
 
 
 def test_spellings_of_other_systems_are_taken_with_a_note() -> None:
-    made = parse_statement(
+    foreign = parse_statement(
         "CREATE STREAM t (a varchar, b VARCHAR, c Integer, d REAL, e DOUBLE PRECISION) RETAIN 1 DAY"
     )
     plain = parse_statement(
         "CREATE STREAM t (a TEXT, b TEXT, c BIGINT, d DOUBLE, e DOUBLE) RETAIN 1 DAY"
     )
-    assert isinstance(made, CreateStream) and isinstance(plain, CreateStream)
-    assert made.schema == plain.schema and plain.notes == ()
-    assert made.notes == (
+    assert isinstance(foreign, CreateStream) and isinstance(plain, CreateStream)
+    assert foreign.schema == plain.schema and plain.notes == ()
+    assert foreign.notes == (
         "VARCHAR is taken as TEXT",
         "INTEGER is taken as BIGINT",
         "REAL is taken as DOUBLE",

@@ -118,8 +118,8 @@ def mutated(draw: st.DrawFn, texts: list[str], pieces: list[str] = PIECES) -> st
             case "double":
                 words.insert(at, words[at])
             case "swap":
-                other = draw(st.integers(0, len(words) - 1))
-                words[at], words[other] = words[other], words[at]
+                swapped = draw(st.integers(0, len(words) - 1))
+                words[at], words[swapped] = words[swapped], words[at]
             case "insert":
                 words.insert(at, draw(st.sampled_from(pieces)))
         if not words:
@@ -159,10 +159,10 @@ def test_every_part_of_every_node_is_consumed(query: str) -> None:
     """A part sqlglot would add to any node of ours is refused, not dropped."""
     for node in parse_query(query, 10_000).walk():
         if type(node) in _HANDLERS:
-            known = {name for name, part in node.args.items() if part}
+            present = {name for name, part in node.args.items() if part}
             node.set("surprise", exp.Null())
             with pytest.raises(SyntaxProblem, match="SURPRISE"):
-                consume(node, *known)
+                consume(node, *present)
             node.set("surprise", None)
 
 

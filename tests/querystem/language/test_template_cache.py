@@ -60,23 +60,25 @@ def alike(draw: st.DrawFn) -> list[str]:
     """Texts that differ in their constants: in those under WHERE, and now and then anyhow."""
     factors = draw(st.lists(st.sampled_from(FACTORS), min_size=1, max_size=2))
     where = draw(st.sampled_from([" AND ", " OR "])).join(factors)
-    rest = draw(st.sampled_from(REST)).replace("#", draw(st.sampled_from(["1", "5", "'2026'"])))
-    pattern = f"SELECT symbol, size, 5 AS five FROM trades WHERE {where} {rest}"
+    clauses = draw(st.sampled_from(REST)).replace("#", draw(st.sampled_from(["1", "5", "'2026'"])))
+    pattern = f"SELECT symbol, size, 5 AS five FROM trades WHERE {where} {clauses}"
     pools = [st.sampled_from(draw(st.sampled_from(POOLS))) for _ in range(pattern.count("#"))]
     texts = []
     for _ in range(draw(st.integers(4, 8))):
         constants = [draw(pool) for pool in pools]
         if constants and draw(st.integers(0, 4)) == 0:
             constants[-1] = draw(st.sampled_from(CONSTANTS))
-        first, *others = pattern.split("#")
-        texts.append(first + "".join(map("".join, zip(constants, others, strict=True))))
+        first, *pieces = pattern.split("#")
+        texts.append(first + "".join(map("".join, zip(constants, pieces, strict=True))))
     return texts
 
 
 @pytest.mark.parametrize("factor", FACTORS)
 def test_every_factor_takes_constants_as_if_it_were_alone(factor: str) -> None:
     for pool in POOLS:
-        texts = [f"SELECT symbol FROM trades WHERE {factor}".replace("#", one) for one in pool]
+        texts = [
+            f"SELECT symbol FROM trades WHERE {factor}".replace("#", constant) for constant in pool
+        ]
         check(texts, TemplateCache())
 
 
@@ -109,8 +111,8 @@ def test_the_third_text_alike_is_not_parsed(where: str) -> None:
     pattern = f"SELECT size FROM trades WHERE {where} AND length(venue) = 7 LIMIT 10 RANGE 5 HOURS"
     for number in range(4):
         text = pattern.replace("#", str(number))
-        known = shapes.find("main", text, lookup)
-        assert (known is not None) == (number == 3)
+        cached = shapes.find("main", text, lookup)
+        assert (cached is not None) == (number == 3)
         assert shapes.bind("main", text, lookup) == bind_query(text, lookup)
 
 
@@ -122,10 +124,10 @@ def test_another_limit_is_another_query() -> None:
 
 
 def test_a_stream_defined_anew_is_looked_at_anew() -> None:
-    other = schema_of("CREATE STREAM trades (size DOUBLE, symbol BIGINT)")
+    replacement = schema_of("CREATE STREAM trades (size DOUBLE, symbol BIGINT)")
     streams: dict[str, StreamSchema] = {"trades": TRADES}
     shapes = TemplateCache()
-    for schema in (TRADES, other, TRADES):
+    for schema in (TRADES, replacement, TRADES):
         streams["trades"] = schema
         for number in range(4):
             text = f"SELECT symbol FROM trades WHERE size = {number}"

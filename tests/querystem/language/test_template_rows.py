@@ -49,8 +49,8 @@ def alone(text: str, row: dict[str, Any]) -> Query | str:
 @given(st.sampled_from(TEXTS), tables)
 def test_each_row_is_bound_as_it_would_be_alone(text: str, table: list[dict[str, Any]]) -> None:
     columns = {name: [row[name] for row in table] for name in ("p", "q")}
-    each = [alone(text, row) for row in table]
-    refused = [one for one in each if isinstance(one, str)]
+    outcomes = [alone(text, row) for row in table]
+    refused = [outcome for outcome in outcomes if isinstance(outcome, str)]
     if refused:
         with pytest.raises(QueryError) as caught:
             bind_rows(text, lookup, columns, len(table))
@@ -58,9 +58,9 @@ def test_each_row_is_bound_as_it_would_be_alone(text: str, table: list[dict[str,
         return
     bound = bind_rows(text, lookup, columns, len(table))
     if bound.form is None:
-        assert list(bound.queries) == each
+        assert list(bound.queries) == outcomes
         return
-    queries = [one for one in each if isinstance(one, Query)]
+    queries = [outcome for outcome in outcomes if isinstance(outcome, Query)]
     assert list(bound.keys) == [query.leg.predicate_key for query in queries]
     assert {query_form(query) for query in queries} == {bound.form}
 

@@ -30,9 +30,9 @@ values = {
 rows = st.lists(st.fixed_dictionaries(values), min_size=1, max_size=6)
 
 
-def made(text: str, select: str = "symbol", rest: str = "") -> Template:
-    used = {name: type_ for name, type_ in TYPES.items() if f":{name}" in select + text + rest}
-    return prepare(f"SELECT {select} FROM trades WHERE {text} {rest}", lookup, used)
+def template_of(text: str, select: str = "symbol", clauses: str = "") -> Template:
+    used = {name: type_ for name, type_ in TYPES.items() if f":{name}" in select + text + clauses}
+    return prepare(f"SELECT {select} FROM trades WHERE {text} {clauses}", lookup, used)
 
 
 def columns_of(template: Template, table: list[dict[str, Any]]) -> dict[str, list[Any]]:
@@ -41,7 +41,7 @@ def columns_of(template: Template, table: list[dict[str, Any]]) -> dict[str, lis
 
 @given(st.lists(st.sampled_from(FACTORS), min_size=1, max_size=4), st.booleans(), rows)
 def test_the_same_keys_and_form(factors: list[str], every: bool, table: list[Any]) -> None:
-    template = made((" AND " if every else " OR ").join(factors))
+    template = template_of((" AND " if every else " OR ").join(factors))
     queries = [template.fill({name: row[name] for name in template.parameters}) for row in table]
     filled = template.fill_many(columns_of(template, table))
     if filled is None:
@@ -57,22 +57,22 @@ def test_the_same_keys_and_form(factors: list[str], every: bool, table: list[Any
 
 @pytest.mark.parametrize("text", [text for text in FACTORS if ":" in text])
 def test_single_factors_are_taken_at_once(text: str) -> None:
-    template = made(text)
+    template = template_of(text)
     table = [{"n": 1, "m": 2, "x": 0.5, "t": "a"}, {"n": 2, "m": 1, "x": 1.5, "t": "b"}]
-    taken = template.fill_many(columns_of(template, table)) is not None
-    assert taken == ("NOT" not in text or " OR " in text or " AND " in text)
+    at_once = template.fill_many(columns_of(template, table)) is not None
+    assert at_once == ("NOT" not in text or " OR " in text or " AND " in text)
 
 
 @pytest.mark.parametrize(
-    ("select", "rest"),
+    ("select", "clauses"),
     [("size + :n AS a", ""), ("symbol", "ORDER BY size + :n"), ("symbol", "LIMIT :n"),
      ("symbol", "LIMIT 1 OFFSET :n"), ("count(size + :n) AS c", ""),
      ("count(*) AS c", "GROUP BY size % :n"), ("count(*) AS c", "HAVING count(*) > :n")],
 )  # fmt: skip
-def test_parameters_elsewhere_are_left_to_fill(select: str, rest: str) -> None:
-    template = made("size > :n", select, rest)
+def test_parameters_elsewhere_are_left_to_fill(select: str, clauses: str) -> None:
+    template = template_of("size > :n", select, clauses)
     assert template.fill_many({"n": [1, 2]}) is None
-    assert made("size > :n").fill_many({"n": []}) is None
+    assert template_of("size > :n").fill_many({"n": []}) is None
 
 
 def test_a_constant_that_swallows_its_neighbours_is_left_to_fill() -> None:
@@ -82,10 +82,10 @@ def test_a_constant_that_swallows_its_neighbours_is_left_to_fill() -> None:
 
 def test_what_fill_refuses_is_refused() -> None:
     with pytest.raises(QueryError, match="escapes nothing"):
-        made("symbol LIKE :t").fill_many({"t": ["a", "a\\"]})
+        template_of("symbol LIKE :t").fill_many({"t": ["a", "a\\"]})
     for wrong in ({}, {"n": [1], "m": [2]}, {"m": [1]}):
         with pytest.raises(QueryError):
-            made("size = :n").fill_many({**wrong, "q": [1]})
+            template_of("size = :n").fill_many({**wrong, "q": [1]})
     typed = prepare(
         "SELECT size FROM trades WHERE amount = :p AND at > :a",
         lookup,

@@ -140,21 +140,21 @@ def test_values_that_no_window_takes(window: str, value: Scalar, reason: str) ->
 
 
 def test_one_template_has_many_windows() -> None:
-    made = prepare(
+    prepared = prepare(
         "SELECT symbol FROM trades RANGE :p REFRESH EVERY :q", lookup, {"p": BIGINT, "q": DOUBLE}
     )
     for p, q in ((1, 2.0), (60, 0.5)):
         written = bind(f"SELECT symbol FROM trades RANGE {p} REFRESH EVERY {q}")
-        assert made.fill({"p": p, "q": q}) == written
+        assert prepared.fill({"p": p, "q": q}) == written
     with pytest.raises(QueryError) as caught:
-        made.fill({"p": 1, "q": 0.0})
+        prepared.fill({"p": 1, "q": 0.0})
     assert caught.value.column == 50
 
 
 def test_columns_are_known_before_the_values() -> None:
-    made = prepare("SELECT :p AS x, size FROM trades", lookup, {"p": decimal_type(5, 1)})
-    assert [str(column.type) for column in made.columns] == ["DECIMAL(5,1)", "BIGINT"]
-    assert made.fill({"p": 7}).columns == made.columns
+    prepared = prepare("SELECT :p AS x, size FROM trades", lookup, {"p": decimal_type(5, 1)})
+    assert [str(column.type) for column in prepared.columns] == ["DECIMAL(5,1)", "BIGINT"]
+    assert prepared.fill({"p": 7}).columns == prepared.columns
 
 
 def constants_of(expression: Expression) -> list[Literal]:
@@ -207,14 +207,14 @@ def test_any_value_survives_the_bound_form(size, price, symbol, at, amount) -> N
     ],
 )
 def test_a_value_of_another_type_is_refused(type_: Type, value) -> None:
-    made = prepare("SELECT :p AS x FROM trades", lookup, {"p": type_})
+    prepared = prepare("SELECT :p AS x FROM trades", lookup, {"p": type_})
     with pytest.raises(QueryError) as caught:
-        made.fill({"p": value})
+        prepared.fill({"p": value})
     assert caught.value.reason in ("BAD_VALUE", "BAD_LITERAL")
 
 
 @pytest.mark.parametrize(
-    ("type_", "value", "held"),
+    ("type_", "value", "constant"),
     [
         (DOUBLE, 5, 5.0),
         (BIGINT, 5.0, 5),
@@ -225,18 +225,18 @@ def test_a_value_of_another_type_is_refused(type_: Type, value) -> None:
         (None, None, None),
     ],
 )
-def test_a_value_that_fits_exactly_is_taken(type_: Type | None, value, held) -> None:
-    made = prepare(
+def test_a_value_that_fits_exactly_is_taken(type_: Type | None, value, constant) -> None:
+    prepared = prepare(
         "SELECT CAST(:p AS TEXT) AS x, size = :p AS y FROM trades", lookup, {"p": BIGINT}
     )
-    assert made.fill({"p": 1}).columns == made.columns
-    made = prepare(
+    assert prepared.fill({"p": 1}).columns == prepared.columns
+    prepared = prepare(
         "SELECT coalesce(:p, :p, NULL, CAST(NULL AS TEXT)) AS x FROM trades", lookup, {"p": None}
     )
-    assert made.fill({"p": None}).columns == made.columns
+    assert prepared.fill({"p": None}).columns == prepared.columns
     if type_ is not None:
-        made = prepare("SELECT :p AS x FROM trades", lookup, {"p": type_})
-        assert made.fill({"p": value}).outputs[0].expression == Literal(held, type_)
+        prepared = prepare("SELECT :p AS x FROM trades", lookup, {"p": type_})
+        assert prepared.fill({"p": value}).outputs[0].expression == Literal(constant, type_)
 
 
 def test_names_must_meet() -> None:
@@ -263,5 +263,5 @@ def test_parameter_types_are_checked_when_bound() -> None:
 
 
 def test_without_parameters_the_query_is_ready() -> None:
-    made = template("size > 1")
-    assert made.fill({}) is made.query
+    prepared = template("size > 1")
+    assert prepared.fill({}) is prepared.query

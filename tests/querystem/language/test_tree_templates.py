@@ -134,14 +134,14 @@ tables = st.lists(st.fixed_dictionaries({"p": values, "q": values}), min_size=1,
 def test_each_row_is_bound_as_it_would_be_alone(text: str, table: list[dict[str, Any]]) -> None:
     columns = {name: [row[name] for row in table] for name in ("p", "q")}
     try:
-        each = [bind_query(text, lookup, row) for row in table]
+        queries = [bind_query(text, lookup, row) for row in table]
     except QueryError:
         with pytest.raises(QueryError):
             bind_rows(text, lookup, columns, len(table))
         return
     bound = bind_rows(text, lookup, columns, len(table))
     if bound.form is None:
-        assert list(bound.queries) == each
+        assert list(bound.queries) == queries
     else:
-        assert {query_form(query) for query in each} == {bound.form}
-        assert [(key,) for key in bound.keys] == [query.predicate_keys for query in each]
+        assert {query_form(query) for query in queries} == {bound.form}
+        assert [(key,) for key in bound.keys] == [query.predicate_keys for query in queries]

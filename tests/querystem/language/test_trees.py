@@ -52,7 +52,9 @@ def streams_of(paper: dict[str, Any]) -> dict[str, StreamSchema]:
     for name, names in (paper.get("columns") or {}).items():
         rows = paper["streams"][name]
         types = ["BIGINT" if isinstance(value, int) else "TEXT" for value in rows[0]]
-        columns[name] = ", ".join(f"{one} {kind}" for one, kind in zip(names, types, strict=False))
+        columns[name] = ", ".join(
+            f"{column} {kind}" for column, kind in zip(names, types, strict=False)
+        )
     keys = {name: f"KEY ({', '.join(key)})" for name, key in (paper.get("keys") or {}).items()}
     return {
         name: schema_of(

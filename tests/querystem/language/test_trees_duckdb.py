@@ -89,14 +89,17 @@ def names_of(query: Query) -> Quoted:
         return ROWS
     keys = {key_name(n): show(key, ROWS) for n, key in enumerate(grouping.keys)}
     aggregates = {
-        aggregate_name(n): show_aggregate(one, ROWS) for n, one in enumerate(grouping.aggregates)
+        aggregate_name(n): show_aggregate(aggregate, ROWS)
+        for n, aggregate in enumerate(grouping.aggregates)
     }
     return Quoted(keys | aggregates)
 
 
 def sql_of(query: Query) -> str:
     names = names_of(query)
-    outputs = ", ".join(f'{show(one.expression, names)} AS "{one.name}"' for one in query.outputs)
+    outputs = ", ".join(
+        f'{show(output.expression, names)} AS "{output.name}"' for output in query.outputs
+    )
     text = f"SELECT {'DISTINCT ' if query.distinct else ''}{outputs} FROM "
     source = query.source
     if isinstance(source, Leg):
@@ -126,8 +129,8 @@ def item_sql(number: int, item: Item) -> str:
         case SetOperation(operator, queries):
             inner = f"({f' {operator.value} '.join(map(sql_of, queries))})"
             columns = [column.name for column in item.columns]
-    shown = ", ".join(f'"{name}" AS "{item_column(number, name)}"' for name in columns)
-    return f"(SELECT {shown} FROM {inner})"
+    outputs = ", ".join(f'"{name}" AS "{item_column(number, name)}"' for name in columns)
+    return f"(SELECT {outputs} FROM {inner})"
 
 
 @given(written(), r_rows, s_rows)
@@ -143,8 +146,8 @@ def test_a_tree_means_what_its_text_means(
                 marks = ", ".join("?" for _ in row)
                 database.execute(f"INSERT INTO {name} VALUES ({marks})", row)
         expected = database.execute(text).fetchall()
-        found = database.execute(sql_of(query)).fetchall()
-    assert sorted(map(repr, found)) == sorted(map(repr, expected)), sql_of(query)
+        duck_rows = database.execute(sql_of(query)).fetchall()
+    assert sorted(map(repr, duck_rows)) == sorted(map(repr, expected)), sql_of(query)
 
 
 @pytest.mark.parametrize("text", TEXTS)

@@ -34,30 +34,30 @@ def runs(text: str) -> None:
     assert evaluate(query.leg.where, EMPTY).type == pa.bool_()
 
 
-@pytest.mark.parametrize(("left", "right"), list(itertools.product(COLUMNS, COLUMNS)))
-def test_comparisons(left: str, right: str) -> None:
-    fits = left == right or {left, right} <= NUMBERS or {left, right} <= TIMES
+@pytest.mark.parametrize(("lhs", "rhs"), list(itertools.product(COLUMNS, COLUMNS)))
+def test_comparisons(lhs: str, rhs: str) -> None:
+    fits = lhs == rhs or {lhs, rhs} <= NUMBERS or {lhs, rhs} <= TIMES
     for operator in ("=", "<>", "<", "<=", ">", ">=", "IS DISTINCT FROM", "IS NOT DISTINCT FROM"):
         if fits:
-            runs(f"SELECT {left} {operator} {right} AS x FROM trades")
+            runs(f"SELECT {lhs} {operator} {rhs} AS x FROM trades")
         else:
             with pytest.raises(TypeProblem, match="can't be compared"):
-                where(f"{left} {operator} {right}")
+                where(f"{lhs} {operator} {rhs}")
 
 
-@pytest.mark.parametrize(("left", "right"), list(itertools.product(COLUMNS, COLUMNS)))
-def test_arithmetic(left: str, right: str) -> None:
+@pytest.mark.parametrize(("lhs", "rhs"), list(itertools.product(COLUMNS, COLUMNS)))
+def test_arithmetic(lhs: str, rhs: str) -> None:
     for operator in ("+", "-", "*", "/", "%", "div"):
-        text = f"{left} {operator} {right}"
-        if {left, right} <= TIMES and operator == "-":
+        text = f"{lhs} {operator} {rhs}"
+        if {lhs, rhs} <= TIMES and operator == "-":
             runs(f"SELECT extract(second FROM {text}) AS x FROM trades")
-        elif not {left, right} <= NUMBERS or (operator == "div" and {left, right} != {"size"}):
+        elif not {lhs, rhs} <= NUMBERS or (operator == "div" and {lhs, rhs} != {"size"}):
             with pytest.raises(TypeProblem):
                 value(text)
         else:
             runs(f"SELECT {text} AS x FROM trades")
-            expected = "DOUBLE" if "price" in (left, right) else "DECIMAL"
-            if {left, right} == {"size"}:
+            expected = "DOUBLE" if "price" in (lhs, rhs) else "DECIMAL"
+            if {lhs, rhs} == {"size"}:
                 expected = "DOUBLE" if operator == "/" else "BIGINT"
             assert value(text).type.kind.value == expected
 
@@ -188,7 +188,7 @@ def test_every_operation_of_the_kernel_can_be_written() -> None:
             size IS DISTINCT FROM 7 AND NOT size IS NULL AND size IN (1, 2) AND symbol LIKE 'a'
             OR ok
     """
-    made = json.dumps(query_to_json(bind(text)))
+    written = json.dumps(query_to_json(bind(text)))
     functions = {Op(name) for name in FUNCTIONS}
-    missing = [op for op in Op if f'"{op.value}"' not in made and op not in functions]
+    missing = [op for op in Op if f'"{op.value}"' not in written and op not in functions]
     assert missing == []

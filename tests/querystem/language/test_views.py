@@ -59,10 +59,10 @@ class Catalog(dict[str, StreamSchema | ViewDefinition]):
 
 
 def catalog() -> Catalog:
-    found = Catalog(STREAMS)
+    defined = Catalog(STREAMS)
     for sql in DEFINITIONS:
-        found.define(sql)
-    return found
+        defined.define(sql)
+    return defined
 
 
 CATALOG = catalog()
@@ -78,7 +78,7 @@ def test_trees_of_views() -> None:
         legs = ", ".join(
             f"{leg.view or leg.stream}{'' if leg.has_own_window else '?'}" for leg in query.legs
         )
-        open_ = [f"{one.view}?" for one in query.opened]
+        open_ = [f"{inner.view}?" for inner in query.opened]
         return f"{show_tree(query)}\ntaking a window: {', '.join([legs, *open_])}"
 
     check("view_trees.txt", written)
@@ -114,7 +114,7 @@ def test_a_view_is_made_again_by_its_statement_and_read_from_json() -> None:
 def test_columns_are_those_of_the_query() -> None:
     view = CATALOG["big"]
     assert isinstance(view, ViewDefinition)
-    assert [(one.name, str(one.type)) for one in view.columns] == [
+    assert [(column.name, str(column.type)) for column in view.columns] == [
         ("symbol", "TEXT"),
         ("double", "DOUBLE"),
         ("size", "BIGINT"),
@@ -135,42 +135,42 @@ def test_an_inlined_view_has_the_predicate_of_the_query_written_out(window: str)
 
 
 def deep(levels: int) -> Catalog:
-    found = Catalog(STREAMS)
+    catalog_ = Catalog(STREAMS)
     below = "trades"
     for level in range(levels):
-        found.define(f"CREATE VIEW v{level} AS SELECT symbol, price + 1 AS price FROM {below}")
+        catalog_.define(f"CREATE VIEW v{level} AS SELECT symbol, price + 1 AS price FROM {below}")
         below = f"v{level}"
-    return found
+    return catalog_
 
 
 def test_views_stand_inside_each_other_so_many_deep() -> None:
-    found = deep(MAX_VIEWS_DEEP)
-    query = found.bind(f"SELECT price FROM v{MAX_VIEWS_DEEP - 1}")
+    catalog_ = deep(MAX_VIEWS_DEEP)
+    query = catalog_.bind(f"SELECT price FROM v{MAX_VIEWS_DEEP - 1}")
     assert query.leg.stream == "trades"
     with pytest.raises(QueryError) as caught:
-        found.define(f"CREATE VIEW w AS SELECT price FROM v{MAX_VIEWS_DEEP - 1}")
+        catalog_.define(f"CREATE VIEW w AS SELECT price FROM v{MAX_VIEWS_DEEP - 1}")
     assert caught.value.reason == "NESTED_TOO_DEEP" and caught.value.column == 18
 
 
 def test_references_through_views_count() -> None:
-    found = Catalog(STREAMS)
-    found.define("CREATE VIEW a AS SELECT x.symbol FROM trades AS x, trades AS y")
-    found.define("CREATE VIEW b AS SELECT x.symbol FROM a AS x, a AS y")
-    found.define("CREATE VIEW c AS SELECT x.symbol FROM b AS x, b AS y")
-    assert len(found.bind("SELECT symbol FROM c").legs) == 8
+    catalog_ = Catalog(STREAMS)
+    catalog_.define("CREATE VIEW a AS SELECT x.symbol FROM trades AS x, trades AS y")
+    catalog_.define("CREATE VIEW b AS SELECT x.symbol FROM a AS x, a AS y")
+    catalog_.define("CREATE VIEW c AS SELECT x.symbol FROM b AS x, b AS y")
+    assert len(catalog_.bind("SELECT symbol FROM c").legs) == 8
     with pytest.raises(QueryError) as caught:
-        found.bind("SELECT x.symbol FROM c AS x, trades AS y")
+        catalog_.bind("SELECT x.symbol FROM c AS x, trades AS y")
     assert caught.value.reason == "TOO_MANY_REFERENCES"
 
 
 def test_outputs_that_double_at_each_level_are_no_bomb() -> None:
     """Conditions are pushed down through windows only while they stay small."""
-    found, below = Catalog(STREAMS), "trades"
+    catalog_, below = Catalog(STREAMS), "trades"
     for level in range(MAX_VIEWS_DEEP):
         terms = " + ".join(["price"] * 9)
-        found.define(f"CREATE VIEW v{level} AS SELECT {terms} AS price FROM {below} RANGE 1 DAY")
+        catalog_.define(f"CREATE VIEW v{level} AS SELECT {terms} AS price FROM {below} RANGE 1 DAY")
         below = f"v{level}"
-    query = found.bind(f"SELECT price FROM {below} WHERE price > 1")
+    query = catalog_.bind(f"SELECT price FROM {below} WHERE price > 1")
     assert len(query_form(query)) < 1_000_000
 
 
@@ -196,8 +196,8 @@ BROUGHT: Mapping[str, str] = {
 
 @pytest.mark.parametrize("sql", BROUGHT)
 def test_a_window_that_is_brought_bounds_views_as_one_that_is_written(sql: str) -> None:
-    found, written = brought(sql, "RANGE 5 MINUTES"), CATALOG.bind(BROUGHT[sql])
-    assert show_tree(found).replace(" own", "") == show_tree(written).replace(" own", "")
+    query, written = brought(sql, "RANGE 5 MINUTES"), CATALOG.bind(BROUGHT[sql])
+    assert show_tree(query).replace(" own", "") == show_tree(written).replace(" own", "")
 
 
 @pytest.mark.parametrize("sql", ["SELECT symbol FROM big", "SELECT symbol FROM recent"])
@@ -210,8 +210,8 @@ def test_windows_that_count_are_not_brought_over_views(sql: str, window: str) ->
 
 def test_a_window_that_counts_takes_the_place_of_another() -> None:
     sql = "SELECT symbol FROM big WHERE size > 3"
-    found = brought(f"{sql} ROWS 9", "ROWS 5")
-    assert show_tree(found) == show_tree(CATALOG.bind(f"{sql} ROWS 5"))
+    query = brought(f"{sql} ROWS 9", "ROWS 5")
+    assert show_tree(query) == show_tree(CATALOG.bind(f"{sql} ROWS 5"))
 
 
 def test_slide_is_not_brought_over_an_inlined_view_of_a_keyed_stream() -> None:
