@@ -39,7 +39,7 @@ class Machine:
             env={"PATH": str(self.bin), "LC_ALL": "C"},
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=120,
             check=False,
         )
 

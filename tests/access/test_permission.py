@@ -182,7 +182,7 @@ async def test_a_watch_is_told_of_a_revocation(shop: Shop) -> None:
     handle = await shop.alice.register("SELECT amount FROM orders")
     sync = pb.SyncRequest(items=[pb.SyncItem(handle=handle)])
     request = pb.WatchRequest(sync=sync, rounds=2)
-    call = shop.stub.Watch(request, metadata=shop.alice.metadata, timeout=30)
+    call = shop.stub.Watch(request, metadata=shop.alice.metadata, timeout=120)
     while not (await call.read()).HasField("end"):
         pass
     await shop.define("REVOKE read ON orders FROM ROLE field")

@@ -230,7 +230,7 @@ async def test_open_watches(stub: Any) -> None:
     alice = NamedCaller(stub, "shop", "alice", ("reader",))
     (registered,) = await alice.call("Register", pb.RegisterRequest(sql="SELECT * FROM s"))
     sync = pb.SyncRequest(items=[pb.SyncItem(handle=registered.handle)])
-    call = stub.Watch(pb.WatchRequest(sync=sync), metadata=alice.metadata, timeout=30)
+    call = stub.Watch(pb.WatchRequest(sync=sync), metadata=alice.metadata, timeout=120)
     await call.read()
     assert (await refused(alice, "Watch", pb.WatchRequest(sync=sync))).field == "watches"
     call.cancel()

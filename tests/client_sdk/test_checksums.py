@@ -122,7 +122,7 @@ def refusal_of(server: ServerProcess, content: bytes, promised: bool = False) ->
     with grpc.insecure_channel(server.address) as channel:
         call: Any = channel.unary_unary("/psoup.v1.Psoup/Publish", None, None)
         try:
-            call(content, timeout=30, metadata=[METADATA] if promised else None)
+            call(content, timeout=120, metadata=[METADATA] if promised else None)
         except grpc.RpcError as error:
             return from_rpc(error, server.address).reason
     return ""
@@ -146,7 +146,7 @@ def test_every_bit_of_a_request(
             flipped = bytearray(content)
             flipped[bit // 8] ^= 1 << bit % 8
             with pytest.raises(grpc.RpcError) as caught:
-                call(bytes(flipped), timeout=30, metadata=[METADATA])
+                call(bytes(flipped), timeout=120, metadata=[METADATA])
             refusal = from_rpc(caught.value, server.address)
             assert (refusal.code, refusal.reason) == ("ABORTED", "GARBLED"), bit
             assert refusal.detail.retry_after is not None

@@ -142,7 +142,7 @@ def test_a_token_takes_no_way_over_a_proxy(
             monkeypatch.setenv(name, address)
         for name in ("no_proxy", "no_grpc_proxy", "NO_PROXY"):
             monkeypatch.delenv(name, raising=False)
-        with Client(store.address, credentials=Credentials(store.key()[1]), timeout=20) as client:
+        with Client(store.address, credentials=Credentials(store.key()[1]), timeout=120) as client:
             assert client.owner() == "main"
         with contextlib.suppress(TimeoutError):
             heard.append(proxy.accept())

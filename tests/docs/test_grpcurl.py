@@ -146,7 +146,7 @@ class Reflected:
         call = self._channel.stream_stream(path, kind.SerializeToString, reply.FromString)
         pairs = (header.partition(": ") for header in headers)
         metadata = tuple((name, value) for name, _, value in pairs)
-        yield from call(iter(messages), timeout=30, metadata=metadata)
+        yield from call(iter(messages), timeout=120, metadata=metadata)
 
 
 def _documents(text: str) -> list[Any]:

@@ -77,7 +77,7 @@ def test_an_engine_ends_with_its_standard_input(store: Store) -> None:
     assert ended.returncode == 0
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_it_works_refuses_a_second_one_and_ends_cleanly(
     store: Store,
     author: Author,

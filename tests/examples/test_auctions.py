@@ -21,7 +21,7 @@ EXAMPLE = ROOT / "examples" / "auctions.py"
 _NAMES = runpy.run_path(str(EXAMPLE))
 QUERIES: dict[str, str] = _NAMES["QUERIES"]
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.process, pytest.mark.timeout(900)]
 
 
 def test_nexmark_as_views_is_nexmark_written_out(tmp_path: Path, shared_data: Path) -> None:

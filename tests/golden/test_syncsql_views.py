@@ -15,7 +15,7 @@ from client_sdk import Client, Copies
 from datastem.instants import SECOND, from_micros
 from tests.support.system.processes import RunningStore
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.process, pytest.mark.timeout(900)]
 
 # Rows (room, temperature) of example 1, by their instants.
 READINGS = {1: ("a", 99), 2: ("b", 75), 3: ("c", 80), 4: ("a", 95)}

@@ -207,7 +207,7 @@ def test_bytes_that_are_no_handshake(served: tuple[ServerProcess, Authority], ca
     for number in range(cases):
         draw = random.Random(number)
         content = mutated_bytes(draw, draw.choice([_HELLO, _PREFACE]), [_HELLO, _PREFACE])
-        with socket.create_connection((host, int(port)), timeout=20) as line:
+        with socket.create_connection((host, int(port)), timeout=120) as line:
             line.sendall(content)
     own = authority.client("bob", "acme")
     good = Credentials(ca=authority.ca, cert=own.cert, key=own.key)

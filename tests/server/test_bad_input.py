@@ -269,7 +269,7 @@ def test_a_position_past_the_end_of_the_log_is_foreign(victim: ServerProcess) ->
     )
     for _ in range(2):
         with pytest.raises(grpc.RpcError) as caught:
-            list(victim.stub.Invoke(request, timeout=30))
+            list(victim.stub.Invoke(request, timeout=120))
         assert caught.value.code() == INVALID
         assert detail(caught.value).reason == "FOREIGN_POSITION"
 

@@ -268,7 +268,7 @@ async def test_a_watch_is_told_when_a_policy_comes(server: TenantServer) -> None
     handle = await boss.register("SELECT n FROM events")
     items = [pb.SyncItem(handle=handle)]
     request = pb.WatchRequest(sync=pb.SyncRequest(items=items), rounds=2)
-    call = eu.stub.Watch(request, metadata=eu.metadata, timeout=30)
+    call = eu.stub.Watch(request, metadata=eu.metadata, timeout=120)
     copy, reasons = Copy(), []
     async for part in call:
         if part.HasField("beat"):

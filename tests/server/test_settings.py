@@ -44,7 +44,7 @@ def test_a_folder_that_is_no_store(tmp_path: Path, capsys: pytest.CaptureFixture
 def test_a_port_that_is_taken(shared_server: ServerProcess, tmp_path: Path) -> None:
     port = shared_server.address.rpartition(":")[2]
     command = [sys.executable, "-m", "psoup.server", "--store", str(tmp_path / "s"), "--port", port]
-    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30)
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert ended.returncode == 1
     assert "can't start" in ended.stderr
     assert "Traceback" not in ended.stderr

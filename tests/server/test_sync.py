@@ -172,7 +172,7 @@ def test_an_item_that_can_t_be_answered_does_not_stop_the_others(server: ServerP
 )
 def test_requests_that_are_none(server: ServerProcess, request_: pb.SyncRequest) -> None:
     with pytest.raises(grpc.RpcError) as caught:
-        list(server.stub.Sync(request_, timeout=30))
+        list(server.stub.Sync(request_, timeout=120))
     assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
     assert detail(caught.value).field or detail(caught.value).reason
 

@@ -83,7 +83,7 @@ def test_a_watch_that_resumes_a_transfer_brings_what_came_since(server: ServerPr
     request = pb.WatchRequest(
         sync=pb.SyncRequest(tenant=server.tenant, items=[item_of(handle, copy)]), rounds=2
     )
-    for part in server.stub.Watch(request, timeout=30):
+    for part in server.stub.Watch(request, timeout=120):
         copy.take(part)
     assert len(copy.answer(copy.now)) == 501
 
@@ -94,7 +94,7 @@ def test_watch_ends_with_its_last_item(server: ServerProcess) -> None:
     handle, copy = server.register("SELECT a FROM s").handle, Copy()
     items = [pb.SyncItem(handle=b"x" * 16), pb.SyncItem(handle=handle)]
     request = pb.WatchRequest(sync=pb.SyncRequest(tenant=server.tenant, items=items))
-    call = server.stub.Watch(request, timeout=20)
+    call = server.stub.Watch(request, timeout=120)
     assert next(call).refused.detail.reason == "UNKNOWN_HANDLE"
     _take_ends(call, {1: copy}, 1)
     server.define("DROP STREAM s")
@@ -113,7 +113,7 @@ def test_watch_ends_when_the_server_stops(start: Start) -> None:
     server._process.terminate()
     assert list(call) == []
     # A second SIGTERM, while the process ends, would end it otherwise than by itself.
-    server._process.wait(timeout=20)
+    server._process.wait(timeout=120)
     assert server.stop() == 0
 
 

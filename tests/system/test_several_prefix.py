@@ -10,7 +10,7 @@ import pytest
 from client_sdk import Client
 from tests.support.system.processes import RunningStore
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.process, pytest.mark.timeout(900)]
 
 PAIRS = 150
 SIDES = (

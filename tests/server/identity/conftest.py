@@ -38,7 +38,7 @@ class World:
 
     def client(self, token: str | None = None, **fields: Any) -> Client:
         credentials = self.credentials(token, **fields)
-        return Client(self.server.address, credentials=credentials, retry=NO_RETRY, timeout=20)
+        return Client(self.server.address, credentials=credentials, retry=NO_RETRY, timeout=120)
 
 
 def first_key(store: Path, *roles: str, tenant: str = "main", owner: str = "root") -> str:

@@ -33,7 +33,7 @@ def two(tmp_path: Path) -> Iterator[tuple[str, ServerProcess, ServerProcess]]:
 
 
 def _client(server: ServerProcess, token: str) -> Client:
-    return Client(server.address, credentials=Credentials(token), retry=NO_RETRY, timeout=20)
+    return Client(server.address, credentials=Credentials(token), retry=NO_RETRY, timeout=120)
 
 
 def _watch(server: ServerProcess, token: str, handle: bytes) -> Any:

@@ -32,7 +32,7 @@ def _serial(address: str, ca: Path) -> int:
     context.set_alpn_protocols(["h2"])
     host, _, port = address.rpartition(":")
     with (
-        socket.create_connection((host, int(port)), timeout=20) as plain,
+        socket.create_connection((host, int(port)), timeout=120) as plain,
         context.wrap_socket(plain, server_hostname="localhost") as line,
     ):
         certificate = line.getpeercert()
@@ -116,7 +116,7 @@ def test_old_versions_of_tls_are_refused(server: ServerProcess, authority: Autho
             context.minimum_version = context.maximum_version = version
         try:
             with (
-                socket.create_connection((host, int(port)), timeout=20) as plain,
+                socket.create_connection((host, int(port)), timeout=120) as plain,
                 context.wrap_socket(plain, server_hostname="localhost"),
             ):
                 accepted[version.name] = True

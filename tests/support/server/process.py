@@ -84,7 +84,7 @@ class ServerProcess:
         return self._close()
 
     def _close(self) -> int:
-        code = self._process.wait(timeout=20)
+        code = self._process.wait(timeout=120)
         assert self._process.stdout is not None
         self._process.stdout.close()
         return code
@@ -112,17 +112,17 @@ class ServerProcess:
         """Return the answer in Arrow."""
         fields = self._with(fields)
         request = pb.InvokeRequest(handle=handle, encoding=pb.ENCODING_ARROW, **fields)
-        return _in_arrow(*self.stub.Invoke(request, timeout=30))
+        return _in_arrow(*self.stub.Invoke(request, timeout=120))
 
     def ask(self, sql: str, **fields: Any) -> tuple[pb.AnswerHeader, pa.Table]:
         """Return the answer of a query that is not registered, in Arrow."""
         request = pb.AskRequest(sql=sql, encoding=pb.ENCODING_ARROW, **self._with(fields))
-        return _in_arrow(*self.stub.Ask(request, timeout=30))
+        return _in_arrow(*self.stub.Ask(request, timeout=120))
 
     def values(self, handle: bytes, **fields: Any) -> list[list[Any]]:
         """Return the answer in typed values."""
         request = pb.InvokeRequest(handle=handle, **self._with(fields))
-        _, *parts = self.stub.Invoke(request, timeout=30)
+        _, *parts = self.stub.Invoke(request, timeout=120)
         return [
             [getattr(v, v.WhichOneof("kind")) if v.WhichOneof("kind") else None for v in row.values]
             for part in parts

@@ -21,7 +21,7 @@ def numbers(first: int, count: int) -> pa.Table:
 
 def parts_of(server: ServerProcess, *items: pb.SyncItem, **fields: Any) -> list[pb.SyncPart]:
     request = pb.SyncRequest(tenant=server.tenant, items=items, **fields)
-    return list(server.stub.Sync(request, timeout=30))
+    return list(server.stub.Sync(request, timeout=120))
 
 
 def item_of(handle: bytes, copy: Copy, **fields: Any) -> pb.SyncItem:
