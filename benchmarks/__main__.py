@@ -53,9 +53,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="benchmarks/run", description="Measure a running store.", epilog=_EPILOG
     )
-    which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("benchmark", nargs="?", choices=BENCHMARKS)
-    which.add_argument("--all", action="store_true", help="every one, and a summary")
+    selection = parser.add_mutually_exclusive_group(required=True)
+    selection.add_argument("benchmark", nargs="?", choices=BENCHMARKS)
+    selection.add_argument("--all", action="store_true", help="every one, and a summary")
     parser.add_argument("--quick", action="store_true", help="fewer rows and rounds")
     parser.add_argument(
         "--minutes", type=float, help="how long soak lasts, and the long form of fairness"

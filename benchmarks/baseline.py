@@ -1,7 +1,7 @@
 """A bare grpc.aio server, in a process of its own: the least any answer over gRPC costs.
 
-`python -m benchmarks.baseline` serves one method: it takes two numbers, and streams so many bytes
-in messages of at most so many, or one empty message for none.
+`python -m benchmarks.baseline` serves one method: it takes a total and a limit, and streams total
+bytes in messages of at most limit bytes, or one empty message for none.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ async def _stream(request: bytes, _context: object) -> AsyncIterator[bytes]:
 
 
 async def serve(path: str, stream: Callable[[bytes, object], AsyncIterator[bytes]]) -> None:
-    """One streaming method; prints its port."""
+    """Serve one streaming method, and print the port."""
     server = grpc.aio.server()
     service, method = path[1:].split("/")
     handler = grpc.unary_stream_rpc_method_handler(stream)
@@ -43,7 +43,7 @@ async def serve(path: str, stream: Callable[[bytes, object], AsyncIterator[bytes
 
 @contextmanager
 def served(module: str, *arguments: str) -> Iterator[str]:
-    """A module that calls `serve`, as a process of its own; where it listens."""
+    """Run a module that calls `serve` as a process; yield its address."""
     command = [sys.executable, "-m", module, *arguments]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -57,7 +57,7 @@ def served(module: str, *arguments: str) -> Iterator[str]:
 
 @contextmanager
 def bare_server() -> Iterator[BareCall]:
-    """Starts the server; the call is to it."""
+    """Start the server; yield a call to it."""
     with served("benchmarks.baseline") as target, grpc.insecure_channel(target) as channel:
         yield BareCall(channel)
 
@@ -67,7 +67,7 @@ class BareCall:
         self._call = channel.unary_stream(METHOD, None, None)
 
     def __call__(self, total: int = 0, most: int = 1 << 20) -> int:
-        """The bytes that came."""
+        """Return how many bytes were received."""
         return sum(map(len, self._call(_REQUEST.pack(total, most))))
 
 

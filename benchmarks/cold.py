@@ -53,12 +53,12 @@ def cold(report: Report, filled: Filled, starts: int) -> None:
             with grpc.insecure_channel(target) as channel:
                 stub = Stub(channel)
                 stub.connect()
-                taken = [
+                invoke_seconds = [
                     _invoke(stub, filled.handles[(start + number) % INVOKED], end)
                     for number, end in enumerate(ends)
                 ]
-        firsts.append(taken[0])
-        seconds += taken[1:] or taken
+        firsts.append(invoke_seconds[0])
+        seconds += invoke_seconds[1:] or invoke_seconds
     value = Times(seconds).p50
     setting = f"{count:,} rows stored"
     report.add(f"the very first invoke of a server, {setting} p50", Times(firsts).p50 * 1e3, "ms")

@@ -25,8 +25,8 @@ class Duck:
         with warnings.catch_warnings():
             # That this copies the rows once more; the other way takes longer.
             warnings.simplefilter("ignore")
-            found = self._database.execute(self._sql).to_arrow_table()
-        return 0 if found is None else len(found)
+            rows = self._database.execute(self._sql).to_arrow_table()
+        return 0 if rows is None else len(rows)
 
 
 def _without_zone(rows: pa.Table) -> pa.Table:

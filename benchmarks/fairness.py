@@ -62,8 +62,8 @@ class TenantCaller:
 
     @property
     def metadata(self) -> tuple[tuple[str, str], ...]:
-        said = {"tenant": self.tenant, "owner": "one", "roles": ["developer"]}
-        return (("x-principal", json.dumps(said)),)
+        principal = {"tenant": self.tenant, "owner": "one", "roles": ["developer"]}
+        return (("x-principal", json.dumps(principal)),)
 
     async def unary(self, rpc: str, request: Any) -> Any:
         return await getattr(self.stub, rpc)(request, metadata=self.metadata, timeout=60)
@@ -103,21 +103,21 @@ async def _short(folder: Path, seconds: float) -> Report:
             await _measure(quiet, 1.0)
             alone = await _measure(quiet, seconds)
             pausing = await _measure(quiet, seconds, _PAUSE)
-            for name, taken in alone.items():
-                report.add(f"alone: {name}, p99", taken, "ms")
+            for name, p99 in alone.items():
+                report.add(f"alone: {name}, p99", p99, "ms")
             for kind, callers in _FLOODS.items():
                 with _flooding(target, kind, callers) as done:
                     rate = await _rate(done, seconds)
                     begun = done()
-                    found = await _measure(quiet, seconds)
+                    flooded = await _measure(quiet, seconds)
                     beside, begun = (done() - begun) / seconds, done()
                     found_pausing = await _measure(quiet, seconds, _PAUSE)
                     beside_pausing = (done() - begun) / seconds
-                for name, taken in found.items():
-                    ratio = taken / alone[name]
+                for name, p99 in flooded.items():
+                    ratio = p99 / alone[name]
                     report.add(
                         f"{callers} × {kind}: {name}, p99",
-                        taken,
+                        p99,
                         "ms",
                         ratio=ratio,
                         beside="alone",
@@ -136,7 +136,7 @@ async def _short(folder: Path, seconds: float) -> Report:
 
 
 async def _rate(done: Callable[[], int], seconds: float) -> float:
-    """The calls a second of a flood that is alone, once nobody else has called for a while."""
+    """Return the calls per second of a flood without other callers, after a pause."""
     await asyncio.sleep(_ALONE)
     before, started = done(), time.monotonic()
     await asyncio.sleep(seconds / 4)
@@ -157,7 +157,7 @@ async def _measure(caller: TenantCaller, seconds: float, pause: float = 0) -> di
         "ask": lambda: caller.stream("Ask", pb.AskRequest(sql="SELECT count(*) FROM s ROWS 100")),
         "publish of a row": lambda: caller.unary("Publish", _batch(1)),
     }
-    taken: dict[str, list[float]] = {name: [] for name in calls}
+    milliseconds: dict[str, list[float]] = {name: [] for name in calls}
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         for name, call in calls.items():
@@ -165,8 +165,11 @@ async def _measure(caller: TenantCaller, seconds: float, pause: float = 0) -> di
                 await asyncio.sleep(pause)
             started = time.perf_counter()
             await call()
-            taken[name].append((time.perf_counter() - started) * 1e3)
-    return {name: float(np.percentile(found[1:] or found, 99)) for name, found in taken.items()}
+            milliseconds[name].append((time.perf_counter() - started) * 1e3)
+    return {
+        name: float(np.percentile(samples[1:] or samples, 99))
+        for name, samples in milliseconds.items()
+    }
 
 
 def _query(where: str) -> pb.RegisterRequest:
@@ -197,8 +200,8 @@ def _flooding(target: str, kind: str, callers: int) -> Iterator[Callable[[], int
     """While in the context a flood is under way; gives how many of its calls are done."""
     spawn = multiprocessing.get_context("spawn")
     under_way, done = spawn.Semaphore(0), spawn.Value("q", 0)
-    given = target, kind, callers, under_way, done
-    process = spawn.Process(target=_flood, args=given, daemon=True)
+    arguments = target, kind, callers, under_way, done
+    process = spawn.Process(target=_flood, args=arguments, daemon=True)
     process.start()
     for _ in range(callers):
         under_way.acquire()
@@ -222,7 +225,7 @@ async def _flood_all(target: str, kind: str, callers: int, under_way: Semaphore,
 
 
 async def _flood_one(target: str, kind: str, number: int, under_way: Semaphore, done: Any) -> None:
-    """Calls again and again; `under_way` is told when the first call is done, `done` counts."""
+    """Call again and again; release `under_way` after the first call, and count calls in `done`."""
     async with connected(target, "flood") as caller:
         handle = (await caller.unary("Register", _query("a < 100"))).handle
         batch = _batch(5_000 if "5,000" in kind else 1)
@@ -260,7 +263,7 @@ async def _long(folder: Path, seconds: float) -> Report:
     names = [f"tenant {number}" for number in range(TENANTS - 1)]
     with _server(folder / "store") as (target, pid):
         async with contextlib.AsyncExitStack() as stack:
-            callers = [await stack.enter_async_context(connected(target, one)) for one in names]
+            callers = [await stack.enter_async_context(connected(target, task)) for task in names]
             flood = await stack.enter_async_context(connected(target, "flood"))
             for caller in (*callers, flood):
                 await _prepare(caller)
@@ -273,16 +276,18 @@ async def _long(folder: Path, seconds: float) -> Report:
             report.add("memory before", resident([pid]) / 2**20, "MB")
             alone = await _measure_all(callers, seconds / 2)
             with _flooding(target, "ask", 64), _flooding(target, "publish of 5,000 rows", 16):
-                found = await _measure_all(callers, seconds / 2)
+                flooded = await _measure_all(callers, seconds / 2)
                 report.add("memory with the flood", resident([pid]) / 2**20, "MB")
-            for name, taken in alone.items():
-                report.add(f"alone: {name}, p99", taken, "ms")
-                ratio = found[name] / taken
+            for name, p99 in alone.items():
+                report.add(f"alone: {name}, p99", p99, "ms")
+                ratio = flooded[name] / p99
                 more = {"ratio": ratio, "beside": "alone", "met": ratio <= _AIM}
-                report.add(f"flood: {name}, p99", found[name], "ms", aim=f"≤ {_AIM:.0f} ×", **more)
-            report.add("watches that ended early", sum(one.done() for one in watches), "watches")
-            for one in watches:
-                one.cancel()
+                report.add(
+                    f"flood: {name}, p99", flooded[name], "ms", aim=f"≤ {_AIM:.0f} ×", **more
+                )
+            report.add("watches that ended early", sum(task.done() for task in watches), "watches")
+            for task in watches:
+                task.cancel()
             await asyncio.gather(*watches, return_exceptions=True)
     return report
 
@@ -308,8 +313,8 @@ async def _watch(target: str, tenant: str) -> None:
 
 async def _measure_all(callers: list[TenantCaller], seconds: float) -> dict[str, float]:
     """The worst 99th percentile of some of the tenants, which call one by one."""
-    found = await asyncio.gather(*(_measure(one, seconds) for one in callers[:4]))
-    return {name: max(one[name] for one in found) for name in found[0]}
+    percentiles = await asyncio.gather(*(_measure(caller, seconds) for caller in callers[:4]))
+    return {name: max(caller[name] for caller in percentiles) for name in percentiles[0]}
 
 
 # ---- the server

@@ -26,8 +26,8 @@ class Series:
 
 @dataclass(frozen=True)
 class Panel:
-    """`ticks` are the x that get a label, themselves or the one of `labels`; all that fit where
-    there are none."""
+    """`ticks` are the x that get a label, themselves or the one of `labels`; without ticks,
+    all that fit."""
 
     title: str
     x_label: str

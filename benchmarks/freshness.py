@@ -96,11 +96,11 @@ class Trickle:
         self.began.append(began)
         self.acknowledged.append(time.perf_counter() - began)
         self.positions.append(published.position)
-        seen = {
+        visible = {
             name: pool.submit(self._until_visible, client, published.position)
             for name, client in self._clients.items()
         }
-        for name, instant in seen.items():
+        for name, instant in visible.items():
             self.visible[name].append(instant.result() - began)
 
     def _until_visible(self, client: Client, position: bytes) -> float:
@@ -118,7 +118,7 @@ class EpochWatch:
         self._positions = PositionCodec(self._store.identity)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch)
-        self.seen: list[tuple[float, Position]] = []
+        self.epochs: list[tuple[float, Position]] = []
 
     def __enter__(self) -> EpochWatch:
         self._thread.start()
@@ -129,12 +129,12 @@ class EpochWatch:
         self._thread.join()
 
     def _watch(self) -> None:
-        seen = 0
+        last_version = 0
         while not self._stop.wait(0.005):
-            version = self._store.epochs.folder.latest_version(seen)
-            if version != seen:
-                seen, epoch = self._store.epochs.latest(version)
-                self.seen.append((time.perf_counter(), epoch.position))
+            version = self._store.epochs.folder.latest_version(last_version)
+            if version != last_version:
+                last_version, epoch = self._store.epochs.latest(version)
+                self.epochs.append((time.perf_counter(), epoch.position))
 
     def wait_for(self, token: bytes, seconds: float = 60.0) -> None:
         deadline = time.perf_counter() + seconds
@@ -144,7 +144,7 @@ class EpochWatch:
 
     def steps(self) -> list[float]:
         """The instants of the epochs that took more of the log, not of those of housekeeping."""
-        first = zip([START, *(position for _, position in self.seen)], self.seen, strict=False)
+        first = zip([START, *(position for _, position in self.epochs)], self.epochs, strict=False)
         return [at for before, (at, position) in first if position > before]
 
     def periods(self) -> list[float]:
@@ -153,8 +153,8 @@ class EpochWatch:
     def when(self, token: bytes) -> float | None:
         """The instant of the first epoch that holds the position."""
         position = self._positions.decode(token).position
-        place = bisect_left(self.seen, position, key=lambda epoch: epoch[1])
-        return self.seen[place][0] if place < len(self.seen) else None
+        place = bisect_left(self.epochs, position, key=lambda epoch: epoch[1])
+        return self.epochs[place][0] if place < len(self.epochs) else None
 
 
 def _batch(number: int) -> pa.Table:
@@ -162,8 +162,8 @@ def _batch(number: int) -> pa.Table:
     table = workload.rows(BATCH_ROWS).drop_columns(["at"])
     now = pa.scalar(datetime.now(UTC), pa.timestamp("us", tz="UTC"))
     chosen = np.arange(BATCH_ROWS) == BATCH_ROWS - 1
-    ones = pa.array(np.where(chosen, 1, 2))
-    table = table.set_column(0, "lane", ones).set_column(1, "station", ones)
+    lanes = pa.array(np.where(chosen, 1, 2))
+    table = table.set_column(0, "lane", lanes).set_column(1, "station", lanes)
     table = table.append_column("at", pa.repeat(now, BATCH_ROWS))
     return table.append_column("batch", pa.array(np.full(BATCH_ROWS, number)))
 

@@ -54,11 +54,13 @@ def run(folder: Path, quick: bool) -> Report:
     store = asyncio.run(_filled(folder / "store", rows))
     replica = Replica.open(store, Memory(_MEMORY))
     view = View.at(replica, replica.state.clock)
-    known = Question.of_text(f"SELECT n FROM room WHERE temp > {KNOWN}", replica.state)
+    matched_question = Question.of_text(f"SELECT n FROM room WHERE temp > {KNOWN}", replica.state)
     for name, where in CONDITIONS.items():
         question = Question.of_text(f"SELECT n FROM room WHERE {where}", replica.state)
         least = {
-            helped: min(_first(store, view, known, question, helped) for _ in range(rounds))
+            helped: min(
+                _first(store, view, matched_question, question, helped) for _ in range(rounds)
+            )
             for helped in (True, False)
         }
         ratio = least[True] / least[False]
@@ -69,12 +71,14 @@ def run(folder: Path, quick: bool) -> Report:
     return report
 
 
-def _first(store: Store, view: View, known: Question, question: Question, helped: bool) -> float:
+def _first(
+    store: Store, view: View, matched_question: Question, question: Question, helped: bool
+) -> float:
     """Seconds of processor time for an answer by a maker that has answered the known query only."""
     maker = AnswerMaker(store, _MEMORY // 4)
     if not helped:
         maker.implied = _NothingImplied()
-    maker.answer(view, known)
+    maker.answer(view, matched_question)
     return least_cpu({"answer": lambda: maker.answer(view, question)}, 1)["answer"]
 
 
@@ -89,10 +93,10 @@ async def _filled(path: Path, count: int) -> Store:
     await register(core, new_call(), pb.RegisterRequest(sql=sql))
     temps = np.random.default_rng(1).uniform(0, MOST, count)
     for begin in range(0, count, _BATCH):
-        some = temps[begin : begin + _BATCH]
-        names = [f"room {n % 500}" for n in range(len(some))]
-        numbers = range(begin, begin + len(some))
-        table = pa.table({"temp": some, "name": names, "n": numbers})
+        batch_temps = temps[begin : begin + _BATCH]
+        names = [f"room {n % 500}" for n in range(len(batch_temps))]
+        numbers = range(begin, begin + len(batch_temps))
+        table = pa.table({"temp": batch_temps, "name": names, "n": numbers})
         await publish(core, new_call(), pb.PublishRequest(stream="room", arrow=ipc(table)))
     HandMadeEngine(core.store).step()
     await core.stop()

@@ -1,4 +1,4 @@
-"""Work only where a window can reach: 1,000 new queries of ten minutes over 30 days of rows.
+"""Work only for rows in reach of a window: 1,000 new queries of ten minutes over 30 days of rows.
 
 Steps, back-fill and housekeeping are the engine's own, taken one after the other in this process.
 """
@@ -40,11 +40,11 @@ class CountingBackfill(Backfill):
     rows = 0
 
     def _run(self, ledger: Ledger, slices: list[Slice]) -> list[Outcome]:
-        for one in slices:
-            root = ledger.folder(stem_name(one.stream_id)).root
-            for file in one.files:
+        for piece in slices:
+            root = ledger.folder(stem_name(piece.stream_id)).root
+            for file in piece.files:
                 metadata = reader(root, file).metadata
-                groups = row_groups(metadata, "_row_id", one.lo, one.hi)
+                groups = row_groups(metadata, "_row_id", piece.lo, piece.hi)
                 self.rows += sum(metadata.row_group(group).num_rows for group in groups)
         return super()._run(ledger, slices)
 
@@ -92,10 +92,11 @@ def _measure(report: Report, store: Store, spark: Any, rows: int) -> None:
     )  # fmt: skip
     cut = _pump(store, spark, Rest.NEVER)
     cut.run()
-    left, kept = _bytes(cut), (1 << 20) / rows + 10 * MINUTE / SPAN
+    remaining, kept_share = _bytes(cut), (1 << 20) / rows + 10 * MINUTE / SPAN
     report.add(
-        "matches on disk, the rest dropped again", left / 1e6, "MB", ratio=left / whole,
-        beside="the rest done", aim=f"≤ {1.5 * kept:.2f} ×", met=left / whole <= 1.5 * kept,
+        "matches on disk, the rest dropped again", remaining / 1e6, "MB", ratio=remaining / whole,
+        beside="the rest done", aim=f"≤ {1.5 * kept_share:.2f} ×",
+        met=remaining / whole <= 1.5 * kept_share,
     )  # fmt: skip
 
 

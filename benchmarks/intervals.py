@@ -24,24 +24,24 @@ CLOSE = 1.2
 def measure(report: Report, store: RunningStore, client: Client, quick: bool) -> None:
     """With --quick one count is tried."""
     steps = {FIRST: _step(store, client, FIRST, 2)} if quick else _search(store, client)
-    held = max((count for count, taken in steps.items() if taken < LIMIT), default=0)
+    most = max((count for count, step_seconds in steps.items() if step_seconds < LIMIT), default=0)
     rate = BATCH_ROWS * PER_SECOND
     what = f"most queries of two intervals with a step under {LIMIT:g} s, {rate:,} rows/s"
-    report.add(what, held, "queries")
-    for number, taken in sorted(steps.items()):
-        report.add(f"  a step with {number:,} of them p50", taken * 1e3, "ms")
+    report.add(what, most, "queries")
+    for number, step_seconds in sorted(steps.items()):
+        report.add(f"  a step with {number:,} of them p50", step_seconds * 1e3, "ms")
 
 
 def _search(store: RunningStore, client: Client) -> dict[int, float]:
     """Doubles until it is too slow, then halves the distance until it is small."""
-    count, held, failed, steps = FIRST, 0, 0, {}
-    while not failed or max(CLOSE * held, LEAST) < failed:
+    count, passed, failed, steps = FIRST, 0, 0, {}
+    while not failed or max(CLOSE * passed, LEAST) < failed:
         steps[count] = _step(store, client, count, 8)
         if steps[count] < LIMIT:
-            held = count
+            passed = count
         else:
             failed = count
-        count = (held + failed) // 2 if failed else 2 * held
+        count = (passed + failed) // 2 if failed else 2 * passed
     return steps
 
 
@@ -64,7 +64,7 @@ def _step(store: RunningStore, client: Client, count: int, seconds: int) -> floa
 
 
 def define(client: Client, name: str, count: int) -> None:
-    """A stream of four columns, and so many queries with an interval on each of two of them."""
+    """Define a stream of four columns, and `count` queries with intervals on two of them."""
     columns = ", ".join(f"{column} BIGINT" for column in NAMES)
     client.define(f"CREATE STREAM {name} ({columns})")
     for (x, y), table in Intervals.make(count).tables().items():

@@ -86,14 +86,14 @@ def _small(
         "SDK, rows as dicts": lambda n: client.invoke(rows[n % INVOKED]).rows,
     }
     interleaved(calls, INVOKED)
-    for one in invokes.values():
-        one.headers.clear()
+    for own_invokes in invokes.values():
+        own_invokes.headers.clear()
     times = interleaved(calls, rounds)
-    headers = [header for one in invokes.values() for header in one.headers]
+    headers = [header for own_invokes in invokes.values() for header in own_invokes.headers]
     assert not any(header.computed_rows for header in headers), "the engine has not caught up"
     _report_calls(report, times)
-    for kind, one in invokes.items():
-        _report_work(report, kind, one.work, times[f"{DUCKDB} {kind}"])
+    for kind, own_invokes in invokes.items():
+        _report_work(report, kind, own_invokes.work, times[f"{DUCKDB} {kind}"])
 
 
 def _handles(client: Client, outputs: str) -> list[bytes]:
@@ -108,10 +108,10 @@ def _report_calls(report: Report, times: dict[str, Times]) -> None:
     for quantile, aim in CALL_AIMS.items():
         base = getattr(times[EMPTY], quantile)
         report.add(f"{EMPTY} {quantile}", base * 1e3, "ms")
-        for name, taken in times.items():
+        for name, measured in times.items():
             if name == EMPTY or name.startswith(DUCKDB):
                 continue
-            value = getattr(taken, quantile)
+            value = getattr(measured, quantile)
             ratio = value / base
             goal = {"aim": f"≤ {aim:.0f} ×", "met": ratio <= aim} if name == "rows" else {}
             report.add(
@@ -146,7 +146,7 @@ def _big(report: Report, client: Client, stub: Stub, bare: BareCall, rounds: int
     }
     interleaved(calls, 5)
     times = interleaved(calls, rounds)
-    speeds = {name: sum(sizes) / taken.p50 / 1e6 for name, taken in times.items()}
+    speeds = {name: sum(sizes) / measured.p50 / 1e6 for name, measured in times.items()}
     ratio = speeds["invoke"] / speeds["bare"]
     report.add(f"bare stream of {sum(sizes) / 1e6:.1f} MB", speeds["bare"], "MB/s")
     report.add(
@@ -160,7 +160,7 @@ def _big(report: Report, client: Client, stub: Stub, bare: BareCall, rounds: int
     )
 
 
-# ---- a query nobody has matched yet
+# ---- a query that the engine has not matched yet
 
 
 def _first(report: Report, client: Client, stub: Stub, sizes: Sizes) -> None:
@@ -171,9 +171,9 @@ def _first(report: Report, client: Client, stub: Stub, sizes: Sizes) -> None:
         where = f"lane = {lane} AND station = {station} AND speed < {90 + number / 100}"
         text = f"SELECT lane, station, speed, at FROM traffic WHERE {where}"
         invoke = partial(stub.invoke, client.register(text).handle)
-        taken, header = timed(invoke)
+        first_seconds, header = timed(invoke)
         assert header.computed_rows == sizes.rows, "not all rows were new to the query"
-        seconds.append(taken)
+        seconds.append(first_seconds)
         again.append(timed(invoke)[0])
     value = Times(seconds).p50
     report.add(

@@ -15,7 +15,7 @@ BATCH = 200_000
 
 @dataclass(frozen=True)
 class Join:
-    """A query over streams, and what DuckDB is asked for the same: `theirs`, or the same text.
+    """A query over streams, and what DuckDB is asked for the same: `duckdb_sql`, or the same text.
 
     A stream has the columns of its table; a column `ts` is its event time. `keys` names the column
     that is the key, of streams that have one. `batch` rows are published at a time. `aim` is how
@@ -28,14 +28,14 @@ class Join:
     aim: float | None = EQUALITY_AIM
     batch: int = BATCH
     memory: int = 1 << 30
-    theirs: str = ""
+    duckdb_sql: str = ""
     keys: Mapping[str, str] = field(default_factory=dict)
     most: float | None = None
 
     def definition(self, name: str) -> str:
         """The statement that makes a stream."""
         schema = self.streams[name].schema
-        columns = ", ".join(f"{one.name} {_kind(one.type)}" for one in schema)
+        columns = ", ".join(f"{column.name} {_kind(column.type)}" for column in schema)
         key = f" KEY ({self.keys[name]})" if name in self.keys else ""
         order = " ORDERED BY ts" if "ts" in schema.names else ""
         return f"CREATE STREAM {name} ({columns}){key}{order}"
@@ -76,7 +76,7 @@ def joins(scale: int) -> list[Join]:
             f"{middle:,} × {large:,} by equal keys, DuckDB in order too",
             many,
             equal,
-            theirs=equal + " ORDER BY x.rowid, y.rowid",
+            duckdb_sql=equal + " ORDER BY x.rowid, y.rowid",
         ),
         Join(f"{block:,} × {block:,} by dense keys", dense, equal, OTHER_AIM),
         Join(f"{block:,} × {block:,} by texts", text, equal, OTHER_AIM),

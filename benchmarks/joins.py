@@ -67,9 +67,9 @@ async def _in_process(report: Report, join: Join, folder: Path, rounds: int) -> 
         return core.maker.answer(view, question).row_count
 
     assert answer() == again(), join.title
-    taken = least_cpu({"ours": answer, "DuckDB": again}, rounds)
+    seconds = least_cpu({"ours": answer, "DuckDB": again}, rounds)
     await core.stop()
-    _report(report, join, answer_rows=again(), ours=taken["ours"], theirs=taken["DuckDB"])
+    _report(report, join, answer_rows=again(), ours=seconds["ours"], duckdb=seconds["DuckDB"])
 
 
 async def _filled(join: Join, folder: Path) -> Core:
@@ -81,18 +81,18 @@ async def _filled(join: Join, folder: Path) -> Core:
         statement = parse_statement(join.definition(name))
         assert isinstance(statement, CreateStream)
         await core.appender.submit(Define("main", "main", statement.schema))
-        for some in workload.batches(rows, join.batch):
-            await publish(core, new_call(), pb.PublishRequest(stream=name, arrow=ipc(some)))
+        for batch in workload.batches(rows, join.batch):
+            await publish(core, new_call(), pb.PublishRequest(stream=name, arrow=ipc(batch)))
     return core
 
 
 def _duck(join: Join) -> Duck:
-    return Duck(join.streams, join.theirs or join.sql)
+    return Duck(join.streams, join.duckdb_sql or join.sql)
 
 
-def _report(report: Report, join: Join, answer_rows: int, ours: float, theirs: float) -> None:
-    ratio = ours / theirs
-    report.add(f"DuckDB: {join.title}, {answer_rows:,} rows", theirs * 1e3, "ms")
+def _report(report: Report, join: Join, answer_rows: int, ours: float, duckdb: float) -> None:
+    ratio = ours / duckdb
+    report.add(f"DuckDB: {join.title}, {answer_rows:,} rows", duckdb * 1e3, "ms")
     aims = {}
     if join.most is not None:
         aims = {"aim": f"≤ {join.most:.0f} ms", "met": ours * 1e3 <= join.most}
@@ -114,12 +114,12 @@ def _over_grpc(report: Report, joins: Sequence[Join], folder: Path, rounds: int)
             target = store.start_server("--memory", "1GB")
             with store.client() as client, grpc.insecure_channel(target) as channel:
                 handle = _published(client, join)
-                again, stub = _duck(join), Stub(channel)
+                duckdb, stub = _duck(join), Stub(channel)
                 rows = stub.invoke(handle).row_count
-                assert rows == again(), join.title
-                theirs = least_cpu({"DuckDB": again}, rounds)["DuckDB"]
+                assert rows == duckdb(), join.title
+                duckdb_seconds = least_cpu({"DuckDB": duckdb}, rounds)["DuckDB"]
                 ours = _server_seconds(store.servers[0].pid, partial(stub.invoke, handle), rounds)
-        ratio = ours / theirs
+        ratio = ours / duckdb_seconds
         title = f"invoke over gRPC, the server's processor: {join.title}"
         report.add(title, ours * 1e3, "ms", ratio=ratio, beside="DuckDB")
 
@@ -132,7 +132,7 @@ def _published(client: Client, join: Join) -> bytes:
 
 
 def _server_seconds(pid: int, call: Callable[[], Any], rounds: int) -> float:
-    """The processor time of a process for one call; the kernel tells it in hundredths of a
+    """The processor time of a process for one call; the kernel counts it in hundredths of a
     second."""
     before, calls = processor([pid]), rounds * 10
     for _ in range(calls):
@@ -151,16 +151,16 @@ async def _syncs(report: Report, folder: Path, count: int, rounds: int) -> None:
     registered, *_ = await register(core, new_call(), pb.RegisterRequest(sql=join.sql))
     (handle,) = registered.handles
     token, _ = await sync_once(core, handle, b"")
-    theirs = least_cpu({"DuckDB": _duck(join)}, rounds)["DuckDB"]
+    duckdb_seconds = least_cpu({"DuckDB": _duck(join)}, rounds)["DuckDB"]
     for changed in (0, 1):
-        taken = []
+        sync_seconds = []
         for number in range(rounds):
             if changed:
                 row = pa.table({"k": [number], "v": [-1]})
                 await publish(core, new_call(), pb.PublishRequest(stream="r", arrow=ipc(row)))
             token, seconds = await sync_once(core, handle, token)
-            taken.append(seconds)
+            sync_seconds.append(seconds)
         what = f"sync of {count:,} combinations, {changed} new rows"
-        ratio = min(taken) / theirs
-        report.add(what, min(taken) * 1e3, "ms", ratio=ratio, beside="DuckDB again, whole")
+        ratio = min(sync_seconds) / duckdb_seconds
+        report.add(what, min(sync_seconds) * 1e3, "ms", ratio=ratio, beside="DuckDB again, whole")
     await core.stop()

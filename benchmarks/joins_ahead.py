@@ -108,7 +108,7 @@ def run(folder: Path, quick: bool) -> Report:
     scale = QUICK if quick else WHOLE
     setting = f"{scale.rows:,} rows of each stream, the best of {scale.stretches} stretches"
     report = Report("joins_ahead", f"{setting}; answers: the least of {scale.rounds} rounds")
-    cases = [Sharing(*each, scale.rows) for each in scale.sharing]
+    cases = [Sharing(*sharing, scale.rows) for sharing in scale.sharing]
     place = folder / "served"
     place.mkdir()
     with RunningStore(place) as store:
@@ -116,7 +116,7 @@ def run(folder: Path, quick: bool) -> Report:
         store.start_engine()
         with store.client() as client:
             _stepped(store, client, Sharing(2, 1, scale.rows), scale.stretches)
-            costs = {one: _stepped(store, client, one, scale.stretches) for one in cases}
+            costs = {case: _stepped(store, client, case, scale.stretches) for case in cases}
             _add_steps(report, costs)
             asyncio.run(_invoked(report, store, cases, scale.rounds))
             _registered(report, store, client, scale)
@@ -158,10 +158,10 @@ def _stepped(store: RunningStore, client: Client, case: Sharing, stretches: int)
 
 
 def _add_steps(report: Report, costs: dict[Sharing, StepCost]) -> None:
-    """Adds them, and what more queries cost where no more of them are different."""
+    """Add the steps, and what more queries cost if no more of them are different."""
     for case, cost in costs.items():
-        alike = [one for one in costs if one.different == case.different]
-        fewer = next((one for one in alike if one.queries < case.queries), None)
+        alike = [candidate for candidate in costs if candidate.different == case.different]
+        fewer = next((candidate for candidate in alike if candidate.queries < case.queries), None)
         judged = {}
         if fewer is not None:
             ratio = cost.used / costs[fewer].used
@@ -174,7 +174,7 @@ def _add_steps(report: Report, costs: dict[Sharing, StepCost]) -> None:
 
 def _define(client: Client, tables: dict[str, pa.Table]) -> None:
     for name, rows in tables.items():
-        columns = ", ".join(f"{one} BIGINT" for one in rows.schema.names)
+        columns = ", ".join(f"{column} BIGINT" for column in rows.schema.names)
         client.define(f"CREATE STREAM {name} ({columns})")
 
 
@@ -190,14 +190,14 @@ def _settled(store: RunningStore, client: Client, case: Sharing) -> None:
     """Waits until the engine has matched everything and found all combinations."""
     store.wait_until_matched(client, _WAIT_SECONDS)
     deadline = time.monotonic() + _WAIT_SECONDS
-    for group in _some(case.different):
+    for group in _a_few_groups(case.different):
         while client.ask(case.text(group)).joined_pairs:
             if time.monotonic() > deadline:
                 raise AssertionError(f"the engine has not found the combinations of {case}")
             time.sleep(0.05)
 
 
-def _some(different: int) -> Iterator[int]:
+def _a_few_groups(different: int) -> Iterator[int]:
     """A few of the groups: the first, one in the middle, the last."""
     yield from sorted({0, different // 2, different - 1})
 
@@ -225,25 +225,27 @@ async def _invoked(report: Report, store: RunningStore, cases: list[Sharing], ro
 def _add_answers(report: Report, core: Core, case: Sharing, rounds: int) -> None:
     group, rows = case.different // 2, case.rows // case.different
     state = core.follower.state
-    one, join = (Question.of_text(case.text(group, kind), state) for kind in (_ONE, _JOIN))
+    selection, join = (Question.of_text(case.text(group, kind), state) for kind in (_ONE, _JOIN))
     calls: dict[str, Callable[[], int]] = {
-        "a selection": partial(_answer, core, one),
+        "a selection": partial(_answer, core, selection),
         "found ahead": partial(_answer, core, join),
         "our join": partial(_join_now, core, join),
         "DuckDB": Duck(case.tables(), _JOIN.format(**case.streams) + str(group)),
     }
     assert all(call() == rows for call in calls.values()), case
-    taken = least_cpu(calls, rounds)
+    seconds = least_cpu(calls, rounds)
     title = f"{rows:,} of {case.rows:,} × {case.rows:,}"
     for name in ("a selection", "our join", "DuckDB"):
         what = {"our join": "joined at invoke", "DuckDB": "DuckDB joins"}.get(name, name)
-        ratio = taken[name] / taken["found ahead"]
+        ratio = seconds[name] / seconds["found ahead"]
         beside = {"ratio": ratio, "beside": "found ahead"}
-        report.add(f"{what}: {title}", taken[name] * 1e3, "ms", **beside)
-    ratio = taken["found ahead"] / taken["a selection"]
+        report.add(f"{what}: {title}", seconds[name] * 1e3, "ms", **beside)
+    ratio = seconds["found ahead"] / seconds["a selection"]
     judged = {"aim": f"≤ {INVOKE_AIM:.0f} ×", "met": ratio <= INVOKE_AIM}
     what = f"answer, found ahead: {title}"
-    report.add(what, taken["found ahead"] * 1e3, "ms", ratio=ratio, beside="a selection", **judged)
+    report.add(
+        what, seconds["found ahead"] * 1e3, "ms", ratio=ratio, beside="a selection", **judged
+    )
 
 
 def _answer(core: Core, question: Question) -> int:
@@ -286,5 +288,7 @@ def _registered(report: Report, store: RunningStore, client: Client, scale: Scal
             what = f"registering {name} after {scale.before:,}: the {who}'s processor"
             ratio = seconds / max(cost["a selection"], 1e-9)
             judged = {"aim": f"≤ {SAME_AIM} ×", "met": ratio <= SAME_AIM}
-            rest = {"ratio": ratio, "beside": "a selection", **judged} if name == "a join" else {}
-            report.add(what, seconds / scale.registered * 1e3, "ms", **rest)
+            comparison = (
+                {"ratio": ratio, "beside": "a selection", **judged} if name == "a join" else {}
+            )
+            report.add(what, seconds / scale.registered * 1e3, "ms", **comparison)

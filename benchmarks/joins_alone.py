@@ -1,4 +1,4 @@
-"""The join alone: which rows of two or three tables go together, beside DuckDB that tells the same.
+"""The join alone: which rows of two or three tables go together, beside DuckDB that finds the same.
 
 Keys are made, candidates counted and places given; no column is taken and nothing is sorted. DuckDB
 gives the numbers of the rows of each pair.
@@ -47,7 +47,7 @@ class JoinAlone:
         ]
         return len(join(items, self.on, _MOST_PAIRS).places[0])
 
-    def theirs(self) -> Duck:
+    def duckdb(self) -> Duck:
         tables = {
             name: pa.table({**columns, "n": np.arange(len(next(iter(columns.values()))))})
             for name, columns in zip("abc", self.tables, strict=False)
@@ -58,13 +58,17 @@ class JoinAlone:
 
 def measure(report: Report, scale: int, rounds: int) -> None:
     for case in _cases(scale):
-        theirs, pairs = case.theirs(), case.ours()
-        assert pairs == theirs(), case.title
-        taken = least_cpu({"ours": case.ours, "DuckDB": theirs}, rounds)
-        sizes = " × ".join(f"{len(next(iter(one.values()))):,}" for one in case.tables)
+        duckdb, pairs = case.duckdb(), case.ours()
+        assert pairs == duckdb(), case.title
+        seconds = least_cpu({"ours": case.ours, "DuckDB": duckdb}, rounds)
+        sizes = " × ".join(f"{len(next(iter(columns.values()))):,}" for columns in case.tables)
         title = f"the join alone: {case.title}, {sizes}, {pairs:,} pairs"
         report.add(
-            title, taken["ours"] * 1e3, "ms", ratio=taken["ours"] / taken["DuckDB"], beside="DuckDB"
+            title,
+            seconds["ours"] * 1e3,
+            "ms",
+            ratio=seconds["ours"] / seconds["DuckDB"],
+            beside="DuckDB",
         )
 
 
@@ -76,9 +80,11 @@ def _cases(scale: int) -> list[JoinAlone]:
     block, few = 65_536 // scale, 3_000 // scale
     random = np.random.default_rng(5)
 
-    def equal(kind: str, one: int, other: int, most: int) -> JoinAlone:
-        left, right = (sparse(random.integers(0, most, count)) for count in (one, other))
-        return _equal(kind, left, right)
+    def equal(kind: str, left_count: int, right_count: int, most: int) -> JoinAlone:
+        left_keys, right_keys = (
+            sparse(random.integers(0, most, count)) for count in (left_count, right_count)
+        )
+        return _equal(kind, left_keys, right_keys)
 
     # The rows of both sides, and how many keys there are.
     sizes = ((block, block, block), (small, large, large), (middle, large, middle))
@@ -95,22 +101,22 @@ def _cases(scale: int) -> list[JoinAlone]:
     ]
 
 
-def _equal(kind: str, left: Numbers, right: Numbers) -> JoinAlone:
+def _equal(kind: str, left_keys: Numbers, right_keys: Numbers) -> JoinAlone:
     types, arrays = {
-        "BIGINT": ((BIGINT, BIGINT), (pa.array(left), pa.array(right))),
-        "TEXT": ((TEXT, TEXT), (_texts(left), _texts(right))),
-        "DOUBLE": ((DOUBLE, DOUBLE), (_doubles(left), _doubles(right))),
-    }.get(kind, ((_DECIMAL, DOUBLE), (_decimals(left), _doubles(right))))
+        "BIGINT": ((BIGINT, BIGINT), (pa.array(left_keys), pa.array(right_keys))),
+        "TEXT": ((TEXT, TEXT), (_texts(left_keys), _texts(right_keys))),
+        "DOUBLE": ((DOUBLE, DOUBLE), (_doubles(left_keys), _doubles(right_keys))),
+    }.get(kind, ((_DECIMAL, DOUBLE), (_decimals(left_keys), _doubles(right_keys))))
     on = _call(Op.EQ, _column(0, "k", types[0]), _column(1, "k", types[1]))
     title = kind if "=" in kind else f"{kind} = {kind}"
     return JoinAlone(title, ({"k": arrays[0]}, {"k": arrays[1]}), on, "a.k = b.k")
 
 
-def _band(random: np.random.Generator, one: int, other: int) -> JoinAlone:
+def _band(random: np.random.Generator, small_count: int, large_count: int) -> JoinAlone:
     """Values of the larger side that lie within bounds of the smaller one's rows."""
-    span = 20 * other
-    low, value = random.integers(0, span, one), random.integers(0, span, other)
-    high = low + random.integers(0, 2 * span // max(one, other) + 1, one)
+    span = 20 * large_count
+    low, value = random.integers(0, span, small_count), random.integers(0, span, large_count)
+    high = low + random.integers(0, 2 * span // max(small_count, large_count) + 1, small_count)
     on = _call(Op.AND, *_within("v", "low", "high"))
     tables = ({"low": pa.array(low), "high": pa.array(high)}, {"v": pa.array(value)})
     return JoinAlone("band", tables, on, "b.v >= a.low AND b.v <= a.high")
@@ -122,18 +128,18 @@ def _equal_and_band(random: np.random.Generator, count: int) -> JoinAlone:
         for _ in range(2)
     ]
     low = sides[0]["v"]
-    left = {"k": sides[0]["k"], "low": low, "high": pa.array(low.to_numpy() + 4)}
+    bounds = {"k": sides[0]["k"], "low": low, "high": pa.array(low.to_numpy() + 4)}
     on = _call(Op.AND, _same("k", "k"), *_within("v", "low", "high"))
     sql = "a.k = b.k AND b.v >= a.low AND b.v <= a.high"
-    return JoinAlone("equality of 10 values and a band", (left, sides[1]), on, sql)
+    return JoinAlone("equality of 10 values and a band", (bounds, sides[1]), on, sql)
 
 
-def _inequality(random: np.random.Generator, one: int, other: int) -> JoinAlone:
+def _inequality(random: np.random.Generator, small_count: int, large_count: int) -> JoinAlone:
     """One side lies above nearly all of the other."""
-    left = random.integers(100 * other - other, 100 * other, one)
-    right = random.integers(0, 100 * other, other)
+    small_values = random.integers(100 * large_count - large_count, 100 * large_count, small_count)
+    large_values = random.integers(0, 100 * large_count, large_count)
     on = _call(Op.LT, _column(0, "v", BIGINT), _column(1, "v", BIGINT))
-    tables = {"v": pa.array(left)}, {"v": pa.array(right)}
+    tables = {"v": pa.array(small_values)}, {"v": pa.array(large_values)}
     return JoinAlone("one inequality", tables, on, "a.v < b.v")
 
 
@@ -168,15 +174,15 @@ def _call(op: Op, *args: Expression) -> Call:
     return Call(op, args, BOOLEAN)
 
 
-def _same(left: str, right: str) -> Call:
-    return _call(Op.EQ, _column(0, left, BIGINT), _column(1, right, BIGINT))
+def _same(left_column: str, right_column: str) -> Call:
+    return _call(Op.EQ, _column(0, left_column, BIGINT), _column(1, right_column, BIGINT))
 
 
 def _within(value: str, low: str, high: str) -> tuple[Call, Call]:
-    held = _column(1, value, BIGINT)
+    tested = _column(1, value, BIGINT)
     return (
-        _call(Op.GE, held, _column(0, low, BIGINT)),
-        _call(Op.LE, held, _column(0, high, BIGINT)),
+        _call(Op.GE, tested, _column(0, low, BIGINT)),
+        _call(Op.LE, tested, _column(0, high, BIGINT)),
     )
 
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from intervaltree import IntervalTree
 
 from benchmarks.kernel_queries import NAMES, ROWS, Intervals, Stations
-from benchmarks.memory import own
+from benchmarks.memory import own_bytes
 from benchmarks.report import Report
 from benchmarks.timing import least_cpu
 from querystem.expressions import Expression
@@ -70,29 +70,35 @@ def _intervals(report: Report, quick: bool, rounds: int) -> None:
 
 
 def _beside(
-    report: Report, what: str, rate: float, other: float, least: float | None = None
+    report: Report, what: str, rate: float, compared_rate: float, least: float | None = None
 ) -> None:
-    ratio = rate / other
+    ratio = rate / compared_rate
     goal = {"aim": f"≥ {least} ×", "met": ratio >= least} if least else {}
-    report.add(f"  {what}", other, "rows/s", ratio=ratio, beside="less than the index", **goal)
+    report.add(
+        f"  {what}", compared_rate, "rows/s", ratio=ratio, beside="less than the index", **goal
+    )
 
 
 def _by_numpy(queries: Intervals, rows: pa.RecordBatch) -> None:
     columns = [rows.column(name).to_numpy() for name in NAMES]
     tables = queries.tables()
-    for (left, right), table in tables.items():
+    for (x, y), table in tables.items():
         bounds = [table.column(name).to_pylist() for name in ("lo0", "hi0", "lo1", "hi1")]
         for lo0, hi0, lo1, hi1 in zip(*bounds, strict=True):
-            one, other = columns[left], columns[right]
-            mask = (one >= lo0) & (one <= hi0) & (other >= lo1) & (other <= hi1)
+            x_values, y_values = columns[x], columns[y]
+            mask = (x_values >= lo0) & (x_values <= hi0) & (y_values >= lo1) & (y_values <= hi1)
             encode(np.flatnonzero(mask).astype(np.uint16))
 
 
 def _by_trees(trees: list[IntervalTree], rows: pa.RecordBatch) -> None:
     """A query of which both intervals hold a row's values matches it."""
     for row in zip(*[rows.column(name).to_pylist() for name in NAMES], strict=True):
-        found = [each.data for tree, value in zip(trees, row, strict=True) for each in tree[value]]
-        np.flatnonzero(np.bincount(found) == 2)
+        hits = [
+            interval.data
+            for tree, value in zip(trees, row, strict=True)
+            for interval in tree[value]
+        ]
+        np.flatnonzero(np.bincount(hits) == 2)
 
 
 def _range_join(queries: Intervals, rows: pa.RecordBatch) -> Callable[[], object]:
@@ -102,13 +108,13 @@ def _range_join(queries: Intervals, rows: pa.RecordBatch) -> Callable[[], object
     """
     connection = _duckdb(rows)
     joins = []
-    for (left, right), table in queries.tables().items():
-        one, other, name = NAMES[left], NAMES[right], f"queries{left}{right}"
+    for (x, y), table in queries.tables().items():
+        x_name, y_name, name = NAMES[x], NAMES[y], f"queries{x}{y}"
         connection.register("given_queries", table)
         connection.execute(f"CREATE TABLE {name} AS SELECT * FROM given_queries")
         joins.append(
-            f"SELECT id, row FROM rows JOIN {name} ON {one} BETWEEN lo0 AND hi0 "
-            f"AND {other} BETWEEN lo1 AND hi1"
+            f"SELECT id, row FROM rows JOIN {name} ON {x_name} BETWEEN lo0 AND hi0 "
+            f"AND {y_name} BETWEEN lo1 AND hi1"
         )
     return lambda: [connection.sql(sql).to_arrow_table() for sql in joins]
 
@@ -210,22 +216,22 @@ def _more(
 def _many(report: Report, count: int, rounds: int) -> None:
     queries = Stations.make(count, count // 64)
     texts, ids = queries.texts(), np.arange(count)
-    before, start = own(), time.process_time()
+    before, start = own_bytes(), time.process_time()
     stem = QueryStem()
     stem.insert_texts(ids, texts)
     built = time.process_time() - start
     what = f"{count:,} by station"
     report.add(f"{what}: reading their texts", built * 1e3, "ms")
-    report.add(f"{what}: memory for each", (own() - before) / count, "bytes")
+    report.add(f"{what}: memory for each", (own_bytes() - before) / count, "bytes")
     rows = queries.rows()
     probe = least_cpu({"probe": _probe(stem, rows)}, rounds)["probe"]
     report.add(f"{what}: matching", ROWS / probe, "rows/s")
     few = Stations.make(1000, count // 64)
-    tiny, places, given = rows.slice(0, 1), iter(range(count, 2 * count, 1000)), few.texts()
+    tiny, places, few_texts = rows.slice(0, 1), iter(range(count, 2 * count, 1000)), few.texts()
 
     def change() -> None:
         new = np.arange(1000) + next(places)
-        stem.insert_texts(new, given)
+        stem.insert_texts(new, few_texts)
         stem.probe(tiny)
         for id_ in new.tolist():
             stem.remove(id_)

@@ -111,7 +111,7 @@ class Publishing(Load):
 
 
 class Churn(Load):
-    """Registers a query with a new predicate and unregisters the oldest, so many stay live."""
+    """Registers a query with a new predicate, and unregisters the oldest one."""
 
     per_second = CHANGES_PER_SECOND
 

@@ -26,7 +26,7 @@ def resident(pids: Iterable[int]) -> int:
     return total
 
 
-def own() -> int:
+def own_bytes() -> int:
     """Bytes resident in this process, without what it has freed and not given back."""
     gc.collect()
     pa.default_memory_pool().release_unused()
@@ -62,4 +62,7 @@ def tables(store: Path) -> dict[str, Holding]:
             if len(parts) > 1 and path.is_file():
                 name = DELTA if "_delta_log" in parts else parts[0]
                 sizes.setdefault(name, []).append(path.stat().st_size)
-    return {name: Holding(len(each), sum(each)) for name, each in sorted(sizes.items())}
+    return {
+        name: Holding(len(file_sizes), sum(file_sizes))
+        for name, file_sizes in sorted(sizes.items())
+    }

@@ -1,6 +1,6 @@
 """Overload: what another tenant notices while one does its worst, and how large the server gets.
 
-An attack is what some callers do at once, again and again. Meanwhile a client of another tenant
+An attack is what some callers do at once, again and again. A client of another tenant
 makes small calls one after the other; beside each is what the same call took on a quiet server.
 """
 
@@ -61,7 +61,7 @@ def _bombs(stub: Any, number: int) -> None:
 
 @functools.cache
 def _packed(megabytes: int) -> bytes:
-    """Texts of so many megabytes in a few kilobytes."""
+    """Return texts of many megabytes, compressed to a few kilobytes."""
     rows = pa.table({"t": pa.repeat("x" * 1_000_000, megabytes)})
     sink = pa.BufferOutputStream()
     options = pa.ipc.IpcWriteOptions(compression="zstd")
@@ -100,8 +100,8 @@ def run(folder: Path, quick: bool) -> Report:
         _add(report, "nothing else", quiet, quiet)
         for attack in ATTACKS:
             with _attacked(target, attack), _peak(store.servers[0].pid) as peak:
-                found = light.measure(seconds)
-            _add(report, attack.name, found, quiet)
+                attacked = light.measure(seconds)
+            _add(report, attack.name, attacked, quiet)
             after, _ = timed(light.answer)
             report.add(f"{attack.name}: the first answer after it", after * 1e3, "ms")
             report.add(f"{attack.name}: the server's peak", max(peak) / 2**20, "MB")
@@ -143,20 +143,22 @@ class _Light:
             "invoke": self.answer,
             "ask": lambda: self._client.ask("SELECT count(*) AS n FROM s WHERE a < 50 ROWS 100"),
         }
-        taken: dict[str, list[float]] = {name: [] for name in calls}
+        seconds_by_call: dict[str, list[float]] = {name: [] for name in calls}
         until = time.monotonic() + seconds
-        while time.monotonic() < until or not taken["ask"]:
+        while time.monotonic() < until or not seconds_by_call["ask"]:
             for name, call in calls.items():
-                taken[name].append(timed(call)[0])
-        return {name: Times(found) for name, found in taken.items()}
+                seconds_by_call[name].append(timed(call)[0])
+        return {name: Times(samples) for name, samples in seconds_by_call.items()}
 
 
 def _add(
-    report: Report, during: str, found: Mapping[str, Times], quiet: Mapping[str, Times]
+    report: Report, during: str, measured: Mapping[str, Times], quiet: Mapping[str, Times]
 ) -> None:
-    for name, times in found.items():
+    for name, times in measured.items():
         what = f"{during}: {name}, p99 of {len(times.seconds):,}"
-        beside = {} if found is quiet else {"ratio": times.p99 / quiet[name].p99, "beside": "quiet"}
+        beside = (
+            {} if measured is quiet else {"ratio": times.p99 / quiet[name].p99, "beside": "quiet"}
+        )
         report.add(what, times.p99 * 1e3, "ms", **beside)
 
 
@@ -192,16 +194,16 @@ def _attacked(target: str, attack: Attack) -> Iterator[None]:
 @contextlib.contextmanager
 def _peak(pid: int) -> Iterator[Sequence[int]]:
     """Resident bytes of a process, ten times a second."""
-    ending, seen = threading.Event(), [resident([pid])]
+    ending, samples = threading.Event(), [resident([pid])]
 
     def look() -> None:
         while not ending.wait(0.1):
-            seen.append(resident([pid]))
+            samples.append(resident([pid]))
 
     thread = threading.Thread(target=look, daemon=True)
     thread.start()
     try:
-        yield seen
+        yield samples
     finally:
         ending.set()
         thread.join()

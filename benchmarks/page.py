@@ -19,7 +19,7 @@ IMAGES = DOCS / "images"
 
 
 def put(path: Path, page: Path = PAGE) -> None:
-    """The table of a report's JSON, in its place; at the end of the page where it has none."""
+    """Put the table of a report's JSON in its place, or at the end of the page."""
     report = json.loads(path.read_text())
     name = report["name"]
     block = f"<!-- measured: {name} -->\n\n{markdown(report)}\n\n<!-- end -->"

@@ -20,7 +20,7 @@ KEYS = (200, 20_000)
 
 @dataclass(frozen=True)
 class Partitioned:
-    """A stream of so many keys, and a query for the newest five rows of each of some keys."""
+    """A stream with `keys` keys, and a query for the newest five rows of each of some keys."""
 
     keys: int
     stream: str
@@ -55,15 +55,17 @@ def measure(
     report: Report, client: Client, stub: Stub, streams: list[Partitioned], rounds: int
 ) -> None:
     """The first call, later ones, and ones after more rows have come."""
-    for one in streams:
-        first, header = timed(partial(stub.invoke, one.handle))
-        name = f"ROWS 5 PARTITION BY over {one.keys:,} keys, {header.row_count:,} rows shown"
-        warm = interleaved({name: repeated(stub.invoke, one.handle)}, rounds)[name]
+    for partitioned in streams:
+        first, header = timed(partial(stub.invoke, partitioned.handle))
+        name = (
+            f"ROWS 5 PARTITION BY over {partitioned.keys:,} keys, {header.row_count:,} rows shown"
+        )
+        warm = interleaved({name: repeated(stub.invoke, partitioned.handle)}, rounds)[name]
         moving = []
         for number in range(rounds):
-            client.publish(one.stream, one.later(number))
-            moving.append(timed(partial(stub.invoke, one.handle))[0])
+            client.publish(partitioned.stream, partitioned.later(number))
+            moving.append(timed(partial(stub.invoke, partitioned.handle))[0])
         report.add(f"{name}, first call", first * 1e3, "ms")
-        for what, taken in (("again", warm), ("after 1,000 more rows", Times(moving))):
-            ratio = {"ratio": taken.p50 / first, "beside": "first"}
-            report.add(f"{name}, {what} p50", taken.p50 * 1e3, "ms", **ratio)
+        for what, measured in (("again", warm), ("after 1,000 more rows", Times(moving))):
+            ratio = {"ratio": measured.p50 / first, "beside": "first"}
+            report.add(f"{name}, {what} p50", measured.p50 * 1e3, "ms", **ratio)

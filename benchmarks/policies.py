@@ -74,7 +74,7 @@ def _answer(maker: AnswerMaker, view: View, question: Question) -> None:
 
 
 def _first(store: Store, view: View, replica: Replica) -> float:
-    """Seconds until a caller has an answer whose claims nobody has used: all rows are looked at."""
+    """Return the seconds until the answer of a caller with new claims: all rows are evaluated."""
     maker = AnswerMaker(store, _MEMORY // 4)
     sql = ANSWERS["a selection of 100 rows"].replace("RANGE 100 SECONDS", "")
     maker.answer(view, Question.of_text(sql, replica.state))
@@ -97,12 +97,17 @@ async def _filled(path: Path, count: int) -> Store:
     engine.step()
     dice = np.random.default_rng(1)
     for begin in range(0, count, _BATCH):
-        some = min(_BATCH, count - begin)
+        batch_rows = min(_BATCH, count - begin)
         # A hundred rows a second, one of them of each shop.
-        numbers = np.arange(begin, begin + some)
+        numbers = np.arange(begin, begin + batch_rows)
         at = pa.array(1_700_000_000_000_000 + numbers * 10_000).view("timestamp[us]")
         table = pa.table(
-            {"region": dice.integers(0, 100, some), "shop": numbers % 100, "n": numbers, "at": at}
+            {
+                "region": dice.integers(0, 100, batch_rows),
+                "shop": numbers % 100,
+                "n": numbers,
+                "at": at,
+            }
         )
         await publish(core, new_call(), pb.PublishRequest(stream="orders", arrow=ipc(table)))
     engine.step()

@@ -56,12 +56,12 @@ def run(folder: Path, quick: bool) -> Report:
     count = 200_000 if quick else 2_000_000
     both = settings(count)
     report = Report("publish", f"{count:,} rows in batches of {BATCH_ROWS:,}")
-    kernels = {each.stream: _kernel_rate(each) for each in both}
+    kernels = {setting.stream: _kernel_rate(setting) for setting in both}
     _with_engine(folder / "with", both, report, kernels)
     _without_engine(folder / "without", both[0], report, kernels, quick)
-    for each in both:
-        what = f"{each.queries}: the kernel alone, one core, in this process"
-        report.add(what, kernels[each.stream], "rows/s")
+    for setting in both:
+        what = f"{setting.queries}: the kernel alone, one core, in this process"
+        report.add(what, kernels[setting.stream], "rows/s")
     return report
 
 
@@ -82,12 +82,12 @@ def _with_engine(
                 acknowledged = time.perf_counter() - began
                 store.wait_until_matched(client, 600)
                 matched = time.perf_counter() - began
-                taken = {"acknowledged": acknowledged, "in an epoch": matched}
-                _add(report, setting, taken, kernels[setting.stream])
+                seconds = {"acknowledged": acknowledged, "in an epoch": matched}
+                _add(report, setting, seconds, kernels[setting.stream])
 
 
-def _add(report: Report, setting: Setting, taken: dict[str, float], kernel: float) -> None:
-    for what, seconds in taken.items():
+def _add(report: Report, setting: Setting, seconds_until: dict[str, float], kernel: float) -> None:
+    for what, seconds in seconds_until.items():
         rate = setting.rows.num_rows / seconds
         what = f"{setting.queries}: publish until all is {what}, matching on"
         judged = {"aim": f"≥ {setting.aim:,.0f} rows/s", "met": rate >= setting.aim}

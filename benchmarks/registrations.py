@@ -34,7 +34,7 @@ MANY = (
 CALLERS = 32
 OF_THAT = "— processor time of the server"
 TEXTS_AIM, MANY_AIM, BYTES_AIM, RESTART_AIM = 500, 10_000, 800, 5.0
-# The restart is judged by so many.
+# The number of registrations by which the restart is judged.
 RESTART_COUNT = 100_000
 
 
@@ -109,7 +109,7 @@ def _rate(report: Report, per_call: int, rate: float, alone: float) -> None:
 
 
 def _log_rate(folder: Path, root: Path) -> float:
-    """Registrations a second, where the same events are appended, synced, to a log."""
+    """Return the registrations per second if the same events are appended, synced, to a log."""
     log, copy = Store.open(root).log, Store.open(folder / "copy", create=True).log
     versions = range(log.latest_version(), 0, -1)
     events = (entry.event for version in versions for entry in log.read(version))
@@ -136,11 +136,11 @@ def _sent(root: Path) -> float:
 
 
 def _bytes(report: Report, how: str, memory: int, number: int, sent: float) -> None:
-    """Only where there are many do they outweigh what the process takes to make any."""
-    each = memory / number
-    judged = {"met": each <= BYTES_AIM} if number > 500_000 else {}
+    """Add the memory of each; few would weigh less than what the process needs to make any."""
+    bytes_each = memory / number
+    judged = {"met": bytes_each <= BYTES_AIM} if number > 500_000 else {}
     report.add(
-        f"memory of a server for each, {how}", each, "bytes", ratio=each / sent,
+        f"memory of a server for each, {how}", bytes_each, "bytes", ratio=bytes_each / sent,
         beside="its event", aim=f"≤ {BYTES_AIM} bytes, by the million", **judged,
     )  # fmt: skip
 
@@ -150,9 +150,9 @@ def _bytes(report: Report, how: str, memory: int, number: int, sent: float) -> N
 
 def _restart(store: RunningStore, report: Report, folder: Path, many: int) -> None:
     (folder / "empty").mkdir()
-    with RunningStore(folder / "empty") as other:
-        nothing, _ = timed(other.start_server)
-        empty = resident([other.servers[0].pid])
+    with RunningStore(folder / "empty") as empty_store:
+        nothing, _ = timed(empty_store.start_server)
+        empty = resident([empty_store.servers[0].pid])
     step, _ = timed(lambda: _consume(store.store))
     store.servers[0].stop()
     ready, _ = timed(store.start_server)
@@ -173,7 +173,7 @@ def _restart(store: RunningStore, report: Report, folder: Path, many: int) -> No
     report.add("the engine takes them into its tables", many / step, "/s")
     (recover, ledger), _ = sorted(
         (timed(lambda: open_ledger(Store.open(store.store))) for _ in range(2)),
-        key=lambda one: one[0],
+        key=lambda entry: entry[0],
     )
     report.add("the engine's tables opened", recover * 1e3, "ms", ratio=recover / read,
                beside="reading the files")  # fmt: skip
@@ -184,16 +184,16 @@ def _interests(report: Report, state: State, recover: float) -> None:
     """How far back each predicate is needed: from all registrations, then after one has changed."""
     interests = Interests()
     whole, _ = timed(lambda: interests.load(state))
-    (stream_id,) = (one.id for one in state.streams.values())
+    (stream_id,) = (changed_ids.id for changed_ids in state.streams.values())
     interest = interests.of_stream(stream_id)
     least, greatest = int(interest.ids[0]), int(interest.ids[-1])
-    one = interest.ids[len(interest.ids) // 2 :][:1]
-    anew, _ = timed(lambda: interests.update(state, one))
+    changed_ids = interest.ids[len(interest.ids) // 2 :][:1]
+    update_seconds, _ = timed(lambda: interests.update(state, changed_ids))
     first, _ = timed(lambda: interest.widest(least, greatest))
     again, _ = timed(lambda: interest.widest(least, greatest))
     report.add("their widest windows derived", whole * 1e3, "ms", ratio=whole / recover,
                beside="opening the tables")  # fmt: skip
-    report.add("— after one has changed", anew * 1e3, "ms")
+    report.add("— after one has changed", update_seconds * 1e3, "ms")
     report.add("— the widest window of all predicates", first * 1e3, "ms")
     report.add("— the same again", again * 1e6, "µs")
 
@@ -201,9 +201,11 @@ def _interests(report: Report, state: State, recover: float) -> None:
 def _consume(root: Path) -> None:
     """The engine's own steps, one a commit; without rows they need no Spark."""
     ledger, no_rows = open_ledger(Store.open(root)), cast(Any, None)
-    one = EngineSettings(step_commits=1)
-    while (news := next_stretch(ledger.store.log.folder, ledger.epoch.log_version, one)).files:
-        take_step(ledger, no_rows, news, one)
+    one_commit = EngineSettings(step_commits=1)
+    while (
+        news := next_stretch(ledger.store.log.folder, ledger.epoch.log_version, one_commit)
+    ).files:
+        take_step(ledger, no_rows, news, one_commit)
 
 
 def _read(root: Path) -> None:

@@ -35,7 +35,7 @@ class Line:
     @property
     def cells(self) -> tuple[str, str, str, str]:
         """The texts that go under COLUMNS."""
-        return self.what, _shown(self.value, self.unit), _ratio(self), _aim(self)
+        return self.what, _format_value(self.value, self.unit), _ratio(self), _aim(self)
 
 
 @dataclass
@@ -45,8 +45,8 @@ class Report:
     lines: list[Line] = field(default_factory=list)
     figures: list[Figure] = field(default_factory=list)
 
-    def add(self, what: str, value: float, unit: str, **rest: Any) -> None:
-        self.lines.append(Line(what, value, unit, **rest))
+    def add(self, what: str, value: float, unit: str, **details: Any) -> None:
+        self.lines.append(Line(what, value, unit, **details))
 
     def show(self) -> None:
         table = Table(title=f"{self.name}: {self.setting}", title_justify="left")
@@ -107,9 +107,9 @@ def machine() -> dict[str, Any]:
 
 
 def commit() -> str:
-    """The commit measured, with + where files differ from it; empty outside git."""
+    """Return the measured commit, with + if files differ from it; empty outside git."""
     try:
-        here = subprocess.run(
+        root = subprocess.run(
             ["git", "describe", "--always", "--dirty=+"],
             cwd=FOLDER.parent,
             capture_output=True,
@@ -118,7 +118,7 @@ def commit() -> str:
         )
     except (OSError, subprocess.CalledProcessError):
         return ""
-    return here.stdout.strip()
+    return root.stdout.strip()
 
 
 def _processor() -> str:
@@ -129,7 +129,7 @@ def _processor() -> str:
     return next((line.split(":")[1].strip() for line in lines if "model name" in line), "")
 
 
-def _shown(value: float, unit: str) -> str:
+def _format_value(value: float, unit: str) -> str:
     if unit == "ms":
         return f"{value:,.4f} ms" if value < 1 else f"{value:,.2f} ms"
     return f"{value:,.0f} {unit}" if value >= 100 else f"{value:,.3g} {unit}"

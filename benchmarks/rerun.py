@@ -34,5 +34,5 @@ class Rerun:
         with warnings.catch_warnings():
             # That this copies the rows once more; the other way takes longer.
             warnings.simplefilter("ignore")
-            found = self._database.execute(text, [*values, since, self.now]).to_arrow_table()
-        return 0 if found is None else len(found)
+            rows = self._database.execute(text, [*values, since, self.now]).to_arrow_table()
+        return 0 if rows is None else len(rows)

@@ -67,12 +67,12 @@ def run(folder: Path, quick: bool, minutes: float | None = None) -> Report:
         with store.client() as client:
             client.define(STREAM)
         with (
-            store.client() as one,
+            store.client() as publishing_client,
             store.client() as two,
             store.client() as three,
             EpochWatch(store.store) as watch,
         ):
-            publishing, churn = Publishing(one), Churn(two)
+            publishing, churn = Publishing(publishing_client), Churn(two)
             invoking = Invoking(three, churn)
             with running(churn, publishing, invoking) as check:
                 samples = Soak(store, watch, publishing, invoking).samples(minutes, check)
@@ -91,14 +91,14 @@ class Soak:
     def samples(self, minutes: float, check: Callable[[], None]) -> list[Sample]:
         began = time.perf_counter()
         every = minutes * 60 / SAMPLES
-        found = []
+        samples = []
         for number in range(1, SAMPLES + 1):
             time.sleep(max(0.0, began + number * every - time.perf_counter()))
             check()
-            found.append(self._sample((time.perf_counter() - began) / 60))
+            samples.append(self._sample((time.perf_counter() - began) / 60))
             if minutes >= 1:
-                print(found[-1], file=sys.stderr, flush=True)
-        return found
+                print(samples[-1], file=sys.stderr, flush=True)
+        return samples
 
     def _sample(self, minute: float) -> Sample:
         server, engine = self._store.servers[0], self._store.engine

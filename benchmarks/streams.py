@@ -78,13 +78,17 @@ class Flow:
     def publish(self, batches: int) -> None:
         """From all publishers at once, until an epoch holds everything."""
         with ThreadPoolExecutor(PUBLISHERS) as pool:
-            list(pool.map(lambda mine: self._turns(mine, batches), range(PUBLISHERS)))
+            list(
+                pool.map(
+                    lambda thread_number: self._turns(thread_number, batches), range(PUBLISHERS)
+                )
+            )
         self._store.wait_until_matched(self._client, 600)
 
-    def _turns(self, mine: int, batches: int) -> None:
-        for number in range(mine, batches, PUBLISHERS):
+    def _turns(self, thread_number: int, batches: int) -> None:
+        for number in range(thread_number, batches, PUBLISHERS):
             name = self.names[number % len(self.names)]
-            self._publishers[mine].publish(name, self._rows)
+            self._publishers[thread_number].publish(name, self._rows)
 
     def measure(self, batches: int) -> None:
         engine, began = self._engine(), time.perf_counter()
@@ -115,12 +119,12 @@ class Flow:
 
 def _add_rates(report: Report, flows: dict[int, Flow]) -> None:
     """The best round of each, by the clock and by the engine's processor time."""
-    one, many = flows.values()
+    single, many = flows.values()
     for what, unit, attribute in (
         ("publish until all is in an epoch", "rows/s", "seconds"),
         ("rows by second of the engine's processor time", "rows/s", "engine"),
     ):
-        rates = [max(t.rows / getattr(t, attribute) for t in flow.taken) for flow in (one, many)]
+        rates = [max(t.rows / getattr(t, attribute) for t in flow.taken) for flow in (single, many)]
         share = rates[1] / rates[0]
         judged = {"aim": f"≥ {SHARE_AIM} ×", "met": share >= SHARE_AIM}
         report.add(f"{what}, one stream", rates[0], unit)

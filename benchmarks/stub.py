@@ -17,10 +17,10 @@ class Stub:
         self._stub = psoup_pb2_grpc.PsoupStub(channel)
 
     def invoke(
-        self, handle: bytes, encoding: pb.Encoding = pb.ENCODING_ARROW, **rest: Any
+        self, handle: bytes, encoding: pb.Encoding = pb.ENCODING_ARROW, **fields: Any
     ) -> pb.AnswerHeader:
         """All of the answer is received; its header."""
-        request = pb.InvokeRequest(handle=handle, encoding=encoding, **rest)
+        request = pb.InvokeRequest(handle=handle, encoding=encoding, **fields)
         return _header(self._stub.Invoke(request))
 
     def connect(self) -> None:

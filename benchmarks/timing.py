@@ -26,9 +26,9 @@ class Times:
     def p99(self) -> float:
         return float(np.percentile(self.seconds, 99))
 
-    def minus(self, other: Times) -> Times:
+    def minus(self, subtrahend: Times) -> Times:
         """Call by call."""
-        return Times([a - b for a, b in zip(self.seconds, other.seconds, strict=True)])
+        return Times([a - b for a, b in zip(self.seconds, subtrahend.seconds, strict=True)])
 
 
 def timed(call: Callable[[], Any]) -> tuple[float, Any]:
@@ -49,9 +49,9 @@ def least_cpu(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, flo
     return least
 
 
-def repeated(call: Callable[..., Any], *given: Any, **named: Any) -> Callable[[int], Any]:
+def repeated(call: Callable[..., Any], *arguments: Any, **named: Any) -> Callable[[int], Any]:
     """Makes a call for `interleaved` that does one thing in every round."""
-    return lambda _: call(*given, **named)
+    return lambda _: call(*arguments, **named)
 
 
 def interleaved(calls: Mapping[K, Callable[[int], Any]], rounds: int) -> dict[K, Times]:
@@ -62,4 +62,4 @@ def interleaved(calls: Mapping[K, Callable[[int], Any]], rounds: int) -> dict[K,
             start = time.perf_counter()
             call(number)
             seconds[name].append(time.perf_counter() - start)
-    return {name: Times(taken) for name, taken in seconds.items()}
+    return {name: Times(samples) for name, samples in seconds.items()}

@@ -21,7 +21,7 @@ _GRACE = 30.0
 
 
 def run_all(names: Iterable[str], quick: bool, options: list[str]) -> int:
-    """Goes on where one fails. The exit code: 0 where none did."""
+    """Run all, even if one fails; return the exit code, 0 if none did."""
     folder = FOLDER / f"all-{datetime.now(UTC):%Y%m%dT%H%M%S}"
     folder.mkdir(parents=True)
     reports, failed = [], {}

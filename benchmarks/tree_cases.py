@@ -33,7 +33,8 @@ def _look_ups(random: np.random.Generator, count: int, versions: int) -> Join:
             "r": _dated(sparse(np.arange(versions) % keys), np.arange(versions) * day // versions),
         },
         "SELECT l.v AS v, n.v AS w FROM l, r AS OF l.ts AS n WHERE l.k = n.k",
-        theirs="SELECT l.v AS v, n.v AS w FROM l ASOF JOIN r AS n ON l.k = n.k AND l.ts >= n.ts",
+        duckdb_sql="SELECT l.v AS v, n.v AS w FROM l ASOF JOIN r AS n "
+        "ON l.k = n.k AND l.ts >= n.ts",
         keys={"r": "k"},
         most=LOOKUP_MILLISECONDS,
     )
@@ -104,7 +105,7 @@ def _auctions(scale: int) -> list[Join]:
         ),
         "Q6": hot.format(counted.format(window("bid", "1 HOUR"))),
     }
-    theirs = {
+    duckdb_sql = {
         "Q3": short.format("oa", closed),
         "Q4": highest.format(recent),
         "Q5": closing.format("bid", "oa", closed, "oa"),
@@ -112,7 +113,13 @@ def _auctions(scale: int) -> list[Join]:
     }
     size = f"{len(streams['bid']):,} bids for {len(streams['oa']):,} auctions"
     return [
-        Join(f"NEXMark {name} over {size}", streams, ours[name], OTHER_AIM, theirs=theirs[name])
+        Join(
+            f"NEXMark {name} over {size}",
+            streams,
+            ours[name],
+            OTHER_AIM,
+            duckdb_sql=duckdb_sql[name],
+        )
         for name in ours
     ]
 
@@ -143,7 +150,7 @@ def _dated(keys: np.ndarray[Any, Any], instants: np.ndarray[Any, Any]) -> pa.Tab
 
 
 def _timed(instants: np.ndarray[Any, Any], **columns: np.ndarray[Any, Any] | int) -> pa.Table:
-    """A table with event time, which is so many microseconds after the start."""
+    """Return a table with event time, in microseconds after the start."""
     moments = pa.array(instants + _START).cast(pa.timestamp("us", "UTC"))
     values = {
         name: pa.array(np.broadcast_to(column, len(instants))) for name, column in columns.items()

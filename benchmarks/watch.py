@@ -55,7 +55,11 @@ def run(folder: Path, quick: bool) -> Report:
         report.add(f"{what} a row that concerns nobody", after.nobody * 1e3, "ms", **ratio)
         report.add(f"{kind}, without watches: that of a row", after.alone * 1e3, "ms")
         report.add(f"{what} a second without rows", after.idle * 1e3, "ms")
-        report.add(f"{watches:,} watches of {kind}: until all ten are told", after.told * 1e3, "ms")
+        report.add(
+            f"{watches:,} watches of {kind}: until all ten are told",
+            after.notified_seconds * 1e3,
+            "ms",
+        )
         report.add(f"{watches:,} watches of {kind}: memory of one", after.nbytes, "bytes")
     for blocks in (1_000, 10_000) if quick else (1_000, 10_000, 100_000):
         _blocks(report, blocks)
@@ -68,14 +72,14 @@ def run(folder: Path, quick: bool) -> Report:
 @dataclass(frozen=True)
 class _Cost:
     """Processor seconds of a server for a row that concerns one watch, for one that concerns none,
-    for one while nobody watches, and for a second without rows; seconds until those are told whom a
-    batch concerns; bytes of a watch."""
+    for one while nobody watches, and for a second without rows; seconds until the watches
+    that a batch concerns are notified; bytes of a watch."""
 
     row: float
     nobody: float
     alone: float
     idle: float
-    told: float
+    notified_seconds: float
     nbytes: float
 
 
@@ -96,9 +100,9 @@ def _measure(folder: Path, where: str, watches: int, batches: int, module: str) 
             nbytes = (resident([server.pid]) - empty) / watches
             idle = _busy(server, 5.0)
             publishing = _Publishing(client, server, calls, watches, idle)
-            row, told = publishing.cost(batches, nobody=False)
+            row, notified_seconds = publishing.cost(batches, nobody=False)
             nobody, _ = publishing.cost(batches, nobody=True)
-            return _Cost(row, nobody, alone, idle, told, nbytes)
+            return _Cost(row, nobody, alone, idle, notified_seconds, nbytes)
     finally:
         server.kill()
 
@@ -113,7 +117,7 @@ def _watch(stub: PsoupStub, handles: Sequence[bytes]) -> list[Iterator[Any]]:
     """The calls, after the first round of each."""
     calls = []
     for first in range(0, len(handles), PER_CALL):
-        items = [pb.SyncItem(handle=one) for one in handles[first : first + PER_CALL]]
+        items = [pb.SyncItem(handle=handle) for handle in handles[first : first + PER_CALL]]
         calls.append(stub.Watch(pb.WatchRequest(sync=pb.SyncRequest(items=items), beat=BEAT)))
     for call in calls:
         for _ in range(PER_CALL):
@@ -132,9 +136,9 @@ class _Publishing:
     idle: float
 
     def cost(self, batches: int, nobody: bool) -> tuple[float, float]:
-        """The processor seconds of a row, and the seconds until those are told whom a batch
-        concerns: ten of the watches, or `nobody`."""
-        random, told = np.random.default_rng(1), []
+        """Return the processor seconds of a row, and the seconds until the watches that a batch
+        concerns are notified: ten of them, or with `nobody` none."""
+        random, notified_seconds = np.random.default_rng(1), []
         busy, began = processor([self.server.pid]), time.monotonic()
         for _ in range(batches):
             chosen = random.choice(self.watches // PER_CALL, CONCERNED, replace=False)
@@ -142,10 +146,10 @@ class _Publishing:
             numbers = -1 - numbers if nobody else numbers
             rows = pa.table({"device": numbers, "level": numbers * 10 + 5})
             seconds, _ = timed(partial(self._tell, rows, [] if nobody else chosen.tolist()))
-            told.append(seconds)
+            notified_seconds.append(seconds)
         _until_idle(self.server)
         busy = processor([self.server.pid]) - busy - self.idle * (time.monotonic() - began)
-        return busy / batches / CONCERNED, float(np.median(told))
+        return busy / batches / CONCERNED, float(np.median(notified_seconds))
 
     def _tell(self, rows: pa.Table, chosen: Sequence[int]) -> None:
         self.client.publish("readings", rows)
@@ -184,12 +188,12 @@ def _blocks(report: Report, count: int) -> None:
     anew, index = _least(lambda: SegmentIndex.of(segments[:-1], high - BLOCK_ROWS))
     while index.times.tree.probe(index.times, 0, 1) is None and count >= 1 << 15:
         index.times.follow()
-    kept, newer = _least(lambda: SegmentIndex.of(segments, high, index))
+    kept_seconds, newer = _least(lambda: SegmentIndex.of(segments, high, index))
     followed, _ = _spent(newer.times.follow)
     what = f"{count:,} blocks, one in 200 with late rows"
     report.add(f"{what}: a new block, all made anew", anew * 1e3, "ms")
-    ratio = {"ratio": anew / (kept + followed), "beside": "less than anew"}
-    report.add(f"{what}: a new block", (kept + followed) * 1e3, "ms", **ratio)
+    ratio = {"ratio": anew / (kept_seconds + followed), "beside": "less than anew"}
+    report.add(f"{what}: a new block", (kept_seconds + followed) * 1e3, "ms", **ratio)
     report.add(f"{what}: — of that the tree", followed * 1e3, "ms")
     middle = count // 2 * 60
     for name, begin, end in (
@@ -207,14 +211,14 @@ def _segment(number: int, late: int) -> RowSegment:
 
 
 def _look_up(report: Report, what: str, times: BlockTimes, begin: int, end: int) -> None:
-    found = times.overlapping(begin, end)
-    assert found == _scanned(times, begin, end)
+    overlapping = times.overlapping(begin, end)
+    assert overlapping == _scanned(times, begin, end)
     scan = _often(lambda: _scanned(times, begin, end))
     ours = _often(lambda: times.overlapping(begin, end))
-    found_text = f"{what}, {len(found):,} found"
+    found_text = f"{what}, {len(overlapping):,} found"
     report.add(f"{found_text}: looking at all", scan * 1e6, "µs")
     report.add(found_text, ours * 1e6, "µs", ratio=scan / ours, beside="less than looking at all")
-    if len(found) <= 100 and times.tree.probe(times, begin, end) is not None:
+    if len(overlapping) <= 100 and times.tree.probe(times, begin, end) is not None:
         tree = _often(lambda: times.tree.probe(times, begin, end))
         report.add(f"{found_text}: by the tree alone", tree * 1e6, "µs")
 
@@ -227,13 +231,13 @@ def _scanned(times: BlockTimes, begin: int, end: int) -> list[int]:
 
 def _least(work: Callable[[], T]) -> tuple[float, T]:
     """The least processor seconds of five times the same work, and what it gave."""
-    return min((_spent(work) for _ in range(5)), key=lambda one: one[0])
+    return min((_spent(work) for _ in range(5)), key=lambda run: run[0])
 
 
 def _spent(work: Callable[[], T]) -> tuple[float, T]:
     began = time.process_time()
-    found = work()
-    return time.process_time() - began, found
+    outcome = work()
+    return time.process_time() - began, outcome
 
 
 def _often(work: Callable[[], object]) -> float:

@@ -1,5 +1,5 @@
 """`python -m benchmarks.watch_before …`: a server that wakes every Watch with every commit, as
-servers did before they knew whom a row concerns."""
+servers did before they knew which watches a row concerns."""
 
 from __future__ import annotations
 

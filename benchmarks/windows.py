@@ -91,13 +91,15 @@ class Lengths:
     ) -> None:
         self.sizes = sizes
         self._now = now
-        self.first = {key: timed(partial(stub.invoke, one))[0] for key, one in handles.items()}
+        self.first = {
+            key: timed(partial(stub.invoke, registered))[0] for key, registered in handles.items()
+        }
         instants = _instants(now, sizes.rounds + 5)
 
         def shifted(handle: bytes, number: int) -> None:
             stub.invoke(handle, as_of=instants[number], knowledge=pb.KNOWLEDGE_TODAY)
 
-        calls = {key: partial(shifted, one) for key, one in handles.items()}
+        calls = {key: partial(shifted, registered) for key, registered in handles.items()}
         interleaved(calls, 5)
         self.warm = interleaved(calls, sizes.rounds)
 
@@ -126,7 +128,7 @@ def _register(client: Client, sizes: Sizes) -> dict[tuple[str, int], bytes]:
 def _instants(now: datetime, count: int) -> list[Any]:
     """Some way back each, so that the window's edges are new every time."""
     back = np.random.default_rng(0).integers(0, 1 << 16, count).tolist()
-    return [now - timedelta(milliseconds=one) for one in back]
+    return [now - timedelta(milliseconds=milliseconds) for milliseconds in back]
 
 
 def _report_lengths(report: Report, lengths: Lengths, duckdb: dict[int, Times]) -> None:
@@ -208,13 +210,13 @@ def _report_kinds(report: Report, calls: dict[str, Callable[[int], Any]], sizes:
     interleaved(calls, 10)
     times = interleaved(calls, 2 * sizes.rounds)
     plain = times[PLAIN].p50
-    for name, taken in times.items():
-        ratio = taken.p50 / plain
-        report.add(f"{name} p50", taken.p50 * 1e3, "ms", ratio=ratio, beside=PLAIN)
-    ratios = [taken.p50 / plain for taken in times.values()]
+    for name, measured in times.items():
+        ratio = measured.p50 / plain
+        report.add(f"{name} p50", measured.p50 * 1e3, "ms", ratio=ratio, beside=PLAIN)
+    ratios = [measured.p50 / plain for measured in times.values()]
     notes = [
-        f"{ratio:.1f} ×  ({taken.p50 * 1e3:.2f} ms)"
-        for ratio, taken in zip(ratios, times.values(), strict=True)
+        f"{ratio:.1f} ×  ({measured.p50 * 1e3:.2f} ms)"
+        for ratio, measured in zip(ratios, times.values(), strict=True)
     ]
     bars = Bars("", f"times the {PLAIN}, p50", list(times), ratios, notes, 1.0)
     title = f"Kinds of invoke, as multiples of a plain {PLAIN}"

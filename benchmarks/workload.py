@@ -103,7 +103,7 @@ def register(client: Client, queries: list[str]) -> list[bytes]:
 def fill(
     store: RunningStore, client: Client, table: pa.Table, queries: int, pairs: int
 ) -> list[bytes]:
-    """A stream with these rows and so many queries, all matched; the handles of `pairs` of them."""
+    """Fill a stream with rows and `queries` queries, all matched; return `pairs` of the handles."""
     client.define(STREAM)
     handles = register(client, [pair_query(number) for number in range(pairs)])
     register_others(client, queries - pairs)

@@ -41,7 +41,11 @@ def _licence(name: str) -> str:
     if text and "\n" not in text and len(text) < 100:
         return text
     classifiers = metadata.get_all("Classifier") or []
-    names = [each.rpartition(" :: ")[2] for each in classifiers if each.startswith("License ::")]
+    names = [
+        classifier.rpartition(" :: ")[2]
+        for classifier in classifiers
+        if classifier.startswith("License ::")
+    ]
     return ", ".join(names)
 
 
@@ -96,7 +100,7 @@ def bill() -> dict[str, Any]:
         },
         "components": components,
         "dependencies": [
-            {"ref": f"pkg:pypi/{name}", "dependsOn": [each["bom-ref"] for each in components]}
+            {"ref": f"pkg:pypi/{name}", "dependsOn": [package["bom-ref"] for package in components]}
         ],
     }
 

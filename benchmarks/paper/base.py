@@ -55,14 +55,14 @@ class Base:
 
     def take(self, ids: Int64s) -> pa.RecordBatch:
         """The rows of an answer, copied out; `ids` ascend."""
-        found = []
+        parts = []
         if len(ids):
             for number in range(int(ids[0]) >> BLOCK_BITS, (int(ids[-1]) >> BLOCK_BITS) + 1):
                 for part in self._parts[number]:
                     places = part.find(ids)
                     if len(places):
-                        found.append(part.rows.select(self._columns).take(pa.array(places)))
-        return pa.concat_batches(found) if found else self.rows.select(self._columns).slice(0, 0)
+                        parts.append(part.rows.select(self._columns).take(pa.array(places)))
+        return pa.concat_batches(parts) if parts else self.rows.select(self._columns).slice(0, 0)
 
 
 def stem_rows(workload: Workload) -> pa.RecordBatch:

@@ -30,29 +30,29 @@ class Complete:
     def nbytes(self) -> int:
         return self._rings.nbytes
 
-    def insert(self, found: Matches, first: int, stop: int) -> None:
+    def insert(self, matches: Matches, first: int, stop: int) -> None:
         """The matches of a batch with the ids `[first, stop)`; what the window leaves goes."""
         low = stop - self._window
-        arrived, _ = _arrived(found, first).cut(low)
+        arrived, _ = _arrived(matches, first).cut(low)
         while self._recent and self._recent[0].last < low:
             self._leave(self._recent.popleft())
         if self._recent and self._recent[0].least < low:
-            self._recent[0], gone = self._recent[0].cut(low)
-            self._leave(gone)
+            self._recent[0], expired = self._recent[0].cut(low)
+            self._leave(expired)
         if len(arrived.ids):
             self._rings.append(arrived.queries, arrived.counts, arrived.ids)
             self._recent.append(arrived)
 
-    def _leave(self, gone: _Arrived) -> None:
-        self._rings.drop(gone.queries, gone.counts)
+    def _leave(self, expired: _Arrived) -> None:
+        self._rings.drop(expired.queries, expired.counts)
 
     def find(self, number: int) -> Int64s:
         """The ids of the answer, ascending."""
         return self._rings.get(number)
 
 
-def _arrived(found: Matches, first: int) -> _Arrived:
-    parts = [part.lists() for part in found.parts]
+def _arrived(matches: Matches, first: int) -> _Arrived:
+    parts = [part.lists() for part in matches.parts]
     none = np.empty(0, np.int64)
     return _Arrived(
         np.concatenate([none, *[part.ids for part in parts]]),
@@ -81,8 +81,8 @@ class _Arrived:
 
     def _of(self, lines: Array, chosen: Array) -> _Arrived:
         counts = np.bincount(lines[chosen], minlength=len(self.queries))
-        some = counts > 0
-        return _Arrived(self.queries[some], counts[some], self.ids[chosen])
+        nonempty = counts > 0
+        return _Arrived(self.queries[nonempty], counts[nonempty], self.ids[chosen])
 
 
 class Rings:
@@ -130,10 +130,10 @@ class Rings:
         return np.concatenate([whole, self._heap[base : base + head + size - cap]])
 
     def _grow(self, number: int, size: int) -> None:
-        held, cap = self.get(number).copy(), 1 << (size - 1).bit_length()
+        ids, cap = self.get(number).copy(), 1 << (size - 1).bit_length()
         if self._used + cap > len(self._heap):
             room = np.zeros(max(len(self._heap), cap), np.int64)
             self._heap = np.concatenate([self._heap, room])
         self._base[number], self._cap[number], self._head[number] = self._used, cap, 0
-        self._heap[self._used : self._used + len(held)] = held
+        self._heap[self._used : self._used + len(ids)] = ids
         self._used += cap

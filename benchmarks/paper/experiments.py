@@ -21,7 +21,7 @@ QUERIES = 1_024
 TABLE_2_WINDOW = 1 << 15
 # Of the index over each query by itself, with the most queries: an order of magnitude, or nearly.
 MOST_QUERIES, MATCHING_GAIN = 1 << 12, 8.0
-KINDS_OF_TIME = {"found": "which rows", "taken": "the answer"}
+KINDS_OF_TIME = {"find_ms": "which rows", "take_ms": "the answer"}
 
 
 @dataclass(frozen=True)
@@ -95,24 +95,24 @@ def _table_2(scale: Scale, report: Report) -> None:
     report.figures.append(drawing.table_2(measured))
     for count, response in measured.items():
         _add_response(report, f"Table 2, {count} intervals", response, TABLE_2[count])
-    _add_shape(report, measured, "NoMat", "found", rises=True)
-    _add_shape(report, measured, "PSoup-P", "taken", rises=False)
-    _add_shape(report, measured, "PSoup-C", "taken", rises=False)
+    _add_shape(report, measured, "NoMat", "find_ms", rises=True)
+    _add_shape(report, measured, "PSoup-P", "take_ms", rises=False)
+    _add_shape(report, measured, "PSoup-C", "take_ms", rises=False)
 
 
 def _add_shape(
     report: Report, measured: Mapping[int, Response], strategy: str, what: str, rises: bool
 ) -> None:
     """Whether more predicates make it slower, or faster, as in the paper."""
-    one, four = (getattr(measured[count], what)[strategy] for count in (1, 4))
+    single, four = (getattr(measured[count], what)[strategy] for count in (1, 4))
     report.add(
         f"Table 2: {strategy}, {KINDS_OF_TIME[what]}, 4 intervals",
         four,
         "ms",
-        ratio=four / one,
+        ratio=four / single,
         beside="1 interval",
         aim="slower with predicates" if rises else "faster with predicates",
-        met=(four > one) is rises,
+        met=(four > single) is rises,
     )
 
 
@@ -120,8 +120,8 @@ def _figure_9(scale: Scale, report: Report) -> None:
     def measure(
         x: int, queries: int = QUERIES, count: int | None = None, batch: int = BATCH
     ) -> Rates:
-        made = workload.inequalities(RATE_ROWS, queries, count)
-        return rates(made, x, batch, WINDOW, scale.seconds)
+        queries_and_rows = workload.inequalities(RATE_ROWS, queries, count)
+        return rates(queries_and_rows, x, batch, WINDOW, scale.seconds)
 
     by_queries = [measure(n, queries=n) for n in scale.queries]
     panels = {
@@ -174,8 +174,8 @@ def _storage(scale: Scale, report: Report) -> None:
         _add_storage(report, name, next(s for s in measured if s.window == TABLE_2_WINDOW))
 
 
-def _responses(made: workload.Workload, scale: Scale) -> list[Response]:
-    return responses(made, scale.windows, scale.rounds)
+def _responses(load: workload.Workload, scale: Scale) -> list[Response]:
+    return responses(load, scale.windows, scale.rounds)
 
 
 def _add_response(
@@ -195,10 +195,10 @@ def _add_response(
 def _add_ahead(report: Report, figure: str, measured: Sequence[Response]) -> None:
     """How many times longer NoMat takes to know which rows, window by window."""
     for strategy in STRATEGIES[1:]:
-        ahead = [each.found["NoMat"] / each.found[strategy] for each in measured]
-        shown = " → ".join(f"{each:.1f}" for each in ahead)
+        ahead = [response.find_ms["NoMat"] / response.find_ms[strategy] for response in measured]
+        ratios = " → ".join(f"{response:.1f}" for response in ahead)
         report.add(
-            f"{figure}: {strategy} ahead of NoMat, which rows, by window ({shown})",
+            f"{figure}: {strategy} ahead of NoMat, which rows, by window ({ratios})",
             ahead[-1],
             "×",
             aim="ahead, and more so with the window",
@@ -213,7 +213,7 @@ def _add_rates(report: Report, figure: str, measured: Sequence[Rates]) -> None:
         ratio = {"ratio": last.gain(kind), "beside": "unshared"}
         aim = f"the paper's P: about {SHARED_GAIN:.0f} ×" if kind == "PSoup-P" else ""
         report.add(what, last.shared[kind], "rows/s", **ratio, aim=aim)
-    gains = " → ".join(f"{each.gain('matching alone'):.1f}" for each in measured)
+    gains = " → ".join(f"{rate.gain('matching alone'):.1f}" for rate in measured)
     what = f"{figure}: matching alone, shared against unshared, by queries ({gains})"
     gain, fewest = last.gain("matching alone"), measured[0].gain("matching alone")
     least = MATCHING_GAIN if last.x == MOST_QUERIES else 1.0
@@ -221,14 +221,14 @@ def _add_rates(report: Report, figure: str, measured: Sequence[Rates]) -> None:
     report.add(what, gain, "×", aim=aim, met=gain >= max(least, fewest))
 
 
-def _add_storage(report: Report, workload_name: str, kept: Storage) -> None:
+def _add_storage(report: Report, workload_name: str, storage: Storage) -> None:
     for what, count in (
-        ("the rows", kept.data),
-        ("the queries", kept.queries),
-        ("NoMat adds", kept.nomat),
-        ("PSoup-P adds", kept.partial),
-        ("PSoup-P as the paper's bit array", kept.bit_array),
-        ("PSoup-C adds", kept.complete),
+        ("the rows", storage.data),
+        ("the queries", storage.queries),
+        ("NoMat adds", storage.nomat),
+        ("PSoup-P adds", storage.partial),
+        ("PSoup-P as the paper's bit array", storage.bit_array),
+        ("PSoup-C adds", storage.complete),
     ):
-        name = f"storage, {workload_name}, window {kept.window:,}: {what}"
-        report.add(name, count / 1024, "kB", ratio=count / kept.data, beside="the rows")
+        name = f"storage, {workload_name}, window {storage.window:,}: {what}"
+        report.add(name, count / 1024, "kB", ratio=count / storage.data, beside="the rows")

@@ -16,7 +16,7 @@ from benchmarks.paper.complete import Rings
 from benchmarks.paper.join_workload import JoinQuery, JoinWorkload, beside
 from benchmarks.paper.nomat import ColumnIndex
 from benchmarks.paper.partial import STREAM_ID, remembered
-from benchmarks.paper.response import Response, each
+from benchmarks.paper.response import Response, milliseconds_each
 from benchmarks.paper.workload import COLUMNS, Array, Factor
 from datastem.blocks import BLOCK_BITS
 from psoup.engine import pieces
@@ -33,7 +33,7 @@ FindPairs = Callable[[int], Pairs]
 
 
 def join_responses(workload: JoinWorkload, windows: Sequence[int], rounds: int) -> list[Response]:
-    """For each window. Raises AssertionError where the strategies' answers differ."""
+    """Return the times for each window; raise AssertionError if the strategies' answers differ."""
     stored = StoredPairs(workload)
     return [_response(workload, stored, window, rounds) for window in windows]
 
@@ -49,13 +49,15 @@ def _response(workload: JoinWorkload, stored: StoredPairs, window: int, rounds: 
         "PSoup-C": complete.find,
     }
     pairs = _check(finds, len(queries))
-    found = dict.fromkeys(finds, float("inf"))
-    taken = dict(found)
+    find_ms = dict.fromkeys(finds, float("inf"))
+    take_ms = dict(find_ms)
     for _ in range(rounds):
         for name, find in finds.items():
-            found[name] = min(found[name], each(find, len(queries)))
-            taken[name] = min(taken[name], each(_taking(find, workload), len(queries)))
-    return Response(window, pairs, found, taken)
+            find_ms[name] = min(find_ms[name], milliseconds_each(find, len(queries)))
+            take_ms[name] = min(
+                take_ms[name], milliseconds_each(_taking(find, workload), len(queries))
+            )
+    return Response(window, pairs, find_ms, take_ms)
 
 
 def _taking(find: FindPairs, workload: JoinWorkload) -> Callable[[int], object]:
@@ -66,8 +68,8 @@ def _check(finds: dict[str, FindPairs], queries: int) -> float:
     """Asserts that all find the same pairs for every query; gives their number on average."""
     total = 0
     for number in range(queries):
-        first, *others = (np.sort(_packed(find(number))) for find in finds.values())
-        assert all(np.array_equal(first, other) for other in others), f"query {number}"
+        first, *answers = (np.sort(_packed(find(number))) for find in finds.values())
+        assert all(np.array_equal(first, answer) for answer in answers), f"query {number}"
         total += len(first)
     return total / queries
 
@@ -155,13 +157,13 @@ class StoredPairs:
         self._known = remembered(matches, len(workload.queries), len(numbers))
 
     def _matches(self, workload: JoinWorkload, stem: QueryStem) -> list[pa.Table]:
-        found = []
+        tables = []
         for start in range(0, len(self._earliest), 1 << BLOCK_BITS):
             stop = min(start + (1 << BLOCK_BITS), len(self._earliest))
             places = self.parts[0][start:stop], self.parts[1][start:stop]
             view = beside(workload.rows, places).to_batches()[0]
-            found.append(pieces.probe_block(stem, STREAM_ID, np.arange(start, stop), view))
-        return found
+            tables.append(pieces.probe_block(stem, STREAM_ID, np.arange(start, stop), view))
+        return tables
 
     def find(self, number: int, low: int) -> Pairs:
         """The pairs of rows that are in the window from `low` on, both of them."""

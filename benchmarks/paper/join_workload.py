@@ -22,7 +22,7 @@ TABLES = ("r", "s")
 
 @dataclass(frozen=True, slots=True)
 class JoinQuery:
-    """`r.left < s.right + plus`, or `>` where `above`; `local` has the other factors of each table.
+    """`r.left < s.right + plus`, or `>` if `above`; `local` has the other factors of each table.
 
     `where` is all of it as the product's language reads its text, over both tables' columns.
     """
@@ -51,19 +51,19 @@ def joins(rows: int, queries: int, count: int | None = None) -> JoinWorkload:
         pa.record_batch({name: random.integers(0, TOP + 1, rows) for name in COLUMNS})
         for _ in TABLES
     ]
-    made = [_query(random, count or int(random.integers(1, 5))) for _ in range(queries)]
-    return JoinWorkload((tables[0], tables[1]), made)
+    generated = [_query(random, count or int(random.integers(1, 5))) for _ in range(queries)]
+    return JoinWorkload((tables[0], tables[1]), generated)
 
 
 def _query(random: Random, count: int) -> JoinQuery:
-    left, right = (str(random.choice(COLUMNS)) for _ in TABLES)
+    r_column, s_column = (str(random.choice(COLUMNS)) for _ in TABLES)
     above, plus = bool(random.integers(2)), constant(random) * int(random.choice([-1, 1]))
     columns = random.permutation([(table, name) for table in TABLES for name in COLUMNS])
     local = [(table, _compared(random, name)) for table, name in columns[: count - 1].tolist()]
-    texts = [f"r.{left} {'>' if above else '<'} s.{right} + {plus}".replace("+ -", "- ")]
+    texts = [f"r.{r_column} {'>' if above else '<'} s.{s_column} + {plus}".replace("+ -", "- ")]
     texts += [f"{table}.{factor.text}" for table, factor in local]
     first, second = (tuple(f for table, f in local if table == name) for name in TABLES)
-    return JoinQuery(left, right, above, plus, (first, second), _bound(" AND ".join(texts)))
+    return JoinQuery(r_column, s_column, above, plus, (first, second), _bound(" AND ".join(texts)))
 
 
 def _compared(random: Random, column: str) -> Factor:

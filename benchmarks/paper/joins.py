@@ -14,7 +14,7 @@ from benchmarks.paper.published import FIGURE_8, FIGURE_8_WINDOW, FIGURE_11
 from benchmarks.paper.response import Response
 from benchmarks.report import Report
 
-_KINDS_OF_TIME = {"found": "which pairs", "taken": "the answer"}
+_KINDS_OF_TIME = {"find_ms": "which pairs", "take_ms": "the answer"}
 # Of the size of an answer, to the window squared: at most so far from it.
 _SQUARE = 0.2
 
@@ -82,15 +82,15 @@ def _add_response(
             beside = {"ratio": times[strategy] / times["NoMat"], "beside": "NoMat"}
             published = paper.get(strategy) if paper else None
             aim = f"the paper's: {published:.2f} ms" if published else ""
-            rest = beside if strategy != "NoMat" else {}
-            report.add(name, times[strategy], "ms", **rest, aim=aim)
+            comparison = beside if strategy != "NoMat" else {}
+            report.add(name, times[strategy], "ms", **comparison, aim=aim)
 
 
-def _add_ahead(report: Report, measured: Sequence[Response], strategy: str, other: str) -> None:
+def _add_ahead(report: Report, measured: Sequence[Response], strategy: str, baseline: str) -> None:
     """How many times longer the other takes to know which pairs, window by window."""
-    ahead = [each.found[other] / each.found[strategy] for each in measured]
-    shown = " → ".join(f"{each:.1f}" for each in ahead)
-    what = f"8: {strategy} ahead of {other}, which pairs, by window ({shown})"
+    ahead = [response.find_ms[baseline] / response.find_ms[strategy] for response in measured]
+    ratios = " → ".join(f"{response:.1f}" for response in ahead)
+    what = f"8: {strategy} ahead of {baseline}, which pairs, by window ({ratios})"
     report.add(what, ahead[-1], "×", aim="> 1 ×, as in the paper", met=ahead[-1] > 1)
 
 
@@ -104,15 +104,15 @@ def _table_1(scale: Scale, report: Report) -> None:
     report.figures.append(drawing.by_join_factors(measured))
     few, many = min(measured), max(measured)
     for strategy in STRATEGIES:
-        one, other = (measured[count].taken[strategy] for count in (few, many))
+        fewer_ms, more_ms = (measured[count].take_ms[strategy] for count in (few, many))
         report.add(
             f"Table 1, joins of {many} factors: {strategy}, the answer",
-            other,
+            more_ms,
             "ms",
-            ratio=other / one,
+            ratio=more_ms / fewer_ms,
             beside=f"{few} factor",
             aim="faster with factors",
-            met=other < one,
+            met=more_ms < fewer_ms,
         )
 
 
@@ -120,10 +120,10 @@ def _figure_11(scale: Scale, report: Report) -> None:
     panels = {name: probes(name, scale.sizes, scale.rounds) for name in WORKLOADS}
     report.figures.append(drawing.by_probes(panels))
     for name, measured in panels.items():
-        gains = " → ".join(f"{each.gain:.1f}" for each in measured)
+        gains = " → ".join(f"{entry.gain:.1f}" for entry in measured)
         report.add(
             f"11, {name}, {measured[-1].size:,} structs: composite (ahead by {gains} ×)",
-            measured[-1].taken["composite"],
+            measured[-1].take_ms["composite"],
             "ms",
             ratio=1 / measured[-1].gain,
             beside="separate",

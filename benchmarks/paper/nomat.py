@@ -35,13 +35,13 @@ class NoMat:
     def find(self, query: Query) -> Int64s:
         """The ids of the answer's rows, ascending."""
         spans = [(self._indexes[f.column].span(f), f) for f in query.factors]
-        spans.sort(key=lambda each: each[0][1] - each[0][0])
+        spans.sort(key=lambda entry: entry[0][1] - entry[0][0])
         (first, last), best = spans[0]
-        others = [factor for _, factor in spans[1:]]
+        remaining = [factor for _, factor in spans[1:]]
         if last - first > self._size * SCAN_SHARE:
-            places = np.flatnonzero(self._scan([best, *others]))
+            places = np.flatnonzero(self._scan([best, *remaining]))
         else:
-            places = self._narrow(self._indexes[best.column].places[first:last], others)
+            places = self._narrow(self._indexes[best.column].places[first:last], remaining)
         return places.astype(np.int64) + self._lo
 
     def _scan(self, factors: list[Factor]) -> Array:

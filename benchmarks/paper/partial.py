@@ -33,9 +33,9 @@ def query_stem(queries: list[Query]) -> QueryStem:
 class Partial:
     def __init__(self, base: Base, queries: list[Query]) -> None:
         stem = query_stem(queries)
-        found = [pieces.probe(stem, STREAM_ID, part) for part in batches(base.rows, INSERT_ROWS)]
+        tables = [pieces.probe(stem, STREAM_ID, part) for part in batches(base.rows, INSERT_ROWS)]
         live = pa.array(range(len(queries)), pa.int64())
-        self.matches = pieces.merge(pa.concat_tables(found), live)
+        self.matches = pieces.merge(pa.concat_tables(tables), live)
         self._base = base
         self._known = remembered(self.matches, len(queries), base.high)
 
@@ -51,11 +51,11 @@ class Partial:
 
 def remembered(matches: pa.Table, queries: int, high: int) -> MatchCache:
     """The matches of rows with ids below `high`, as a server has them after the first invoke."""
-    known = MatchCache(1 << 40)
+    cache = MatchCache(1 << 40)
     run = MatchPieces(matches.combine_chunks().to_batches()[0])
     for predicate in range(queries):
         for block in range(((high - 1) >> BLOCK_BITS) + 1):
             rows = [(block << BLOCK_BITS, (block + 1) << BLOCK_BITS)]
             for lows in run.find(predicate, block):
-                known.insert(predicate, block, rows, lows)
-    return known
+                cache.insert(predicate, block, rows, lows)
+    return cache

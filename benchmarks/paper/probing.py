@@ -31,43 +31,43 @@ class Probes:
 
     size: int
     pairs: int
-    taken: dict[str, float]
+    take_ms: dict[str, float]
 
     @property
     def gain(self) -> float:
         """How many times longer separate takes."""
-        return self.taken["separate"] / self.taken["composite"]
+        return self.take_ms["separate"] / self.take_ms["composite"]
 
 
 def probes(workload: str, sizes: Sequence[int], rounds: int) -> list[Probes]:
     """For each size. `workload` names the shared factor, then the one that joins. Raises
-    AssertionError where the ways find different pairs."""
+    AssertionError if the ways find different pairs."""
     return [_probe(_Step(workload, size), rounds) for size in sizes]
 
 
 def _probe(step: _Step, rounds: int) -> Probes:
     first, second = np.lexsort(step.composite()), np.lexsort(step.separate())
-    for ours, theirs in zip(step.composite(), step.separate(), strict=True):
-        assert np.array_equal(ours[first], theirs[second])
+    for ours, separate in zip(step.composite(), step.separate(), strict=True):
+        assert np.array_equal(ours[first], separate[second])
     ways: dict[str, Callable[[], object]] = {
         "composite": step.composite,
         "separate": step.separate,
     }
-    taken = {name: seconds * 1e3 for name, seconds in least_cpu(ways, rounds).items()}
-    return Probes(step.size, len(first), taken)
+    take_ms = {name: seconds * 1e3 for name, seconds in least_cpu(ways, rounds).items()}
+    return Probes(step.size, len(first), take_ms)
 
 
 class _Step:
     """Step 5 of the paper's figure 4, for one query."""
 
     def __init__(self, workload: str, size: int) -> None:
-        shared, own = workload.split("/")
+        shared, relop = workload.split("/")
         random = np.random.default_rng(11)
         self.size = size
         self._values = random.integers(0, TOP + 1, size)
         self._column = random.integers(0, TOP + 1, size)
         self._index = ColumnIndex(self._column)
-        self._op = Op.EQ if own == "Eq" else Op.LT
+        self._op = Op.EQ if relop == "Eq" else Op.LT
         middle = (TOP + 1) // 2
         self._shared = Factor("b", middle, middle + 1 if shared == "Eq" else np.inf, "")
 
@@ -80,20 +80,24 @@ class _Step:
             pa.record_batch({"0.a": self._values}),
             pa.record_batch({"1.b": self._column[rows]}),
         ]
-        found = join(items, Call(self._op, sides, BOOLEAN), 1 << 40).places
-        return found[0], rows[found[1]]
+        places = join(items, Call(self._op, sides, BOOLEAN), 1 << 40).places
+        return places[0], rows[places[1]]
 
     def separate(self) -> tuple[Array, Array]:
         """The places of the structs and of the rows, pair by pair."""
-        found = list(self._one_by_one())
-        counts = [len(each) for each in found]
-        return np.repeat(np.arange(len(found)), counts), np.concatenate(found)
+        places = list(self._one_by_one())
+        counts = [len(chunk) for chunk in places]
+        return np.repeat(np.arange(len(places)), counts), np.concatenate(places)
 
     def _one_by_one(self) -> Iterator[Array]:
         for value in self._values.tolist():
             end = value + 1 if self._op is Op.EQ else np.inf
-            own = Factor("b", value + (self._op is Op.LT), end, "")
-            spans = [(self._index.span(one), one) for one in (self._shared, own)]
-            ((first, last), _), (_, other) = sorted(spans, key=lambda one: one[0][1] - one[0][0])
+            factor = Factor("b", value + (self._op is Op.LT), end, "")
+            spans = [
+                (self._index.span(candidate), candidate) for candidate in (self._shared, factor)
+            ]
+            ((first, last), _), (_, second) = sorted(
+                spans, key=lambda candidate: candidate[0][1] - candidate[0][0]
+            )
             places = self._index.places[first:last]
-            yield places[other.holds(self._column[places])]
+            yield places[second.holds(self._column[places])]

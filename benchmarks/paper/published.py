@@ -10,8 +10,8 @@ TABLE_2 = {
 }
 # Section 5.2.4: "beats the PSoup-P_Unshrd system by an order of magnitude".
 SHARED_GAIN = 10.0
-# Figure 8, as section 5.2.2 tells it: milliseconds an invoke, windows of 576 rows of each table.
+# Figure 8, as in section 5.2.2: milliseconds an invoke, windows of 576 rows of each table.
 FIGURE_8_WINDOW = 576
 FIGURE_8 = {"PSoup-P": 29.98, "PSoup-C": 8.54}
-# Figure 11, as section 5.4.2 tells it: composite tuples against separate ones.
+# Figure 11, as in section 5.4.2: composite tuples against separate ones.
 FIGURE_11 = {"Eq/Ineq": "about 2 × faster", "Ineq/Eq": "faster", "Ineq/Ineq": "slower"}

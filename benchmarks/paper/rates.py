@@ -45,18 +45,18 @@ class Rates:
 
 
 def rates(workload: Workload, x: int, batch: int, window: int, seconds: float) -> Rates:
-    """Raises AssertionError where shared and unshared differ, or C's answers from both."""
+    """Raise AssertionError if shared and unshared differ, or C's answers from both."""
     rows = stem_rows(workload)
     whole = range(0, rows.num_rows - batch + 1, batch)
     parts = [rows.slice(start, batch) for start in whole]
     shared, unshared = query_stem(workload.queries), Unshared(workload.queries)
     _check(shared, unshared, parts, len(workload.queries), window)
     count = len(workload.queries)
-    found = [
+    measured = [
         {kind: _rate(_take(kind, index, count, window), parts, seconds) for kind in KINDS}
         for index in (shared, cast(QueryStem, unshared))
     ]
-    return Rates(x, *found)
+    return Rates(x, *measured)
 
 
 def _take(kind: str, index: QueryStem, queries: int, window: int) -> Take:
@@ -97,23 +97,25 @@ def _check(
 ) -> None:
     """Asserts that both find the same matches, and that C answers with those in the window."""
     complete = Complete(queries, window)
-    held: list[list[Array]] = [[] for _ in range(queries)]
+    expected: list[list[Array]] = [[] for _ in range(queries)]
     first = 0
     for part in parts[: 2 + 2 * window // parts[0].num_rows]:
         view = query_view(part)
-        found = shared.probe(view)
+        matches = shared.probe(view)
         if first == 0:
-            _assert_equal(found, unshared.probe(view))
-        for query, offsets in found:
-            held[query].append(offsets.astype(np.int64) + first)
-        complete.insert(found, first, first + part.num_rows)
+            _assert_equal(matches, unshared.probe(view))
+        for query, offsets in matches:
+            expected[query].append(offsets.astype(np.int64) + first)
+        complete.insert(matches, first, first + part.num_rows)
         first += part.num_rows
-    for number, ids in enumerate(held):
+    for number, ids in enumerate(expected):
         every = np.concatenate([np.empty(0, np.int64), *ids])
         answer = complete.find(number)
         assert np.array_equal(every[every >= first - window], answer), f"query {number}"
 
 
-def _assert_equal(left: Matches, right: Matches) -> None:
-    for (query, ours), (other, theirs) in zip(left, right, strict=True):
-        assert query == other and np.array_equal(ours, theirs), f"query {query}"
+def _assert_equal(shared: Matches, unshared: Matches) -> None:
+    for (query, shared_rows), (unshared_query, unshared_rows) in zip(shared, unshared, strict=True):
+        assert query == unshared_query and np.array_equal(shared_rows, unshared_rows), (
+            f"query {query}"
+        )

@@ -34,12 +34,12 @@ class Response:
 
     window: int
     rows: float
-    found: dict[str, float]
-    taken: dict[str, float]
+    find_ms: dict[str, float]
+    take_ms: dict[str, float]
 
 
 def responses(workload: Workload, windows: Sequence[int], rounds: int) -> list[Response]:
-    """For each window. Raises AssertionError where the strategies' answers differ."""
+    """Return the times for each window; raise AssertionError if the strategies' answers differ."""
     base = Base(workload)
     partial = Partial(base, workload.queries)
     stem = query_stem(workload.queries)
@@ -58,13 +58,13 @@ def _response(
         "PSoup-C": complete.find,
     }
     rows = _check(finds, base, len(queries))
-    found = {name: float("inf") for name in finds}
-    taken = dict(found)
+    find_ms = {name: float("inf") for name in finds}
+    take_ms = dict(find_ms)
     for _ in range(rounds):
         for name, find in finds.items():
-            found[name] = min(found[name], each(find, len(queries)))
-            taken[name] = min(taken[name], each(_taking(find, base), len(queries)))
-    return Response(window, rows, found, taken)
+            find_ms[name] = min(find_ms[name], milliseconds_each(find, len(queries)))
+            take_ms[name] = min(take_ms[name], milliseconds_each(_taking(find, base), len(queries)))
+    return Response(window, rows, find_ms, take_ms)
 
 
 def complete_over(base: Base, stem: QueryStem, queries: int, window: int) -> Complete:
@@ -87,14 +87,14 @@ def _check(finds: dict[str, Find], base: Base, queries: int) -> float:
     """Asserts that all find the same rows for every query; gives their number on average."""
     total = 0
     for number in range(queries):
-        first, *others = (find(number) for find in finds.values())
-        assert all(np.array_equal(first, other) for other in others), f"query {number}"
+        first, *answers = (find(number) for find in finds.values())
+        assert all(np.array_equal(first, answer) for answer in answers), f"query {number}"
         assert base.take(first).num_rows == len(first)
         total += len(first)
     return total / queries
 
 
-def each(call: Callable[[int], object], count: int) -> float:
+def milliseconds_each(call: Callable[[int], object], count: int) -> float:
     """Milliseconds of processor time a call."""
     start = time.process_time()
     for number in range(count):

@@ -19,7 +19,7 @@ from results.bitmaps import encode
 
 @dataclass(frozen=True)
 class Storage:
-    """The bytes for a window of so many rows: those all share, and what each strategy adds.
+    """The bytes for a window of `window` rows: those all share, and what each strategy adds.
 
     `bit_array` is what the paper's PSoup-P would take: a bit for each query and row.
     """
@@ -38,23 +38,23 @@ def storage(workload: Workload, windows: Sequence[int]) -> list[Storage]:
     partial = Partial(base, workload.queries)
     stem = query_stem(workload.queries)
     count, index_bytes = len(workload.queries), stem_bytes(workload.queries)
-    found = []
+    measured = []
     for size in windows:
         window = base.window(size)
         lo, hi = base.bounds(window)
-        kept = sum(_encoded(partial.find(number, window)) for number in range(count))
-        found.append(
+        bitmap_bytes = sum(_encoded(partial.find(number, window)) for number in range(count))
+        measured.append(
             Storage(
                 size,
                 base.rows.slice(lo, hi - lo).nbytes,
                 index_bytes,
                 NoMat(base, window).index_bytes,
-                kept,
+                bitmap_bytes,
                 count * size // 8,
                 complete_over(base, stem, count, size).nbytes,
             )
         )
-    return found
+    return measured
 
 
 def stem_bytes(queries: list[Query]) -> int:

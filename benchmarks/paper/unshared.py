@@ -18,16 +18,16 @@ class Unshared:
 
     def probe(self, batch: pa.RecordBatch, first: int = 0) -> Matches:
         columns = columns_of(batch)
-        found = [_places(query, columns) for query in self._queries]
-        counts = np.array([len(each) for each in found], np.int64)
-        some = counts > 0
-        rows = (np.concatenate(found) + first).astype(np.uint32)
-        return Matches((RowLists(np.flatnonzero(some), counts[some], rows),))
+        places = [_places(query, columns) for query in self._queries]
+        counts = np.array([len(rows_of_query) for rows_of_query in places], np.int64)
+        nonempty = counts > 0
+        rows = (np.concatenate(places) + first).astype(np.uint32)
+        return Matches((RowLists(np.flatnonzero(nonempty), counts[nonempty], rows),))
 
 
 def _places(query: Query, columns: dict[str, Array]) -> Array:
-    first, *others = query.factors
+    first, *remaining = query.factors
     mask = first.holds(columns[first.column])
-    for factor in others:
+    for factor in remaining:
         mask &= factor.holds(columns[factor.column])
     return np.flatnonzero(mask)

@@ -33,7 +33,7 @@ class Factor:
     text: str
 
     def holds(self, values: Array) -> Array:
-        """Tells of each value whether it lies there, in as few comparisons as will do."""
+        """Return a mask of the values in the interval, with as few comparisons as possible."""
         if self.begin == -np.inf:
             return np.asarray(values < self.end)
         if self.end == np.inf:
@@ -62,14 +62,16 @@ class Workload:
 def equality(rows: int, queries: int) -> Workload:
     """Figure 7a: one to four equalities, each on a column of its own."""
     random = np.random.default_rng(7)
-    return _synthetic(random, rows, [_equal(random, _some(random)) for _ in range(queries)])
+    return _synthetic(
+        random, rows, [_equal(random, _random_columns(random)) for _ in range(queries)]
+    )
 
 
 @lru_cache(maxsize=4)
 def intervals(rows: int, queries: int, count: int | None = None) -> Workload:
     """Figure 7b: one to four intervals on columns of their own; Table 2: `count` of them."""
     random = np.random.default_rng(7)
-    chosen = [_between(random, _some(random, count)) for _ in range(queries)]
+    chosen = [_between(random, _random_columns(random, count)) for _ in range(queries)]
     return _synthetic(random, rows, chosen)
 
 
@@ -122,7 +124,7 @@ def constant(random: Random) -> int:
     return int(random.integers(0, TOP + 1))
 
 
-def _some(random: Random, count: int | None = None) -> list[str]:
+def _random_columns(random: Random, count: int | None = None) -> list[str]:
     size = int(random.integers(1, len(COLUMNS) + 1)) if count is None else count
     return [str(name) for name in random.choice(COLUMNS, size, replace=False)]
 
@@ -142,7 +144,7 @@ def _between(random: Random, columns: list[str]) -> list[Factor]:
 
 
 def _compared(random: Random, count: int) -> list[Factor]:
-    columns = _some(random, -(-count // 2))
+    columns = _random_columns(random, -(-count // 2))
     factors = _between(random, columns[: count // 2])
     if count % 2:
         name, value = columns[-1], constant(random)

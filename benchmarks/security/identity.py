@@ -46,8 +46,8 @@ def measure(folder: Path, quick: bool, report: Report) -> None:
 async def _alone(jwks: Path, issuer: Issuer, rounds: int, report: Report) -> None:
     """The server's own work for one call, without any wire."""
     state = State()
-    made = [new_key("acme", f"o{number}", ["reader"], "", 1) for number in range(_KEYS)]
-    for key, _ in made:
+    keys_and_secrets = [new_key("acme", f"o{number}", ["reader"], "", 1) for number in range(_KEYS)]
+    for key, _ in keys_and_secrets:
         state.access.put(key)
 
     async def catch_up() -> None:
@@ -57,25 +57,31 @@ async def _alone(jwks: Path, issuer: Issuer, rounds: int, report: Report) -> Non
     _tell(
         report,
         f"a key among {_KEYS:,}",
-        await _each(keys.principal, [text for _, text in made[:rounds]]),
+        await _seconds_each(keys.principal, [text for _, text in keys_and_secrets[:rounds]]),
     )
-    found = KeySet(str(jwks))
-    found.load()
+    key_set = KeySet(str(jwks))
+    key_set.load()
     settings = JwtSettings(str(jwks), ISSUER, AUDIENCE)
     for algorithm in issuer.keys:
-        tokens = WebTokens(settings, found, _now)
-        shown = [issuer.token(algorithm, sub=f"o{number}") for number in range(rounds)]
+        tokens = WebTokens(settings, key_set, _now)
+        web_tokens = [issuer.token(algorithm, sub=f"o{number}") for number in range(rounds)]
         _tell(
-            report, f"a JWT ({algorithm}) for the first time", await _each(tokens.principal, shown)
+            report,
+            f"a JWT ({algorithm}) for the first time",
+            await _seconds_each(tokens.principal, web_tokens),
         )
-        _tell(report, f"a JWT ({algorithm}) again", await _each(tokens.principal, shown))
+        _tell(
+            report, f"a JWT ({algorithm}) again", await _seconds_each(tokens.principal, web_tokens)
+        )
 
 
 def _now() -> int:
     return int(time.time() * SECOND)
 
 
-async def _each(call: Callable[[str], Coroutine[Any, Any, Any]], texts: Sequence[str]) -> float:
+async def _seconds_each(
+    call: Callable[[str], Coroutine[Any, Any, Any]], texts: Sequence[str]
+) -> float:
     """Seconds of processor time for one."""
     began = time.process_time()
     for text in texts:
@@ -104,7 +110,7 @@ class Way:
 @contextmanager
 def _servers(folder: Path, issuer: Issuer, jwks: Path) -> Iterator[dict[str, Way]]:
     authority = Authority(folder / "pki")
-    pair, own = authority.server(), authority.client("main", "main")
+    pair, client = authority.server(), authority.client("main", "main")
     key, text = new_key("main", "main", ["operator"], "", 1)
     append_key(Store.open(folder / "store", create=True, sync=False), key)
     jwt = ("--auth", "jwt", "--jwt-keys", str(jwks), "--jwt-issuer", ISSUER)
@@ -122,7 +128,7 @@ def _servers(folder: Path, issuer: Issuer, jwks: Path) -> Iterator[dict[str, Way
             ),
         ),
         f"{_CERTIFICATE}, TLS both ways": (
-            both, Credentials(ca=authority.ca, cert=own.cert, key=own.key)
+            both, Credentials(ca=authority.ca, cert=client.cert, key=client.key)
         ),
     }  # fmt: skip
     with ExitStack() as running:
@@ -150,14 +156,14 @@ def _invokes(ways: dict[str, Way], rounds: int, report: Report) -> None:
             interleaved(calls, 5)
             times = interleaved(calls, turns)
             base = times[next(iter(times))]
-            for name, taken in times.items():
+            for name, measured in times.items():
                 beside: dict[str, Any] = {}
-                if taken is not base:
-                    beside = {"ratio": taken.p50 / base.p50, "beside": "the first"}
+                if measured is not base:
+                    beside = {"ratio": measured.p50 / base.p50, "beside": "the first"}
                 what = f"invoke of {count:,} rows, {name}"
-                report.add(f"{what}, p50", 1000 * taken.p50, "ms", **beside)
+                report.add(f"{what}, p50", 1000 * measured.p50, "ms", **beside)
                 if count == SMALL:
-                    report.add(f"{what}, p99", 1000 * taken.p99, "ms")
+                    report.add(f"{what}, p99", 1000 * measured.p99, "ms")
 
 
 def _handshakes(ways: dict[str, Way], rounds: int, report: Report) -> None:
@@ -169,6 +175,8 @@ def _handshakes(ways: dict[str, Way], rounds: int, report: Report) -> None:
 
     times = interleaved({name: repeated(first_call, way) for name, way in ways.items()}, rounds)
     base = times[next(iter(times))]
-    for name, taken in times.items():
-        ratio = {} if taken is base else {"ratio": taken.p50 / base.p50, "beside": "the first"}
-        report.add(f"connect and one call, {name}, p50", 1000 * taken.p50, "ms", **ratio)
+    for name, measured in times.items():
+        ratio = (
+            {} if measured is base else {"ratio": measured.p50 / base.p50, "beside": "the first"}
+        )
+        report.add(f"connect and one call, {name}, p50", 1000 * measured.p50, "ms", **ratio)

@@ -94,7 +94,7 @@ CASES = (
 
 @dataclass(frozen=True)
 class Return:
-    """Bytes by way, after so many days, and the seconds of the sync and of the whole answer."""
+    """Bytes by way, after `days` days, and the seconds of the sync and of the whole answer."""
 
     days: float
     nbytes: dict[str, int]
@@ -103,7 +103,7 @@ class Return:
 
 
 def measure(report: Report, folder: Path, quick: bool) -> bool:
-    """False where the rows are not there."""
+    """Return False if the rows are missing."""
     if not available():
         return False
     folder.mkdir()
@@ -114,13 +114,13 @@ def measure(report: Report, folder: Path, quick: bool) -> bool:
         target = store.start_server()
         with store.client() as client, grpc.insecure_channel(target, OPTIONS) as channel:
             _define(client)
-            found: dict[str, list[Return]] = {}
+            returns: dict[str, list[Return]] = {}
             for stream, replay in replays.items():
                 cases = [case for case in CASES if case.stream == stream]
-                found |= _Visits(client, Caller(channel), replay, cases).run()
+                returns |= _Visits(client, Caller(channel), replay, cases).run()
     for case in CASES:
-        _report(report, case, found[case.title])
-    report.figures.append(_figure(found))
+        _report(report, case, returns[case.title])
+    report.figures.append(_figure(returns))
     return True
 
 
@@ -154,8 +154,11 @@ class _Visits:
             end = last if day == days else replay.first + day * DAY
             self._publish(replay.until(end))
             for case in self._cases:
-                one = self._caller.sync(self._handles[case.title], daily[case.title])
-                daily[case.title], total[case.title] = one.token, total[case.title] + one.nbytes
+                synced = self._caller.sync(self._handles[case.title], daily[case.title])
+                daily[case.title], total[case.title] = (
+                    synced.token,
+                    total[case.title] + synced.nbytes,
+                )
                 if day in (1, 2, days):
                     self._return(case, start[case.title], offset, total[case.title], end)
         return self._found
@@ -174,58 +177,60 @@ class _Visits:
         whole = [self._caller.invoke(handle) for _ in range(5)]
         missed = self._replay.rows.slice(offset, self._published - offset)
         full, compacted = _log(case, missed, now, whole[0])
-        taken = [float(np.median([one.seconds for one in some])) for some in (calls, whole)]
+        medians = [
+            float(np.median([call.seconds for call in samples])) for samples in (calls, whole)
+        ]
         nbytes = dict(
             zip(WAYS, (calls[0].nbytes, whole[0].nbytes, full, compacted, daily), strict=True)
         )
         days = (now - self._replay.first) / DAY
-        self._found[case.title].append(Return(days, nbytes, *taken))
+        self._found[case.title].append(Return(days, nbytes, *medians))
 
 
 # ---- the log of a case's client
 
 
 def _log(case: Case, missed: pa.Table, now: datetime, whole: Received) -> tuple[int, int]:
-    """The bytes of reading it from where the client left, all of it and compacted.
+    """Return the bytes of reading the log since the client left, in full and compacted.
 
     Days are packed one by one, so that a day that was replayed does not pack as the same again.
     """
     if case.groups:
         return _log_of_groups(case, missed, whole)
     rows = missed.filter(_matches(missed, case.where)) if case.where else missed
-    kept = rows
+    compacted = rows
     if case.window:
         since = pa.scalar(now - DAY, rows["ts"].type)
-        kept = rows.filter(pc.greater(rows["ts"], since))
+        compacted = rows.filter(pc.greater(rows["ts"], since))
     if case.key:
-        kept = rows.take(pa.array(_last_of_each(rows[case.key])))
+        compacted = rows.take(pa.array(_last_of_each(rows[case.key])))
     columns = [Column(name, TYPES[name]) for name in rows.column_names]
     days = pc.unique(rows["ts"].cast(pa.date32()))
     full = sum(
         _size(encoded(rows.filter(pc.equal(rows["ts"].cast(pa.date32()), day)), columns))
         for day in days
     )
-    return full, _size(encoded(kept, columns))
+    return full, _size(encoded(compacted, columns))
 
 
 def _log_of_groups(case: Case, missed: pa.Table, whole: Received) -> tuple[int, int]:
-    """A result row for each group with new rows, at every so many minutes.
+    """A result row for each group with new rows, at every `every` minutes.
 
     Those that change because rows leave the window are left out, in favour of the log. An entry
-    is a row of the answer, and takes what one takes on average where all are packed together.
+    is a row of the answer, and takes what one takes on average if all are packed together.
     """
     minutes = missed["ts"].cast(pa.int64()).to_numpy() // (case.every * 60_000_000)
     names = missed[case.groups].dictionary_encode().combine_chunks()
     codes = names.indices.to_numpy()
     changed = np.unique(np.stack([minutes, codes]), axis=1).shape[1]
     entries = _result_entries(whole)
-    each = _size(entries) / len(entries)
-    return round(changed * each), round(len(np.unique(codes)) * each)
+    entry_bytes = _size(entries) / len(entries)
+    return round(changed * entry_bytes), round(len(np.unique(codes)) * entry_bytes)
 
 
 def _result_entries(whole: Received) -> list[bytes]:
-    messages = [pb.InvokeResponse.FromString(one) for one in whole.messages]
-    table = pa.ipc.open_stream(b"".join(one.arrow for one in messages)).read_all()
+    messages = [pb.InvokeResponse.FromString(message) for message in whole.messages]
+    table = pa.ipc.open_stream(b"".join(message.arrow for message in messages)).read_all()
     columns = [Column(field.name, _type(field.type)) for field in table.schema]
     return encoded(table, columns)
 
@@ -257,22 +262,24 @@ def _size(entries: Sequence[bytes]) -> int:
 
 def _report(report: Report, case: Case, returns: Sequence[Return]) -> None:
     """After the longest absence; the figure has the others."""
-    one = returns[-1]
-    name = f"{case.title}; {one.days:.0f} days away"
+    longest = returns[-1]
+    name = f"{case.title}; {longest.days:.0f} days away"
     for way in WAYS:
-        ratio = {"ratio": one.nbytes[way] / one.nbytes["Sync"], "beside": "Sync"}
-        report.add(f"{name}: {way}", one.nbytes[way], "bytes", **({} if way == "Sync" else ratio))
-    report.add(f"{name}: Sync p50", one.seconds * 1e3, "ms")
-    ratio = {"ratio": one.whole_seconds / one.seconds, "beside": "Sync"}
-    report.add(f"{name}: {WAYS[1]} p50", one.whole_seconds * 1e3, "ms", **ratio)
+        ratio = {"ratio": longest.nbytes[way] / longest.nbytes["Sync"], "beside": "Sync"}
+        report.add(
+            f"{name}: {way}", longest.nbytes[way], "bytes", **({} if way == "Sync" else ratio)
+        )
+    report.add(f"{name}: Sync p50", longest.seconds * 1e3, "ms")
+    ratio = {"ratio": longest.whole_seconds / longest.seconds, "beside": "Sync"}
+    report.add(f"{name}: {WAYS[1]} p50", longest.whole_seconds * 1e3, "ms", **ratio)
 
 
-def _figure(found: dict[str, list[Return]]) -> Figure:
+def _figure(returns_by_case: dict[str, list[Return]]) -> Figure:
     panels = []
-    for title, returns in found.items():
-        days = [one.days for one in returns]
+    for title, returns in returns_by_case.items():
+        days = [visit.days for visit in returns]
         series = [
-            Series(way, days, [one.nbytes[way] for one in returns], place)
+            Series(way, days, [visit.nbytes[way] for visit in returns], place)
             for place, way in enumerate(WAYS)
         ]
         labels = [f"{day:.0f}" for day in days]

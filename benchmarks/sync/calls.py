@@ -1,7 +1,7 @@
 """Sync and Invoke through the wire alone, with every byte of a message counted.
 
 Bytes are those of the serialized messages as they are sent, and the five bytes gRPC puts before
-each; what HTTP/2 adds, headers and trailers, is not counted, for nobody here.
+each; what HTTP/2 adds, headers and trailers, is not counted, for any way here.
 """
 
 from __future__ import annotations

@@ -49,14 +49,14 @@ class Measured:
     removals: int = 0
 
     def nbytes(self, way: str, changed: int) -> float:
-        return float(np.median([one.nbytes for one in self.calls[way, changed]]))
+        return float(np.median([call.nbytes for call in self.calls[way, changed]]))
 
     def seconds(self, way: str, changed: int) -> float:
-        return Times([one.seconds for one in self.calls[way, changed]]).p50
+        return Times([call.seconds for call in self.calls[way, changed]]).p50
 
 
 def measure(report: Report, folder: Path, quick: bool) -> None:
-    found = {}
+    measured = {}
     folder.mkdir()
     logs = ClientLogs(folder / "logs")
     with RunningStore(folder) as store, log_server(folder / "logs") as reader:
@@ -64,10 +64,10 @@ def measure(report: Report, folder: Path, quick: bool) -> None:
         with store.client() as client, grpc.insecure_channel(target, OPTIONS) as channel:
             for subject in (SLIDING, KEYED):
                 run = _Run(subject, client, Caller(channel), logs, reader)
-                found[subject.name] = run.measured(4 if quick else 25)
+                measured[subject.name] = run.measured(4 if quick else 25)
     for subject in (SLIDING, KEYED):
-        _report(report, subject, found[subject.name])
-    report.figures.append(_figure(found))
+        _report(report, subject, measured[subject.name])
+    report.figures.append(_figure(measured))
 
 
 class _Run:
@@ -85,15 +85,15 @@ class _Run:
         self._token = caller.sync(self._handle).token
 
     def measured(self, rounds: int) -> Measured:
-        found = Measured()
+        measured = Measured()
         for changed in CHANGED:
             for turn in range(rounds if changed < ROWS else max(4, rounds // 5)):
                 calls = self._once(changed, turn)
                 if turn:
-                    found.removals += calls["Sync"].removals
-                    for way, one in calls.items():
-                        found.calls.setdefault((way, changed), []).append(one)
-        return found
+                    measured.removals += calls["Sync"].removals
+                    for way, call in calls.items():
+                        measured.calls.setdefault((way, changed), []).append(call)
+        return measured
 
     def _once(self, changed: int, turn: int) -> dict[str, Received]:
         """In another order each time: who comes first evaluates the new rows for the others."""
@@ -107,10 +107,10 @@ class _Run:
             "log per client": lambda: self._reader.read(self._subject.name, offset),
         }
         order = [WAYS[(place + turn) % len(WAYS)] for place in range(len(WAYS))]
-        found = {way: calls[way]() for way in order}
-        assert found["Sync"].rows == ROWS, "the answer has another size"
-        self._token = found["Sync"].token
-        return found
+        results = {way: calls[way]() for way in order}
+        assert results["Sync"].rows == ROWS, "the answer has another size"
+        self._token = results["Sync"].token
+        return results
 
     def _publish(self, count: int) -> None:
         rows = self._subject.rows(self._published, count)
@@ -161,50 +161,50 @@ TITLES = {"traffic": "sliding window", "meters": "current rows of 10,000 keys"}
 # ---- what came out
 
 
-def _report(report: Report, subject: Subject, found: Measured) -> None:
+def _report(report: Report, subject: Subject, measured: Measured) -> None:
     title = TITLES[subject.name]
     for changed in CHANGED:
-        ours = found.nbytes("Sync", changed)
+        ours = measured.nbytes("Sync", changed)
         for way in WAYS:
-            value = found.nbytes(way, changed)
-            rest = _aim(subject, changed, value) if way == "Sync" else {}
+            value = measured.nbytes(way, changed)
+            comparison = _aim(subject, changed, value) if way == "Sync" else {}
             if way != "Sync":
-                rest = {"ratio": value / ours, "beside": "Sync"}
-            report.add(f"{title}, {changed:,} changed: {way}", value, "bytes", **rest)
-        sync = found.seconds("Sync", changed)
+                comparison = {"ratio": value / ours, "beside": "Sync"}
+            report.add(f"{title}, {changed:,} changed: {way}", value, "bytes", **comparison)
+        sync = measured.seconds("Sync", changed)
         for way in ("Sync", "Invoke", "log per client"):
-            value = found.seconds(way, changed)
-            rest = {} if way == "Sync" else {"ratio": value / sync, "beside": "Sync"}
-            report.add(f"{title}, {changed:,} changed: {way} p50", value * 1e3, "ms", **rest)
-    asked = found.calls["Sync", 0][0].sent
-    report.add(f"{title}: the request of a Sync", asked, "bytes")
+            value = measured.seconds(way, changed)
+            comparison = {} if way == "Sync" else {"ratio": value / sync, "beside": "Sync"}
+            report.add(f"{title}, {changed:,} changed: {way} p50", value * 1e3, "ms", **comparison)
+    request_bytes = measured.calls["Sync", 0][0].sent
+    report.add(f"{title}: the request of a Sync", request_bytes, "bytes")
     if subject is SLIDING:
-        met = found.removals == 0
-        report.add(f"{title}: removals sent", found.removals, "", aim="none", met=met)
+        met = measured.removals == 0
+        report.add(f"{title}: removals sent", measured.removals, "", aim="none", met=met)
 
 
 def _aim(subject: Subject, changed: int, value: float) -> dict[str, object]:
     if changed == 0:
         return {"aim": f"≤ {NOTHING_AIM} bytes", "met": value <= NOTHING_AIM}
     if changed == 1:
-        own = _row_bytes(subject)
-        limit = 3 * own + NOTHING_AIM
-        return {"aim": f"≤ 3 × {own} + 200 bytes", "met": value <= limit}
+        row_bytes = _row_bytes(subject)
+        limit = 3 * row_bytes + NOTHING_AIM
+        return {"aim": f"≤ 3 × {row_bytes} + 200 bytes", "met": value <= limit}
     return {}
 
 
 def _row_bytes(subject: Subject) -> int:
     """A row's own encoding: its typed values."""
-    (one,) = encoded(subject.rows(12_345, 1), subject.columns)
-    return pb.Rows.FromString(one).rows[0].ByteSize()
+    (message,) = encoded(subject.rows(12_345, 1), subject.columns)
+    return pb.Rows.FromString(message).rows[0].ByteSize()
 
 
-def _figure(found: dict[str, Measured]) -> Figure:
+def _figure(measured_by_subject: dict[str, Measured]) -> Figure:
     # A logarithm has no place for nothing.
     places = [max(changed, 0.1) for changed in CHANGED]
     panels = []
     for what, unit in (("nbytes", "bytes received"), ("seconds", "ms, as the client sees it")):
-        for name, measured in found.items():
+        for name, measured in measured_by_subject.items():
             scale = 1e3 if what == "seconds" else 1
             series = [
                 Series(way, places, [scale * getattr(measured, what)(way, n) for n in CHANGED], at)

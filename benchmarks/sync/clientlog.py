@@ -1,4 +1,4 @@
-"""A log per client, the other way to tell a client that was away what it has missed.
+"""A log per client, the other way to send a client that was away what it has missed.
 
 For each registration the rows that match are appended to a log of its own as they come, and the
 client reads on from its offset: what systems that replicate by subscription do. It gets every
@@ -33,11 +33,11 @@ NUMBER = 8
 
 def encoded(rows: pa.Table, columns: Sequence[Column]) -> list[bytes]:
     """An entry for each row: its length, and its values as Publish and Invoke send them."""
-    found = []
+    entries = []
     for batch in rows.to_batches():
         for message in to_rows([batch], columns, 1 << 62):
-            found += [entry(row) for row in message.rows]
-    return found
+            entries += [entry(row) for row in message.rows]
+    return entries
 
 
 def entry(row: pb.Row) -> bytes:

@@ -31,13 +31,13 @@ def measure(report: Report, folder: Path, quick: bool) -> None:
         with (
             store.client() as client,
             Copies(folder / "plain.db") as plain,
-            Copies(folder / "kept.db") as kept,
+            Copies(folder / "kept.db") as with_changes,
         ):
             client.define(STREAM)
             client.publish("rooms", _rooms(count, 0))
             plain.keep(NAME, QUERY)
-            kept.keep(NAME, QUERY, changes=True)
-            _measure(report, client, (plain, kept), count)
+            with_changes.keep(NAME, QUERY, changes=True)
+            _measure(report, client, (plain, with_changes), count)
     sizes = [(folder / name).stat().st_size / count for name in ("plain.db", "kept.db")]
     report.add(
         f"client, a copy of {count:,} rows that keeps changes: its file",
@@ -52,8 +52,10 @@ def _measure(report: Report, client: Client, both: tuple[Copies, Copies], count:
     what = f"client, a copy of {count:,} rows that keeps changes"
     _add(report, f"{what}: taking it whole", [_synced(copies, client) for copies in both])
     for updates in UPDATES:
-        found = [_round(client, both, updates, number * 1000 + updates) for number in range(ROUNDS)]
-        least = [min(times) for times in zip(*found, strict=True)]
+        rounds = [
+            _round(client, both, updates, number * 1000 + updates) for number in range(ROUNDS)
+        ]
+        least = [min(times) for times in zip(*rounds, strict=True)]
         _add(report, f"{what}: a sync with {updates:,} updates", least[:2])
         if updates == UPDATES[-1]:
             ratio = {"ratio": least[2] / least[0], "beside": BESIDE}

@@ -40,7 +40,7 @@ class Replay:
 
 
 def ticks(days: int, every: int) -> Replay:
-    """The one trading day there is, once for each day, and of its rows every so many.
+    """Return the one trading day, once for each day, with every n-th of its rows.
 
     Each day lacks a tenth of the rows, another tenth each, and has prices of its own level.
     """

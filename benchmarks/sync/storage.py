@@ -1,4 +1,4 @@
-"""The cost of a log for each client while nobody asks: bytes written and kept, by clients.
+"""The cost of a log for each client while no client calls: bytes written and kept, by clients.
 
 Client c follows one of 82 stations, with a predicate that no other has, so that our bitmaps share
 nothing either. Matching is left out on both sides; writing is what is compared.
@@ -24,7 +24,7 @@ BATCH = 1_000
 
 @dataclass(frozen=True)
 class Written:
-    """For so many clients and each row published: bytes, files touched, processor time."""
+    """For `clients` clients and each row published: bytes, files touched, processor time."""
 
     clients: int
     log_bytes: float
@@ -36,19 +36,19 @@ class Written:
 
 def measure(report: Report, folder: Path, quick: bool) -> None:
     counts = [1, 10, 100] if quick else [1, 10, 100, 1_000]
-    found = [_written(folder / f"of-{count}", count, 20) for count in counts]
-    for one in found:
-        name = f"{one.clients:,} clients, for each row published"
-        report.add(f"{name}: bytes written to logs", one.log_bytes, "bytes", **_beside(one))
-        report.add(f"{name}: logs appended to", one.log_files, "")
-        report.add(f"{name}: processor time of appending", one.log_seconds * 1e3, "ms")
-        ratio = {"ratio": one.bitmap_bytes / one.log_bytes, "beside": "logs"}
-        report.add(f"{name}: bytes of bitmaps", one.bitmap_bytes, "bytes", **ratio)
-    report.figures.append(_figure(found))
+    writings = [_written(folder / f"of-{count}", count, 20) for count in counts]
+    for written in writings:
+        name = f"{written.clients:,} clients, for each row published"
+        report.add(f"{name}: bytes written to logs", written.log_bytes, "bytes", **_beside(written))
+        report.add(f"{name}: logs appended to", written.log_files, "")
+        report.add(f"{name}: processor time of appending", written.log_seconds * 1e3, "ms")
+        ratio = {"ratio": written.bitmap_bytes / written.log_bytes, "beside": "logs"}
+        report.add(f"{name}: bytes of bitmaps", written.bitmap_bytes, "bytes", **ratio)
+    report.figures.append(_figure(writings))
 
 
-def _beside(one: Written) -> dict[str, object]:
-    return {"ratio": one.log_bytes / one.row_bytes, "beside": "the row"}
+def _beside(written: Written) -> dict[str, object]:
+    return {"ratio": written.log_bytes / written.row_bytes, "beside": "the row"}
 
 
 def _written(folder: Path, clients: int, batches: int) -> Written:
@@ -58,32 +58,34 @@ def _written(folder: Path, clients: int, batches: int) -> Written:
     station = rows["station"].to_numpy()
     speed = rows["speed"].to_numpy()
     logs, written, touched, took = ClientLogs(folder), 0, 0, 0.0
-    kept = 0
+    bitmap_bytes = 0
     for client in range(clients):
         matching = np.flatnonzero(
             (station == client % workload.STATIONS + 1) & (speed > client / 1e4)
         )
-        kept += len(encode(matching.astype(np.uint16)))
+        bitmap_bytes += len(encode(matching.astype(np.uint16)))
         for start in range(0, len(rows), BATCH):
             low, high = np.searchsorted(matching, [start, start + BATCH])
-            mine = [entries[place] for place in matching[low:high]]
+            client_rows = [entries[place] for place in matching[low:high]]
             began = time.process_time()
-            written += logs.append(str(client), mine) if mine else 0
+            written += logs.append(str(client), client_rows) if client_rows else 0
             took += time.process_time() - began
-            touched += bool(mine)
+            touched += bool(client_rows)
     count = len(rows)
-    own = sum(map(len, entries)) / count
-    return Written(clients, written / count, touched / count, took / count, kept / count, own)
+    row_bytes = sum(map(len, entries)) / count
+    return Written(
+        clients, written / count, touched / count, took / count, bitmap_bytes / count, row_bytes
+    )
 
 
-def _figure(found: list[Written]) -> Figure:
-    clients = [one.clients for one in found]
+def _figure(writings: list[Written]) -> Figure:
+    clients = [written.clients for written in writings]
     per_row = [
-        Series("a log per client", clients, [one.log_bytes for one in found], 3),
-        Series("our bitmaps", clients, [one.bitmap_bytes for one in found], 0),
-        Series("the row itself", clients, [one.row_bytes for one in found], 5, "dashed"),
+        Series("a log per client", clients, [written.log_bytes for written in writings], 3),
+        Series("our bitmaps", clients, [written.bitmap_bytes for written in writings], 0),
+        Series("the row itself", clients, [written.row_bytes for written in writings], 5, "dashed"),
     ]
-    writes = [Series("a log per client", clients, [one.log_files for one in found], 3)]
+    writes = [Series("a log per client", clients, [written.log_files for written in writings], 3)]
     panels = [
         Panel("bytes", "clients", "bytes for each row published", per_row, True, True, clients),
         Panel("appends", "clients", "for each row published", writes, True, True, clients),

@@ -106,24 +106,24 @@ def _fill(store: RunningStore, client: Client, sizes: Sizes, engine: bool) -> li
 async def _rushes(
     target: str, client: Client, handles: Sequence[bytes], pid: int, sizes: Sizes
 ) -> dict[str, Rush]:
-    found = {}
+    rushes = {}
     returning = [Returning(target, handle) for handle in handles]
-    await asyncio.gather(*(one.connect() for one in returning))
+    await asyncio.gather(*(device.connect() for device in returning))
     for name in (FIRST, BACK):
-        alone = [await one.recharge() for one in returning[:ALONE]]
-        others = returning[ALONE:]
+        alone = [await device.recharge() for device in returning[:ALONE]]
+        crowd = returning[ALONE:]
         with Resident(pid) as memory:
             began = time.perf_counter()
-            done = await asyncio.gather(*(one.recharge(began) for one in others))
+            done = await asyncio.gather(*(device.recharge(began) for device in crowd))
         await asyncio.sleep(0.5)
-        nbytes = sum(one.nbytes for one in others) / len(others)
+        nbytes = sum(device.nbytes for device in crowd) / len(crowd)
         measured = memory.before, memory.most, resident([pid])
-        found[name] = Rush(sorted(done), Times(alone).p50, nbytes, *measured)
+        rushes[name] = Rush(sorted(done), Times(alone).p50, nbytes, *measured)
         last = START + (sizes.rows + sizes.changed - 1) * workload.EVERY
         client.publish("traffic", workload.rows(sizes.changed, last))
-    for one in returning:
-        await one.close()
-    return found
+    for device in returning:
+        await device.close()
+    return rushes
 
 
 class Returning:

@@ -70,8 +70,8 @@ def measure(report: Report, folder: Path, quick: bool) -> None:
     for kind in KINDS:
         for size in (10_000,) if quick else (10_000, kind.most):
             place = folder / f"{kind.title}-{size}"
-            found = asyncio.run(_measured(kind, place, size, 5))
-            for changed, seconds in found.items():
+            least_seconds = asyncio.run(_measured(kind, place, size, 5))
+            for changed, seconds in least_seconds.items():
                 what = f"server's work, {kind.title}: {changed} of {size:,} rows changed"
                 report.add(what, seconds * 1e3, "ms of a processor")
 
@@ -89,19 +89,19 @@ async def _measured(kind: Kind, folder: Path, size: int, rounds: int) -> dict[in
     for batch in workload.batches(kind.rows(0, size, size), BATCH):
         await publish(core, new_call(), pb.PublishRequest(stream=kind.stream, arrow=ipc(batch)))
     token, _ = await sync_once(core, handle, b"")
-    published, found = size, {}
+    published, least_seconds = size, {}
     for changed in CHANGED:
-        taken = []
+        sync_seconds = []
         for _ in range(rounds):
             if changed:
                 rows = ipc(kind.rows(published, changed, size))
                 await publish(core, new_call(), pb.PublishRequest(stream=kind.stream, arrow=rows))
                 published += changed
             token, seconds = await sync_once(core, handle, token)
-            taken.append(seconds)
-        found[changed] = min(taken)
+            sync_seconds.append(seconds)
+        least_seconds[changed] = min(sync_seconds)
     await core.stop()
-    return found
+    return least_seconds
 
 
 async def sync_once(core: Core, handle: bytes, token: bytes) -> tuple[bytes, float]:

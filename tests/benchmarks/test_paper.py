@@ -22,10 +22,10 @@ MAKERS = [workload.equality, workload.intervals, workload.inequalities, workload
 def test_all_strategies_find_the_same_rows(make) -> None:
     """`responses` compares every answer. The stream is longer than a block."""
     measured = responses(make(70_000, 24), [128, 1_000, 65_536], 1)
-    assert [each.window for each in measured] == [128, 1_000, 65_536]
-    for each in measured:
-        assert set(each.found) == set(each.taken) == set(STRATEGIES)
-        assert all(each.found[name] > 0 for name in STRATEGIES)
+    assert [response.window for response in measured] == [128, 1_000, 65_536]
+    for response in measured:
+        assert set(response.find_ms) == set(response.take_ms) == set(STRATEGIES)
+        assert all(response.find_ms[name] > 0 for name in STRATEGIES)
 
 
 @pytest.mark.parametrize("batch", [64, 300, 4_096])
@@ -56,5 +56,5 @@ def test_rings_are_queues(steps: list[tuple[int, int, int]]) -> None:
         rings.drop(np.array([number]), np.array([drop]))
         for _ in range(drop):
             queues[number].popleft()
-        for each, queue in enumerate(queues):
-            assert rings.get(each).tolist() == list(queue)
+        for ring, queue in enumerate(queues):
+            assert rings.get(ring).tolist() == list(queue)

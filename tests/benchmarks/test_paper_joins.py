@@ -16,9 +16,9 @@ from benchmarks.paper.probing import WAYS, WORKLOADS, probes
 def test_all_strategies_find_the_same_pairs(count: int | None) -> None:
     """`join_responses` compares every answer. There are more pairs than a block has."""
     measured = join_responses(joins(300, 12, count), [7, 128, 300], 1)
-    assert [each.window for each in measured] == [7, 128, 300]
-    for each in measured:
-        assert set(each.found) == set(each.taken) == set(STRATEGIES)
+    assert [response.window for response in measured] == [7, 128, 300]
+    for response in measured:
+        assert set(response.find_ms) == set(response.take_ms) == set(STRATEGIES)
     assert measured[-1].rows > measured[0].rows
 
 
@@ -26,8 +26,8 @@ def test_all_strategies_find_the_same_pairs(count: int | None) -> None:
 def test_composite_and_separate_find_the_same_pairs(workload: str) -> None:
     """`probes` compares them."""
     measured = probes(workload, [1, 500], 1)
-    assert [each.size for each in measured] == [1, 500]
-    assert measured[-1].pairs > 0 and set(measured[-1].taken) == set(WAYS)
+    assert [probe.size for probe in measured] == [1, 500]
+    assert measured[-1].pairs > 0 and set(measured[-1].take_ms) == set(WAYS)
 
 
 @pytest.mark.long

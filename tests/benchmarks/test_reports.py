@@ -26,8 +26,8 @@ def report() -> Report:
 
 def test_a_report_is_json_and_plots(tmp_path: Path) -> None:
     path = report().write(tmp_path / "sub" / "paper.json")
-    found = json.loads(path.read_text())
-    assert found["figures"][0]["panels"][0]["series"][1]["y"] == [5, 6]
+    written = json.loads(path.read_text())
+    assert written["figures"][0]["panels"][0]["series"][1]["y"] == [5, 6]
     assert (tmp_path / "sub" / "drawn.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -79,7 +79,7 @@ def test_one_that_takes_too_long_is_ended(monkeypatch: pytest.MonkeyPatch) -> No
     sleeper = "import time\ntime.sleep(600)"
     popen = subprocess.Popen
     monkeypatch.setattr(
-        "subprocess.Popen", lambda _, **rest: popen([sys.executable, "-c", sleeper], **rest)
+        "subprocess.Popen", lambda _, **options: popen([sys.executable, "-c", sleeper], **options)
     )
     assert "took more than 1 s" in together._run("any", [], 1.0)
     assert "was not started" in together._run("any", [], 0.0)

@@ -32,7 +32,7 @@ ROWS = "at,symbol,price,size\n2026-01-05T09:00,a;b,99.5,1\n2026-01-05T09:01,IBM,
 
 
 @pytest.fixture
-def own(tmp_path: Path) -> list[str]:
+def workload_options(tmp_path: Path) -> list[str]:
     """Options for a stream, two queries and two rows of one's own."""
     (tmp_path / "queries.sql").write_text(QUERIES)
     (tmp_path / "rows.csv").write_text(ROWS)
@@ -67,23 +67,25 @@ def ended(process: subprocess.Popen[str], seconds: float) -> tuple[str, str]:
 @pytest.mark.spark
 @pytest.mark.process
 @pytest.mark.timeout(660)
-def test_a_short_run_measures_and_leaves_nothing(tmp_path: Path, own: list[str]) -> None:
+def test_a_short_run_measures_and_leaves_nothing(
+    tmp_path: Path, workload_options: list[str]
+) -> None:
     written, drawn = tmp_path / "result.json", tmp_path / "result.png"
     options = ["--quick", "--master", "local[2]", "--json", str(written), "--plot", str(drawn)]
-    process = started(tmp_path, *options, *own)
+    process = started(tmp_path, *options, *workload_options)
     out, err = ended(process, 540)
     assert process.returncode == 0, err
     assert "publish → epoch" in out
     assert "2 rows, 2 queries" in err
-    found: dict[str, Any] = json.loads(written.read_text())
-    assert set(found["rows_per_second"]) == {
+    result: dict[str, Any] = json.loads(written.read_text())
+    assert set(result["rows_per_second"]) == {
         "published, acknowledged",
         "published, matched by the engine",
     }
-    assert found["computed_rows"] == 0
-    assert found["memory_bytes"]["server"] > 1 << 20
-    assert found["memory_bytes"]["engine"] > found["memory_bytes"]["server"]
-    assert 0 < found["milliseconds"]["invoke"]["p50"] <= found["milliseconds"]["invoke"]["p99"]
+    assert result["computed_rows"] == 0
+    assert result["memory_bytes"]["server"] > 1 << 20
+    assert result["memory_bytes"]["engine"] > result["memory_bytes"]["server"]
+    assert 0 < result["milliseconds"]["invoke"]["p50"] <= result["milliseconds"]["invoke"]["p99"]
     assert drawn.read_bytes().startswith(b"\x89PNG")
     assert list((tmp_path / "tmp").iterdir()) == []
 
@@ -103,10 +105,10 @@ def test_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.process
-def test_a_running_store_is_as_it_was(tmp_path: Path, own: list[str]) -> None:
+def test_a_running_store_is_as_it_was(tmp_path: Path, workload_options: list[str]) -> None:
     with RunningStore(tmp_path) as store:
         target = store.start_server()
-        process = started(tmp_path, "--quick", "--no-engine", "--server", target, *own)
+        process = started(tmp_path, "--quick", "--no-engine", "--server", target, *workload_options)
         out, err = ended(process, 160)
         assert process.returncode == 0, err
         assert "publish → answer" in out
@@ -123,26 +125,28 @@ def refused(*options: str) -> str:
     return result.stderr
 
 
-def test_an_incomplete_workload_is_refused(own: list[str]) -> None:
-    assert "belong together" in refused(*own[:2])
-    assert "belong together" in refused(*own[2:])
+def test_an_incomplete_workload_is_refused(workload_options: list[str]) -> None:
+    assert "belong together" in refused(*workload_options[:2])
+    assert "belong together" in refused(*workload_options[2:])
 
 
-def test_queries_end_at_a_semicolon_at_the_end_of_a_line(own: list[str]) -> None:
-    found = workload.user_workload(own[1], Path(own[3]), Path(own[5]))
-    assert len(found.queries) == 2
-    assert "'a;b'" in found.queries[0]
-    assert found.stream == "trades"
+def test_queries_end_at_a_semicolon_at_the_end_of_a_line(workload_options: list[str]) -> None:
+    parsed = workload.user_workload(
+        workload_options[1], Path(workload_options[3]), Path(workload_options[5])
+    )
+    assert len(parsed.queries) == 2
+    assert "'a;b'" in parsed.queries[0]
+    assert parsed.stream == "trades"
     with pytest.raises(Problem, match="CREATE STREAM"):
         _ = workload.Workload("SELECT 1", ()).stream
 
 
 def test_made_up_rows_end_now_and_match() -> None:
-    made = workload.traffic(3)
-    table = made.rows(None, 1000)  # type: ignore[arg-type]
+    generated = workload.traffic(3)
+    table = generated.rows(None, 1000)  # type: ignore[arg-type]
     assert table.num_rows == 1000
     assert pa.compute.min_max(table["lane"]).as_py() == {"min": 1, "max": workload.LANES}
-    assert len(set(made.queries)) == 3
+    assert len(set(generated.queries)) == 3
 
 
 def test_a_missing_matplotlib_is_reported_before_measuring(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,7 +157,7 @@ def test_a_missing_matplotlib_is_reported_before_measuring(monkeypatch: pytest.M
 def test_percentiles_and_memory() -> None:
     assert Times([0.002]).percentile(99) == 2.0
     assert Times([n / 1000 for n in range(1, 102)]).percentile(50) == pytest.approx(51.0)
-    mine = resident(os.getpid())
-    assert mine > 1 << 20
+    own_bytes = resident(os.getpid())
+    assert own_bytes > 1 << 20
     if listed := _from_ps():
         assert listed[os.getpid()][1] > 1 << 20

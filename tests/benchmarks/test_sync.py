@@ -69,6 +69,6 @@ def test_a_compacted_log_leaves_out_what_was_replaced_or_has_left() -> None:
 
 @pytest.mark.parametrize("kind", work.KINDS, ids=lambda kind: kind.title)
 def test_the_server_s_work_is_measured(kind: work.Kind, tmp_path: Path) -> None:
-    found = asyncio.run(work._measured(kind, tmp_path / "store", 500, 2))
-    assert set(found) == set(work.CHANGED)
-    assert all(seconds > 0 for seconds in found.values())
+    measured = asyncio.run(work._measured(kind, tmp_path / "store", 500, 2))
+    assert set(measured) == set(work.CHANGED)
+    assert all(seconds > 0 for seconds in measured.values())

@@ -28,8 +28,8 @@ def test_who_may_do_what_and_how_much(tmp_path: Path) -> None:
         run("stream", "create", "CREATE STREAM trades (symbol TEXT) RETAIN 1 DAY")
         assert "no grants" in run("grant", "list").stderr
         run("grant", "make", "GRANT read, register ON trades TO ROLE field")
-        made = run("grant", "make", "/* by hand */ GRANT define ON trades TO ROLE field").stderr
-        assert made == "granted; psoup grant list shows all grants\n"
+        granted = run("grant", "make", "/* by hand */ GRANT define ON trades TO ROLE field").stderr
+        assert granted == "granted; psoup grant list shows all grants\n"
         revoked = run("grant", "make", "revoke define ON trades FROM ROLE field").stderr
         assert revoked.startswith("revoked; ")
         wrong = run("grant", "make", "CREATE STREAM other (a BIGINT)", code=2).stderr
@@ -63,8 +63,8 @@ def test_who_may_do_what_and_how_much(tmp_path: Path) -> None:
         listed = run("quota", "list").stdout
         assert "alice" in listed and "watches" in listed
         assert "registrations of tenant" in run("status").stdout
-        told = json.loads(run("audit", "-n", "3", "--json").stdout)
-        assert [one["action"] for one in told] == ["set quota", "set quota", "forget publisher"]
+        status = json.loads(run("audit", "-n", "3", "--json").stdout)
+        assert [one["action"] for one in status] == ["set quota", "set quota", "forget publisher"]
         run("stream", "create", "CREATE STREAM doomed (a BIGINT) RETAIN 1 DAY")
         run("policy", "create", "CREATE POLICY few ON doomed USING (a < 3)")
         run("view", "create", "CREATE VIEW few_more AS SELECT a FROM doomed")

@@ -49,10 +49,10 @@ def run(server: ServerProcess, client: Client) -> Run:
     """As a user does, over the network."""
 
     def invoke(*arguments: str, code: int = 0) -> Result:
-        given = (
+        connection = (
             arguments if arguments[0] == "--target" else ("--target", server.address, *arguments)
         )
-        result = CliRunner().invoke(cli, list(given))
+        result = CliRunner().invoke(cli, list(connection))
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
         assert result.exit_code == code, result.output
@@ -67,19 +67,19 @@ def offline(*arguments: str) -> tuple[str, ...]:
 
 def test_keep_sync_and_read_without_a_connection(run: Run, file: str, client: Client) -> None:
     dear = "SELECT symbol, price FROM trades WHERE price > :p RANGE 1 HOUR"
-    made = run(*offline("copy", "keep", file, "dear", dear, "--param", "p=100"))
-    assert "psoup copy sync" in made.stderr
+    kept = run(*offline("copy", "keep", file, "dear", dear, "--param", "p=100"))
+    assert "psoup copy sync" in kept.stderr
     assert "has not been synced yet" in run("copy", "rows", file, "dear", code=1).stderr
     run("copy", "keep", file, "n", "SELECT count(*) AS n FROM trades", "--base-rows")
     first = run("copy", "sync", file).stdout
     assert "changed" in first and "whole: FIRST" in first
     assert "unchanged" in run("copy", "sync", file, "dear", "--one-position").stdout
-    shown = run(*offline("copy", "rows", file, "dear"))
-    assert "200.0" in shown.stdout and "1 row · synced as of" in shown.stderr
+    result = run(*offline("copy", "rows", file, "dear"))
+    assert "200.0" in result.stdout and "1 row · synced as of" in result.stderr
     lines = run(*offline("copy", "rows", file, "n", "--format", "jsonl")).stdout
     assert json.loads(lines)["n"] == client.ask("SELECT count(*) AS n FROM trades").rows[0]["n"]
-    asked = run(*offline("copy", "query", file, "SELECT max(price) AS most FROM dear", "--json"))
-    assert json.loads(asked.stdout) == {"most": 200.0}
+    queried = run(*offline("copy", "query", file, "SELECT max(price) AS most FROM dear", "--json"))
+    assert json.loads(queried.stdout) == {"most": 200.0}
     assert "No answer from a store" in run(*offline("copy", "sync", file), code=3).stderr
 
 
@@ -91,10 +91,14 @@ def test_verify_tells_what_is_damaged_and_a_sync_repairs_it(run: Run, file: str)
     with closing(sqlite3.connect(file)) as raw:
         raw.execute("UPDATE _psoup_rows_1_1 SET c1 = 5.0 WHERE row_id = 1")
         raw.commit()
-    told = run(*offline("copy", "verify", file), code=1)
-    assert "1 row damaged" in told.stdout and "psoup copy sync" in told.stderr
-    found = json.loads(run(*offline("copy", "verify", file, "--json"), code=1).stdout)
-    assert found["all"]["damaged"] == 1 and found["all"]["complete"] and not found["all"]["sound"]
+    result = run(*offline("copy", "verify", file), code=1)
+    assert "1 row damaged" in result.stdout and "psoup copy sync" in result.stderr
+    verdict = json.loads(run(*offline("copy", "verify", file, "--json"), code=1).stdout)
+    assert (
+        verdict["all"]["damaged"] == 1
+        and verdict["all"]["complete"]
+        and not verdict["all"]["sound"]
+    )
     synced = json.loads(run("copy", "sync", file, "--json").stdout)
     assert synced["copies"]["all"]["repaired"] == 1
     run(*offline("copy", "verify", file))
@@ -106,16 +110,16 @@ def test_status_says_what_is_kept_and_what_waits(run: Run, file: str, tmp_path: 
     run("copy", "sync", file, "dear")
     (tmp_path / "new.csv").write_text("symbol,price\nC,300\n")
     run("copy", "publish", file, "trades", str(tmp_path / "new.csv"))
-    shown = run(*offline("copy", "status", file))
-    assert "fresh until" in shown.stdout and "queued for trades: 1 batch, 1 row" in shown.stderr
-    found = json.loads(run("copy", "status", file, "--json").stdout)
-    assert [(one["name"], one["synced"]) for one in found["copies"]] == [
+    result = run(*offline("copy", "status", file))
+    assert "fresh until" in result.stdout and "queued for trades: 1 batch, 1 row" in result.stderr
+    status = json.loads(run("copy", "status", file, "--json").stdout)
+    assert [(entry["name"], entry["synced"]) for entry in status["copies"]] == [
         ("dear", True),
         ("later", False),
     ]
-    assert found["queue"]["rows"] == 1
-    gone = run("copy", "forget", file, "dear").stderr
-    assert "psoup unregister" in gone
+    assert status["queue"]["rows"] == 1
+    forgotten = run("copy", "forget", file, "dear").stderr
+    assert "psoup unregister" in forgotten
     assert "those that are: later" in run("copy", "rows", file, "dear", code=1).stderr
 
 
@@ -134,8 +138,8 @@ def test_what_is_queued_offline_is_sent_by_the_next_sync(
     run(*offline("copy", "publish", file, "queued", str(data), "--skip-bad"))
     run(*offline("copy", "send", file), code=3)
     run("copy", "keep", file, "all", "SELECT a FROM queued ORDER BY a")
-    held = json.loads(run("copy", "sync", file, "--keep-queue", "--json").stdout)
-    assert held["sent"]["batches"] == 0 and held["copies"]["all"]["rows"] == 0
+    queued = json.loads(run("copy", "sync", file, "--keep-queue", "--json").stdout)
+    assert queued["sent"]["batches"] == 0 and queued["copies"]["all"]["rows"] == 0
     synced = run("copy", "sync", file)
     assert "sent 2 batches, 3 rows" in synced.stderr
     assert [row["a"] for row in client.ask("SELECT a FROM queued ORDER BY row_id")] == [1, 2, 3]
@@ -186,8 +190,8 @@ def test_what_is_doubtful_is_shown_and_decided(run: Run, file: str, tmp_path: Pa
     assert "deleted: 1 batch" in run("copy", "discard", file, "1", "--yes").stderr
     assert "queued again: 1 batch" in run("copy", "resend", file).stderr
     assert "nothing is doubtful" in run("copy", "doubtful", file).stderr
-    other = run("copy", "send", file, code=1).stderr
-    assert "belongs to store" in other and "psoup copy move" in other
+    second_file = run("copy", "send", file, code=1).stderr
+    assert "belongs to store" in second_file and "psoup copy move" in second_file
     assert "queued to be sent there: 1 row" in run("copy", "move", file).stderr
 
 
@@ -240,6 +244,6 @@ def test_wrong_usage_says_what_to_do(run: Run, file: str, tmp_path: Path) -> Non
     run("copy", "keep", file, "x", "SELECT nothing FROM trades")
     refused = run("copy", "sync", file, code=1)
     assert "there is no column nothing in trades" in refused.stderr and "refused" in refused.stdout
-    other = tmp_path / "other.txt"
-    other.write_text("not a database, but some text that is longer than a header")
-    assert "no SQLite file" in run("copy", "status", str(other), code=1).stderr
+    second_file = tmp_path / "other.txt"
+    second_file.write_text("not a database, but some text that is longer than a header")
+    assert "no SQLite file" in run("copy", "status", str(second_file), code=1).stderr

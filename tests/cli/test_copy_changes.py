@@ -59,12 +59,12 @@ def test_lines_for_people(file: str) -> None:
 
 
 def test_objects_for_programs(file: str, client: Client) -> None:
-    found = [json.loads(line) for line in run_json(file)]
-    assert [(one["tag"], one["row"]["temp"], one["why"]) for one in found] == [
+    changes = [json.loads(line) for line in run_json(file)]
+    assert [(change["tag"], change["row"]["temp"], change["why"]) for change in changes] == [
         ("+", 99, "new"),
         ("u", 95, "changed"),
     ]
-    assert found[1]["old"]["temp"] == 99 and found[0]["at"] < found[1]["at"]
+    assert changes[1]["old"]["temp"] == 99 and changes[0]["at"] < changes[1]["at"]
     assert run_json(file) == []
 
 
@@ -98,8 +98,8 @@ def test_what_was_told_is_lost(file: str) -> None:
     with Copies(file) as copies, copies._file.writing() as connection:
         connection.execute("UPDATE _psoup_copies SET told = 'x'")
     (line,) = run_json(file)
-    said = json.loads(line)
-    assert said["reset"] == "DAMAGED" and [row["temp"] for row in said["rows"]] == [95]
+    output = json.loads(line)
+    assert output["reset"] == "DAMAGED" and [row["temp"] for row in output["rows"]] == [95]
 
 
 def test_wrong_usage(file: str) -> None:

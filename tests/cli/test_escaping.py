@@ -55,8 +55,8 @@ def test_names_of_columns(run: Run, evil: None) -> None:
 def test_texts_of_others_in_lists(run: Run, evil: None, client: Client) -> None:
     client.register(f"SELECT a FROM s WHERE a = '{EVIL}'", key="mine")
     for command in (["list"], ["explain", "mine"], ["status"], ["stream", "show", "s"]):
-        shown = run(*command)
-        assert is_plain(shown.stdout) and is_plain(shown.stderr), command
+        output = run(*command)
+        assert is_plain(output.stdout) and is_plain(output.stderr), command
 
 
 def test_errors(run: Run, capsys: pytest.CaptureFixture[str]) -> None:

@@ -177,8 +177,8 @@ def test_several_streams_are_drawn_as_a_tree() -> None:
     message.CopyFrom(EXPLAINED)
     message.operator.CopyFrom(operator("select", "symbol, name", strict, join))
     connection = Connection(transport=MockTransport({"Explain": lambda _: message}))
-    found = CliRunner().invoke(cli, ["explain", "00" * 16], obj=connection)
-    assert [line.rstrip() for line in found.stdout.splitlines()] == GOLDEN.splitlines()
+    explanation = CliRunner().invoke(cli, ["explain", "00" * 16], obj=connection)
+    assert [line.rstrip() for line in explanation.stdout.splitlines()] == GOLDEN.splitlines()
 
 
 def test_a_refresh_inside_is_told() -> None:
@@ -188,5 +188,5 @@ def test_a_refresh_inside_is_told() -> None:
     inner = operator("refresh", "ON alarms", wks, operator("stream", "trades", wks, leg=0))
     message.operator.CopyFrom(operator("select", "symbol", wks, inner))
     connection = Connection(transport=MockTransport({"Explain": lambda _: message}))
-    found = CliRunner().invoke(cli, ["explain", "00" * 16], obj=connection)
-    assert "only inside the query" in found.stdout
+    explanation = CliRunner().invoke(cli, ["explain", "00" * 16], obj=connection)
+    assert "only inside the query" in explanation.stdout

@@ -48,17 +48,20 @@ def test_help_says_what_a_command_does_and_gives_an_example(path: str) -> None:
 
 @pytest.mark.parametrize("path", sorted(COMMANDS.keys() - PASSED_THROUGH))
 def test_every_option_has_a_text_and_shows_its_default(path: str) -> None:
-    shown = " ".join(help_text(path).split())
+    help_page = " ".join(help_text(path).split())
     for option in COMMANDS[path].params:
         if not isinstance(option, click.Option):
             continue
         assert (option.help or "").strip(), f"{path} {option.opts[0]} has no text"
-        assert " ".join(str(option.help).split()) in shown
+        assert " ".join(str(option.help).split()) in help_page
         if isinstance(option.show_default, str):
-            assert f"default: ({option.show_default})" in shown, f"{path} {option.opts[0]}"
+            assert f"default: ({option.show_default})" in help_page, f"{path} {option.opts[0]}"
         elif option.default and option.default is not True and not callable(option.default):
             has_default = isinstance(option.default, str | int | float)
-            assert not has_default or f"default: {option.default}" in shown, (path, option.opts[0])
+            assert not has_default or f"default: {option.default}" in help_page, (
+                path,
+                option.opts[0],
+            )
 
 
 def parser_of(parse: Any, monkeypatch: pytest.MonkeyPatch) -> argparse.ArgumentParser:
@@ -82,12 +85,12 @@ def test_server_and_engine_explain_every_option(part: str, monkeypatch: pytest.M
     else:
         from psoup.engine.run import _parse as parse
     parser = parser_of(parse, monkeypatch)
-    shown = " ".join(parser.format_help().split())
-    assert f"psoup {part} --store" in shown
+    help_page = " ".join(parser.format_help().split())
+    assert f"psoup {part} --store" in help_page
     for action in parser._actions:
         option = action.option_strings[0]
         assert action.help, f"psoup {part} {option} has no text"
         default = action.default
         if default not in (None, False, argparse.SUPPRESS):
             text = f"{default:g}" if isinstance(default, float) else str(default)
-            assert f"(default: {text})" in shown, option
+            assert f"(default: {text})" in help_page, option

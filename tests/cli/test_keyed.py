@@ -52,8 +52,8 @@ def test_rows_and_deletes(run: Run, client: Client, tmp_path: Path, name: str, t
 def test_parquet(run: Run, client: Client, tmp_path: Path) -> None:
     columns = {"place": ["a", "b"], "free": [1, 2], "zone": ["n", None]}
     pa.parquet.write_table(pa.table(columns), tmp_path / "rows.parquet")
-    gone = pa.table({"place": ["a"], "_op": pa.array(["delete"]).dictionary_encode()})
-    pa.parquet.write_table(gone, tmp_path / "gone.parquet")
+    deletes = pa.table({"place": ["a"], "_op": pa.array(["delete"]).dictionary_encode()})
+    pa.parquet.write_table(deletes, tmp_path / "gone.parquet")
     for name in ("rows", "gone"):
         run("publish", "parking", str(tmp_path / f"{name}.parquet"))
     assert current(client) == [("b", 2)]
@@ -62,23 +62,23 @@ def test_parquet(run: Run, client: Client, tmp_path: Path) -> None:
 def test_bad_lines_are_named(run: Run, client: Client, tmp_path: Path) -> None:
     bad = CSV + "c,1,n,remove\n,1,n,row\n"
     (tmp_path / "day.csv").write_text(bad)
-    said = run("publish", "parking", str(tmp_path / "day.csv"), code=1).stderr
-    assert "line 6, _op: 'remove' is not row or delete" in said
-    assert "line 7, place: '' a column of the stream key can't be NULL" in said
+    messages = run("publish", "parking", str(tmp_path / "day.csv"), code=1).stderr
+    assert "line 6, _op: 'remove' is not row or delete" in messages
+    assert "line 7, place: '' a column of the stream key can't be NULL" in messages
     (tmp_path / "few.csv").write_text("place,_op\na,delete\nb,row\n")
-    said = run("publish", "parking", str(tmp_path / "few.csv"), code=1).stderr
-    assert "line 3, free: '' is missing: only a delete may leave it out" in said
+    messages = run("publish", "parking", str(tmp_path / "few.csv"), code=1).stderr
+    assert "line 3, free: '' is missing: only a delete may leave it out" in messages
     (tmp_path / "few.jsonl").write_text('{"place": "b", "free": 1, "_op": "row"}\n')
-    said = run("publish", "parking", str(tmp_path / "few.jsonl"), code=1).stderr
-    assert "is missing zone" in said
+    messages = run("publish", "parking", str(tmp_path / "few.jsonl"), code=1).stderr
+    assert "is missing zone" in messages
     assert current(client) == []
 
 
 def test_a_stream_without_a_key_has_none_to_delete(run: Run, tmp_path: Path) -> None:
     run("stream", "create", "CREATE STREAM plain (a BIGINT)")
     (tmp_path / "day.csv").write_text("a,_op\n1,row\n2,delete\n")
-    said = run("publish", "plain", str(tmp_path / "day.csv"), code=1).stderr
-    assert "line 3, _op: 'delete' is not row: the stream has no KEY to delete by" in said
+    messages = run("publish", "plain", str(tmp_path / "day.csv"), code=1).stderr
+    assert "line 3, _op: 'delete' is not row: the stream has no KEY to delete by" in messages
 
 
 def test_streams_show_their_keys(run: Run) -> None:
@@ -102,9 +102,9 @@ def test_a_file_that_is_there_already_is_published_again(
     a, b = write(tmp_path / "a.csv", "a"), write(tmp_path / "b.csv", "b")
     for _ in range(3):
         for path, zone in ((a, "a"), (b, "b"), (a, "a")):
-            shown = run("publish", "parking", path).stderr
+            messages = run("publish", "parking", path).stderr
             assert zones(client) == {zone}
-        assert "a.csv was published before" in shown
+        assert "a.csv was published before" in messages
     assert client.stream("parking").row_count == 9
     names = [record.name for record in client.publishers(prefix="file-")]
     times = sorted(name.partition("/")[2] for name in names)
@@ -115,8 +115,8 @@ def test_once_leaves_a_file_that_is_there(run: Run, client: Client, tmp_path: Pa
     a, b = write(tmp_path / "a.csv", "a"), write(tmp_path / "b.csv", "b")
     for path in (a, b):
         run("publish", "parking", path, "--once")
-    shown = run("publish", "parking", a, "--once").stderr
-    assert "a.csv was published before" in shown
+    messages = run("publish", "parking", a, "--once").stderr
+    assert "a.csv was published before" in messages
     assert zones(client) == {"b"} and client.stream("parking").row_count == 2
 
 

@@ -28,11 +28,11 @@ def run(*arguments: object, code: int = 0, env: Mapping[str, str] | None = None)
 
 def test_a_key_in_a_folder(tmp_path: Path) -> None:
     store, file = tmp_path / "store", tmp_path / "root.key"
-    made = run("key", "create", "root", "--role", "operator", "--store", store, "--to", file)
-    assert made.stdout == "" and "until it is revoked" in made.stderr
+    created = run("key", "create", "root", "--role", "operator", "--store", store, "--to", file)
+    assert created.stdout == "" and "until it is revoked" in created.stderr
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     secret = file.read_text().strip()
-    assert secret.startswith("psk_") and secret not in made.output
+    assert secret.startswith("psk_") and secret not in created.output
     run("--tenant", "acme", "key", "create", "ann", "--store", store, "--expires", "1d")
     (root,) = map(json.loads, run("key", "list", "--store", store, "--json").stdout.splitlines())
     assert (root["owner"], root["roles"], root["expires"]) == ("root", ["operator"], None)
@@ -46,8 +46,8 @@ def test_a_key_in_a_folder(tmp_path: Path) -> None:
 def test_a_key_is_not_made_where_its_file_can_not_be(tmp_path: Path) -> None:
     store, file = tmp_path / "store", tmp_path / "there"
     file.write_text("mine")
-    said = run("key", "create", "x", "--store", store, "--to", file, code=2).stderr
-    assert "File exists" in said and file.read_text() == "mine" and not store.exists()
+    messages = run("key", "create", "x", "--store", store, "--to", file, code=2).stderr
+    assert "File exists" in messages and file.read_text() == "mine" and not store.exists()
     run("key", "create", "x", "--claims", "{", "--store", store, code=2)
     run("key", "create", "x", "--claims", "[]", "--store", store, code=2)
     absent = tmp_path / "absent"
@@ -83,8 +83,8 @@ def test_commands_show_a_token(world: tuple[Path, ServerProcess]) -> None:
     folder, server = world
     target = ("--target", server.address, "--tls-ca", folder / "pki" / "ca.pem")
     root = ("--token-file", folder / "root.key")
-    said = run(*target, "status", code=1).stderr
-    assert "asks who calls" in said and "PSOUP_TOKEN" in said
+    messages = run(*target, "status", code=1).stderr
+    assert "asks who calls" in messages and "PSOUP_TOKEN" in messages
     assert "owner main of tenant main, by key" in run(*target, *root, "status").output
     run(*target, *root, "stream", "create", "CREATE STREAM s (a BIGINT)")
     run(*target, *root, "register", "--key", "k", "SELECT a FROM s")
@@ -93,14 +93,14 @@ def test_commands_show_a_token(world: tuple[Path, ServerProcess]) -> None:
     run(*target, *root, "publish", "s", rows)
     token = (folder / "root.key").read_text().strip()
     assert "5" in run(*target, "ask", "SELECT a FROM s", env={"PSOUP_TOKEN": token}).stdout
-    shown = {"PSOUP_TARGET": server.address, "PSOUP_TOKEN_FILE": str(folder / "root.key")}
-    shown["PSOUP_TLS_CA"] = str(folder / "pki" / "ca.pem")
-    assert "SELECT a FROM s" in run("list", env=shown).output
+    tokens = {"PSOUP_TARGET": server.address, "PSOUP_TOKEN_FILE": str(folder / "root.key")}
+    tokens["PSOUP_TLS_CA"] = str(folder / "pki" / "ca.pem")
+    assert "SELECT a FROM s" in run("list", env=tokens).output
     copy = folder / "copy.db"
     run("copy", "keep", copy, "mine", "SELECT a FROM s")
-    run("copy", "sync", copy, env=shown)
+    run("copy", "sync", copy, env=tokens)
     assert "5" in run("copy", "rows", copy, "mine").stdout
-    run("pull", "--sql", "SELECT a FROM s", "--to", folder / "out.csv", "--once", env=shown)
+    run("pull", "--sql", "SELECT a FROM s", "--to", folder / "out.csv", "--once", env=tokens)
     assert (folder / "out.csv").read_text().split() == ['"a"', "5"]
 
 
@@ -109,7 +109,7 @@ def test_keys_through_a_server(world: tuple[Path, ServerProcess]) -> None:
     folder, server = world
     target = ("--target", server.address, "--tls-ca", folder / "pki" / "ca.pem")
     root = ("--token-file", folder / "root.key")
-    made = run(
+    created = run(
         *target,
         *root,
         "--tenant",
@@ -124,7 +124,7 @@ def test_keys_through_a_server(world: tuple[Path, ServerProcess]) -> None:
         "--expires",
         "1h",
     )
-    secret = made.stdout.strip()
+    secret = created.stdout.strip()
     ann = {"PSOUP_TOKEN": secret}
     listed = run(*target, "key", "list", env=ann).stdout
     assert "ann" in listed and "north" in listed and secret not in listed
@@ -140,10 +140,14 @@ def test_a_token_stands_in_no_option() -> None:
 
 
 def test_no_token_goes_elsewhere_in_plain_text() -> None:
-    said = run(
+    messages = run(
         "--target", "store.example", "status", code=2, env={"PSOUP_TOKEN": "psk_secret"}
     ).stderr
-    assert "unencrypted" in said and "--plaintext-token" in said and "psk_secret" not in said
+    assert (
+        "unencrypted" in messages
+        and "--plaintext-token" in messages
+        and "psk_secret" not in messages
+    )
     assert "belong together" in run("--tls-cert", "x", "status", code=2).stderr
     assert "ASCII" in run("status", code=2, env={"PSOUP_TOKEN": "two words"}).stderr
 
@@ -185,17 +189,17 @@ def test_serve_with_tls_and_keys(tmp_path: Path) -> None:
         env={**os.environ, "NO_COLOR": "1"},
     )
     assert process.stderr is not None
-    said: list[str] = []
+    messages: list[str] = []
     for line in process.stderr:
-        said.append(line)
+        messages.append(line)
         if "Ctrl-C stops it" in line:
             break
     process.terminate()
-    said += process.stderr.readlines()
+    messages += process.stderr.readlines()
     process.stderr.close()
-    assert process.wait(30) == 0, said
-    assert any("identity: TLS; callers show keys" in line for line in said), said
-    assert any("PSOUP_TLS_CA" in line for line in said)
+    assert process.wait(30) == 0, messages
+    assert any("identity: TLS; callers show keys" in line for line in messages), messages
+    assert any("PSOUP_TLS_CA" in line for line in messages)
 
 
 def test_serve_refuses_to_listen_openly(tmp_path: Path) -> None:

@@ -50,13 +50,13 @@ def lines(server: ServerProcess, *arguments: str, columns: int | None = 80) -> l
 def test_list_shows_handles_keys_and_leases(
     server: ServerProcess, handles: list[str], columns: int
 ) -> None:
-    head, *shown = lines(server, "list", columns=columns)
+    head, *output = lines(server, "list", columns=columns)
     assert "lease until" in head
     for handle, key in zip(handles, (KEY, "dear", ""), strict=True):
-        line = next(line for line in shown if line.startswith(handle))
+        line = next(line for line in output if line.startswith(handle))
         assert key in line.split() or not key
         assert re.search(r"\d{4}-\d\d-\d\dT\d\d:\d\dZ", line)
-    assert " ".join(shown).replace("  ", " ").count("RANGE") == len(handles)
+    assert " ".join(output).replace("  ", " ").count("RANGE") == len(handles)
 
 
 def test_list_has_room_for_queries_below(server: ServerProcess, handles: list[str]) -> None:
@@ -67,28 +67,28 @@ def test_list_has_room_for_queries_below(server: ServerProcess, handles: list[st
 
 @pytest.mark.usefixtures("handles")
 def test_list_in_a_pipe_has_a_line_for_each(server: ServerProcess) -> None:
-    head, *shown = lines(server, "list", columns=None)
-    assert "owner" not in head and len(shown) == 3
-    assert all(line.rstrip().endswith(SQL) for line in shown)
+    head, *output = lines(server, "list", columns=None)
+    assert "owner" not in head and len(output) == 3
+    assert all(line.rstrip().endswith(SQL) for line in output)
     assert "owner" in lines(server, "list", "--all", columns=None)[0]
 
 
 def test_stream_list_shows_names_whole(server: ServerProcess) -> None:
-    shown = lines(server, "stream", "list")
-    assert any(line.startswith(STREAM) for line in shown)
-    assert any(line.startswith("trades ") for line in shown)
+    output = lines(server, "stream", "list")
+    assert any(line.startswith(STREAM) for line in output)
+    assert any(line.startswith("trades ") for line in output)
 
 
 def test_a_word_longer_than_any_name_is_folded_not_cut(
     server: ServerProcess, handles: list[str]
 ) -> None:
-    shown = lines(server, "invoke", handles[0])
-    assert "".join(shown).count("x") == len(LONG)
-    assert max(map(len, shown)) <= 80
+    output = lines(server, "invoke", handles[0])
+    assert "".join(output).count("x") == len(LONG)
+    assert max(map(len, output)) <= 80
 
 
 @pytest.mark.parametrize("group", [[], ["copy"], ["stream"]])
 def test_help_cuts_no_sentence(group: list[str]) -> None:
-    shown = CliRunner(env={"COLUMNS": "80"}).invoke(cli, [*group, "--help"]).output
-    commands = shown.partition("Commands:\n")[2]
+    output = CliRunner(env={"COLUMNS": "80"}).invoke(cli, [*group, "--help"]).output
+    commands = output.partition("Commands:\n")[2]
     assert commands and "..." not in commands

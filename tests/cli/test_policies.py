@@ -31,8 +31,8 @@ def test_a_policy_lives_and_dies(tmp_path: Path) -> None:
         assert MINE in run("stream", "show", "orders").stdout
         wrong = MINE.replace("region =", "regio =")
         assert "did you mean region?" in run("policy", "create", wrong, code=1).stderr
-        other = run("policy", "create", "DROP STREAM orders", code=2).stderr
-        assert "write CREATE POLICY" in other and MINE in run("policy", "list").stdout
+        second = run("policy", "create", "DROP STREAM orders", code=2).stderr
+        assert "write CREATE POLICY" in second and MINE in run("policy", "list").stdout
         run("policy", "drop", "mine", "orders", "--yes")
         assert "no policy" in run("policy", "drop", "mine", "orders", "-y", code=1).stderr
     finally:

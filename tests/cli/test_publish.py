@@ -118,8 +118,8 @@ def test_bad_lines_are_named_and_nothing_is_published(
 ) -> None:
     path = tmp_path / "day.csv"
     path.write_text(BAD, errors="surrogateescape")
-    shown = run("publish", "trades", str(path), code=1).stderr
-    assert [line.split(": ")[0] for line in shown.splitlines() if line.startswith("line ")] == [
+    messages = run("publish", "trades", str(path), code=1).stderr
+    assert [line.split(": ")[0] for line in messages.splitlines() if line.startswith("line ")] == [
         "line 3, price",
         "line 6",
         "line 7, at",
@@ -129,19 +129,19 @@ def test_bad_lines_are_named_and_nothing_is_published(
         "line 11, symbol",
         "line 12, at",
     ]
-    assert "'cheap' is not DOUBLE" in shown
-    assert "has 3 fields, not 4" in shown
-    assert "can't be NULL" in shown
-    assert "is not UTF-8" in shown
-    assert "nothing was published" in shown
+    assert "'cheap' is not DOUBLE" in messages
+    assert "has 3 fields, not 4" in messages
+    assert "can't be NULL" in messages
+    assert "is not UTF-8" in messages
+    assert "nothing was published" in messages
     assert client.stream("trades").row_count == 0
 
 
 def test_good_lines_are_published_where_asked(run: Run, client: Client, tmp_path: Path) -> None:
     path = tmp_path / "day.csv"
     path.write_text(BAD, errors="surrogateescape")
-    shown = run("publish", "trades", str(path), "--skip-bad").stderr
-    assert "2 rows in trades, 8 bad lines skipped" in shown
+    messages = run("publish", "trades", str(path), "--skip-bad").stderr
+    assert "2 rows in trades, 8 bad lines skipped" in messages
     assert [row[3] for row in rows(client)] == [1, 7]
 
 
@@ -159,8 +159,8 @@ def test_bad_json_lines_are_named(run: Run, tmp_path: Path) -> None:
         [1],
     ]
     path.write_text("\n".join(map(json.dumps, lines)) + "\n{\n")
-    shown = run("publish", "trades", str(path), code=1).stderr
-    assert [line.split(": ")[0] for line in shown.splitlines() if line.startswith("line ")] == [
+    messages = run("publish", "trades", str(path), code=1).stderr
+    assert [line.split(": ")[0] for line in messages.splitlines() if line.startswith("line ")] == [
         "line 2, size",
         "line 3, symbol",
         "line 4",
@@ -170,8 +170,8 @@ def test_bad_json_lines_are_named(run: Run, tmp_path: Path) -> None:
         "line 8",
         "line 9",
     ]
-    assert "missing: symbol, price, size" in shown
-    assert "unknown: more" in shown
+    assert "missing: symbol, price, size" in messages
+    assert "unknown: more" in messages
 
 
 def test_bad_parquet_rows_are_named(run: Run, tmp_path: Path) -> None:
@@ -184,21 +184,21 @@ def test_bad_parquet_rows_are_named(run: Run, tmp_path: Path) -> None:
         }
     )
     pa.parquet.write_table(table, tmp_path / "day.parquet")
-    shown = run("publish", "trades", str(tmp_path / "day.parquet"), code=1).stderr
-    assert "line 2, at" in shown
-    assert "line 3, at" in shown
+    messages = run("publish", "trades", str(tmp_path / "day.parquet"), code=1).stderr
+    assert "line 2, at" in messages
+    assert "line 3, at" in messages
     wrong = table.set_column(3, "size", pa.array(["1", "2", "3"]))
     pa.parquet.write_table(wrong, tmp_path / "wrong.parquet")
-    shown = run("publish", "trades", str(tmp_path / "wrong.parquet"), code=2).stderr
-    assert "string values can't go into size BIGINT" in shown
+    messages = run("publish", "trades", str(tmp_path / "wrong.parquet"), code=2).stderr
+    assert "string values can't go into size BIGINT" in messages
 
 
 def test_columns_are_renamed_dropped_and_null(run: Run, client: Client, tmp_path: Path) -> None:
     path = tmp_path / "day.csv"
     path.write_text("when,symbol,price,size,venue\n2026-01-05,NA,NA,NA,x\n")
-    shown = run("publish", "trades", str(path), code=2).stderr
-    assert "missing: at" in shown
-    assert "unknown: when, venue" in shown
+    result = run("publish", "trades", str(path), code=2).stderr
+    assert "missing: at" in result
+    assert "unknown: when, venue" in result
     options = ["--rename", "when=at", "--drop", "venue", "--null", "NA"]
     run("publish", "trades", str(path), *options)
     assert rows(client) == [(datetime(2026, 1, 5, tzinfo=UTC), None, None, None)]
@@ -247,11 +247,11 @@ def test_a_cut_is_said_and_carried_on_from(
 
     transport._handlers["Publish"] = cut
     up = False
-    shown = run("publish", "trades", str(path), code=3).stderr
-    assert "only partly" in shown
+    messages = run("publish", "trades", str(path), code=3).stderr
+    assert "only partly" in messages
     half = client.stream("trades").row_count
     assert 0 < half < 1000
-    assert f"{half:,} rows (" in shown
+    assert f"{half:,} rows (" in messages
     up = True
     assert f"{half:,} already stored" in run("publish", "trades", str(path)).stderr
     assert [row[3] for row in rows(client)] == list(range(1000))
@@ -266,8 +266,8 @@ def test_a_refusal_says_that_nothing_was_published(
     path = tmp_path / "day.csv"
     path.write_text(GOOD)
     transport._handlers["Publish"] = refuse
-    shown = run("publish", "trades", str(path), code=1).stderr
-    assert "nothing of day.csv was published" in shown
+    messages = run("publish", "trades", str(path), code=1).stderr
+    assert "nothing of day.csv was published" in messages
     assert client.stream("trades").row_count == 0
 
 

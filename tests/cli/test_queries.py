@@ -28,8 +28,8 @@ def trades(run: Run, client: Client) -> None:
 
 def test_a_stream_lives_and_dies(run: Run, tmp_path: Path) -> None:
     (tmp_path / "trades.sql").write_text(TRADES)
-    made = run("stream", "create", "--file", str(tmp_path / "trades.sql"))
-    assert "kept for ever" in made.stderr
+    created = run("stream", "create", "--file", str(tmp_path / "trades.sql"))
+    assert "kept for ever" in created.stderr
     assert "trades" in run("stream", "list").stdout
     assert "DOUBLE" in run("stream", "show", "trades").stdout
     run("stream", "drop", "trades", "--yes")
@@ -45,20 +45,22 @@ def test_text_and_file_together_are_wrong_usage(run: Run, tmp_path: Path) -> Non
 
 @pytest.mark.usefixtures("trades")
 def test_an_answer_is_found_by_handle_and_by_key(run: Run) -> None:
-    made = run("register", "--key", "dear", "SELECT symbol, price FROM trades WHERE price > 100")
-    handle = made.stdout.strip()
+    registered = run(
+        "register", "--key", "dear", "SELECT symbol, price FROM trades WHERE price > 100"
+    )
+    handle = registered.stdout.strip()
     assert len(handle) == 32
     assert "101.0" in run("invoke", handle).stdout
-    shown = run("invoke", "dear")
-    assert "101.0" in shown.stdout
-    assert "1 row at 2026-01-05 09:09:00" in shown.stderr
+    result = run("invoke", "dear")
+    assert "101.0" in result.stdout
+    assert "1 row at 2026-01-05 09:09:00" in result.stderr
     assert run("register", "--key", "dear", made_sql()).stdout.strip() == handle
     assert handle in run("list").stdout
-    other = "SELECT symbol FROM trades WHERE price > 1000"
-    assert "another query" in run("register", "--key", "dear", other, code=1).stderr
-    replaced = run("register", "--key", "dear", "--replace", other)
+    second = "SELECT symbol FROM trades WHERE price > 1000"
+    assert "another query" in run("register", "--key", "dear", second, code=1).stderr
+    replaced = run("register", "--key", "dear", "--replace", second)
     assert replaced.stdout.strip() == handle and "replaced" in replaced.stderr
-    assert "--key" in run("register", "--replace", other, code=2).stderr
+    assert "--key" in run("register", "--replace", second, code=2).stderr
     run("unregister", "dear")
     assert "no registration with client key 'dear'" in run("invoke", "dear", code=1).stderr
     assert "unknown handle" in run("invoke", handle, code=1).stderr
@@ -95,8 +97,8 @@ def test_many_registrations_from_a_file(run: Run, tmp_path: Path) -> None:
     assert len(run("register-many", sql, str(table)).stdout.split()) == 2
     assert "0 new, 2 registered" in run("register-many", sql, str(table)).stderr
     wider = sql.replace("symbol = ", "symbol >= ")
-    shown = run("register-many", "--replace", wider, str(table)).stderr
-    assert "new, " in shown and "replaced, 0 registered" in shown
+    result = run("register-many", "--replace", wider, str(table)).stderr
+    assert "new, " in result and "replaced, 0 registered" in result
     assert json.loads(run("invoke", "b", "--format", "json").stdout)["rows"] == [{"size": 1}]
 
 
@@ -135,9 +137,9 @@ def test_another_window_and_an_earlier_instant(run: Run) -> None:
 @pytest.mark.usefixtures("trades")
 def test_a_query_is_asked_without_registering_it(run: Run, tmp_path: Path) -> None:
     sql = "SELECT symbol, price FROM trades WHERE symbol = :s"
-    shown = run("ask", sql, "--param", "s=IBM")
-    assert "99.5" in shown.stdout
-    assert "1 row at 2026-01-05 09:09:00" in shown.stderr
+    result = run("ask", sql, "--param", "s=IBM")
+    assert "99.5" in result.stdout
+    assert "1 row at 2026-01-05 09:09:00" in result.stderr
     (tmp_path / "query.sql").write_text("SELECT size FROM trades")
     lines = ["--format", "jsonl", "--as-of", "2026-01-05T09:00"]
     assert len(run("ask", "--file", str(tmp_path / "query.sql"), *lines).stdout.splitlines()) == 1
@@ -150,45 +152,45 @@ def test_a_query_is_asked_without_registering_it(run: Run, tmp_path: Path) -> No
 @pytest.mark.usefixtures("trades")
 def test_a_registration_is_explained(run: Run) -> None:
     run("register", "--key", "dear", "SELECT symbol FROM trades WHERE price > 100")
-    shown = run("explain", "dear").stdout
+    output = run("explain", "dear").stdout
     for part in ("predicate", "WHERE price > 100", "evaluated", "3 rows considered", "encode"):
-        assert part in shown
-    found = json.loads(run("explain", "dear", "--json").stdout)
-    assert (found["run"]["answer_rows"], found["epoch"]) == (1, 0)
+        assert part in output
+    explanation = json.loads(run("explain", "dear", "--json").stdout)
+    assert (explanation["run"]["answer_rows"], explanation["epoch"]) == (1, 0)
     run("explain", "nothing", code=1)
 
 
 def test_the_refresh_point_is_shown() -> None:
-    asked: list[pb.InvokeRequest] = []
+    requests: list[pb.InvokeRequest] = []
     point = pb.AnswerHeader().refreshed_at
     point.FromSeconds(0)
 
     def reply(request: pb.InvokeRequest) -> object:
-        asked.append(request)
+        requests.append(request)
         return answer({"a": "BIGINT"}, refreshed_at=point)
 
     connection = Connection(transport=MockTransport({"Invoke": reply, "Ask": reply}))
     for command in (["invoke", "00" * 16, "--unrefreshed"], ["ask", "SELECT 1"]):
-        shown = CliRunner().invoke(cli, command, obj=connection).stderr
-        assert "refreshed at 1970-01-01 00:00:00" in shown
-    assert [request.unrefreshed for request in asked] == [True, False]
+        messages = CliRunner().invoke(cli, command, obj=connection).stderr
+        assert "refreshed at 1970-01-01 00:00:00" in messages
+    assert [request.unrefreshed for request in requests] == [True, False]
 
 
 def test_streams_that_lag_are_told_of() -> None:
-    asked: list[pb.InvokeRequest] = []
+    requests: list[pb.InvokeRequest] = []
     header = pb.AnswerHeader()
     header.latest.FromSeconds(60)
     header.complete_until.FromSeconds(0)
 
     def reply(request: pb.InvokeRequest) -> object:
-        asked.append(request)
+        requests.append(request)
         return answer({"a": "BIGINT"}, latest=header.latest, complete_until=header.complete_until)
 
     connection = Connection(transport=MockTransport({"Invoke": reply, "Ask": reply}))
     for command in (["invoke", "00" * 16, "--latest"], ["ask", "SELECT 1"]):
-        shown = CliRunner().invoke(cli, command, obj=connection).stderr
-        assert "complete until 1970-01-01 00:00:00+00:00; one stream has reached" in shown
-    assert [request.latest for request in asked] == [True, False]
+        messages = CliRunner().invoke(cli, command, obj=connection).stderr
+        assert "complete until 1970-01-01 00:00:00+00:00; one stream has reached" in messages
+    assert [request.latest for request in requests] == [True, False]
     command = ["ask", "SELECT 1", "--latest", "--as-of", "2025-01-01"]
     assert "give --latest or --as-of" in CliRunner().invoke(cli, command, obj=connection).stderr
 
@@ -198,20 +200,20 @@ def test_a_registration_over_several_streams_is_listed() -> None:
         pb.RegistrationLeg(stream=stream, matched_rows=matched, stream_rows=100)
         for stream, matched in [("trades", 100), ("names", 0), ("trades", 50)]
     ]
-    found = pb.Registration(handle=bytes(16), client_key="mine", sql="SELECT 1", legs=legs)
-    page = pb.ListRegistrationsResponse(registrations=[found])
+    registration = pb.Registration(handle=bytes(16), client_key="mine", sql="SELECT 1", legs=legs)
+    page = pb.ListRegistrationsResponse(registrations=[registration])
     connection = Connection(transport=MockTransport({"ListRegistrations": lambda _: page}))
-    shown = CliRunner().invoke(cli, ["list"], obj=connection).stdout
-    assert "trades, names  50%" in shown
+    output = CliRunner().invoke(cli, ["list"], obj=connection).stdout
+    assert "trades, names  50%" in output
 
 
 @pytest.mark.usefixtures("trades")
 def test_a_bad_query_is_underlined(run: Run) -> None:
-    shown = run("register", "SELECT symbol FROM trades WHERE prise > 1", code=1).stderr
-    lines = shown.splitlines()
+    messages = run("register", "SELECT symbol FROM trades WHERE prise > 1", code=1).stderr
+    lines = messages.splitlines()
     place = next(index for index, line in enumerate(lines) if "^" in line)
     assert lines[place].index("^") == lines[place - 1].index("prise")
-    assert "psoup stream show" in shown
+    assert "psoup stream show" in messages
 
 
 def test_an_excerpt_in_the_message_is_not_shown_again() -> None:
@@ -220,8 +222,8 @@ def test_an_excerpt_in_the_message_is_not_shown_again() -> None:
     detail = ErrorDetail(line=1, column=8, excerpt=excerpt, hint="did you mean price?")
     problem = QueryProblem(message, detail=detail)
     connection = Connection(transport=MockTransport({"Define": [problem]}))
-    shown = CliRunner().invoke(cli, ["stream", "create", "x"], obj=connection).stderr
-    assert (shown.count("^^^^^"), shown.count("did you mean")) == (1, 1)
+    messages = CliRunner().invoke(cli, ["stream", "create", "x"], obj=connection).stderr
+    assert (messages.count("^^^^^"), messages.count("did you mean")) == (1, 1)
 
 
 def status(epoch: int, behind: int = 0, engine: pb.EngineStatus | None = None) -> Connection:
@@ -232,9 +234,9 @@ def status(epoch: int, behind: int = 0, engine: pb.EngineStatus | None = None) -
 
 
 def test_status_for_people_and_programs() -> None:
-    shown = CliRunner().invoke(cli, ["status"], obj=status(0)).stdout
-    assert "store abc" in shown
-    assert "has never run" in shown
+    output = CliRunner().invoke(cli, ["status"], obj=status(0)).stdout
+    assert "store abc" in output
+    assert "has never run" in output
     assert "1,234 rows" in CliRunner().invoke(cli, ["status"], obj=status(3, 1234)).stdout
     found = json.loads(CliRunner().invoke(cli, ["status", "--json"], obj=status(3)).stdout)
     assert found["epoch"] == 3
@@ -245,13 +247,13 @@ def test_status_says_which_rows_are_lost_where_it_is_told() -> None:
     holes = [told, pb.Hole(tenant="main", stream="t")]
     reply = pb.StatusResponse(store_id="abc", holes=holes)
     connection = Connection(transport=MockTransport({"Status": lambda request: reply}))
-    shown = CliRunner().invoke(cli, ["status"], obj=connection).stderr
-    assert "LOST: rows 3 to 4 of stream s of main: log/f is damaged or gone" in shown
-    assert "LOST: rows of stream t of main: their file is damaged or gone" in shown
+    output = CliRunner().invoke(cli, ["status"], obj=connection).stderr
+    assert "LOST: rows 3 to 4 of stream s of main: log/f is damaged or gone" in output
+    assert "LOST: rows of stream t of main: their file is damaged or gone" in output
 
 
 @pytest.mark.parametrize(
-    ("epoch", "engine", "shown", "hidden"),
+    ("epoch", "engine", "output", "hidden"),
     [
         (3, None, "up to date", "running"),
         (0, pb.EngineStatus(), "has never run", "none is running"),
@@ -267,11 +269,11 @@ def test_status_says_which_rows_are_lost_where_it_is_told() -> None:
     ],
 )
 def test_status_says_whether_an_engine_lives(
-    epoch: int, engine: pb.EngineStatus | None, shown: str, hidden: str
+    epoch: int, engine: pb.EngineStatus | None, output: str, hidden: str
 ) -> None:
-    said = CliRunner().invoke(cli, ["status"], obj=status(epoch, engine=engine)).stdout
-    said = " ".join(re.sub(r"[│┃|]", " ", said).split())
-    assert shown in said and hidden not in said
+    engine_lines = CliRunner().invoke(cli, ["status"], obj=status(epoch, engine=engine)).stdout
+    engine_lines = " ".join(re.sub(r"[│┃|]", " ", engine_lines).split())
+    assert output in engine_lines and hidden not in engine_lines
 
 
 @pytest.mark.parametrize(

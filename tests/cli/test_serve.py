@@ -111,8 +111,8 @@ def test_an_engine_that_dies_is_started_again() -> None:
 def test_the_welcome_tells_what_clients_need(asks: bool) -> None:
     supervisor, heard = supervised({"server": SLEEP}, "127.0.0.1:1", tls=asks, tokens=asks)
     supervisor._welcome()
-    told = "\n".join(heard.lines)
-    assert ("PSOUP_TLS_CA" in told) == ("PSOUP_TOKEN_FILE" in told) == asks
+    lines = "\n".join(heard.lines)
+    assert ("PSOUP_TLS_CA" in lines) == ("PSOUP_TOKEN_FILE" in lines) == asks
 
 
 def test_a_server_that_dies_ends_the_store() -> None:
@@ -174,18 +174,18 @@ def test_nothing_is_ready_before_the_own_server_says_so() -> None:
 @pytest.mark.parametrize("folder", ["other", "store"])
 def test_a_port_that_another_server_holds(tmp_path: Path, folder: str) -> None:
     command = [sys.executable, "-m", "psoup.cli", "serve", str(tmp_path / folder), "--no-engine"]
-    other = ServerProcess(tmp_path / "store")
-    taken = other.address
+    holder = ServerProcess(tmp_path / "store")
+    address = holder.address
     try:
         process = subprocess.run(
-            [*command, "--listen", taken], cwd=ROOT, capture_output=True, text=True, timeout=120
+            [*command, "--listen", address], cwd=ROOT, capture_output=True, text=True, timeout=120
         )
     finally:
-        other.stop()
+        holder.stop()
     assert process.returncode == 1
     assert "ready:" not in process.stderr
-    whose = "the same store" if folder == "store" else "another store"
-    assert f"{taken} is in use by a server of {whose}" in process.stderr
+    holder_store = "the same store" if folder == "store" else "another store"
+    assert f"{address} is in use by a server of {holder_store}" in process.stderr
     assert "--listen HOST:PORT" in process.stderr
 
 
@@ -202,7 +202,9 @@ def test_the_children_of_a_killed_serve_end(tmp_path: Path) -> None:
     assert process.stderr is not None
     with process.stderr:
         lines = iter(process.stderr.readline, "")
-        target = next(found[1] for line in lines if (found := re.search(r"ready: (\S+)", line)))
+        target = next(
+            children[1] for line in lines if (children := re.search(r"ready: (\S+)", line))
+        )
         process.kill()
         process.wait()
     deadline = time.monotonic() + 60
@@ -234,7 +236,7 @@ def test_serve_runs_a_store_until_it_is_told_to_end(tmp_path: Path, number: sign
     assert process.stderr is not None
     try:
         lines = iter(process.stderr.readline, "")
-        target = next(found[1] for line in lines if (found := re.search(r"ready: (\S+)", line)))
+        target = next(match[1] for line in lines if (match := re.search(r"ready: (\S+)", line)))
         with Client(target) as client:
             client.define("CREATE STREAM s (a BIGINT)")
             client.publish("s", [{"a": 1}])

@@ -28,10 +28,10 @@ def test_a_view_lives_and_dies(tmp_path: Path) -> None:
         (tmp_path / "dear.sql").write_text(
             "CREATE VIEW dear AS SELECT symbol FROM trades WHERE price > 100"
         )
-        made = run("view", "create", "--file", str(tmp_path / "dear.sql"))
-        assert "view dear: 1 column" in made.stderr
-        made = run("stream", "create", "CREATE STREAM dearest AS SELECT symbol FROM dear")
-        assert "view dearest: 1 column" in made.stderr
+        created = run("view", "create", "--file", str(tmp_path / "dear.sql"))
+        assert "view dear: 1 column" in created.stderr
+        created = run("stream", "create", "CREATE STREAM dearest AS SELECT symbol FROM dear")
+        assert "view dearest: 1 column" in created.stderr
         listed = run("view", "list").stdout
         assert "dear, trades" in listed and "dearest" in listed
         shown = run("view", "show", "dearest").stdout

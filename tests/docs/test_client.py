@@ -41,9 +41,9 @@ def test_the_page_s_python(
 
 
 def test_the_page_names_all_errors_of_copies() -> None:
-    told = {code(row[0]) for row in table(PAGE, "raised", "")}
-    known = {kind.__name__ for kind in client_sdk.CopyError.__subclasses__()}
-    assert told == known
+    documented = {code(row[0]) for row in table(PAGE, "raised", "")}
+    errors = {kind.__name__ for kind in client_sdk.CopyError.__subclasses__()}
+    assert documented == errors
 
 
 def _offline(target: str, path: Path) -> str:

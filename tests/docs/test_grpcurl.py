@@ -43,16 +43,16 @@ def _exchanges() -> Iterator[tuple[str, str]]:
     """Each command of the page, and what it shows."""
     for block in blocks(PAGE, "console"):
         for part in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
-            command, _, shown = part.partition("\n")
+            command, _, expected = part.partition("\n")
             if command.startswith("grpcurl"):
-                yield command, shown
+                yield command, expected
 
 
-def _like(shown: str, printed: str) -> bool:
+def _like(expected: str, printed: str) -> bool:
     """Whether they are equal, but for `…`: alone on a line any lines, else any part of one."""
     pattern = "".join(
         "(?:.*\n)*?" if line.strip() == "…" else ".*".join(map(re.escape, line.split("…")))
-        for line in shown.splitlines(keepends=True)
+        for line in expected.splitlines(keepends=True)
     )
     return re.fullmatch(pattern, printed) is not None
 
@@ -61,11 +61,11 @@ def _replay(run: Callable[[str, Variables], str], cut: str = "") -> set[str]:
     """The methods called. Asserts what each command shows, up to `cut` where it is given."""
     variables: Variables = {"HANDLE": "", "TOKEN": "", "KEY": "", "ID": ""}
     called = set()
-    for command, shown in _exchanges():
+    for command, expected in _exchanges():
         printed = run(command, variables)
         if cut:
-            shown, printed = shown.partition(cut)[0], printed.partition(cut)[0]
-        assert _like(shown, printed), f"{command}\n{printed}"
+            expected, printed = expected.partition(cut)[0], printed.partition(cut)[0]
+        assert _like(expected, printed), f"{command}\n{printed}"
         method = command.split()[-1]
         called.add(method)
         if method.endswith("/Register") and (handle := re.search('"handle": "(.*)"', printed)):
@@ -150,16 +150,16 @@ class Reflected:
 
 
 def _documents(text: str) -> list[Any]:
-    found, decoder = [], json.JSONDecoder()
+    documents, decoder = [], json.JSONDecoder()
     while text := text.lstrip():
         document, end = decoder.raw_decode(text)
-        found.append(document)
+        documents.append(document)
         text = text[end:]
-    return found
+    return documents
 
 
 def _printed(message: Any) -> str:
     """JSON in Go's form: whole doubles without a point, `<`, `>` and `&` escaped."""
     text = json.dumps(json_format.MessageToDict(message), indent=2, ensure_ascii=False)
     text = re.sub(r"(?m)(: -?\d+)\.0(,?)$", r"\1\2", text)
-    return re.sub("[<>&]", lambda found: f"\\u{ord(found[0]):04x}", text) + "\n"
+    return re.sub("[<>&]", lambda printed: f"\\u{ord(printed[0]):04x}", text) + "\n"

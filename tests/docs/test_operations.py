@@ -20,7 +20,7 @@ PAGE = read("docs/reference/flags.md")
 COMMANDS = read("docs/reference/cli.md")
 
 
-def told(command: str) -> dict[str, str]:
+def documented_flags(command: str) -> dict[str, str]:
     """The flags of a command and their defaults, as the page has them."""
     rows = table(PAGE, f"flag of `psoup {command}`", "default", "")
     return {code(row[0]): code(row[1]) if row[1] else "" for row in rows}
@@ -28,38 +28,42 @@ def told(command: str) -> dict[str, str]:
 
 def flags_of(parse: Any, monkeypatch: pytest.MonkeyPatch) -> Mapping[str, Any]:
     """What a program's own parser knows, caught as it is about to parse."""
-    found: dict[str, Any] = {}
+    flags: dict[str, Any] = {}
 
     def catch(parser: argparse.ArgumentParser, *_: Any) -> None:
         for action in parser._actions:
             if action.dest != "help":
-                found[action.option_strings[0]] = action.default
+                flags[action.option_strings[0]] = action.default
         raise SystemExit
 
     monkeypatch.setattr(argparse.ArgumentParser, "parse_args", catch)
     with pytest.raises(SystemExit):
         parse([])
-    return found
+    return flags
 
 
 def test_the_server_s_flags(monkeypatch: pytest.MonkeyPatch) -> None:
-    page = told("server")
+    page = documented_flags("server")
     flags = flags_of(parse_arguments, monkeypatch)
     assert list(page) == list(flags)
     monkeypatch.undo()
-    given = [part for flag, default in page.items() if default for part in (flag, default)]
-    assert parse_arguments(["--store", "x", *given]) == Settings(Path("x"))
+    arguments = [part for flag, default in page.items() if default for part in (flag, default)]
+    assert parse_arguments(["--store", "x", *arguments]) == Settings(Path("x"))
 
 
 def test_the_engine_s_flags(monkeypatch: pytest.MonkeyPatch) -> None:
     from psoup.engine.run import _parse
 
-    page, flags = told("engine"), flags_of(_parse, monkeypatch)
+    page, flags = documented_flags("engine"), flags_of(_parse, monkeypatch)
     assert list(page) == list(flags)
-    shown = {flag: "" if default in (None, False) else default for flag, default in flags.items()}
+    defaults = {
+        flag: "" if default in (None, False) else default for flag, default in flags.items()
+    }
     monkeypatch.undo()
     for flag, default in page.items():
-        assert default == (f"{shown[flag]:g}" if isinstance(shown[flag], float) else shown[flag])
+        assert default == (
+            f"{defaults[flag]:g}" if isinstance(defaults[flag], float) else defaults[flag]
+        )
 
 
 def test_the_flags_of_serve() -> None:
@@ -68,17 +72,17 @@ def test_the_flags_of_serve() -> None:
         option.opts[0]: option.default if isinstance(option.default, str) else ""
         for option in options
     }
-    assert told("serve") == flags
+    assert documented_flags("serve") == flags
 
 
 def test_sizes_are_written_as_the_server_reads_them() -> None:
-    assert parse_size(told("server")["--memory"]) == Settings(Path()).memory
+    assert parse_size(documented_flags("server")["--memory"]) == Settings(Path()).memory
 
 
 def test_protocol_names_only_flags_the_server_has() -> None:
     page = read("docs/reference/protocol.md")
     limits = table(page, "limit", "default", "flag of the server")
-    assert {code(row[2]) for row in limits if row[2]} <= set(told("server"))
+    assert {code(row[2]) for row in limits if row[2]} <= set(documented_flags("server"))
 
 
 def _commands(group: click.Group, name: str) -> Iterator[str]:

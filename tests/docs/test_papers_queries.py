@@ -54,8 +54,8 @@ def test_every_query_is_answered(text: str) -> None:
     answers = 0
     for seed in range(5):
         for at in range(0, LAST, 3):
-            asked = World(world(seed).streams, as_of=at * SECOND)
-            expected, found = asked.answer(query), pure_answer(query, asked)
-            assert not difference(in_any_order(expected), in_any_order(found))
+            queries = World(world(seed).streams, as_of=at * SECOND)
+            expected, answer = queries.answer(query), pure_answer(query, queries)
+            assert not difference(in_any_order(expected), in_any_order(answer))
             answers += len(expected)
     assert answers

@@ -38,12 +38,12 @@ def _reasons(tree: ast.Module) -> Iterator[str | None]:
 
 
 def test_every_reason_in_the_code_is_in_the_table() -> None:
-    found = {"NOT_YET"}
+    reasons = {"NOT_YET"}
     for folder in ("psoup/server", "querystem/language", "datastem"):
         for path in (ROOT / folder).rglob("*.py"):
-            found |= {reason for reason in _reasons(ast.parse(path.read_text())) if reason}
+            reasons |= {reason for reason in _reasons(ast.parse(path.read_text())) if reason}
     abstract = {"SERVER", "QUERY"}
-    assert found - abstract - set(ERRORS) == set()
+    assert reasons - abstract - set(ERRORS) == set()
 
 
 @pytest.mark.parametrize("kind", [k for k in CODES if k not in (DataError, StoreError, QueryError)])

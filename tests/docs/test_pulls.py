@@ -69,8 +69,8 @@ def test_the_session_runs_as_written(
     for line in begun():
         terminal.run(line)
     (block,) = blocks(PAGE, "console")
-    for line, shown in commands(block.text):
-        assert settled(terminal.run(line)) == settled(shown), line
+    for line, expected in commands(block.text):
+        assert settled(terminal.run(line)) == settled(expected), line
 
 
 @pytest.mark.process
@@ -83,8 +83,8 @@ def test_the_example_runs(address: str, tenant: str, tmp_path: Path) -> None:
     terminal.run(f'psoup stream create "{" ".join(stream)}"')
     terminal.run(f"psoup publish trades {tmp_path / 'trades.csv'}")
     assert "last-trades: registers: SELECT" in terminal.run(f"psoup pull -f {path} --check")
-    said = terminal.run(f"psoup pull -f {path} --once")
-    assert [line.split("  ")[1:3] for line in said.splitlines()] == [
+    output = terminal.run(f"psoup pull -f {path} --once")
+    assert [line.split("  ")[1:3] for line in output.splitlines()] == [
         ["dear", "3 rows"],
         ["by-symbol", "2 rows"],
         ["last-trades", "5 rows"],
@@ -106,39 +106,46 @@ def test_the_pulls_of_the_page_can_be_loaded(tmp_path: Path) -> None:
 
 
 def test_the_keys_are_all_there() -> None:
-    told: dict[str, bool] = {}
+    documented: dict[str, bool] = {}
     for keys, shared, _ in table(PAGE, "key", "in `[defaults]`", ""):
-        told |= {key: shared == "yes" for key in re.findall(r"`(\w+)`", keys)}
-    assert told == {key: key in SHARED for key in OWN | SHARED}
+        documented |= {key: shared == "yes" for key in re.findall(r"`(\w+)`", keys)}
+    assert documented == {key: key in SHARED for key in OWN | SHARED}
 
 
 def test_the_facts_for_the_hook_are_all_there() -> None:
-    told = [name for row in table(PAGE, "variable", "") for name in re.findall(r"`(\w+)`", row[0])]
+    documented = [
+        name for row in table(PAGE, "variable", "") for name in re.findall(r"`(\w+)`", row[0])
+    ]
     report = PullReport(Pull("a", Path("a.csv"), sql="x", store=Store()), datetime.now(UTC))
-    assert told == list(facts(report))
+    assert documented == list(facts(report))
 
 
 def test_the_formats_are_all_there() -> None:
-    told = {
+    documented = {
         code(row[0]): re.findall(r"`(\.\w+)`", row[1])
         for row in table(PAGE, "format", "suffixes", "")
     }
-    assert list(told) == list(FORMATS)
-    assert {suffix: form for form, suffixes in told.items() for suffix in suffixes} == SUFFIXES
+    assert list(documented) == list(FORMATS)
+    assert {
+        suffix: form for form, suffixes in documented.items() for suffix in suffixes
+    } == SUFFIXES
 
 
 def test_the_exit_codes_are_those_of_the_program() -> None:
-    told = {int(row[0]) for row in table(PAGE, "code", "when") if row[0].isdigit()}
-    known = {value for name, value in vars(problems).items() if name.isupper()}
-    assert told == {0} | known
+    documented = {int(row[0]) for row in table(PAGE, "code", "when") if row[0].isdigit()}
+    codes = {value for name, value in vars(problems).items() if name.isupper()}
+    assert documented == {0} | codes
 
 
 def test_every_option_it_names_is_one() -> None:
-    known = {
-        name for each in command.params if isinstance(each, click.Option) for name in each.opts
+    options = {
+        name
+        for option in command.params
+        if isinstance(option, click.Option)
+        for name in option.opts
     }
-    group = {name for each in cli.params for name in each.opts}
-    assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", PAGE)) <= known | group
+    group = {name for option in cli.params for name in option.opts}
+    assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", PAGE)) <= options | group
     schedule = {code(row[0]).split()[0] for row in table(PAGE, "option", "")}
     assert schedule == {"--every", "--aligned", "--jitter", "--backoff", "--backoff-cap"}
 

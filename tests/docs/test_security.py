@@ -38,8 +38,8 @@ def _commands() -> Iterator[tuple[str, list[str]]]:
     """Each command of the walk, and the lines shown under it."""
     for block in blocks(WALK, "console"):
         for part in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
-            command, *shown = part.splitlines()
-            yield command, shown
+            command, *expected = part.splitlines()
+            yield command, expected
 
 
 class Shell:
@@ -50,14 +50,14 @@ class Shell:
         self.exported: dict[str, str] = {"COLUMNS": "200"}
         self.server: ServerProcess | None = None
 
-    def run(self, command: str, shown: list[str]) -> str:
+    def run(self, command: str, output: list[str]) -> str:
         words = [] if "<(" in command else shlex.split(command)
         if words[:1] == ["export"]:
             self.exported |= dict(word.split("=", 1) for word in words[1:])
             return ""
         if words[:1] == ["cat"]:
-            (self.folder / words[1]).write_text("\n".join([*shown, ""]))
-            return "\n".join(shown)
+            (self.folder / words[1]).write_text("\n".join([*output, ""]))
+            return "\n".join(output)
         if words[:2] == ["psoup", "serve"]:
             options = [str(self.folder / w) if (self.folder / w).exists() else w for w in words[3:]]
             self.server = ServerProcess(self.folder / words[2], *options)
@@ -98,11 +98,11 @@ def test_the_walk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         Path(block.words).write_text(block.text)
     shell, ran = Shell(tmp_path), list[str]()
     try:
-        for command, shown in _commands():
-            said = shell.run(command, shown)
-            assert _told(shown, said), (command, said)
-            assert shown or "psoup:" not in said, (command, said)
-            assert _orders(said) == _orders("\n".join(shown)), (command, said)
+        for command, expected in _commands():
+            output = shell.run(command, expected)
+            assert _matches(expected, output), (command, output)
+            assert expected or "psoup:" not in output, (command, output)
+            assert _orders(output) == _orders("\n".join(expected)), (command, output)
             ran += re.findall(r"psoup (?:--\S+ \S+ )*(\w+)", command)
     finally:
         if shell.server is not None:
@@ -113,10 +113,10 @@ def test_the_walk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not re.search("1970", shell.run("psoup --token-file root.key audit", []))
 
 
-def _told(shown: list[str], said: str) -> bool:
+def _matches(expected: list[str], output: str) -> bool:
     """Whether the lines that are shown stand in lines that came, in that order."""
-    lines = iter(map(_settled, said.splitlines()))
-    return all(any(_settled(line) in came for came in lines) for line in shown)
+    lines = iter(map(_settled, output.splitlines()))
+    return all(any(_settled(line) in came for came in lines) for line in expected)
 
 
 def _orders(text: str) -> list[str]:

@@ -33,19 +33,21 @@ def large_messages(kind: Descriptor, nbytes: int) -> Iterator[tuple[str, bytes]]
 
 
 def _of_fields(kind: Descriptor, nbytes: int, depth: int) -> Iterator[tuple[str, bytes]]:
-    for each in kind.fields:
-        name = f"{kind.name}.{each.name}"
-        if each.message_type is not None:
-            yield f"{name} empty", _again(field(each.number, b""), nbytes)
+    for field_message in kind.fields:
+        name = f"{kind.name}.{field_message.name}"
+        if field_message.message_type is not None:
+            yield f"{name} empty", _again(field(field_message.number, b""), nbytes)
             if depth < _DEEPEST:
-                for inner, content in _of_fields(each.message_type, nbytes - 10, depth + 1):
-                    yield f"{name} {inner}", field(each.number, content)
-        elif each.cpp_type == FieldDescriptor.CPPTYPE_STRING:
-            yield f"{name} long", field(each.number, b"x" * (nbytes - 10))
-            yield f"{name} empty", _again(field(each.number, b""), nbytes)
-        elif each.is_repeated:
-            yield f"{name} packed", field(each.number, b"\x01" * (nbytes - 10))
-            yield f"{name} again", _again(varint(each.number << 3) + b"\x01", nbytes)
+                for inner, content in _of_fields(
+                    field_message.message_type, nbytes - 10, depth + 1
+                ):
+                    yield f"{name} {inner}", field(field_message.number, content)
+        elif field_message.cpp_type == FieldDescriptor.CPPTYPE_STRING:
+            yield f"{name} long", field(field_message.number, b"x" * (nbytes - 10))
+            yield f"{name} empty", _again(field(field_message.number, b""), nbytes)
+        elif field_message.is_repeated:
+            yield f"{name} packed", field(field_message.number, b"\x01" * (nbytes - 10))
+            yield f"{name} again", _again(varint(field_message.number << 3) + b"\x01", nbytes)
 
 
 def _again(piece: bytes, nbytes: int) -> bytes:

@@ -27,15 +27,15 @@ _WORDS = (
 )
 
 
-def mutated_bytes(draw: random.Random, content: bytes, others: Sequence[bytes]) -> bytes:
+def mutated_bytes(draw: random.Random, content: bytes, samples: Sequence[bytes]) -> bytes:
     """The content with one to four changes; `others` are contents to take pieces from."""
     changed = bytearray(content)
     for _ in range(draw.choice((1, 1, 1, 2, 4))):
-        _change(draw, changed, others)
+        _change(draw, changed, samples)
     return bytes(changed)
 
 
-def _change(draw: random.Random, content: bytearray, others: Sequence[bytes]) -> None:
+def _change(draw: random.Random, content: bytearray, samples: Sequence[bytes]) -> None:
     place = draw.randrange(len(content) + 1)
     match draw.randrange(8):
         case 0 if place < len(content):
@@ -52,15 +52,15 @@ def _change(draw: random.Random, content: bytearray, others: Sequence[bytes]) ->
             number = draw.choice(_NUMBERS) & (2**64 - 1)
             content[place : place + 8] = struct.pack("<Q", number)
         case 6:
-            other = draw.choice(others)
-            begin = draw.randrange(len(other) + 1)
-            content[place:] = other[begin:]
+            sample = draw.choice(samples)
+            begin = draw.randrange(len(sample) + 1)
+            content[place:] = sample[begin:]
         case _:
             piece = content[place : place + draw.randrange(1, 65)]
             content[place:place] = piece
 
 
-def mutated_text(draw: random.Random, text: str, others: Sequence[str]) -> str:
+def mutated_text(draw: random.Random, text: str, samples: Sequence[str]) -> str:
     """The text with one to four of its tokens changed, moved, left out or brought from others."""
     tokens = _TOKENS.findall(text)
     for _ in range(draw.choice((1, 1, 2, 4))):
@@ -76,8 +76,8 @@ def mutated_text(draw: random.Random, text: str, others: Sequence[str]) -> str:
                 piece = tokens[place : place + draw.randrange(1, 12)]
                 tokens[place:place] = piece * draw.choice((1, 2, 50))
             case 4:
-                other = _TOKENS.findall(draw.choice(others))
-                tokens[place:] = other[draw.randrange(len(other) + 1) :]
+                sample = _TOKENS.findall(draw.choice(samples))
+                tokens[place:] = sample[draw.randrange(len(sample) + 1) :]
             case 5:
                 tokens[place:place] = ["("] * draw.choice((1, 3, 400))
             case _:
@@ -117,15 +117,15 @@ def _value(draw: random.Random, field: FieldDescriptor, words: Sequence[Any]) ->
         return draw.choice(contents) if draw.random() < 0.8 else draw.randbytes(16)
     match field.cpp_type:
         case FieldDescriptor.CPPTYPE_STRING:
-            known = [word for word in words if isinstance(word, str)]
-            known = known if draw.random() < 0.3 else known[:_FIRST]
+            sample_values = [word for word in words if isinstance(word, str)]
+            sample_values = sample_values if draw.random() < 0.3 else sample_values[:_FIRST]
             odd = ("", "\x00", "é" * 90, "x" * 300, "../..", "%s", "'; DROP STREAM s; --")
-            return draw.choice(known if known and draw.random() < 0.8 else odd)
+            return draw.choice(sample_values if sample_values and draw.random() < 0.8 else odd)
         case FieldDescriptor.CPPTYPE_BOOL:
             return draw.random() < 0.5
         case FieldDescriptor.CPPTYPE_ENUM:
             assert field.enum_type is not None
-            return draw.choice([one.number for one in field.enum_type.values])
+            return draw.choice([choice.number for choice in field.enum_type.values])
         case FieldDescriptor.CPPTYPE_DOUBLE | FieldDescriptor.CPPTYPE_FLOAT:
             return draw.choice((0.0, -1.5, 1e308, float("nan"), float("inf")))
         case FieldDescriptor.CPPTYPE_INT32:

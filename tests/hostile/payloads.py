@@ -46,22 +46,22 @@ def payloads() -> list[bytes]:
     many = pa.concat_tables([few] * 100).combine_chunks()
     coded = few.set_column(0, "t", few.column("t").dictionary_encode())
     viewed = few.set_column(0, "t", few.column("t").cast(pa.string_view()))
-    found = []
+    generated = []
     for table in (few, many, coded, viewed):
         for codec in (None, "zstd", "lz4"):
             sink = pa.BufferOutputStream()
             options = pa.ipc.IpcWriteOptions(compression=codec)
             with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
                 writer.write_table(table)
-            found.append(bytes(sink.getvalue()))
-    return found
+            generated.append(bytes(sink.getvalue()))
+    return generated
 
 
-def try_one(number: int, known: list[bytes]) -> bool:
+def try_one(number: int, accepted: list[bytes]) -> bool:
     """Tells whether the payload of a case is accepted. Raises for anything but a refusal."""
     assert isinstance(SCHEMA, CreateStream)
     draw = random.Random(number)
-    payload = mutated_bytes(draw, draw.choice(known), known)
+    payload = mutated_bytes(draw, draw.choice(accepted), accepted)
     try:
         batch = accept(read_table(payload, LIMITS), SCHEMA.schema, CLOCK, LIMITS)
         encode(batch.batch)

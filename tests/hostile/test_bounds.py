@@ -164,11 +164,11 @@ def elements_of(request: pb.PublishRequest) -> int:
 def test_the_scan_sees_every_object_the_parser_would_make(cases: int) -> None:
     shape, missed = shape_of(PUBLISH), 0
     row = pb.Row(values=[pb.Value(bigint=7), pb.Value(), pb.Value(text="xyz")])
-    known = [
+    messages = [
         pb.PublishRequest(stream="s", rows=pb.Rows(columns=["a"] * 3, rows=[row] * count))
         for count in (1, 3, 20)
     ]
-    contents = [request.SerializeToString() for request in known] + [field(5, b"x" * 40)]
+    contents = [request.SerializeToString() for request in messages] + [field(5, b"x" * 40)]
     for number in range(cases):
         draw = random.Random(number)
         message = mutated_bytes(draw, draw.choice(contents) + draw.choice(contents), contents)
@@ -212,8 +212,8 @@ def test_no_input_takes_the_loop_for_long(boundary: Boundary, sizes: tuple[int, 
         code = boundary.server.sent((path, name), send)
         codes.add(code)
         assert code not in _FAILURES, (path, name)
-    left = boundary.server.read().allocated_bytes - before.allocated_bytes
-    assert left < _MOST_LEFT_BYTES, f"{left:,} bytes are left of {len(inputs):,} inputs"
+    remaining = boundary.server.read().allocated_bytes - before.allocated_bytes
+    assert remaining < _MOST_LEFT_BYTES, f"{remaining:,} bytes are left of {len(inputs):,} inputs"
     assert {"OK", "INVALID_ARGUMENT"} <= codes
 
 
@@ -250,7 +250,7 @@ def test_accepted_registrations_take_the_loop_little(boundary: Boundary) -> None
         ("/psoup.v1.Psoup/Ask", field(3, b"x" * (LARGEST - 20))),
         (CHECK, field(1, b"x" * (LARGEST - 20))),
     ],
-    ids=lambda given: given if isinstance(given, str) else "",
+    ids=lambda request: request if isinstance(request, str) else "",
 )
 @pytest.mark.process
 def test_nothing_is_left_of_many_large_refusals(

@@ -105,8 +105,8 @@ def test_a_policy_is_sound_with_any_claims(condition: str) -> None:
     try_predicate(predicate_key(sample_policy(where)), _SCHEMA.types)
     draw = random.Random(condition)
     for _ in range(60):
-        told = {name: _drawn(draw) for name in ("x", "y", "sub")}
+        visible = {name: _drawn(draw) for name in ("x", "y", "sub")}
         # As a JWT brings them: through JSON, where surrogates and NaN are at home.
-        claims: dict[str, ClaimValue] = plain_claims(json.loads(json.dumps(told)), ())
+        claims: dict[str, ClaimValue] = plain_claims(json.loads(json.dumps(visible)), ())
         filled = filled_policy(where, claims)
         try_predicate(predicate_key(filled), _SCHEMA.types)

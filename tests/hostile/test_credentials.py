@@ -73,7 +73,7 @@ def _written(part: dict[str, Any]) -> str:
     return base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=").decode()
 
 
-def mutated_jwt(draw: random.Random, token: str, others: list[str]) -> str:
+def mutated_jwt(draw: random.Random, token: str, samples: list[str]) -> str:
     """A JWT that its issuer never made: another header or other claims, signatures of others, a
     part left out, or bytes changed."""
     header, claims, signature = token.split(".")
@@ -83,16 +83,16 @@ def mutated_jwt(draw: random.Random, token: str, others: list[str]) -> str:
         case 1:
             claims = _written({**_part(claims), **draw.choice(_CLAIMS)})
         case 2:
-            signature = draw.choice(["", "AA", draw.choice(others).split(".")[2]])
+            signature = draw.choice(["", "AA", draw.choice(samples).split(".")[2]])
         case 3:
             return ".".join(draw.sample([header, claims, signature, ""], draw.randrange(1, 5)))
         case _:
-            content = mutated_bytes(draw, token.encode(), [other.encode() for other in others])
+            content = mutated_bytes(draw, token.encode(), [sample.encode() for sample in samples])
             return content.decode("latin-1")
     return f"{header}.{claims}.{signature}"
 
 
-def _shown(caller: Principal) -> Principal:
+def _printable(caller: Principal) -> Principal:
     return replace(caller, credential="")
 
 
@@ -105,7 +105,7 @@ async def test_a_mutated_jwt_makes_nobody_else(cases: int, tmp_path: Path) -> No
     keys.load()
     verifier = WebTokens(JwtSettings(str(path), ISSUER, AUDIENCE), keys, _now)
     tokens = [issuer.token(name, sub=f"bob of {name}") for name in issuer.keys]
-    genuine = [_shown(await verifier.principal(token)) for token in tokens]
+    genuine = [_printable(await verifier.principal(token)) for token in tokens]
     for number in range(cases):
         draw = random.Random(number)
         token = mutated_jwt(draw, draw.choice(tokens), tokens)
@@ -117,16 +117,16 @@ async def test_a_mutated_jwt_makes_nobody_else(cases: int, tmp_path: Path) -> No
         except Exception as error:
             raise AssertionError(f"case {number}: {token!r}") from error
         # Base64 has several spellings for one content; that content is still the issuer's.
-        assert _shown(caller) in genuine, (number, token)
+        assert _printable(caller) in genuine, (number, token)
 
 
 @pytest.mark.parametrize("cases", [2000, pytest.param(100_000, marks=pytest.mark.soak)])
 async def test_a_mutated_key_is_no_key(cases: int) -> None:
     state = State()
-    made = [new_key("acme", f"owner {number}", ("reader",), "{}", 1) for number in range(3)]
-    for key, _ in made:
+    access_key = [new_key("acme", f"owner {number}", ("reader",), "{}", 1) for number in range(3)]
+    for key, _ in access_key:
         state.access.put(key)
-    keys, texts = StaticKeys(lambda: state, _now, _nothing_new), [text for _, text in made]
+    keys, texts = StaticKeys(lambda: state, _now, _nothing_new), [text for _, text in access_key]
     owners = [(await keys.principal(text)).owner for text in texts]
     assert owners == ["owner 0", "owner 1", "owner 2"]
     for number in range(cases):
@@ -154,9 +154,11 @@ class _Connection:
 @pytest.mark.parametrize("cases", [2000, pytest.param(100_000, marks=pytest.mark.soak)])
 def test_a_mutated_certificate_is_refused_or_read(cases: int, tmp_path: Path) -> None:
     authority, callers = Authority(tmp_path), CallerCertificates(_now)
-    known = [authority.client("bob", "acme"), authority.client("eve")]
-    contents = [pair.cert.read_bytes() for pair in known]
-    bodies = [base64.b64decode(b"".join(one.splitlines()[1:-1])) for one in contents]
+    certificates = [authority.client("bob", "acme"), authority.client("eve")]
+    contents = [pair.cert.read_bytes() for pair in certificates]
+    bodies = [
+        base64.b64decode(b"".join(certificate.splitlines()[1:-1])) for certificate in contents
+    ]
     begin, *_, end = contents[0].splitlines()
     for number in range(cases):
         draw = random.Random(number)
@@ -209,8 +211,8 @@ def test_bytes_that_are_no_handshake(served: tuple[ServerProcess, Authority], ca
         content = mutated_bytes(draw, draw.choice([_HELLO, _PREFACE]), [_HELLO, _PREFACE])
         with socket.create_connection((host, int(port)), timeout=120) as line:
             line.sendall(content)
-    own = authority.client("bob", "acme")
-    good = Credentials(ca=authority.ca, cert=own.cert, key=own.key)
+    certificate = authority.client("bob", "acme")
+    good = Credentials(ca=authority.ca, cert=certificate.cert, key=certificate.key)
     with Client(server.address, credentials=good) as client:
         client.status()
     with grpc.insecure_channel(server.address) as channel, pytest.raises(grpc.RpcError):

@@ -22,13 +22,13 @@ _SURROGATE = b"\xed\xa0\x80"
 _LENGTH_DELIMITED = 2
 
 
-def _strings(message: Descriptor, seen: tuple[str, ...] = ()) -> Iterator[list[FieldDescriptor]]:
+def _strings(message: Descriptor, visited: tuple[str, ...] = ()) -> Iterator[list[FieldDescriptor]]:
     """Yield the path to each string field of a message, and of the messages in it."""
     for field in message.fields:
         if field.type == FieldDescriptor.TYPE_STRING:
             yield [field]
-        elif field.message_type is not None and field.message_type.full_name not in seen:
-            for path in _strings(field.message_type, (*seen, message.full_name)):
+        elif field.message_type is not None and field.message_type.full_name not in visited:
+            for path in _strings(field.message_type, (*visited, message.full_name)):
                 yield [field, *path]
 
 

@@ -27,12 +27,12 @@ def texts() -> list[str]:
 @pytest.mark.parametrize("cases", [1500, pytest.param(300_000, marks=pytest.mark.soak)])
 @pytest.mark.timeout(3600)
 def test_a_mutated_text_is_bound_or_refused(cases: int) -> None:
-    known = texts()
-    assert len(known) > 500
+    statements = texts()
+    assert len(statements) > 500
     refused = 0
     for number in range(cases):
         draw = random.Random(number)
-        text = mutated_text(draw, draw.choice(known), known)
+        text = mutated_text(draw, draw.choice(statements), statements)
         read = draw.choice((bind, bind, parse_statement, lambda text: bind_window(text, TRADES)))
         try:
             read(text)

@@ -65,9 +65,9 @@ class Attacked:
         }
         call = kinds[described.client_streaming, described.server_streaming](path)
         request = iter([content]) if described.client_streaming else content
-        shown = (("authorization", f"Bearer {self.key}"),)
+        metadata = (("authorization", f"Bearer {self.key}"),)
         try:
-            came = call(request, timeout=_SECONDS, metadata=shown)
+            came = call(request, timeout=_SECONDS, metadata=metadata)
             got = b"".join(came) if described.server_streaming else came
         except grpc.RpcError as error:
             trailer = b"".join(repr(one).encode() for one in error.trailing_metadata() or ())
@@ -132,7 +132,7 @@ def request_of(draw: random.Random, method: str, words: list[Any]) -> Any:
 @pytest.mark.parametrize("cases", [1200, pytest.param(100_000, marks=pytest.mark.soak)])
 @pytest.mark.timeout(7200)
 def test_whatever_is_sent_is_answered_or_refused(attacked: Attacked, cases: int) -> None:
-    before, seen = attacked.victim_sees(), Counter[str]()
+    before, statuses = attacked.victim_sees(), Counter[str]()
     # Its own key may not be revoked by the attacker.
     methods = [method.name for method in SERVICE.methods if method.name != "RevokeKey"]
     samples = [b"\x00"]
@@ -146,10 +146,10 @@ def test_whatever_is_sent_is_answered_or_refused(attacked: Attacked, cases: int)
             samples = [*samples[-50:], content]
         send = partial(attacked.send, method, content)
         code, got = attacked.server.sent((number, method), send)
-        seen[code] += 1
+        statuses[code] += 1
         assert code not in _FAILURES, (number, method, code, got[:500])
         assert SECRET.encode() not in got, (number, method, got[:500])
         assert len(got) < 1 << 20, (number, method)
-    assert seen["OK"] > cases // 50 and len(seen) >= 3, seen
+    assert statuses["OK"] > cases // 50 and len(statuses) >= 3, statuses
     assert attacked.victim_sees() == before
     assert resident(attacked.server.pid) < _MOST_MEMORY
