@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from client_sdk import _flows, _publishing
-from client_sdk._client import DEFAULT_TIMEOUT, STREAM_TIMEOUT
+from client_sdk._client import DEFAULT_TIMEOUT_SECONDS, STREAM_TIMEOUT_SECONDS
 from client_sdk._credentials import Credentials
 from client_sdk._flows import SEEN, Knowledge, Seen, ask_request, invoke_request
 from client_sdk._grpc.drivers import async_drive
@@ -40,9 +40,10 @@ T = TypeVar("T")
 
 
 class AsyncClient:
-    """An async client has the verbs, deadlines, retries and `position` of `Client`, with `await`.
+    """A client of one store, for programs on an event loop.
 
-    `registrations()` and the batches of an answer are async iterators.
+    It has the methods, deadlines, retries and `position` of `Client`, with `await`. Methods that
+    yield are async iterators.
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class AsyncClient:
         *,
         tenant: str | None = None,
         owner: str | None = None,
-        timeout: float | None = DEFAULT_TIMEOUT,
+        timeout: float | None = DEFAULT_TIMEOUT_SECONDS,
         retry: Retry | None = None,
         max_message_bytes: int = 16 * MEBIBYTE,
         credentials: Credentials | None = None,
@@ -65,16 +66,23 @@ class AsyncClient:
         )
 
     async def define(self, sql: str) -> Definition:
-        """Runs one statement that creates, drops, grants or revokes."""
+        """Run one statement that creates, drops, grants or revokes.
+
+        Return what it defined; `ended` names what a DROP ended. Raises QueryProblem, which points
+        at the place in the text.
+        """
         return await self._run(_flows.define(self._session, sql))
 
     async def streams(self) -> list[Stream]:
+        """Return the streams of the tenant that the caller may see."""
         return await self._run(_flows.streams(self._session))
 
     async def views(self) -> list[View]:
+        """Return the views of the tenant that the caller may see."""
         return await self._run(_flows.views(self._session))
 
     async def stream(self, name: str) -> Stream:
+        """Return one stream: its columns, its key, its retention. Raises NotFound."""
         return await self._run(_flows.stream(self._session, name))
 
     async def register(
@@ -86,31 +94,37 @@ class AsyncClient:
         lease: timedelta | None = None,
         replace: bool = False,
     ) -> Registered:
-        """Registers a standing query. With a `key` the same call gives the same registration, for
-        ever.
+        """Register a standing query and return its handle.
 
-        With `replace` this query takes the place of another one under the key: its handle and lease
-        stay, and copies of it get the new answer whole. Without it that raises Conflict.
+        `key` is the client key, a name of your own for the registration: the same call with the
+        same key returns the same registration. Without a key each call makes another one.
+        `parameters` are the values of `:name` in the text. The registration ends if nothing invokes
+        or syncs it for as long as `lease`; None is the store's default, 30 days.
+
+        Another query under a key that is in use raises Conflict. With `replace` it takes the place
+        of the first one: handle and lease stay, and copies get the new answer whole.
         """
         return await self._run(_flows.register(self._session, sql, key, parameters, lease, replace))
 
     async def register_many(
         self, sql: str, table: Any, *, lease: timedelta | None = None, replace: bool = False
     ) -> RegisteredMany:
-        """Registers one text once for each row of a table of its `:name` values; all rows or none.
+        """Register one text once for each row of a table of its `:name` values, all rows or none.
 
-        The table is a list of dicts, Arrow or pandas, and may have a column `client_key`; with
-        `replace` keys that have other queries get these.
+        `table` is a list of dicts, an Arrow table or a DataFrame. Its column `client_key`, if it
+        has one, holds a client key for each row. With `replace`, keys that have other queries get
+        these.
         """
         return await self._run(_flows.register_many(self._session, sql, table, lease, replace))
 
     async def unregister(self, handle: HandleLike) -> None:
+        """End a registration, named by its handle or client key. Raises NotFound."""
         await self._run(_flows.unregister(self._session, handle))
 
     async def registrations(
         self, *, owner: str | None = None, page_size: int = 0
     ) -> AsyncIterator[Registration]:
-        """Gives the registrations of `owner` (None: of all), page by page as you iterate."""
+        """Yield the registrations of `owner`, or of every owner if it is None, page by page."""
         token = ""
         while True:
             page, token = await self._run(
@@ -122,6 +136,7 @@ class AsyncClient:
                 return
 
     async def registration(self, handle: HandleLike) -> Registration:
+        """Return one registration, named by its handle or client key. Raises NotFound."""
         return await self._run(_flows.registration(self._session, handle))
 
     async def publish(
@@ -132,14 +147,17 @@ class AsyncClient:
         publisher: str | None = None,
         sequence: int | None = None,
     ) -> Published:
-        """Publishes one batch, accepted whole or refused whole, and durable when this returns.
+        """Publish one batch. It is accepted or refused as a whole, and durable when this returns.
 
-        Rows are a list of dicts, an Arrow table or batch, or a DataFrame. Without an identity a
-        batch whose fate is unknown (ConnectionFailed, Timeout) may be there or not; with one just
-        publish it again.
+        `rows` is a list of dicts, an Arrow table or batch, or a DataFrame. Raises RowProblem, which
+        names row and column.
+
+        `publisher` and `sequence` identify the batch, so that the store takes it once. With them,
+        publish a batch again after ConnectionFailed or Timeout. Without them, it is unknown
+        whether it was stored. `publisher()` counts sequences for you.
         """
-        numbered = _publishing.identity(publisher, sequence)
-        return await self._run(_publishing.publish(self._session, stream, rows, numbered))
+        identity = _publishing.identity(publisher, sequence)
+        return await self._run(_publishing.publish(self._session, stream, rows, identity))
 
     async def delete(
         self,
@@ -149,19 +167,27 @@ class AsyncClient:
         publisher: str | None = None,
         sequence: int | None = None,
     ) -> Published:
-        """Deletes keys of a keyed stream: one batch of rows that end the current ones.
+        """Delete keys of a keyed stream, by one batch of rows that end the current ones.
 
-        A key is a dict of the key's columns, and of the event time where the stream has one.
+        Each of `keys` is a dict of the columns of the stream key, and of the event time if the
+        stream has one. `publisher` and `sequence` are those of `publish`.
         """
         return await self.publish(stream, deletes(keys), publisher=publisher, sequence=sequence)
 
     async def heartbeat(self, stream: str, instant: datetime) -> Published:
-        """Moves NOW of an event-time stream to `instant`, if that is later."""
+        """Move NOW of an event-time stream to `instant`, if that is later."""
         return await self._run(_publishing.heartbeat(self._session, stream, instant, None))
 
     def publisher(self, name: str, *, next_sequence: int = 1) -> AsyncPublisher:
-        """Makes a publisher, which counts sequences and publishes many batches on one line."""
-        return AsyncPublisher(self._run, self._session, _publishing.numbering(name, next_sequence))
+        """Return a publisher, which counts sequences and can publish many batches on one
+        connection.
+
+        A name belongs to the owner, and the store remembers its last sequence. `next_sequence` is
+        the first one to use.
+        """
+        return AsyncPublisher(
+            self._run, self._session, _publishing.make_numbering(name, next_sequence)
+        )
 
     async def invoke(
         self,
@@ -176,12 +202,18 @@ class AsyncClient:
         latest: bool = False,
         timeout: float | None = None,
     ) -> Answer:
-        """Gives the current answer, or one with another window, or as of an earlier instant.
+        """Return the answer of a registration, named by its handle or client key.
 
-        `least_position` is the newest this client has seen; None asks for none. With
-        `wait_for_engine` the server computes no rows on the spot that the engine is yet to match.
-        `unrefreshed` leaves REFRESH out. With `latest` no stream is waited for: NOW is the greatest
-        ts that any event-time stream of the query has reached.
+        `window` replaces the window of the query. `as_of` is an earlier instant to answer at, with
+        the rows that were known then; `knowledge="today"` includes those that came later.
+
+        The answer is at least as recent as `least_position`, by default everything this client has
+        seen or written; None asks for no position. `wait_for_engine` waits for the engine instead
+        of computing rows that it has not matched yet. `unrefreshed` ignores REFRESH. `latest` does
+        not wait for slow streams: NOW is the greatest ts that any event-time stream of the query
+        has reached. `timeout` is in seconds.
+
+        Raises NotFound.
         """
         request = invoke_request(
             self._session,
@@ -207,9 +239,12 @@ class AsyncClient:
         wait_for_engine: bool = False,
         unrefreshed: bool = False,
         latest: bool = False,
-        timeout: float = STREAM_TIMEOUT,
+        timeout: float = STREAM_TIMEOUT_SECONDS,
     ) -> AsyncAnswerStream:
-        """Gives the answer of `invoke` as Arrow batches, as they come. Use it in `async with`."""
+        """Return the answer of `invoke` as Arrow batches that are received while you iterate.
+
+        Answers of any size fit. Use it in `async with`. `timeout` is for the whole transfer.
+        """
         request = invoke_request(
             self._session,
             window,
@@ -220,8 +255,10 @@ class AsyncClient:
             unrefreshed,
             latest,
         )
-        first, rest = await self._run(_flows.begin_invoke(self._session, handle, request, timeout))
-        return AsyncAnswerStream(first, rest)
+        first, messages = await self._run(
+            _flows.begin_invoke(self._session, handle, request, timeout)
+        )
+        return AsyncAnswerStream(first, messages)
 
     async def ask(
         self,
@@ -235,7 +272,10 @@ class AsyncClient:
         latest: bool = False,
         timeout: float | None = None,
     ) -> Answer:
-        """Gives the answer of a query once, without registering it."""
+        """Return the answer of a query once, without registering it.
+
+        Options are those of `invoke`. Raises QueryProblem, which points at the place in the text.
+        """
         request = ask_request(
             self._session, sql, parameters, as_of, knowledge, least_position, unrefreshed, latest
         )
@@ -252,42 +292,50 @@ class AsyncClient:
         least_position: bytes | Seen | None = SEEN,
         unrefreshed: bool = False,
         latest: bool = False,
-        timeout: float = STREAM_TIMEOUT,
+        timeout: float = STREAM_TIMEOUT_SECONDS,
     ) -> AsyncAnswerStream:
-        """Gives the answer of `ask` as Arrow batches, as `invoke_stream` does."""
+        """Return the answer of `ask` as Arrow batches, as `invoke_stream` does."""
         request = ask_request(
             self._session, sql, parameters, as_of, knowledge, least_position, unrefreshed, latest
         )
-        first, rest = await self._run(_flows.begin_answer(self._session, request, timeout))
-        return AsyncAnswerStream(first, rest)
+        first, messages = await self._run(_flows.begin_answer(self._session, request, timeout))
+        return AsyncAnswerStream(first, messages)
 
     async def explain(
         self, handle: HandleLike, *, window: str | None = None, timeout: float | None = None
     ) -> Explanation:
-        """Tells how a registration is matched, what it shares, and where the time of an invoke
+        """Explain how a registration is matched, what it shares, and where the time of an invoke
         goes.
+
+        The registration is named by its handle or client key, and is invoked once to measure it.
         """
         return await self._run(_flows.explain(self._session, handle, window, timeout))
 
     async def grants(self) -> list[Grant]:
-        """The grants of the tenant, for those who administer it."""
+        """Return the grants of the tenant. Only its administrators may call this."""
         return await self._run(_flows.grants(self._session))
 
     async def quotas(self) -> list[Quota]:
-        """The quotas of the tenant and its owners, for those who administer it."""
+        """Return the quotas of the tenant and its owners. Only its administrators may call this."""
         return await self._run(_flows.quotas(self._session))
 
     async def set_quota(
         self, limits: Mapping[str, int], *, remove: Sequence[str] = (), owner: str = ""
     ) -> Quota:
-        """Sets limits of the tenant, or of an owner of it; those that are not named stay."""
+        """Set limits of the tenant, or of one `owner` of it. Limits that are not named stay.
+
+        `remove` names limits to remove. Return the quota as it is now.
+        """
         return await self._run(_flows.set_quota(self._session, limits, remove, owner))
 
     async def publishers(
         self, *, owner: str = "", prefix: str = ""
     ) -> AsyncIterator[PublisherRecord]:
-        """List publishers whose names begin with `prefix`, page by page: the caller's own, or those
-        of `owner` (empty: of all owners) for those who administer the tenant."""
+        """Yield the publishers whose names begin with `prefix`, page by page.
+
+        They are the caller's own. Administrators of the tenant may name another `owner`; if it is
+        empty they get those of all owners.
+        """
         token = ""
         while True:
             flow = _flows.publishers_page(self._session, owner, prefix, token)
@@ -298,14 +346,18 @@ class AsyncClient:
                 return
 
     async def forget_publishers(self, names: Sequence[str], *, owner: str = "") -> None:
-        """Forget publishers that are done, all of the names or none: their sequences begin again
-        with 1. A batch that one of them repeats afterwards is stored twice, or refused.
+        """Forget publishers that are done, all of the names or none. Their sequences begin again
+        with 1.
+
+        If one of them repeats a batch afterwards, it is stored twice or refused.
         """
         await self._run(_flows.forget_publishers(self._session, names, owner))
 
     async def audit(self, *, all_tenants: bool = False) -> AsyncIterator[AuditRecord]:
-        """Lists what was administered, newest first, page by page, in the tenant; for operators in
-        all of them with `all_tenants`."""
+        """Yield what was administered in the tenant, newest first, page by page.
+
+        With `all_tenants`, which only operators may use, it is of every tenant.
+        """
         token = ""
         tenant = "" if all_tenants else await self._run(_flows.own_tenant(self._session))
         while True:
@@ -319,10 +371,13 @@ class AsyncClient:
     async def clock(
         self, *, confirm: Sequence[int] = (), timeout: float | None = None
     ) -> StoreClock:
-        """Tells what is known of the servers' clocks; first confirms jumps with these numbers."""
+        """Return the state of the servers' clocks, after confirming the jumps with the numbers
+        `confirm`.
+        """
         return await self._run(_flows.clock(self._session, confirm, timeout))
 
     async def status(self, *, timeout: float | None = None) -> StoreStatus:
+        """Return the state of the store: its limits, its engine, its clock, what is damaged."""
         return await self._run(_flows.status(self._session, timeout))
 
     async def create_key(
@@ -334,25 +389,27 @@ class AsyncClient:
         expires: datetime | None = None,
         tenant: str | None = None,
     ) -> NewKey:
-        """Makes a static key for an owner of the client's tenant, or of another `tenant`. Its
-        secret is told this once.
+        """Create an access key for an owner of the client's tenant, or of another `tenant`.
 
-        Only administrators of the tenant may, and operators for every tenant.
+        Return it with its secret, which is shown only this once. Only administrators of the tenant
+        may call this, and operators for every tenant.
         """
         return await self._run(
             _flows.create_key(self._session, owner, roles, claims, expires, tenant)
         )
 
     async def access_keys(self, *, tenant: str | None = None) -> list[AccessKey]:
-        """Gives the static keys of the tenant, without their secrets."""
+        """Return the access keys of the tenant, without their secrets."""
         return await self._run(_flows.keys(self._session, tenant))
 
     async def revoke_key(self, id: str, *, tenant: str | None = None) -> AccessKey:
-        """Ends a static key: within seconds every server refuses it, and ends open watches."""
+        """Revoke an access key: within seconds every server refuses it, and ends its open
+        watches.
+        """
         return await self._run(_flows.revoke_key(self._session, id, tenant))
 
     async def owner(self) -> str:
-        """Gives the owner this client acts as, for which it asks the store where it must."""
+        """Return the owner this client acts as. The store is asked if the client does not know."""
         return await self._run(_flows.own_name(self._session))
 
     @property
@@ -362,9 +419,13 @@ class AsyncClient:
 
     @position.setter
     def position(self, position: bytes | None) -> None:
+        """The newest position this client has seen, or None. Set it to continue where another
+        client stopped.
+        """
         self._session.position = position
 
     async def close(self) -> None:
+        """Close the connection. Calls that are under way in other tasks fail."""
         await self._transport.async_close()
 
     async def __aenter__(self) -> AsyncClient:
@@ -383,28 +444,28 @@ class AsyncClient:
 
 
 class AsyncAnswerStream:
-    """An answer under way has its `header`, and gives Arrow batches as you iterate.
+    """An answer that is being received: its `header`, and Arrow batches as you iterate.
 
-    The batches together are the answer; an answer that ends short raises ServerError. Closing it
-    early is fine and ends the transfer.
+    The batches together are the answer. Raises ServerError if it ends too early. It may be closed
+    before the last batch, which ends the transfer.
     """
 
     def __init__(
-        self, first: pb.InvokeResponse, rest: AsyncGenerator[pb.InvokeResponse, None]
+        self, first: pb.InvokeResponse, messages: AsyncGenerator[pb.InvokeResponse, None]
     ) -> None:
         self._reader = AnswerReader()
         self._reader.feed(first)
-        self._rest = rest
+        self._messages = messages
         self.header: AnswerHeader = self._reader.header
 
     async def __aiter__(self) -> AsyncIterator[pa.RecordBatch]:
-        async for message in self._rest:
+        async for message in self._messages:
             for batch in self._reader.feed(message):
                 yield batch
         self._reader.finish()
 
     async def close(self) -> None:
-        await self._rest.aclose()
+        await self._messages.aclose()
 
     async def __aenter__(self) -> AsyncAnswerStream:
         return self

@@ -1,4 +1,4 @@
-"""The client for programs that wait."""
+"""The client for programs that wait for each call."""
 
 from __future__ import annotations
 
@@ -36,24 +36,30 @@ from psoup.v1 import psoup_pb2 as pb
 
 T = TypeVar("T")
 
-DEFAULT_TIMEOUT = 60.0
-# Whoever iterates over an answer sets the pace, so it gets the longest a request may live.
-STREAM_TIMEOUT = 1800.0
+DEFAULT_TIMEOUT_SECONDS = 60.0
+# The caller sets the pace of an answer that it iterates over: the longest that a server allows.
+STREAM_TIMEOUT_SECONDS = 1800.0
 
 
 class Client(Closing):
-    """A client talks to one store, from several threads if need be. `target` is a host, or
-    host:port.
+    """A client of one store, for programs that wait for each call. Threads may share it.
 
-    `credentials` say how to know the store and who calls. `tenant` and `owner` are then those that
-    the credentials stand for, and "main" without any, unless they are named.
+        with Client("localhost:7181") as client:
+            client.publish("trades", [{"symbol": "IBM", "price": 184.5}])
 
-    `timeout` is the deadline in seconds of each verb as a whole, retries included. What can be sent
-    twice without harm (reads, keyed registrations, numbered publishes) is sent again with growing
-    pauses while the server is away; anything else fails at once.
+    `target` is a host or host:port. `credentials` say who calls and how to recognise the store.
+    `tenant` and `owner` are those of the credentials, or "main" without credentials, unless they
+    are named.
+
+    `timeout` is the deadline of each call in seconds, retries included. While the server is away,
+    calls that can be repeated without harm (reads, registrations with a client key, numbered
+    publishes) are sent again with growing pauses, as `retry` says. Other calls fail at once.
 
     Reads include this client's own writes: it remembers the newest position it has seen, in
-    `position`, and asks for at least that. The position can be kept and given to another client.
+    `position`, and asks for at least that. Set `position` of another client to it, and that client
+    reads the same.
+
+    Everything raised is a PsoupError, except misuse, which is ValueError or TypeError.
     """
 
     def __init__(
@@ -62,7 +68,7 @@ class Client(Closing):
         *,
         tenant: str | None = None,
         owner: str | None = None,
-        timeout: float | None = DEFAULT_TIMEOUT,
+        timeout: float | None = DEFAULT_TIMEOUT_SECONDS,
         retry: Retry | None = None,
         max_message_bytes: int = 16 * MEBIBYTE,
         credentials: Credentials | None = None,
@@ -76,16 +82,23 @@ class Client(Closing):
         )
 
     def define(self, sql: str) -> Definition:
-        """Runs one statement that creates, drops, grants or revokes."""
+        """Run one statement that creates, drops, grants or revokes.
+
+        Return what it defined; `ended` names what a DROP ended. Raises QueryProblem, which points
+        at the place in the text.
+        """
         return self._run(_flows.define(self._session, sql))
 
     def streams(self) -> list[Stream]:
+        """Return the streams of the tenant that the caller may see."""
         return self._run(_flows.streams(self._session))
 
     def views(self) -> list[View]:
+        """Return the views of the tenant that the caller may see."""
         return self._run(_flows.views(self._session))
 
     def stream(self, name: str) -> Stream:
+        """Return one stream: its columns, its key, its retention. Raises NotFound."""
         return self._run(_flows.stream(self._session, name))
 
     def register(
@@ -97,31 +110,37 @@ class Client(Closing):
         lease: timedelta | None = None,
         replace: bool = False,
     ) -> Registered:
-        """Registers a standing query. With a `key` the same call gives the same registration, for
-        ever.
+        """Register a standing query and return its handle.
 
-        With `replace` this query takes the place of another one under the key: its handle and lease
-        stay, and copies of it get the new answer whole. Without it that raises Conflict.
+        `key` is the client key, a name of your own for the registration: the same call with the
+        same key returns the same registration. Without a key each call makes another one.
+        `parameters` are the values of `:name` in the text. The registration ends if nothing invokes
+        or syncs it for as long as `lease`; None is the store's default, 30 days.
+
+        Another query under a key that is in use raises Conflict. With `replace` it takes the place
+        of the first one: handle and lease stay, and copies get the new answer whole.
         """
         return self._run(_flows.register(self._session, sql, key, parameters, lease, replace))
 
     def register_many(
         self, sql: str, table: Any, *, lease: timedelta | None = None, replace: bool = False
     ) -> RegisteredMany:
-        """Registers one text once for each row of a table of its `:name` values; all rows or none.
+        """Register one text once for each row of a table of its `:name` values, all rows or none.
 
-        The table is a list of dicts, Arrow or pandas, and may have a column `client_key`; with
-        `replace` keys that have other queries get these.
+        `table` is a list of dicts, an Arrow table or a DataFrame. Its column `client_key`, if it
+        has one, holds a client key for each row. With `replace`, keys that have other queries get
+        these.
         """
         return self._run(_flows.register_many(self._session, sql, table, lease, replace))
 
     def unregister(self, handle: HandleLike) -> None:
+        """End a registration, named by its handle or client key. Raises NotFound."""
         self._run(_flows.unregister(self._session, handle))
 
     def registrations(
         self, *, owner: str | None = None, page_size: int = 0
     ) -> Iterator[Registration]:
-        """Gives the registrations of `owner` (None: of all), page by page as you iterate."""
+        """Yield the registrations of `owner`, or of every owner if it is None, page by page."""
         token = ""
         while True:
             page, token = self._run(
@@ -132,6 +151,7 @@ class Client(Closing):
                 return
 
     def registration(self, handle: HandleLike) -> Registration:
+        """Return one registration, named by its handle or client key. Raises NotFound."""
         return self._run(_flows.registration(self._session, handle))
 
     def publish(
@@ -142,14 +162,17 @@ class Client(Closing):
         publisher: str | None = None,
         sequence: int | None = None,
     ) -> Published:
-        """Publishes one batch, accepted whole or refused whole, and durable when this returns.
+        """Publish one batch. It is accepted or refused as a whole, and durable when this returns.
 
-        Rows are a list of dicts, an Arrow table or batch, or a DataFrame. Without an identity a
-        batch whose fate is unknown (ConnectionFailed, Timeout) may be there or not; with one just
-        publish it again.
+        `rows` is a list of dicts, an Arrow table or batch, or a DataFrame. Raises RowProblem, which
+        names row and column.
+
+        `publisher` and `sequence` identify the batch, so that the store takes it once. With them,
+        publish a batch again after ConnectionFailed or Timeout. Without them, it is unknown
+        whether it was stored. `publisher()` counts sequences for you.
         """
-        numbered = _publishing.identity(publisher, sequence)
-        return self._run(_publishing.publish(self._session, stream, rows, numbered))
+        identity = _publishing.identity(publisher, sequence)
+        return self._run(_publishing.publish(self._session, stream, rows, identity))
 
     def delete(
         self,
@@ -159,19 +182,25 @@ class Client(Closing):
         publisher: str | None = None,
         sequence: int | None = None,
     ) -> Published:
-        """Deletes keys of a keyed stream: one batch of rows that end the current ones.
+        """Delete keys of a keyed stream, by one batch of rows that end the current ones.
 
-        A key is a dict of the key's columns, and of the event time where the stream has one.
+        Each of `keys` is a dict of the columns of the stream key, and of the event time if the
+        stream has one. `publisher` and `sequence` are those of `publish`.
         """
         return self.publish(stream, deletes(keys), publisher=publisher, sequence=sequence)
 
     def heartbeat(self, stream: str, instant: datetime) -> Published:
-        """Moves NOW of an event-time stream to `instant`, if that is later."""
+        """Move NOW of an event-time stream to `instant`, if that is later."""
         return self._run(_publishing.heartbeat(self._session, stream, instant, None))
 
     def publisher(self, name: str, *, next_sequence: int = 1) -> Publisher:
-        """Makes a publisher, which counts sequences and publishes many batches on one line."""
-        return Publisher(self._run, self._session, _publishing.numbering(name, next_sequence))
+        """Return a publisher, which counts sequences and can publish many batches on one
+        connection.
+
+        A name belongs to the owner, and the store remembers its last sequence. `next_sequence` is
+        the first one to use.
+        """
+        return Publisher(self._run, self._session, _publishing.make_numbering(name, next_sequence))
 
     def invoke(
         self,
@@ -186,12 +215,18 @@ class Client(Closing):
         latest: bool = False,
         timeout: float | None = None,
     ) -> Answer:
-        """Gives the current answer, or one with another window, or as of an earlier instant.
+        """Return the answer of a registration, named by its handle or client key.
 
-        `least_position` is the newest this client has seen; None asks for none. With
-        `wait_for_engine` the server computes no rows on the spot that the engine is yet to match.
-        `unrefreshed` leaves REFRESH out. With `latest` no stream is waited for: NOW is the greatest
-        ts that any event-time stream of the query has reached.
+        `window` replaces the window of the query. `as_of` is an earlier instant to answer at, with
+        the rows that were known then; `knowledge="today"` includes those that came later.
+
+        The answer is at least as recent as `least_position`, by default everything this client has
+        seen or written; None asks for no position. `wait_for_engine` waits for the engine instead
+        of computing rows that it has not matched yet. `unrefreshed` ignores REFRESH. `latest` does
+        not wait for slow streams: NOW is the greatest ts that any event-time stream of the query
+        has reached. `timeout` is in seconds.
+
+        Raises NotFound.
         """
         request = invoke_request(
             self._session,
@@ -217,10 +252,11 @@ class Client(Closing):
         wait_for_engine: bool = False,
         unrefreshed: bool = False,
         latest: bool = False,
-        timeout: float = STREAM_TIMEOUT,
+        timeout: float = STREAM_TIMEOUT_SECONDS,
     ) -> AnswerStream:
-        """Gives the answer of `invoke` as Arrow batches, as they come: size is no limit. Use it in
-        `with`.
+        """Return the answer of `invoke` as Arrow batches that are received while you iterate.
+
+        Answers of any size fit. Use it in `with`. `timeout` is for the whole transfer.
         """
         request = invoke_request(
             self._session,
@@ -232,8 +268,8 @@ class Client(Closing):
             unrefreshed,
             latest,
         )
-        first, rest = self._run(_flows.begin_invoke(self._session, handle, request, timeout))
-        return AnswerStream(first, rest)
+        first, messages = self._run(_flows.begin_invoke(self._session, handle, request, timeout))
+        return AnswerStream(first, messages)
 
     def ask(
         self,
@@ -247,7 +283,10 @@ class Client(Closing):
         latest: bool = False,
         timeout: float | None = None,
     ) -> Answer:
-        """Gives the answer of a query once, without registering it."""
+        """Return the answer of a query once, without registering it.
+
+        Options are those of `invoke`. Raises QueryProblem, which points at the place in the text.
+        """
         request = ask_request(
             self._session, sql, parameters, as_of, knowledge, least_position, unrefreshed, latest
         )
@@ -264,40 +303,48 @@ class Client(Closing):
         least_position: bytes | Seen | None = SEEN,
         unrefreshed: bool = False,
         latest: bool = False,
-        timeout: float = STREAM_TIMEOUT,
+        timeout: float = STREAM_TIMEOUT_SECONDS,
     ) -> AnswerStream:
-        """Gives the answer of `ask` as Arrow batches, as `invoke_stream` does."""
+        """Return the answer of `ask` as Arrow batches, as `invoke_stream` does."""
         request = ask_request(
             self._session, sql, parameters, as_of, knowledge, least_position, unrefreshed, latest
         )
-        first, rest = self._run(_flows.begin_answer(self._session, request, timeout))
-        return AnswerStream(first, rest)
+        first, messages = self._run(_flows.begin_answer(self._session, request, timeout))
+        return AnswerStream(first, messages)
 
     def explain(
         self, handle: HandleLike, *, window: str | None = None, timeout: float | None = None
     ) -> Explanation:
-        """Tells how a registration is matched, what it shares, and where the time of an invoke
+        """Explain how a registration is matched, what it shares, and where the time of an invoke
         goes.
+
+        The registration is named by its handle or client key, and is invoked once to measure it.
         """
         return self._run(_flows.explain(self._session, handle, window, timeout))
 
     def grants(self) -> list[Grant]:
-        """The grants of the tenant, for those who administer it."""
+        """Return the grants of the tenant. Only its administrators may call this."""
         return self._run(_flows.grants(self._session))
 
     def quotas(self) -> list[Quota]:
-        """The quotas of the tenant and its owners, for those who administer it."""
+        """Return the quotas of the tenant and its owners. Only its administrators may call this."""
         return self._run(_flows.quotas(self._session))
 
     def set_quota(
         self, limits: Mapping[str, int], *, remove: Sequence[str] = (), owner: str = ""
     ) -> Quota:
-        """Sets limits of the tenant, or of an owner of it; those that are not named stay."""
+        """Set limits of the tenant, or of one `owner` of it. Limits that are not named stay.
+
+        `remove` names limits to remove. Return the quota as it is now.
+        """
         return self._run(_flows.set_quota(self._session, limits, remove, owner))
 
     def publishers(self, *, owner: str = "", prefix: str = "") -> Iterator[PublisherRecord]:
-        """List publishers whose names begin with `prefix`, page by page: the caller's own, or those
-        of `owner` (empty: of all owners) for those who administer the tenant."""
+        """Yield the publishers whose names begin with `prefix`, page by page.
+
+        They are the caller's own. Administrators of the tenant may name another `owner`; if it is
+        empty they get those of all owners.
+        """
         token = ""
         while True:
             flow = _flows.publishers_page(self._session, owner, prefix, token)
@@ -307,14 +354,18 @@ class Client(Closing):
                 return
 
     def forget_publishers(self, names: Sequence[str], *, owner: str = "") -> None:
-        """Forget publishers that are done, all of the names or none: their sequences begin again
-        with 1. A batch that one of them repeats afterwards is stored twice, or refused.
+        """Forget publishers that are done, all of the names or none. Their sequences begin again
+        with 1.
+
+        If one of them repeats a batch afterwards, it is stored twice or refused.
         """
         self._run(_flows.forget_publishers(self._session, names, owner))
 
     def audit(self, *, all_tenants: bool = False) -> Iterator[AuditRecord]:
-        """Lists what was administered, newest first, page by page, in the tenant; for operators in
-        all of them with `all_tenants`."""
+        """Yield what was administered in the tenant, newest first, page by page.
+
+        With `all_tenants`, which only operators may use, it is of every tenant.
+        """
         token = ""
         tenant = "" if all_tenants else self._run(_flows.own_tenant(self._session))
         while True:
@@ -325,10 +376,13 @@ class Client(Closing):
                 return
 
     def clock(self, *, confirm: Sequence[int] = (), timeout: float | None = None) -> StoreClock:
-        """Tells what is known of the servers' clocks; first confirms jumps with these numbers."""
+        """Return the state of the servers' clocks, after confirming the jumps with the numbers
+        `confirm`.
+        """
         return self._run(_flows.clock(self._session, confirm, timeout))
 
     def status(self, *, timeout: float | None = None) -> StoreStatus:
+        """Return the state of the store: its limits, its engine, its clock, what is damaged."""
         return self._run(_flows.status(self._session, timeout))
 
     def create_key(
@@ -340,23 +394,25 @@ class Client(Closing):
         expires: datetime | None = None,
         tenant: str | None = None,
     ) -> NewKey:
-        """Makes a static key for an owner of the client's tenant, or of another `tenant`. Its
-        secret is told this once.
+        """Create an access key for an owner of the client's tenant, or of another `tenant`.
 
-        Only administrators of the tenant may, and operators for every tenant.
+        Return it with its secret, which is shown only this once. Only administrators of the tenant
+        may call this, and operators for every tenant.
         """
         return self._run(_flows.create_key(self._session, owner, roles, claims, expires, tenant))
 
     def access_keys(self, *, tenant: str | None = None) -> list[AccessKey]:
-        """Gives the static keys of the tenant, without their secrets."""
+        """Return the access keys of the tenant, without their secrets."""
         return self._run(_flows.keys(self._session, tenant))
 
     def revoke_key(self, id: str, *, tenant: str | None = None) -> AccessKey:
-        """Ends a static key: within seconds every server refuses it, and ends open watches."""
+        """Revoke an access key: within seconds every server refuses it, and ends its open
+        watches.
+        """
         return self._run(_flows.revoke_key(self._session, id, tenant))
 
     def owner(self) -> str:
-        """Gives the owner this client acts as, for which it asks the store where it must."""
+        """Return the owner this client acts as. The store is asked if the client does not know."""
         return self._run(_flows.own_name(self._session))
 
     @property
@@ -366,9 +422,13 @@ class Client(Closing):
 
     @position.setter
     def position(self, position: bytes | None) -> None:
+        """The newest position this client has seen, or None. Set it to continue where another
+        client stopped.
+        """
         self._session.position = position
 
     def close(self) -> None:
+        """Close the connection. Calls that are under way in other threads fail."""
         self._transport.close()
 
     def _run(self, flow: Flow[T]) -> T:
@@ -376,24 +436,24 @@ class Client(Closing):
 
 
 class AnswerStream(Closing):
-    """An answer under way has its `header`, and gives Arrow batches as you iterate.
+    """An answer that is being received: its `header`, and Arrow batches as you iterate.
 
-    The batches together are the answer; an answer that ends short raises ServerError. Closing it
-    early is fine and ends the transfer.
+    The batches together are the answer. Raises ServerError if it ends too early. It may be closed
+    before the last batch, which ends the transfer.
     """
 
     def __init__(
-        self, first: pb.InvokeResponse, rest: Generator[pb.InvokeResponse, None, None]
+        self, first: pb.InvokeResponse, messages: Generator[pb.InvokeResponse, None, None]
     ) -> None:
         self._reader = AnswerReader()
         self._reader.feed(first)
-        self._rest = rest
+        self._messages = messages
         self.header: AnswerHeader = self._reader.header
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        for message in self._rest:
+        for message in self._messages:
             yield from self._reader.feed(message)
         self._reader.finish()
 
     def close(self) -> None:
-        self._rest.close()
+        self._messages.close()

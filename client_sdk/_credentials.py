@@ -1,4 +1,4 @@
-"""Credentials: how a client knows its store, and shows who it is.
+"""Credentials: how a client identifies itself and recognises its store.
 
 Files are read again when they change, so that a renewed token or certificate needs no new client.
 """
@@ -23,17 +23,19 @@ Metadata: TypeAlias = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True)
 class Credentials:
-    """Credentials say what a client shows, and whom it trusts.
+    """The credentials of a client, and the authorities that it trusts.
 
-    `token` is a key (`psk_…`) or a JWT, or a function that gives one, called before each call; for
-    an AsyncClient it may be a coroutine function. `token_file` is a file with one, read again when
-    it changes. `ca` has the certificates of the authorities that the store's certificate may be of;
-    the system's own where only `tls` is given. `cert` and `key` are the client's own certificate
-    and its private key. All are paths of PEM files. With `ca`, `cert` or `tls` the line is
-    encrypted.
+    `token` is an access key (`psk_…`) or a JWT, or a function that returns one and is called before
+    each call; with an AsyncClient it may be a coroutine function. `token_file` is a file that holds
+    a token, and is read again when it changes.
 
-    A token goes over an unencrypted line only on the own machine, unless `plaintext_token` allows
-    it: anyone on the way could use it. Raises ValueError where the parts don't fit together.
+    `ca` is a file with the certificates of the authorities that may have signed the store's
+    certificate; with `tls` alone they are those of the system. `cert` and `key` are the client's
+    own certificate and its private key. All files are PEM. With `ca`, `cert` or `tls` the
+    connection is encrypted.
+
+    A token is sent unencrypted only on the same machine, unless `plaintext_token` allows it: anyone
+    on the network could use it. Raises ValueError if the parts don't fit together.
     """
 
     token: str | TokenSource | None = field(default=None, repr=False)
@@ -50,10 +52,11 @@ class Credentials:
         if (self.cert is None) != (self.key is None):
             raise ValueError("cert and key belong together: a certificate and its private key")
         if isinstance(self.token, str):
-            _checked(self.token)
+            _check_token(self.token)
 
     @property
     def encrypts(self) -> bool:
+        """True if the connection is encrypted."""
         return self.tls or self.ca is not None or self.cert is not None
 
     @property
@@ -61,15 +64,15 @@ class Credentials:
         return self.token is not None or self.token_file is not None
 
 
-class Shown:
-    """Keeps what the calls of one transport show. Raises ValueError where a token would go to
-    another machine in plain text."""
+class TransportCredentials:
+    """The credentials of one transport: the token of each call, the files of each channel."""
 
-    def __init__(self, given: Credentials | None, target: str) -> None:
-        self.given = given or Credentials()
+    def __init__(self, credentials: Credentials | None, target: str) -> None:
+        """Raise ValueError if a token would go to another machine in plain text."""
+        self.settings = credentials or Credentials()
         if (
-            self.given.has_token
-            and not (self.given.encrypts or self.given.plaintext_token)
+            self.settings.has_token
+            and not (self.settings.encrypts or self.settings.plaintext_token)
             and not is_own_machine(target)
         ):
             raise ValueError(
@@ -77,54 +80,65 @@ class Shown:
                 "it; give ca or tls (--tls-ca, --tls), or allow plaintext_token (--plaintext-token)"
             )
         self._file: _TokenFile | None = None
-        if self.given.token_file is not None:
-            self._file = _TokenFile(Path(self.given.token_file))
+        if self.settings.token_file is not None:
+            self._file = _TokenFile(Path(self.settings.token_file))
 
     def token(self) -> str | None:
-        """The token of the next call. Raises Unauthenticated where there should be one, or what
-        the caller's own function does."""
-        found = self._asked()
-        if inspect.isawaitable(found):
-            if inspect.iscoroutine(found):
-                found.close()
-            raise TypeError("a token of a coroutine function is for AsyncClient")
-        return found if found is None else _checked(found)
+        """Return the token for the next call; None if the credentials have none.
+
+        Raises Unauthenticated if its file can't be read, and what the caller's function raises.
+        """
+        token = self._current_token()
+        if inspect.isawaitable(token):
+            if inspect.iscoroutine(token):
+                token.close()
+            raise TypeError("only an AsyncClient takes a token from a coroutine function")
+        return token if token is None else _check_token(token)
 
     async def async_token(self) -> str | None:
-        found = self._asked()
-        if inspect.isawaitable(found):
-            found = await found
-        return found if found is None else _checked(found)
+        """Return the token for the next call as `token` does; its function may be a coroutine."""
+        token = self._current_token()
+        if inspect.isawaitable(token):
+            token = await token
+        return token if token is None else _check_token(token)
 
-    def _asked(self) -> Any:
+    def _current_token(self) -> Any:
+        """Return a token that is not checked yet, None, or an awaitable of either."""
         if self._file is not None:
             return self._file.read()
-        return self.given.token() if callable(self.given.token) else self.given.token
+        return self.settings.token() if callable(self.settings.token) else self.settings.token
 
     def is_renewed(self, files: object, used: str | None, token: str | None) -> bool:
-        """Tells whether a call would show something else than one that used a token, on a channel
-        that was made of some files."""
+        """Return whether the credentials have changed since a call.
+
+        The call has `used` a token on a channel that was made with `files`; `token` is the present
+        one.
+        """
         return token != used or files != self.files()
 
     def files(self) -> object:
-        """A mark that changes when one of the files of certificates does."""
-        paths = (self.given.ca, self.given.cert, self.given.key)
-        return [None if path is None else _mark(Path(path)) for path in paths]
+        """Return a value that changes when one of the certificate files does."""
+        paths = (self.settings.ca, self.settings.cert, self.settings.key)
+        return [None if path is None else _file_signature(Path(path)) for path in paths]
 
     def options(self) -> list[tuple[str, int]]:
-        """For a new channel: a token in plain text does not take the way over a proxy."""
-        given = self.given
-        direct = given.has_token and not given.encrypts and not given.plaintext_token
+        """Return options for a new channel: a token in plain text must not pass a proxy."""
+        credentials = self.settings
+        direct = (
+            credentials.has_token and not credentials.encrypts and not credentials.plaintext_token
+        )
         return [("grpc.enable_http_proxy", 0)] if direct else []
 
     def channel_credentials(self) -> grpc.ChannelCredentials | None:
-        """For a new channel; None for one without TLS. Raises ConnectionFailed where a file can't
-        be read."""
-        given = self.given
-        if not given.encrypts:
+        """Return the credentials for a new channel; None for one without TLS.
+
+        Raises ConnectionFailed if a file can't be read.
+        """
+        credentials = self.settings
+        if not credentials.encrypts:
             return None
         try:
-            ca, cert, key = map(_content, (given.ca, given.cert, given.key))
+            ca, cert, key = map(_content, (credentials.ca, credentials.cert, credentials.key))
         except OSError as error:
             message = f"{error.filename} can't be read: {error.strerror}"
             raise ConnectionFailed(message, code="FAILED_PRECONDITION") from None
@@ -132,22 +146,23 @@ class Shown:
 
 
 def metadata(token: str | None) -> Metadata | None:
+    """Return the metadata of a call with this token."""
     return None if token is None else (("authorization", f"Bearer {token}"),)
 
 
 class _TokenFile:
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._seen: tuple[int, int, int] | None = None
+        self._signature: tuple[int, int, int] | None = None
         self._token = ""
 
     def read(self) -> str:
-        """Raises Unauthenticated."""
+        """Return the token, from the file if that has changed. Raises Unauthenticated."""
         try:
-            seen = _mark(self._path)
-            if seen is None or seen != self._seen:
-                self._token = _checked(self._path.read_bytes().decode(errors="replace").strip())
-                self._seen = seen
+            signature = _file_signature(self._path)
+            if signature is None or signature != self._signature:
+                self._token = _check_token(self._path.read_bytes().decode(errors="replace").strip())
+                self._signature = signature
         except OSError as error:
             message = f"the token in {self._path} can't be read: {error.strerror}"
             raise Unauthenticated(f"{message}; nothing was sent") from None
@@ -156,20 +171,21 @@ class _TokenFile:
         return self._token
 
 
-def _mark(path: Path) -> tuple[int, int, int] | None:
+def _file_signature(path: Path) -> tuple[int, int, int] | None:
+    """Return a value that changes when the file does; None if there is no file."""
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def _content(path: Path | str | None) -> bytes | None:
     return None if path is None else Path(path).read_bytes()
 
 
-def _checked(token: Any) -> str:
-    """Raises ValueError or TypeError for what can't be a token, without showing it."""
+def _check_token(token: Any) -> str:
+    """Return the token. Raises ValueError or TypeError, which don't show it, if it can't be one."""
     if not isinstance(token, str):
         raise TypeError(f"a token is a text, not {type(token).__name__}")
     if not token or not token.isascii() or not token.isprintable() or " " in token:
@@ -178,14 +194,14 @@ def _checked(token: Any) -> str:
 
 
 def is_own_machine(target: str) -> bool:
-    """Tells whether a target of gRPC is on this machine, as far as its name says so."""
-    scheme, _, rest = target.partition(":")
+    """Return whether a gRPC target is certainly on this machine, by its name alone."""
+    scheme, _, endpoint = target.partition(":")
     if scheme.lower() in ("unix", "unix-abstract"):
         return True
     if scheme.lower() in ("dns", "ipv4", "ipv6"):
-        if rest.startswith("//") and not rest.startswith("///"):
-            return False  # a name server of its own says where that is
-        target = rest.rpartition("/")[2]
+        if endpoint.startswith("//") and not endpoint.startswith("///"):
+            return False  # a name server of the target's choice says where that is
+        target = endpoint.rpartition("/")[2]
     host = target.rpartition(":")[0] if not target.endswith("]") else target
     host = (host or target).strip("[]")
     if host.lower() == "localhost":

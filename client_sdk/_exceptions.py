@@ -2,33 +2,32 @@
 
     PsoupError
     ├── ConnectionFailed       no server answered at the target
-    │   └── ForeignAnswer      something did that is no PSoup store: a proxy, a captive portal
+    │   └── ForeignAnswer      something answered that is no PSoup store: a proxy, a captive portal
     ├── Timeout                the deadline passed first
-    ├── InvalidRequest         the request itself is wrong; sending it again won't help
-    │   ├── QueryProblem       … somewhere in its SQL: `line`, `column`, `excerpt`
-    │   └── RowProblem         … somewhere in its rows: `row`, `field`
-    ├── Unauthenticated        the store asks who calls; no token, or one that is worth nothing
-    ├── PermissionDenied       the store knows who calls, and that is not for this caller
-    ├── NotFound               no such stream or registration
-    ├── Conflict               the name, key or sequence is taken by something else
-    ├── PreconditionFailed     right in itself, but not in the state the store is in
-    ├── PermissionDenied       the caller may not do that
+    ├── InvalidRequest         the request itself is wrong; sending it again does not help
+    │   ├── QueryProblem       … in its SQL: `line`, `column`, `excerpt`
+    │   └── RowProblem         … in its rows: `row`, `field`
+    ├── Unauthenticated        the credential is missing, unknown, expired or revoked
+    ├── PermissionDenied       the store knows the caller, who may not do this
+    ├── NotFound               no such stream, view, registration or key
+    ├── Conflict               the name, client key or sequence is in use for something else
+    ├── PreconditionFailed     right in itself, but not in the present state of the store
     ├── LimitExceeded          larger than the server, or this client, accepts
     │   └── QuotaExceeded      … or more than the tenant or owner may have or do
     ├── ServerError            the server failed, or broke the protocol
-    ├── CopyError              a file of offline copies, or a copy in it; nothing was sent
+    ├── CopyError              a file of offline copies, or a copy in it
     │   ├── UnknownCopy        no copy of that name is kept; a KeyError too
-    │   ├── NotSynced          the copy is kept, but has not come yet
-    │   ├── NotComputable      its answer can't be told from base rows
+    │   ├── NotSynced          the copy is kept, but its answer was not received yet
+    │   ├── NotComputable      its answer can't be computed from base rows
     │   ├── LocalQueryProblem  the SQL of `query` is wrong, or would write
     │   ├── OtherStore         the file belongs to another store than the one that answers
-    │   ├── FileBusy           another process or thread holds the file for too long
+    │   ├── FileBusy           another process or thread has used the file for too long
     │   ├── FileFull           the disk is full; the copies are as they were
     │   ├── FileDamaged        the file can't be read; `Copies.recover` saves what can be
-    │   └── WrongFile          another program's file, or a newer version's
+    │   └── WrongFile          a file of another program, or of another version
     └── PullError              a pull, not the store it asks
         ├── BadPull            its description is wrong; a ValueError too
-        ├── Incomplete         the transfer was cut; the next pull goes on from there
+        ├── Incomplete         the transfer was cut; the next pull continues it
         ├── OutputBusy         another process is pulling into the same output
         ├── OutputFailed       the output could not be written; what was there still is
         └── HookFailed         the command to run on a change failed or took too long
@@ -45,11 +44,11 @@ from datetime import timedelta
 
 @dataclass(frozen=True, slots=True)
 class ErrorDetail:
-    """A detail is what the server said for programs; a field that does not apply is empty, 0, -1
-    (`row`) or None.
+    """What the server said for programs. A field that does not apply is empty, 0, None, or -1
+    (`row`).
 
-    `store_id` is the store that said it; empty where no store did. `retry_after` is how long the
-    store wants to be left alone.
+    `store_id` is the store that reported the error; it is empty if no store did. `retry_after` is
+    how long to wait before the next attempt.
     """
 
     reason: str = ""
@@ -66,7 +65,9 @@ class ErrorDetail:
 
 
 class PsoupError(Exception):
-    """An error has a message for people, a `detail` for programs, and the gRPC status as `code`."""
+    """The base of all errors: a message for people, a `detail` for programs, the gRPC status as
+    `code`.
+    """
 
     code = "UNKNOWN"
 
@@ -81,7 +82,7 @@ class PsoupError(Exception):
 
     @property
     def reason(self) -> str:
-        """A stable name such as UNKNOWN_STREAM; empty where the server gave none."""
+        """A stable name such as UNKNOWN_STREAM; empty if the server gave none."""
         return self.detail.reason
 
     @property
@@ -91,26 +92,35 @@ class PsoupError(Exception):
 
 
 class ConnectionFailed(PsoupError):
+    """No server answered at the target."""
+
     code = "UNAVAILABLE"
 
 
 class ForeignAnswer(ConnectionFailed):
-    """The store that the request was meant for has not seen it, or has not said so.
+    """Something that is no PSoup store has answered, such as a proxy or a captive portal.
 
-    `code` is what something else answered. Ask again later, or at another address.
+    Whether the store has seen the request is unknown. `code` is what was answered instead. Ask
+    again later, or at another address.
     """
 
 
 class Timeout(PsoupError):
+    """The deadline passed before there was an answer."""
+
     code = "DEADLINE_EXCEEDED"
 
 
 class InvalidRequest(PsoupError):
+    """The request itself is wrong. Sending it again does not help."""
+
     code = "INVALID_ARGUMENT"
 
 
 class QueryProblem(InvalidRequest):
-    """`line` and `column` count from 1; `excerpt` is the line with the place underlined."""
+    """An error in the SQL. `line` and `column` count from 1; `excerpt` is the line with the place
+    underlined.
+    """
 
     @property
     def line(self) -> int:
@@ -126,7 +136,9 @@ class QueryProblem(InvalidRequest):
 
 
 class RowProblem(InvalidRequest):
-    """`row` counts from 0 in the batch given (-1: the batch as a whole); `field` is its column."""
+    """An error in the rows of a batch. `row` counts from 0, and is -1 for the batch as a whole;
+    `field` is the column.
+    """
 
     @property
     def row(self) -> int:
@@ -138,10 +150,10 @@ class RowProblem(InvalidRequest):
 
 
 class Unauthenticated(PsoupError):
-    """The credential is none, unknown, expired or revoked; `hint` says what would do.
+    """The credential is missing, unknown, expired or revoked. `hint` says what the store accepts.
 
-    `renewed` tells whether the client's token or certificate has changed since: then the call is
-    made again.
+    `renewed` is True if the client's token or certificate has changed since: then the call is
+    repeated.
     """
 
     code = "UNAUTHENTICATED"
@@ -149,100 +161,133 @@ class Unauthenticated(PsoupError):
 
 
 class PermissionDenied(PsoupError):
+    """The store knows the caller, who may not do this."""
+
     code = "PERMISSION_DENIED"
 
 
 class NotFound(PsoupError):
+    """There is no such stream, view, registration or key, or the caller may not see it."""
+
     code = "NOT_FOUND"
 
 
 class Conflict(PsoupError):
+    """The name, client key or sequence is in use for something else."""
+
     code = "ALREADY_EXISTS"
 
 
 class PreconditionFailed(PsoupError):
+    """The request is right in itself, but not in the present state of the store."""
+
     code = "FAILED_PRECONDITION"
 
 
 class LimitExceeded(PsoupError):
+    """The request is larger than the server, or this client, accepts."""
+
     code = "RESOURCE_EXHAUSTED"
 
 
 class QuotaExceeded(LimitExceeded):
-    """`detail.field` names the limit, `detail.expected` its number; `detail.retry_after` is there
-    where waiting helps."""
+    """A quota of the tenant or owner is used up.
+
+    `detail.field` names the limit, `detail.expected` is its number. `detail.retry_after` is set if
+    waiting helps.
+    """
 
 
 class ServerError(PsoupError):
+    """The server failed, or broke the protocol."""
+
     code = "INTERNAL"
 
 
 class CopyError(PsoupError):
+    """The base of errors of a file of copies, or of a copy in it."""
+
     code = "FAILED_PRECONDITION"
 
 
 class UnknownCopy(CopyError, KeyError):
-    """The message is given plainly, where a KeyError would quote it."""
+    """No copy of that name is kept. It is a KeyError too."""
 
     code = "NOT_FOUND"
 
     def __str__(self) -> str:
+        """Return the message as it is; a KeyError would quote it."""
         return self.message
 
 
 class NotSynced(CopyError):
-    pass
+    """The copy is kept, but no sync has received its answer yet."""
 
 
 class NotComputable(CopyError):
-    """The answer of this query can't be told from its base rows; `hint` says what to keep."""
+    """The answer of this query can't be computed from its base rows. `hint` says what to keep
+    instead.
+    """
 
     code = "INVALID_ARGUMENT"
 
 
 class LocalQueryProblem(CopyError):
+    """The SQL of a `query` over copies is wrong, or would write."""
+
     code = "INVALID_ARGUMENT"
 
 
 class OtherStore(CopyError):
-    """Nothing was sent. `Copies.move` lets what waits in the file go to the other store."""
+    """The file belongs to another store than the one that answers. Nothing was sent.
+
+    `Copies.move` sends the batches that wait in the file to the other store.
+    """
 
 
 class FileBusy(CopyError):
+    """Another process or thread has used the file for too long."""
+
     code = "ABORTED"
 
 
 class FileFull(CopyError):
+    """The disk is full. The copies are as they were."""
+
     code = "RESOURCE_EXHAUSTED"
 
 
 class FileDamaged(CopyError):
+    """The file can't be read. `Copies.recover` makes a new one of what can be read."""
+
     code = "DATA_LOSS"
 
 
 class WrongFile(CopyError):
-    pass
+    """A file of another program, of a newer version, or of a development version."""
 
 
 class PullError(PsoupError):
-    """The pull failed, and not the store."""
+    """The base of errors of a pull that are not the store's."""
 
 
 class BadPull(PullError, ValueError):
-    """The pull was not tried."""
+    """The description of a pull is wrong. It is a ValueError too. The pull was not tried."""
 
 
 class Incomplete(PullError):
-    """Nothing was written; the rows that came are kept."""
+    """The transfer was cut. Nothing was written; the next pull continues with the rows received so
+    far.
+    """
 
 
 class OutputBusy(PullError):
-    """The pull was not tried."""
+    """Another process is pulling into the same output. The pull was not tried."""
 
 
 class OutputFailed(PullError):
-    """A reader of the output still sees what was there before."""
+    """The output could not be written. Its readers still see what was there before."""
 
 
 class HookFailed(PullError):
-    """The output was written."""
+    """The command to run on a change failed or took too long. The output was written."""

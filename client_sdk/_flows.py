@@ -1,4 +1,4 @@
-"""The verbs, without any input or output: requests, and flows over effects."""
+"""The methods of a client as requests and flows over effects, without any input or output."""
 
 from __future__ import annotations
 
@@ -130,8 +130,10 @@ def forget_publishers(session: Session, names: Sequence[str], owner: str) -> Flo
 
 
 def audit_page(session: Session, tenant: str, token: str) -> Flow[tuple[list[AuditRecord], str]]:
-    """Gives one page and the token of the next, which is empty after the last. Without a tenant it
-    is of all that the caller administers."""
+    """Return one page and the token of the next, which is empty after the last.
+
+    An empty tenant stands for all tenants that the caller administers.
+    """
     request = pb.AuditRequest(tenant=tenant, page_token=token)
     reply, _ = yield from call(session, "Audit", request, Repeat.READ)
     return [AuditRecord.from_wire(item) for item in reply.records], reply.next_page_token
@@ -152,9 +154,9 @@ def views(session: Session) -> Flow[list[View]]:
 def stream(session: Session, name: str) -> Flow[Stream]:
     request = pb.DescribeStreamRequest(tenant=session.tenant, name=name)
     reply, _ = yield from call(session, "DescribeStream", request, Repeat.READ)
-    found = Stream.from_wire(reply)
-    session.streams[name] = found
-    return found
+    description = Stream.from_wire(reply)
+    session.streams[name] = description
+    return description
 
 
 def register(
@@ -213,9 +215,10 @@ def with_handle(
         return (yield from make_call(handle_bytes(query), timeout))
     # Only a deadline for all calls together: each of them counts its own attempts.
     deadline = Attempts(session.retry, Repeat.READ, timeout)
-    if key in session.handles:
+    cached = session.handles.get(key)
+    if cached is not None:
         try:
-            return (yield from make_call(session.handles[key], timeout))
+            return (yield from make_call(cached, timeout))
         except PsoupError as error:
             if error.reason not in HANDLE_GONE:
                 raise
@@ -305,39 +308,41 @@ def begin_invoke(
 
 
 def answer(session: Session, request: Question, timeout: float | None) -> Flow[Answer]:
-    """Gives the whole answer to an Invoke or an Ask."""
-    found: Answer
-    found, request = yield from _asking(session, request, timeout, Collect)
-    if not request.HasField("as_of") and found.refreshed_at is None:
-        session.saw(found.position, asked=request.least_position or None)
-    return found
+    """Return the whole answer to an Invoke or an Ask."""
+    received: Answer
+    received, request = yield from _asking(session, request, timeout, Collect)
+    if not request.HasField("as_of") and received.refreshed_at is None:
+        session.saw(received.position, least_position=request.least_position or None)
+    return received
 
 
 def begin_answer(
     session: Session, request: Question, timeout: float | None
 ) -> Flow[tuple[pb.InvokeResponse, Any]]:
-    """Gives the first message of an answer and the iterator of the others.
+    """Return the first message of an answer, and the iterator of the others.
 
-    The call is made again until the first message is there; a failure after that is the caller's.
+    The call is retried until the first message is there. A later failure is raised by the iterator.
     """
     begun, request = yield from _asking(session, request, timeout, Begin)
     first: pb.InvokeResponse = begun[0]
     header = first.header
     earlier = request.HasField("as_of") or header.HasField("refreshed_at")
     if first.HasField("header") and not earlier:
-        session.saw(header.position, asked=request.least_position or None)
+        session.saw(header.position, least_position=request.least_position or None)
     return first, begun[1]
 
 
 def _asking(
     session: Session, request: Question, timeout: float | None, effect: type[Collect | Begin]
 ) -> Flow[tuple[Any, Question]]:
-    """Gives what an effect brings, and the request that brought it: one whose position the store
-    never had is repeated once without it."""
+    """Return the result of an effect, and the request that led to it.
+
+    A request for a position that the store never had is repeated once without it.
+    """
 
     def ask(request: Question) -> Flow[tuple[Any, bool]]:
         return retrying(
-            lambda left: effect(_method(request), request, left),
+            lambda seconds: effect(_method(request), request, seconds),
             Repeat.READ,
             session.retry,
             timeout,
@@ -389,7 +394,7 @@ Knowledge: TypeAlias = Literal["then", "today"]
 
 
 class Seen(enum.Enum):
-    """SEEN stands for the newest position that the client has seen."""
+    """The type of SEEN, which stands for the newest position that the client has seen."""
 
     SEEN = "seen"
 
@@ -421,9 +426,7 @@ def register_request(
 def register_many_request(
     session: Session, sql: str, table: Any, lease: timedelta | None
 ) -> tuple[pb.RegisterManyRequest, bool]:
-    """Makes the request; tells too whether every row has a client key, so that it may be sent
-    again.
-    """
+    """Return the request, and whether every row has a client key, so that it may be repeated."""
     request = pb.RegisterManyRequest(
         tenant=session.tenant,
         owner=session.owner,
@@ -555,16 +558,16 @@ def revoke_key(session: Session, id_: str, tenant: str | None) -> Flow[AccessKey
 
 
 def own_name(session: Session, timeout: float | None = None) -> Flow[str]:
-    """Gives the owner that a client acts as; the store is asked where the client does not know."""
+    """Return the owner that the client acts as. The store is asked if the client does not know."""
     if session.owner:
         return session.owner
-    found = yield from status(session, timeout)
-    return (found.security.owner if found.security else "") or "main"
+    store = yield from status(session, timeout)
+    return (store.security.owner if store.security else "") or "main"
 
 
 def own_tenant(session: Session) -> Flow[str]:
-    """Gives the tenant that a client acts in; the store is asked where the client does not know."""
+    """Return the tenant that the client acts in. The store is asked if the client does not know."""
     if session.tenant:
         return session.tenant
-    found = yield from status(session, None)
-    return (found.security.tenant if found.security else "") or "main"
+    store = yield from status(session, None)
+    return (store.security.tenant if store.security else "") or "main"

@@ -21,33 +21,34 @@ Handler: TypeAlias = Callable[[Any], Any] | Iterable[Any]
 
 
 class MockTransport:
-    """Answers calls with handlers instead of a server; for `Client` and `AsyncClient` alike.
+    """A transport that answers calls with handlers instead of a server, for `Client` and
+    `AsyncClient`.
 
-        def status(request):
-            return psoup_pb2.StatusResponse(store_id="test", epoch=3)
+            def status(request):
+                return psoup_pb2.StatusResponse(store_id="test", epoch=3)
 
-        client = Client(transport=MockTransport({"Status": status}))
+            client = Client(transport=MockTransport({"Status": status}))
 
     A handler is a function from the request message to the response message, or a list with one
-    item for each call. A PsoupError, raised by the function or standing in the list, is what the
-    client gets (and retries, where it would). Handlers of `Invoke` and `Ask` give an iterable of
+    response for each call. If the function raises a PsoupError, or the list has one, the client
+    gets it, and retries as usual. Handlers of `Invoke` and `Ask` return an iterable of
     InvokeResponse, which `answer()` makes; those of `Sync` and `Watch` one of SyncPart. Batches of
     a PublishStream go to the handler of `Publish`, one by one. `calls` has every request so far, as
     (method, request).
 
-    `store_id` is the store it stands for: `Status` says so where there is no handler, and errors
-    with a reason carry it as a store's do.
+    `store_id` is the id of the simulated store: `Status` returns it unless there is a handler for
+    that, and errors with a reason carry it as those of a store do.
     """
 
     def __init__(self, handlers: Mapping[str, Handler], *, store_id: str = "mock") -> None:
         self.store_id = store_id
-        given = {"Status": self._status, **handlers}
-        self._handlers = {name: _function(name, each) for name, each in given.items()}
+        all_handlers = {"Status": self._status, **handlers}
+        self._handlers = {name: _function(name, handler) for name, handler in all_handlers.items()}
         self.calls: list[tuple[str, Any]] = []
         self.closed = False
 
     def requests(self, method: str) -> list[Any]:
-        """Gives the requests made to one method, in order."""
+        """Return the requests made to one method, in order."""
         return [request for name, request in self.calls if name == method]
 
     def _handle(self, method: str, request: Message) -> Any:
@@ -96,7 +97,9 @@ class MockTransport:
 
 
 class MockDuplex:
-    """A duplex ends with its first refused request, as on a server: later ones are not handled."""
+    """A duplex that ends with its first refused request, as on a server: later requests are not
+    handled.
+    """
 
     def __init__(self, transport: MockTransport, method: str) -> None:
         self._transport = transport
@@ -149,7 +152,7 @@ def answer(
     now: datetime | None = None,
     **header: Any,
 ) -> list[pb.InvokeResponse]:
-    """Makes the messages of an answer: `columns` are names and SQL types, `rows` Python values.
+    """Return the messages of an answer. `columns` are names and SQL types, `rows` Python values.
 
     Other fields of AnswerHeader, such as `epoch`, may be given as keywords.
     """

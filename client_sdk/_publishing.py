@@ -1,4 +1,4 @@
-"""Publishing: one batch by itself, or many on one line, numbered so that none is taken twice."""
+"""Publishing: single batches, or many on one call, numbered so that none is stored twice."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from client_sdk._wire.rows import Rows, deletes, to_table
 from client_sdk._wire.values import timestamp
 from psoup.v1 import psoup_pb2 as pb
 
-# A batch of publish_many: large enough to be worth a commit, small enough to be four in flight.
+# Batches of publish_many: large enough to be worth a commit, small enough to have four in flight.
 BATCH_BYTES = 4 * MEBIBYTE
 BATCH_ROWS = 100_000
 IN_FLIGHT = 4
@@ -32,7 +32,7 @@ Progress = Callable[[Published], None]
 
 @dataclass(slots=True)
 class Numbering:
-    """A numbering is who publishes, and the first sequence the store has not acknowledged."""
+    """The name of a publisher, and the first sequence that the store has not acknowledged."""
 
     publisher: str
     next_sequence: int
@@ -40,7 +40,9 @@ class Numbering:
 
 @dataclass(frozen=True, slots=True)
 class PublishedMany:
-    """All of the batches are durable. `duplicate_rows` of the rows had been accepted before."""
+    """The result of `publish_many`. All batches are durable; `duplicate_rows` had been accepted
+    before.
+    """
 
     batches: int
     row_count: int
@@ -48,18 +50,19 @@ class PublishedMany:
 
 
 def identity(publisher: str | None, sequence: int | None) -> Numbering | None:
-    """Makes a numbering of both, or None of neither.
+    """Return the numbering of one batch, or None if neither argument is given.
 
-    Raises ValueError where only one of the two is given, or they can't be an identity.
+    Raises ValueError if only one of them is given, or they can't be an identity.
     """
     if publisher is None and sequence is None:
         return None
     if not publisher or sequence is None:
         raise ValueError("give publisher and sequence, or neither; publisher() counts for you")
-    return numbering(publisher, sequence)
+    return make_numbering(publisher, sequence)
 
 
-def numbering(publisher: str, sequence: int) -> Numbering:
+def make_numbering(publisher: str, sequence: int) -> Numbering:
+    """Return the numbering of a publisher from `sequence` on. Raises ValueError."""
     if not publisher:
         raise ValueError("a publisher has a name")
     if sequence < 1:
@@ -68,38 +71,38 @@ def numbering(publisher: str, sequence: int) -> Numbering:
 
 
 def publish(
-    session: Session, stream: str, rows: Rows, numbered: Numbering | None
+    session: Session, stream: str, rows: Rows, numbering: Numbering | None
 ) -> Flow[Published]:
-    """Publishes one batch, whole or not at all.
+    """Publish one batch, whole or not at all.
 
-    The stream's columns are fetched once and kept. Where rows do not fit them, or the server
-    refuses the batch, they are fetched again: the stream may have been made anew.
+    The stream's columns are fetched once and cached. If rows do not fit them, or the server refuses
+    the batch, they are fetched again: the stream may have been dropped and created again.
     """
-    rows = rows if hasattr(rows, "columns") else _listed(rows)
-    known = session.streams.get(stream)
-    if known is not None:
+    rows = rows if hasattr(rows, "columns") else _as_list(rows)
+    cached = session.streams.get(stream)
+    if cached is not None:
         try:
-            return (yield from _publish_as(session, known, stream, rows, numbered))
+            return (yield from _publish_as(session, cached, stream, rows, numbering))
         except InvalidRequest as error:
             fresh = yield from _flows.stream(session, stream)
-            if _shape(fresh) == _shape(known):
+            if _shape(fresh) == _shape(cached):
                 raise error from None
     else:
         fresh = yield from _flows.stream(session, stream)
-    return (yield from _publish_as(session, fresh, stream, rows, numbered))
+    return (yield from _publish_as(session, fresh, stream, rows, numbering))
 
 
 def _shape(stream: Stream) -> tuple[Any, ...]:
-    """Gives what decides whether rows fit the stream."""
+    """Return what decides whether rows fit the stream."""
     return stream.columns, stream.ordered_by, stream.key
 
 
-def _listed(rows: Any) -> Any:
+def _as_list(rows: Any) -> Any:
     return rows if isinstance(rows, list | dict | str | bytes) else list(rows)
 
 
 def _publish_as(
-    session: Session, schema: Stream, stream: str, rows: Rows, numbered: Numbering | None
+    session: Session, schema: Stream, stream: str, rows: Rows, numbering: Numbering | None
 ) -> Flow[Published]:
     payload = to_ipc(to_table(rows, schema))
     request = _request(session, stream, arrow=payload)
@@ -108,7 +111,7 @@ def _publish_as(
             f"the batch takes {len(payload):,} bytes, a message at most "
             f"{session.max_message_bytes:,}; publisher(name).publish_many(…) cuts it for you"
         )
-    return (yield from _send(session, request, numbered))
+    return (yield from _send(session, request, numbering))
 
 
 def _request(session: Session, stream: str, **fields: Any) -> pb.PublishRequest:
@@ -116,22 +119,22 @@ def _request(session: Session, stream: str, **fields: Any) -> pb.PublishRequest:
 
 
 def heartbeat(
-    session: Session, stream: str, instant: datetime, numbered: Numbering | None
+    session: Session, stream: str, instant: datetime, numbering: Numbering | None
 ) -> Flow[Published]:
     request = _request(session, stream, heartbeat=timestamp(instant))
-    return (yield from _send(session, request, numbered))
+    return (yield from _send(session, request, numbering))
 
 
 def _send(
-    session: Session, request: pb.PublishRequest, numbered: Numbering | None
+    session: Session, request: pb.PublishRequest, numbering: Numbering | None
 ) -> Flow[Published]:
-    if numbered is not None:
-        request.publisher, request.sequence = numbered.publisher, numbered.next_sequence
-    repeat = Repeat.HARMFUL if numbered is None else Repeat.SAFE
+    if numbering is not None:
+        request.publisher, request.sequence = numbering.publisher, numbering.next_sequence
+    repeat = Repeat.HARMFUL if numbering is None else Repeat.SAFE
     reply, again = yield from _flows.call(session, "Publish", request, repeat)
     session.wrote(reply.position, fresh=again or not reply.duplicate)
-    if numbered is not None:
-        numbered.next_sequence += 1
+    if numbering is not None:
+        numbering.next_sequence += 1
     return Published.from_wire(reply)
 
 
@@ -139,47 +142,52 @@ def publish_many(
     session: Session,
     stream: str,
     batches: Iterable[Rows],
-    numbered: Numbering,
+    numbering: Numbering,
     progress: Progress | None,
 ) -> Flow[PublishedMany]:
-    """Numbers the batches, cuts large ones, keeps a few in flight, and carries on after a cut."""
+    """Number the batches, cut large ones, keep a few in flight, and continue after a lost
+    connection.
+    """
     schema = yield from _flows.stream(session, stream)
-    line = _Line(session, numbered, _requests(session, schema, stream, batches, numbered), progress)
-    yield from line.run()
-    return PublishedMany(line.batches, line.row_count, line.duplicate_rows)
+    sender = _Sender(
+        session, numbering, _requests(session, schema, stream, batches, numbering), progress
+    )
+    yield from sender.run()
+    return PublishedMany(sender.batches, sender.row_count, sender.duplicate_rows)
 
 
 def _requests(
-    session: Session, schema: Stream, stream: str, batches: Iterable[Rows], numbered: Numbering
+    session: Session, schema: Stream, stream: str, batches: Iterable[Rows], numbering: Numbering
 ) -> Iterator[pb.PublishRequest]:
-    sequence = numbered.next_sequence
+    sequence = numbering.next_sequence
     limit = min(BATCH_BYTES, session.max_message_bytes - IDENTITY_BYTES)
     for rows in split(batches):
         table = to_table(rows, schema)
         for payload in payloads(table, limit, BATCH_ROWS) if table.num_rows else ():
-            names = {"publisher": numbered.publisher, "sequence": sequence}
+            names = {"publisher": numbering.publisher, "sequence": sequence}
             yield _request(session, stream, arrow=payload, **names)
             sequence += 1
 
 
 def count_batches(session: Session, stream: str, batches: Rows | Iterable[Rows]) -> Flow[int]:
-    """Count the sequences that publish_many uses for these batches."""
+    """Return how many sequences `publish_many` would use for these batches."""
     schema = yield from _flows.stream(session, stream)
     counted = _requests(session, schema, stream, batches, Numbering("", 1))
     return sum(1 for _ in counted)
 
 
-def split(given: Rows | Iterable[Rows]) -> Iterator[Rows]:
+def split(batches: Rows | Iterable[Rows]) -> Iterator[Rows]:
     """Yield the batches of an iterable; also of rows in one of the forms that `publish` takes.
 
-    Rows that are dicts are taken as they come, so many at a time that they may be without end.
+    Rows that are dicts are taken as they come, BATCH_ROWS at a time, so that there may be no end of
+    them.
     """
-    if hasattr(given, "columns"):
-        yield given
+    if hasattr(batches, "columns"):
+        yield batches
         return
-    if isinstance(given, Mapping | str | bytes):
+    if isinstance(batches, Mapping | str | bytes):
         raise TypeError("give rows, or an iterable of batches of rows")
-    source = iter(given)
+    source = iter(batches)
     for first in source:
         if not isinstance(first, Mapping):
             yield first
@@ -187,23 +195,23 @@ def split(given: Rows | Iterable[Rows]) -> Iterator[Rows]:
         yield [first, *itertools.islice(source, BATCH_ROWS - 1)]
 
 
-class _Line:
-    """A line sends requests in order over one PublishStream after another, each until it is cut or
-    old.
+class _Sender:
+    """A sender of numbered requests in order, over one PublishStream after another.
 
-    `_waiting` are the requests sent and not acknowledged. After a cut they are sent again first:
-    they have an identity, so the store takes each once.
+    A call is used until it is cut or old. `_waiting` are the requests that were sent and not
+    acknowledged. After a cut they are sent again first: they have an identity, so the store takes
+    each once.
     """
 
     def __init__(
         self,
         session: Session,
-        numbered: Numbering,
+        numbering: Numbering,
         source: Iterator[pb.PublishRequest],
         progress: Progress | None,
     ) -> None:
         self._session = session
-        self._numbered = numbered
+        self._numbering = numbering
         self._source = source
         self._progress = progress
         self._waiting: deque[pb.PublishRequest] = deque()
@@ -215,37 +223,38 @@ class _Line:
     def run(self) -> Flow[None]:
         while not self._ended or self._waiting:
             try:
-                yield from self._one_call()
+                yield from self._send_on_one_call()
             except PsoupError as error:
                 yield Pause(self._attempts.pause_after(error))
         if self._failure is not None:
             raise self._failure
 
-    def _one_call(self) -> Flow[None]:
-        """Sends until the source ends, or a quarter of the call's time has gone by.
+    def _send_on_one_call(self) -> Flow[None]:
+        """Send until the source ends, or a quarter of the call's time has passed.
 
-        After a cut only one request is sent until it is acknowledged, so that a refusal is read as
-        such and not lost in the failure to send the next.
+        After a cut only one request is sent until it is acknowledged. Otherwise a refusal could be
+        lost in the failure to send the next request.
         """
         timeout = self._attempts.remaining()
-        old = time.monotonic() + (timeout or 60.0) / 4
-        room = 1 if self._attempts.made else IN_FLIGHT
+        until = time.monotonic() + (timeout or 60.0) / 4
+        in_flight = 1 if self._attempts.count else IN_FLIGHT
         sent, resent = 0, len(self._waiting)
         yield Open(timeout)
         while True:
-            while sent < room and (sent < len(self._waiting) or self._pull(old)):
+            while sent < in_flight and (sent < len(self._waiting) or self._pull(until)):
                 yield Write(self._waiting[sent])
                 sent += 1
             if not self._waiting:
                 break
             reply = yield Read()
             self._acknowledge(reply, again=resent > 0)
-            sent, resent, room = sent - 1, resent - 1, IN_FLIGHT
+            sent, resent, in_flight = sent - 1, resent - 1, IN_FLIGHT
         yield Finish()
 
     def _pull(self, until: float) -> bool:
-        """Takes one request from the source. An error of the source waits until all requests before
-        it are acknowledged.
+        """Take one request from the source, and return whether there was one.
+
+        An error of the source is raised only when all requests before it are acknowledged.
         """
         if self._ended or time.monotonic() >= until:
             return False
@@ -258,7 +267,7 @@ class _Line:
         return not self._ended
 
     def _acknowledge(self, reply: pb.PublishResponse, *, again: bool) -> None:
-        self._numbered.next_sequence = self._waiting.popleft().sequence + 1
+        self._numbering.next_sequence = self._waiting.popleft().sequence + 1
         self._attempts.reset()
         self._session.wrote(reply.position, fresh=again or not reply.duplicate)
         published = Published.from_wire(reply)
@@ -274,11 +283,13 @@ AsyncRun = Callable[[Any], Awaitable[Any]]
 
 
 class Publisher:
-    """A publisher numbers its batches from `next_sequence` on. It is for one thread at a time.
+    """A publisher, which numbers its batches from `next_sequence` on. It is for one thread at a
+    time.
 
     The store takes each number once, for ever. So after an error, whatever it was, publish the same
-    rows again: the number is kept until the store has acknowledged it. A program that starts over
-    publishes everything from sequence 1; what is there already is acknowledged as duplicate.
+    rows again: the number stays the same until the store has acknowledged it. A program that starts
+    again publishes everything from sequence 1; batches that the store has are acknowledged as
+    duplicates.
     """
 
     def __init__(self, run: Run, session: Session, numbering: Numbering) -> None:
@@ -288,26 +299,28 @@ class Publisher:
 
     @property
     def name(self) -> str:
+        """The name of the publisher."""
         return self._numbering.publisher
 
     @property
     def next_sequence(self) -> int:
-        """The first number not acknowledged yet."""
+        """The first number that is not acknowledged yet."""
         return self._numbering.next_sequence
 
     def publish(self, stream: str, rows: Rows) -> Published:
-        """Publishes one batch, whole or not at all."""
+        """Publish one batch, whole or not at all."""
         published: Published = self._run(publish(self._session, stream, rows, self._numbering))
         return published
 
     def publish_many(
         self, stream: str, batches: Rows | Iterable[Rows], *, progress: Progress | None = None
     ) -> PublishedMany:
-        """Publishes every batch in order, several in flight, large ones cut to what the server
-        takes. `batches` may also be rows as `publish` takes them, however many.
+        """Publish batches in order, several in flight, and cut large ones to what the server
+        accepts.
 
-        `progress` is called for each acknowledged batch. When this raises, what had been
-        acknowledged stays, and `next_sequence` is the first that was not.
+        `batches` is an iterable of batches, or rows as `publish` takes them, however many.
+        `progress` is called with each acknowledged batch. If this raises, acknowledged batches
+        stay, and `next_sequence` is the first that is not acknowledged.
         """
         many: PublishedMany = self._run(
             publish_many(self._session, stream, batches, self._numbering, progress)
@@ -315,21 +328,24 @@ class Publisher:
         return many
 
     def count_batches(self, stream: str, batches: Rows | Iterable[Rows]) -> int:
-        """Counts the numbers that `publish_many` uses for these batches; publishes nothing."""
+        """Return how many sequences `publish_many` would use for these batches. Publishes
+        nothing.
+        """
         count: int = self._run(count_batches(self._session, stream, batches))
         return count
 
     def delete(self, stream: str, keys: Iterable[Mapping[str, Any]]) -> Published:
-        """Publishes one batch that deletes keys of a keyed stream, given as for `Client.delete`."""
+        """Publish one batch that deletes keys of a keyed stream, given as for `Client.delete`."""
         return self.publish(stream, deletes(keys))
 
     def heartbeat(self, stream: str, instant: datetime) -> Published:
+        """Move NOW of an event-time stream to `instant`, if that is later."""
         published: Published = self._run(heartbeat(self._session, stream, instant, self._numbering))
         return published
 
 
 class AsyncPublisher:
-    """An async publisher is a `Publisher` with `await`, for one task at a time."""
+    """A `Publisher` with `await`, for one task at a time."""
 
     def __init__(self, run: AsyncRun, session: Session, numbering: Numbering) -> None:
         self._run = run
@@ -338,13 +354,16 @@ class AsyncPublisher:
 
     @property
     def name(self) -> str:
+        """The name of the publisher."""
         return self._numbering.publisher
 
     @property
     def next_sequence(self) -> int:
+        """The first number that is not acknowledged yet."""
         return self._numbering.next_sequence
 
     async def publish(self, stream: str, rows: Rows) -> Published:
+        """Publish one batch, whole or not at all."""
         published: Published = await self._run(
             publish(self._session, stream, rows, self._numbering)
         )
@@ -353,19 +372,31 @@ class AsyncPublisher:
     async def publish_many(
         self, stream: str, batches: Rows | Iterable[Rows], *, progress: Progress | None = None
     ) -> PublishedMany:
+        """Publish batches in order, several in flight, and cut large ones to what the server
+        accepts.
+
+        `batches` is an iterable of batches, or rows as `publish` takes them, however many.
+        `progress` is called with each acknowledged batch. If this raises, acknowledged batches
+        stay, and `next_sequence` is the first that is not acknowledged.
+        """
         many: PublishedMany = await self._run(
             publish_many(self._session, stream, batches, self._numbering, progress)
         )
         return many
 
     async def count_batches(self, stream: str, batches: Rows | Iterable[Rows]) -> int:
+        """Return how many sequences `publish_many` would use for these batches. Publishes
+        nothing.
+        """
         count: int = await self._run(count_batches(self._session, stream, batches))
         return count
 
     async def delete(self, stream: str, keys: Iterable[Mapping[str, Any]]) -> Published:
+        """Publish one batch that deletes keys of a keyed stream, given as for `Client.delete`."""
         return await self.publish(stream, deletes(keys))
 
     async def heartbeat(self, stream: str, instant: datetime) -> Published:
+        """Move NOW of an event-time stream to `instant`, if that is later."""
         published: Published = await self._run(
             heartbeat(self._session, stream, instant, self._numbering)
         )

@@ -1,4 +1,4 @@
-"""A session: what a client knows between two calls, and where its store is."""
+"""The session of a client: what it remembers between calls, and where its store is."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ MOST_CACHED_HANDLES = 10_000
 
 @dataclass(slots=True)
 class Session:
-    """A session is shared by the calls of one client, from any thread: each field is replaced
-    whole.
+    """What the calls of one client share, from any thread: each field is replaced as a whole.
 
-    `position` is the newest the client has seen. Positions are opaque, so "newest" is kept by
-    construction: a fresh write, or an answer that was asked to include the one before. `foreign` is
-    the last one forgotten, which calls of other threads may still ask for.
+    `position` is the newest position that the client has seen. Positions are opaque, so the newest
+    one is known by construction: it is that of a fresh write, or of an answer that had to include
+    the one before. `foreign` is the last position that the store did not know; calls of other
+    threads may still ask for it. `streams` and `handles` are caches.
     """
 
     tenant: str
@@ -49,27 +49,30 @@ class Session:
         self.handles[key] = handle
 
     def wrote(self, position: bytes, *, fresh: bool = True) -> None:
-        """Notes the position of a write. Without `fresh` the store did it long ago, and the
-        position may be old.
+        """Note the position of a write. Without `fresh` the store did it earlier, and the position
+        may be old.
         """
         if position and (fresh or self.position is None):
             self.position = position
 
-    def saw(self, position: bytes, *, asked: bytes | None) -> None:
-        """Notes the position of an answer that had to include `asked`, unless another call has
-        moved on.
+    def saw(self, position: bytes, *, least_position: bytes | None) -> None:
+        """Note the position of an answer that had to include `least_position`, unless another call
+        has changed `position`.
         """
-        if position and self.position == asked:
+        if position and self.position == least_position:
             self.position = position
 
-    def forget(self, error: PsoupError, asked: bytes) -> bool:
-        """Forget the position that a call asked for if the store says that it never had it, as
-        after a restore. Return whether the call is to be repeated without it: not if the position
-        is the caller's own."""
-        if error.reason != FOREIGN_POSITION or asked not in (self.position, self.foreign):
+    def forget(self, error: PsoupError, least_position: bytes) -> bool:
+        """Forget the position that a call asked for, if the error says that the store never had it,
+        as after a restore.
+
+        Return whether the call is to be repeated without it. It is not if the position came from
+        the caller.
+        """
+        if error.reason != FOREIGN_POSITION or least_position not in (self.position, self.foreign):
             return False
-        if self.position == asked:
-            self.position, self.foreign = None, asked
+        if self.position == least_position:
+            self.position, self.foreign = None, least_position
         return True
 
 
@@ -111,9 +114,9 @@ DEFAULT_TARGET = f"localhost:{DEFAULT_PORT}"
 
 
 def with_port(target: str) -> str:
-    """Gives the target with a port: a host by itself, a name or an address, gets a store's default.
+    """Return the target with a port. A host by itself, a name or an address, gets the default port.
 
-    A target that names a scheme, as `unix:/run/psoup` or `dns:///host:1`, is left to gRPC.
+    A target with a scheme, such as `unix:/run/psoup` or `dns:///host:1`, is left to gRPC.
     """
     host = f"[{target}]" if target.count(":") > 1 and _is_address(target) else target
     bare = ":" not in host or host.endswith("]")
@@ -121,11 +124,13 @@ def with_port(target: str) -> str:
 
 
 def _is_address(target: str) -> bool:
-    """Tells whether the target is an IPv6 address by itself."""
+    """Return whether the target is an IPv6 address without a port."""
     return all(character in "0123456789abcdefABCDEF:." for character in target)
 
 
 class Closing:
+    """A base for classes that are closed at the end of `with`."""
+
     def close(self) -> None:
         raise NotImplementedError
 

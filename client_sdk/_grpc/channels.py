@@ -1,9 +1,9 @@
-"""The channels calls are made on, and what a call that failed means.
+"""The gRPC channels of a client, and the exceptions for calls that failed.
 
-A channel that found no server waits longer and longer before it asks for the address again, and one
-whose line is dead, or ends at a captive portal, may keep it for hours. So after a call to which no
-store has answered the next one is made on a new channel, at most once a second. Calls under way on
-the old channel go on; it is closed when the last has ended.
+A channel without a server waits longer and longer before it resolves the address again. A channel
+whose connection is dead, or ends at a captive portal, may keep it for hours. So the call after one
+that no store has answered gets a new channel, at most once a second. Calls in progress on the old
+channel continue; it is closed when the last of them has ended.
 """
 
 from __future__ import annotations
@@ -40,91 +40,104 @@ from client_sdk._exceptions import (
 from client_sdk._session import MEBIBYTE
 from psoup.v1 import psoup_pb2 as pb
 
-# gRPC's own pauses between two connects grow to two minutes: a client that comes back would stay
-# cut off. One connect may take the last of these, for slow links; then another is tried.
-_FIRST_PAUSE, _LONGEST_PAUSE, _LONGEST_CONNECT = 100, 1000, 5000
-_SHORTEST_LIFE = 1.0
+# By default gRPC waits up to two minutes between two attempts to connect: too long for a client
+# that comes back online. The last one is the timeout of an attempt, generous for slow links.
+_FIRST_BACKOFF_MS, _LONGEST_BACKOFF_MS, _CONNECT_TIMEOUT_MS = 100, 1000, 5000
+# A younger channel is not replaced: calls that fail at once would open channel after channel.
+_LEAST_CHANNEL_SECONDS = 1.0
 
 
 def channel_options(max_message_bytes: int) -> list[tuple[str, int]]:
-    """Gives the options of a channel for clients that come and go: it connects again soon.
+    """Return the options of a channel that reconnects soon, for clients that come and go.
 
-    There is room for the largest message the server takes, and for the fields around its rows.
-    Channels of a process share no connection, else a new one waits for the pauses of the others.
+    The limit leaves room for the fields around the rows of a message. Channels share no
+    connections: a new channel would otherwise wait for the backoff of the old one.
     """
     limit = max_message_bytes + MEBIBYTE
     return [
         ("grpc.max_send_message_length", limit),
         ("grpc.max_receive_message_length", limit),
-        ("grpc.initial_reconnect_backoff_ms", _FIRST_PAUSE),
-        ("grpc.max_reconnect_backoff_ms", _LONGEST_PAUSE),
-        ("grpc.min_reconnect_backoff_ms", _LONGEST_CONNECT),
+        ("grpc.initial_reconnect_backoff_ms", _FIRST_BACKOFF_MS),
+        ("grpc.max_reconnect_backoff_ms", _LONGEST_BACKOFF_MS),
+        ("grpc.min_reconnect_backoff_ms", _CONNECT_TIMEOUT_MS),
         ("grpc.use_local_subchannel_pool", 1),
     ]
 
 
 @dataclass(eq=False, slots=True)
-class HeldChannel:
-    """A held channel has its stub, and the count of calls that are under way on it. `files` marks
-    the certificates it was made with."""
+class CountedChannel:
+    """A channel with its stub, and the number of calls in progress on it.
+
+    `files` identifies the certificate files that it was made with.
+    """
 
     channel: Any
     stub: Any
-    made_at: float = field(default_factory=time.monotonic)
+    created_at: float = field(default_factory=time.monotonic)
     calls: int = 0
     files: object = None
 
 
 class Channels:
-    """Gives each call its channel. Usable from several threads; closing is left to the caller."""
+    """The open channels of a client, the newest of which is used for new calls.
+
+    Several threads may use it. It never closes a channel: it returns those that the caller must
+    close.
+    """
 
     def __init__(
         self, make: Callable[[], tuple[Any, Any]], files: Callable[[], object] = lambda: None
     ) -> None:
-        """`make` gives a channel and its stub, `files` the mark of what it is made with."""
+        """Open no channel yet. `make` returns a new channel and its stub; `files` returns a value
+        that changes when the certificate files do.
+        """
         self._make = make
         self._files = files
         self._lock = threading.Lock()
-        self._newest: HeldChannel | None = None
-        self._held: set[HeldChannel] = set()
+        self._newest: CountedChannel | None = None
+        self._open: set[CountedChannel] = set()
         self.closed = False
 
-    def take(self) -> HeldChannel:
-        """Takes the channel for one call, to be given back. Raises ValueError after `close`."""
+    def take(self) -> CountedChannel:
+        """Return the channel for one call, which the caller must give back. Raises ValueError after
+        `close`.
+        """
         with self._lock:
             if self.closed:
                 raise ValueError("the client was closed")
             if self._newest is None:
                 files = self._files()
-                self._newest = HeldChannel(*self._make(), files=files)
-                self._held.add(self._newest)
+                self._newest = CountedChannel(*self._make(), files=files)
+                self._open.add(self._newest)
             self._newest.calls += 1
             return self._newest
 
-    def give_back(self, held: HeldChannel, error: PsoupError | None = None) -> Any | None:
-        """Ends a call, with an error if it had one. Gives a channel that is to be closed."""
+    def give_back(self, channel: CountedChannel, error: PsoupError | None = None) -> Any | None:
+        """End a call, with its error if it failed. Return a channel that the caller must close, or
+        None.
+        """
         with self._lock:
-            held.calls -= 1
-            old = time.monotonic() - held.made_at >= _SHORTEST_LIFE
-            stale = isinstance(error, Unauthenticated) and error.renewed
-            if self._newest is held and (stale or (old and _is_unheard(error))):
+            channel.calls -= 1
+            is_old = time.monotonic() - channel.created_at >= _LEAST_CHANNEL_SECONDS
+            is_stale = isinstance(error, Unauthenticated) and error.renewed
+            if self._newest is channel and (is_stale or (is_old and _is_unanswered(error))):
                 self._newest = None
-            if self._newest is held or held.calls or held not in self._held:
+            if self._newest is channel or channel.calls or channel not in self._open:
                 return None
-            self._held.remove(held)
-            return held.channel
+            self._open.remove(channel)
+            return channel.channel
 
     def close(self) -> list[Any]:
-        """Gives all channels, to be closed whatever is under way on them."""
+        """Return all channels, which the caller must close whatever calls are in progress."""
         with self._lock:
             self.closed, self._newest = True, None
-            channels = [held.channel for held in self._held]
-            self._held.clear()
+            channels = [channel.channel for channel in self._open]
+            self._open.clear()
             return channels
 
 
-def _is_unheard(error: PsoupError | None) -> bool:
-    """Tells whether the error means that no store has answered."""
+def _is_unanswered(error: PsoupError | None) -> bool:
+    """Return whether the error means that no store has answered."""
     return isinstance(error, ConnectionFailed | Timeout) and not error.detail.store_id
 
 
@@ -146,36 +159,38 @@ _BY_CODE: dict[str, type[PsoupError]] = {
 }
 
 
-# Codes that gRPC itself gives too, on either side, where a store has not spoken.
-_GRPC_S_OWN = frozenset(
+# Codes that gRPC itself reports, on either side, without an answer of a store.
+_CODES_OF_GRPC = frozenset(
     {"CANCELLED", "UNKNOWN", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED", "INTERNAL", "UNAVAILABLE"}
 )
-# How gRPC tells that plain HTTP was answered, whatever code it makes of that.
+# A part of gRPC's message if the answer was plain HTTP; the code depends on the HTTP status.
 _PLAIN_HTTP = "http2 header with status"
 
 
 def from_rpc(error: grpc.RpcError, target: str) -> PsoupError:
-    """Makes the exception for a failed call, of grpc or of grpc.aio."""
+    """Return the exception for a failed call, of grpc or of grpc.aio.
+
+    It is a ForeignAnswer if something other than a PSoup store has answered.
+    """
     code: str = error.code().name
     message: str = error.details() or code.lower().replace("_", " ")
     trailing: Iterable[tuple[str, str | bytes]] = cast(Any, error).trailing_metadata() or ()
     try:
         detail = detail_of(trailing, error.code().value[0])
     except (DecodeError, ValueError) as problem:
-        said = f"the answer of {target} is not what was sent: {problem}"
-        return ForeignAnswer(said, code=code)
+        return ForeignAnswer(f"the answer of {target} was garbled: {problem}", code=code)
     if detail == ErrorDetail():
-        if code not in _GRPC_S_OWN or _PLAIN_HTTP in message:
-            said = f"this is not a PSoup store, or something between: {target} says {message}"
-            return ForeignAnswer(said, code=code)
+        if code not in _CODES_OF_GRPC or _PLAIN_HTTP in message:
+            reply = f"this is not a PSoup store, or something between: {target} says {message}"
+            return ForeignAnswer(reply, code=code)
         if code == "UNAVAILABLE":
             message = f"No answer from a store at {target}: {message}"
     return error_for(code, message, detail)
 
 
 def error_for(code: str, message: str, detail: ErrorDetail) -> PsoupError:
-    """Makes the exception for a status; one that has no class is a ServerError that keeps the
-    code.
+    """Return the exception for a status code. A code without a class becomes a ServerError that
+    keeps it.
     """
     kind = _BY_CODE.get(code, ServerError)
     if kind is InvalidRequest and detail.line > 0:
@@ -188,20 +203,20 @@ def error_for(code: str, message: str, detail: ErrorDetail) -> PsoupError:
 
 
 def detail_of(metadata: Iterable[tuple[str, str | bytes]], code: int) -> ErrorDetail:
-    """Finds the psoup.v1.ErrorDetail inside google.rpc.Status; gives an empty one where there is
-    none.
+    """Return the psoup.v1.ErrorDetail inside google.rpc.Status, or an empty one if it has none.
 
-    Raises DecodeError, and ValueError where the status has another code than the call.
+    `code` is the number of the call's status. Raises DecodeError, and ValueError if
+    google.rpc.Status has another code.
     """
     for key, value in metadata:
         if key == _DETAILS_KEY and isinstance(value, bytes):
             status = status_pb2.Status.FromString(value)
             if status.code != code:
-                raise ValueError(f"its status is {status.code} and {code}")
+                raise ValueError(f"its status is both {status.code} and {code}")
             for packed in status.details:
-                found = pb.ErrorDetail()
-                if packed.Unpack(found):
-                    return detail_from(found)
+                detail = pb.ErrorDetail()
+                if packed.Unpack(detail):
+                    return detail_from(detail)
     return ErrorDetail()
 
 

@@ -1,4 +1,4 @@
-"""Drivers carry out the effects of a flow: one waits for each, one runs on an event loop."""
+"""Drivers, which carry out the effects of a flow: one waits for each, one runs on an event loop."""
 
 from __future__ import annotations
 
@@ -30,9 +30,7 @@ T = TypeVar("T")
 
 
 def drive(flow: Flow[T], transport: Transport) -> T:
-    """Runs a flow and gives its result. Calls that are open when it ends, well or not, are
-    cancelled.
-    """
+    """Run a flow and return its result. Calls that are open at its end are cancelled."""
     steps = drive_each(flow, transport)
     try:
         while True:
@@ -45,8 +43,9 @@ def drive(flow: Flow[T], transport: Transport) -> T:
 
 
 def drive_each(flow: Flow[T], transport: Transport) -> Generator[Any, None, T]:
-    """Yields what the flow gives on its way; returns its result. Closing ends the flow and its
-    calls.
+    """Run a flow, yield each value of its Give effects, and return its result.
+
+    Closing the generator ends the flow and cancels its calls.
     """
     calls = _OpenCalls(transport)
     try:
@@ -71,6 +70,8 @@ def drive_each(flow: Flow[T], transport: Transport) -> Generator[Any, None, T]:
 
 
 class _OpenCalls:
+    """The calls that a flow has open: at most one PublishStream and one stream of messages."""
+
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
         self._line: Duplex | None = None
@@ -126,9 +127,7 @@ class _OpenCalls:
 
 
 async def async_drive(flow: Flow[T], transport: AsyncTransport) -> T:
-    """Runs a flow and gives its result. Calls that are open when it ends, well or not, are
-    cancelled.
-    """
+    """Run a flow and return its result. Calls that are open at its end are cancelled."""
     outcome: list[T] = []
     steps = async_drive_each(flow, transport, outcome)
     try:
@@ -142,7 +141,7 @@ async def async_drive(flow: Flow[T], transport: AsyncTransport) -> T:
 async def async_drive_each(
     flow: Flow[T], transport: AsyncTransport, outcome: list[T]
 ) -> AsyncGenerator[Any, None]:
-    """Yields what the flow gives on its way; its result is put into `outcome`."""
+    """Run a flow, yield each value of its Give effects, and append its result to `outcome`."""
     calls = _AsyncOpenCalls(transport)
     try:
         effect = next(flow)
@@ -165,6 +164,8 @@ async def async_drive_each(
 
 
 class _AsyncOpenCalls:
+    """The calls that a flow has open, on an event loop."""
+
     def __init__(self, transport: AsyncTransport) -> None:
         self._transport = transport
         self._line: AsyncDuplex | None = None

@@ -1,8 +1,8 @@
-"""Effects: what a verb asks of the outside, and when it asks again.
+"""Effects: the input and output that a method of a client requests, and its retries.
 
-Every verb is a *flow*: a generator that yields effects and is sent their results, or has their
-errors thrown in. All decisions are taken in flows, calls that are made again included; a driver
-only carries effects out. Effects are all that a sync and an async client do differently.
+Every method is a *flow*: a generator that yields effects, and is sent their results or has their
+errors thrown in. Flows take all decisions, retries included; a driver only carries effects out. So
+the sync and the async client differ in their drivers only.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Question: TypeAlias = pb.InvokeRequest | pb.AskRequest
 
 @dataclass(frozen=True, slots=True)
 class Unary:
-    """Sends one request; the result is the response."""
+    """Send one request. The result is the response."""
 
     method: str
     request: Message
@@ -35,7 +35,7 @@ class Unary:
 
 @dataclass(frozen=True, slots=True)
 class Collect:
-    """Takes all messages of an answer; the result is an Answer."""
+    """Receive all messages of an answer. The result is an Answer."""
 
     method: str
     request: Question
@@ -44,7 +44,7 @@ class Collect:
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """Begins an answer; the result is its first message, and the iterator of the others."""
+    """Begin an answer. The result is its first message, and the iterator of the others."""
 
     method: str
     request: Question
@@ -53,8 +53,8 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """Opens the PublishStream for the Write, Read and Finish that follow; an earlier one is
-    dropped.
+    """Open the PublishStream for the Write, Read and Finish that follow. An earlier one is
+    cancelled.
     """
 
     timeout: float | None
@@ -62,22 +62,24 @@ class Open:
 
 @dataclass(frozen=True, slots=True)
 class Write:
+    """Send one request on the PublishStream."""
+
     request: pb.PublishRequest
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Waits for the next response on the line, which is the result."""
+    """Wait for the next response of the PublishStream, which is the result."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """Says that no more requests follow; is done when the server has ended the call well."""
+    """Announce that no more requests follow, and wait until the server has ended the call."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listen:
-    """Opens a call whose messages Hear then gives; an earlier one is dropped."""
+    """Open a call whose messages Hear then returns. An earlier one is cancelled."""
 
     method: str
     request: Message
@@ -86,17 +88,19 @@ class Listen:
 
 @dataclass(frozen=True, slots=True)
 class Hear:
-    """Waits for the next message of the call; the result is None after the last."""
+    """Wait for the next message of the call. The result is None after the last one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pause:
+    """Wait."""
+
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Give:
-    """Hands a value to whoever iterates over the flow, which goes on when it is asked for more."""
+    """Hand a value to the caller that iterates over the flow, and wait until it wants the next."""
 
     value: Any
 
@@ -108,44 +112,46 @@ Flow: TypeAlias = Generator[Effect, Any, T]
 
 
 class Repeat(enum.Enum):
-    """A second sending of the same request can do one of these."""
+    """What may happen if the same request is sent twice."""
 
     HARMFUL = "the store may do it twice"
-    SAFE = "the store knows it from the first"
-    READ = "it changes nothing"
+    SAFE = "the store recognises the second request"
+    READ = "nothing changes"
 
 
-# CANCELLED is how a server or a proxy sheds a call; a call that ends here is never waited for.
-_AWAY = frozenset({"UNAVAILABLE", "ABORTED", "CANCELLED"})
-# How a connection that breaks under a call shows besides UNAVAILABLE.
-_RESETS = ("RST_STREAM", "Stream removed", "Connection reset")
+# A server or a proxy that sheds load answers CANCELLED. A call that this client cancels never gets
+# here.
+_RETRIED_CODES = frozenset({"UNAVAILABLE", "ABORTED", "CANCELLED"})
+# Messages of connections that broke during a call and did not become UNAVAILABLE.
+_RESET_MESSAGES = ("RST_STREAM", "Stream removed", "Connection reset")
 
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """At most `attempts` sendings are made, with pauses that double from `first` to `longest`
-    seconds.
+    """A retry policy: at most `attempts` attempts, with pauses that double from `first` to
+    `longest` seconds.
 
-    Each pause is drawn between half of itself and itself, so that clients cut off together do not
-    come back together.
+    Each pause is shortened at random by up to a half, so that clients that were cut off together do
+    not come back together.
     """
 
     attempts: int = 5
     first: float = 0.1
     longest: float = 3.0
 
-    def pause(self, made: int) -> float:
-        return min(self.longest, self.first * 2.0 ** (made - 1)) * random.uniform(0.5, 1.0)
+    def pause(self, attempts: int) -> float:
+        """Return the seconds to wait after this many attempts."""
+        return min(self.longest, self.first * 2.0 ** (attempts - 1)) * random.uniform(0.5, 1.0)
 
-    def pause_after(self, error: PsoupError, made: int) -> float:
-        """Gives a pause no shorter than the server asks for, spread out likewise."""
-        asked = error.detail.retry_after
-        wanted = 0.0 if asked is None else asked.total_seconds() * random.uniform(1.0, 1.5)
-        return max(wanted, self.pause(made))
+    def pause_after(self, error: PsoupError, attempts: int) -> float:
+        """Return the seconds to wait, at least what the server asks for, lengthened at random."""
+        retry_after = error.detail.retry_after
+        seconds = 0.0 if retry_after is None else retry_after.total_seconds()
+        return max(seconds * random.uniform(1.0, 1.5), self.pause(attempts))
 
 
 class Attempts:
-    """Counts sendings against one overall deadline."""
+    """The attempts of one method, counted against one deadline for all of them."""
 
     def __init__(self, retry: Retry, repeat: Repeat, timeout: float | None) -> None:
         self._retry = retry
@@ -154,47 +160,46 @@ class Attempts:
         self.reset()
 
     def reset(self) -> None:
-        """Counts sendings, and runs the clock, from here: progress was made."""
-        self.made = 0
+        """Count attempts and time from here, because progress was made."""
+        self.count = 0
         self._last: PsoupError | None = None
         self._end = None if self._timeout is None else time.monotonic() + self._timeout
 
     def remaining(self) -> float | None:
-        """Gives the seconds for the next sending.
+        """Return the seconds for the next attempt.
 
-        Where none are left it raises the error of the last sending, or Timeout.
+        If none remain, raise the error of the last attempt, or Timeout.
         """
         if self._end is None:
             return None
-        left = self._end - time.monotonic()
-        if left <= 0:
+        seconds = self._end - time.monotonic()
+        if seconds <= 0:
             raise self._last or Timeout(f"no answer within {self._timeout:g} s")
-        return left
+        return seconds
 
     def pause_after(self, error: PsoupError) -> float:
-        """Gives the seconds to wait before the next sending. Raises `error` where there is to be
-        none.
-        """
-        self.made += 1
+        """Return the seconds to wait before the next attempt. Raises `error` if there is none."""
+        self.count += 1
         self._last = error
-        if self.made >= self._retry.attempts or not may_repeat(error, self._repeat):
+        if self.count >= self._retry.attempts or not may_repeat(error, self._repeat):
             raise error
-        pause = self._retry.pause_after(error, self.made)
+        pause = self._retry.pause_after(error, self.count)
         if self._end is not None and time.monotonic() + pause >= self._end:
             raise error
         return pause
 
 
 def may_repeat(error: PsoupError, repeat: Repeat) -> bool:
+    """Return whether a request that failed with this error may be sent again."""
     if isinstance(error, Unauthenticated):
-        return error.renewed  # the store has looked at nothing else of it
+        return error.renewed  # the store checks the credential before anything else
     if error.detail.retry_after is not None:
-        return True  # the store has done nothing yet, and says when it will
+        return True  # the store has done nothing, and says when to ask again
     if repeat is Repeat.HARMFUL:
         return False
-    if error.code in _AWAY:
+    if error.code in _RETRIED_CODES:
         return True
-    return repeat is Repeat.READ and any(sign in error.message for sign in _RESETS)
+    return repeat is Repeat.READ and any(sign in error.message for sign in _RESET_MESSAGES)
 
 
 def retrying(
@@ -203,7 +208,10 @@ def retrying(
     retry: Retry,
     timeout: float | None,
 ) -> Flow[tuple[Any, bool]]:
-    """Gives the effect's result, and whether it took more than one sending."""
+    """Return the result of an effect, and whether it took more than one attempt.
+
+    `effect` makes the effect for an attempt with this many seconds.
+    """
     attempts = Attempts(retry, repeat, timeout)
     while True:
         try:
@@ -211,4 +219,4 @@ def retrying(
         except PsoupError as error:
             yield Pause(attempts.pause_after(error))
         else:
-            return result, attempts.made > 0
+            return result, attempts.count > 0

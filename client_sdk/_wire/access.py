@@ -11,8 +11,10 @@ from psoup.v1 import psoup_pb2 as pb
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """An action that a role or an owner may do; `object` is a stream or view, empty for all of the
-    tenant. One of `role` and `owner` is empty."""
+    """An action that a role or an owner may do. One of `role` and `owner` is empty.
+
+    `object` is a stream or view; it is empty for the whole tenant.
+    """
 
     action: str
     object: str
@@ -43,7 +45,7 @@ class Quota:
 
     @classmethod
     def from_wire(cls, message: pb.Quota) -> Quota:
-        limits = (QuotaLimit(one.name, one.limit, one.used) for one in message.limits)
+        limits = (QuotaLimit(limit.name, limit.limit, limit.used) for limit in message.limits)
         return cls(message.tenant, message.owner, tuple(limits))
 
 
@@ -70,7 +72,7 @@ class PublisherRecord:
 
 @dataclass(frozen=True, slots=True)
 class AuditRecord:
-    """Something that was administered. `tenant` is the one it is about, empty for the store."""
+    """Something that was administered. `tenant` is the tenant it is about, empty for the store."""
 
     position: bytes
     at: datetime

@@ -19,15 +19,18 @@ from psoup.v1 import psoup_pb2 as pb
 
 @dataclass(frozen=True)
 class AnswerHeader:
-    """A header says what an answer is: exactly the rows accepted up to `position`, seen at `now`.
+    """The header of an answer: it has exactly the rows accepted up to `position`, evaluated at
+    `now`.
 
-    Both ends of the window belong to it, and are None where it has none. `computed_rows` were
-    evaluated for this answer because the engine (at `epoch`, `behind` by so much in the streams of
-    the query) had not matched them yet; `joined_pairs` of rows were looked at because it had not
-    joined them. All these are 0 where rows of the streams may be hidden from the caller.
-    `refreshed_at` is the refresh point of the answer, where the query has REFRESH; where streams
-    have points of their own it is the last of these, and `full_at` the last that all had.
-    All event-time streams of the query have reached `complete_until`, and one has come to `latest`.
+    Both ends of the window belong to it; they are None without a window. `computed_rows` were
+    evaluated for this answer because the engine had not matched them yet. The engine is at `epoch`,
+    and is `behind` the streams of the query. `joined_pairs` of rows were compared because it had
+    not joined them. These are 0 if rows of the streams may be hidden from the caller.
+
+    `refreshed_at` is the refresh point of the answer if the query has REFRESH. If its streams have
+    refresh points of their own, it is the last of these, and `full_at` the last one common to all.
+    All event-time streams of the query have reached `complete_until`, and at least one has reached
+    `latest`.
     """
 
     position: bytes
@@ -77,24 +80,25 @@ class AnswerHeader:
 
 @dataclass(frozen=True)
 class Answer(AnswerHeader):
-    """A whole answer gives dicts of Python values by `rows` and by iteration, and their count by
-    `len`.
+    """A whole answer. Iterate over it, or use `rows`, for dicts of Python values; `len` counts
+    them.
     """
 
     _table: pa.Table = field(repr=False, compare=False)
 
     @cached_property
     def rows(self) -> list[dict[str, Any]]:
-        """The rows as dicts: timestamps are aware datetimes in UTC, decimals are Decimal, NULL is
+        """The rows as dicts. Timestamps are aware datetimes in UTC, decimals are Decimal, NULL is
         None.
         """
         return python_rows(self._table, self.columns)
 
     def to_arrow(self) -> pa.Table:
+        """Return the answer as an Arrow table."""
         return self._table
 
     def to_pandas(self) -> Any:
-        """Gives a pandas DataFrame; pandas is not part of the base install."""
+        """Return the answer as a pandas DataFrame. pandas is not part of the base install."""
         return to_pandas(self._table)
 
     def __len__(self) -> int:
@@ -113,7 +117,7 @@ def python_rows(table: pa.Table, columns: tuple[Column, ...]) -> list[dict[str, 
 
 
 def to_pandas(table: pa.Table) -> Any:
-    """Gives a DataFrame. Raises ImportError that says what to install."""
+    """Return a DataFrame. Raises ImportError, which says what to install."""
     try:
         import pandas  # noqa: F401
     except ImportError as error:
@@ -131,7 +135,9 @@ def _python_values(array: pa.ChunkedArray, column: Column) -> list[Any]:
 
 
 class AnswerReader:
-    """A reader takes the messages of one Invoke in order: first a header, then rows, in pieces."""
+    """A reader of the messages of one Invoke, which come in order: a header, then rows in
+    pieces.
+    """
 
     def __init__(self) -> None:
         self._pieces = PieceReader()
@@ -140,12 +146,13 @@ class AnswerReader:
 
     @property
     def header(self) -> AnswerHeader:
-        """The header. Raises ServerError before it has come."""
+        """The header. Raises ServerError before it was received."""
         if self._header is None:
-            raise ServerError("the answer came without its header")
+            raise ServerError("the answer began without its header")
         return self._header
 
     def feed(self, message: pb.InvokeResponse) -> list[pa.RecordBatch]:
+        """Take the next message, and return the batches that it completes."""
         part = message.WhichOneof("part")
         if part == "header":
             self._header = AnswerHeader.from_wire(message.header)
@@ -156,7 +163,7 @@ class AnswerReader:
         return batches
 
     def finish(self) -> None:
-        """Raises ServerError where the answer is not as long as its header says."""
+        """Raise ServerError if the answer has fewer or more rows than its header says."""
         self._pieces.finish()
         if self._received != self.header.row_count:
             raise ServerError(
@@ -170,7 +177,7 @@ class AnswerReader:
 
 
 def collect(messages: Iterable[pb.InvokeResponse]) -> Answer:
-    """Makes the whole answer from all its messages."""
+    """Return the whole answer from all its messages."""
     reader = AnswerReader()
     batches = [batch for message in messages for batch in reader.feed(message)]
     reader.finish()
@@ -179,5 +186,5 @@ def collect(messages: Iterable[pb.InvokeResponse]) -> Answer:
 
 def whole(header: AnswerHeader, batches: list[pa.RecordBatch]) -> Answer:
     table = pa.Table.from_batches(batches, schema=batches[0].schema if batches else header.schema)
-    said = {item.name: getattr(header, item.name) for item in fields(header)}
-    return Answer(**said, _table=table)
+    header_fields = {item.name: getattr(header, item.name) for item in fields(header)}
+    return Answer(**header_fields, _table=table)

@@ -1,11 +1,11 @@
-"""CSV that spreadsheets take for what it is: a text that begins like a formula is not one."""
+"""CSV without formulas: a text that begins like a formula stays a text in a spreadsheet."""
 
 from __future__ import annotations
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-# What begins a formula, also as wide characters; before it a spreadsheet may drop white space.
+# What begins a formula, also as wide characters. Spreadsheets may drop leading white space.
 _FORMULA = "^[=+\\-@\t\r\n＝＋－＠]"
 
 

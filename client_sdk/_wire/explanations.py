@@ -13,10 +13,10 @@ from psoup.v1 import psoup_pb2 as pb
 
 @dataclass(frozen=True, slots=True)
 class Factor:
-    """A factor is a condition of WHERE, as the engine's index has it.
+    """A condition of WHERE, as the engine's index has it.
 
     `access` is "looked up", "searched", "compared" or "evaluated", from the cheapest on; the last
-    has no `operand`. The operand is compared with `constant_count` constants in all predicates.
+    has no `operand`. In all predicates, the operand is compared with `constant_count` constants.
     """
 
     text: str
@@ -39,7 +39,7 @@ class Factor:
 
 @dataclass(frozen=True, slots=True)
 class StoredMatches:
-    """Counts of what the engine has written for one predicate."""
+    """The sizes of what the engine has stored for one predicate."""
 
     file_count: int
     piece_count: int
@@ -60,10 +60,11 @@ class StoredMatches:
 
 @dataclass(frozen=True, slots=True)
 class ExplainedRun:
-    """A run is one invoke. `stages` are names and durations, in order.
+    """One invoke that was measured. `stages` are names and durations, in order.
 
-    `current_rows` of a keyed stream were current and in the window; None for other streams. To join
-    streams `joined_pairs` were looked at, and `stored_combinations` taken that were found before.
+    `current_rows` of a keyed stream were current and in the window; it is None for other streams.
+    `joined_pairs` of rows were compared to join streams, and `stored_combinations` were read that
+    the engine had found before.
     """
 
     considered_rows: int
@@ -91,8 +92,7 @@ class ExplainedRun:
 
 @dataclass(frozen=True, slots=True)
 class ImpliedBy:
-    """A predicate that is implied: in the place of all `rows` those were looked at that it
-    matches."""
+    """An implied predicate: only the rows it matches were evaluated, instead of all `rows`."""
 
     condition: str
     looked_at_rows: int
@@ -105,10 +105,10 @@ class ImpliedBy:
 
 @dataclass(frozen=True, slots=True)
 class ExplainedPredicate:
-    """The predicate of a reference to a stream: who shares it, and what is stored of it.
+    """The predicate of a reference to a stream: what it shares, and what is stored for it.
 
-    `matched_rows` of `stream_rows` are precomputed. `factors` is empty where every row matches;
-    what they say of others is about `compared_predicates` of `other_predicates`.
+    `matched_rows` of `stream_rows` are matched ahead. `factors` is empty if every row matches. What
+    the factors say about sharing covers `compared_predicates` of `other_predicates`.
     """
 
     registration_count: int
@@ -121,7 +121,7 @@ class ExplainedPredicate:
 
 
 def _of_predicate(message: pb.ExplainedLeg | pb.Explanation) -> dict[str, Any]:
-    """The fields of ExplainedPredicate, by name."""
+    """Return the fields of ExplainedPredicate, by name."""
     return {
         "registration_count": message.registration_count,
         "factors": tuple(map(Factor.from_wire, message.factors)),
@@ -135,12 +135,12 @@ def _of_predicate(message: pb.ExplainedLeg | pb.Explanation) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class ExplainedLeg(ExplainedPredicate):
-    """A reference of the query to a stream: its predicate, what is stored of it, and its rows.
+    """A reference of the query to a stream: its predicate, what is stored for it, and its rows.
 
-    `considered_rows` were looked at by the predicate; `row_count` of them are in the window and
-    match, None where kept summaries made counting needless. `current_rows` are those of a keyed
-    stream. `implied_by` is the predicate among whose matches the server has looked, None where it
-    has not. `quarantined` says what of the leg the engine has set aside because it fails.
+    `considered_rows` were evaluated with the predicate. `row_count` of them are in the window and
+    match; it is None if cached summaries made counting unnecessary. `current_rows` are those of a
+    keyed stream. `implied_by` is the predicate whose matches were read instead of all rows, or
+    None. `quarantined` says what of the leg the engine has set aside because it fails.
     """
 
     stream: str
@@ -168,10 +168,10 @@ class ExplainedLeg(ExplainedPredicate):
 
 @dataclass(frozen=True, slots=True)
 class ExplainedStep:
-    """A step of a join: one input joined to what was joined before.
+    """A step of a join: one input is joined to the result of the steps before.
 
-    `method` is "equality", "range" or "pairs". Of all pairs of rows `candidate_pairs` were looked
-    at, and `kept_pairs` are left.
+    `method` is "equality", "range" or "pairs". `candidate_pairs` of all pairs of rows were
+    compared, and `kept_pairs` of them matched.
     """
 
     input: int
@@ -195,10 +195,10 @@ class ExplainedStep:
 
 @dataclass(frozen=True, slots=True)
 class ExplainedOperator:
-    """An operator of the query's tree, and the update pattern of the rows that come out of it.
+    """An operator of the query's tree, and the update pattern of the rows it produces.
 
-    A stream has its place among the legs. A join has the input that it began with, and a step for
-    each of the others, in the order they were joined.
+    A stream has its index among the legs. A join has the input that it began with, and a step for
+    each of the other inputs, in the order in which they were joined.
     """
 
     name: str
@@ -224,11 +224,11 @@ class ExplainedOperator:
 
 @dataclass(frozen=True, slots=True)
 class Explanation(ExplainedPredicate):
-    """An explanation tells how a registration is matched, what it shares, what is stored, and where
-    the time goes.
+    """How a registration is matched, what it shares, what is stored for it, and where the time
+    goes.
 
     The predicate is that of the first of the `legs`, the query's references to streams. `operator`
-    is the root of the tree of what is done with their rows. Old servers tell neither legs nor
+    is the root of the tree of operators over their rows. Old servers report neither legs nor
     operators.
     """
 

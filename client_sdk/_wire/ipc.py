@@ -14,7 +14,7 @@ _BODY_LENGTH_FIELD = 3
 
 
 class PieceReader:
-    """A reader is fed the pieces of a stream in order, and gives back the batches each one
+    """A reader of a stream that arrives in pieces: each piece, in order, returns the batches it
     completes.
 
     An IPC stream is a schema message, then batch messages, then an end mark. A message is
@@ -23,29 +23,29 @@ class PieceReader:
     """
 
     def __init__(self) -> None:
-        self._rest = bytearray()
+        self._buffer = bytearray()
         self._schema_message = b""
 
     def feed(self, piece: bytes) -> list[pa.RecordBatch]:
-        self._rest += piece
+        self._buffer += piece
         end = self._skip_schema()
         begin = end
-        while size := _message_size(self._rest, end):
+        while size := _message_size(self._buffer, end):
             end += size
-        whole = bytes(self._rest[begin:end])
-        del self._rest[:end]
+        whole = bytes(self._buffer[begin:end])
+        del self._buffer[:end]
         return self._decode(whole) if whole else []
 
     def _skip_schema(self) -> int:
         if self._schema_message:
             return 0
-        size = _message_size(self._rest, 0)
-        self._schema_message = bytes(self._rest[:size])
+        size = _message_size(self._buffer, 0)
+        self._schema_message = bytes(self._buffer[:size])
         return size
 
     def finish(self) -> None:
-        """Raises ServerError where the stream stopped inside a message."""
-        if self._rest:
+        """Raise ServerError if the stream stopped inside a message."""
+        if self._buffer:
             raise ServerError("the answer ended in the middle of a record batch")
 
     def _decode(self, messages: bytes) -> list[pa.RecordBatch]:
@@ -54,21 +54,21 @@ class PieceReader:
 
 
 def _message_size(data: bytearray, start: int) -> int:
-    """Counts the bytes of the message at `start`, framing included; 0 where it is not whole yet."""
-    there = len(data) - start
-    if there < 8:
+    """Return the bytes of the message at `start`, framing included; 0 if it is not complete yet."""
+    available = len(data) - start
+    if available < 8:
         return 0
     if data[start : start + 4] != _CONTINUATION:
         raise ServerError("the answer is not an Arrow IPC stream")
     size = 8 + int(struct.unpack_from("<i", data, start + 4)[0])
-    if there < size:
+    if available < size:
         return 0
     size += _body_length(data, start + 8) if size > 8 else 0
-    return size if there >= size else 0
+    return size if available >= size else 0
 
 
 def _body_length(data: bytearray, start: int) -> int:
-    """Reads `Message.bodyLength` from its flatbuffer, by way of table, vtable and field."""
+    """Read `Message.bodyLength` from its flatbuffer, by way of table, vtable and field."""
     table = start + struct.unpack_from("<I", data, start)[0]
     vtable = table - struct.unpack_from("<i", data, table)[0]
     entry = 4 + 2 * _BODY_LENGTH_FIELD
@@ -79,7 +79,7 @@ def _body_length(data: bytearray, start: int) -> int:
 
 
 def to_ipc(table: pa.Table) -> bytes:
-    """Writes the table as one Arrow IPC stream; equal rows give equal bytes."""
+    """Write the table as one Arrow IPC stream; equal rows give equal bytes."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
@@ -88,10 +88,10 @@ def to_ipc(table: pa.Table) -> bytes:
 
 
 def payloads(table: pa.Table, max_bytes: int, max_rows: int) -> Iterator[bytes]:
-    """Writes the table as IPC streams of at most so many bytes and rows each, in order.
+    """Yield the table as IPC streams, in order, none of which exceeds `max_bytes` or `max_rows`.
 
-    Where the cuts fall depends on the rows and the two limits alone. Raises LimitExceeded where one
-    row is too large by itself.
+    The cuts depend on the rows and the two limits alone. Raises LimitExceeded if one row is too
+    large by itself.
     """
     for payload, _ in cut(table, max_bytes, max_rows):
         if len(payload) > max_bytes:
@@ -100,9 +100,9 @@ def payloads(table: pa.Table, max_bytes: int, max_rows: int) -> Iterator[bytes]:
 
 
 def cut(table: pa.Table, max_bytes: int, max_rows: int) -> Iterator[tuple[bytes, int]]:
-    """Writes the table as `payloads` does, and gives each stream with its count of rows.
+    """Yield the streams of `payloads`, each with its number of rows.
 
-    One row that is too large by itself is a stream of its own.
+    A row that is too large by itself is a stream of its own.
     """
     if table.num_rows > max_rows:
         yield from _parts(table, max_rows, max_bytes, max_rows)

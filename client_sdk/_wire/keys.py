@@ -1,4 +1,4 @@
-"""Static keys, as a store tells of them."""
+"""Access keys, as a store reports them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from psoup.v1 import psoup_pb2 as pb
 
 @dataclass(frozen=True, slots=True)
 class AccessKey:
-    """A static key: whoever shows its secret acts as `owner` of `tenant`, with `roles`.
+    """An access key: a caller with its secret acts as `owner` of `tenant`, with `roles`.
 
-    `claims` are for row policies. The secret itself is told once, when the key is made.
+    `claims` are for row policies. The secret is shown once, when the key is created.
     """
 
     id: str
@@ -42,7 +42,9 @@ class AccessKey:
 
 @dataclass(frozen=True, slots=True)
 class NewKey:
-    """A key that was just made, with the `secret` to show. Nobody can tell it again."""
+    """An access key that was just created, with its `secret`. The store does not keep the
+    secret.
+    """
 
     key: AccessKey
     secret: str = field(repr=False)

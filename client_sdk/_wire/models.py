@@ -1,4 +1,4 @@
-"""Streams, registrations and acknowledgements, as a store tells of them."""
+"""Streams, registrations and acknowledgements, as a store reports them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def columns_of(messages: object) -> tuple[Column, ...]:
 
 
 def pattern_name(pattern: pb.UpdatePattern) -> str:
-    """Gives MON, WKS, WK or STR; empty where the server does not say."""
+    """Return MON, WKS, WK or STR; empty if the server does not say."""
     name = pb.UpdatePattern.Name(pattern).removeprefix("UPDATE_PATTERN_")
     return "" if name == "UNSPECIFIED" else name
 
@@ -34,10 +34,10 @@ def pattern_name(pattern: pb.UpdatePattern) -> str:
 class Stream:
     """A stream as the store describes it.
 
-    `retain` is None where rows are kept for ever, `now` where the stream has event time and no rows
-    yet. `key` is empty where every row stays a row; else a row replaces the earlier row of its key.
-    `policies` are the statements that make its row policies; a caller whom they bind is told
-    neither them nor `row_count`, which is 0 then.
+    `retain` is None if rows are kept for ever. `now` is None if the stream has event time and no
+    rows yet. `key` has the columns of the stream key: a row replaces the earlier row of its key. It
+    is empty if every row stays a row. `policies` are the statements of its row policies; a caller
+    bound by them sees neither them nor `row_count`, which is 0 then.
     """
 
     name: str
@@ -130,8 +130,8 @@ class Ended:
             policies=tuple(message.policies),
             grants=tuple(map(Grant.from_wire, message.grants)),
             registrations=tuple(
-                EndedRegistration(one.handle, one.owner, one.client_key)
-                for one in message.registrations
+                EndedRegistration(registration.handle, registration.owner, registration.client_key)
+                for registration in message.registrations
             ),
             view_count=message.view_count,
             policy_count=message.policy_count,
@@ -142,8 +142,10 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A definition has the stream or the view as it is now (CREATE) or as it was (DROP); None after
-    a GRANT or REVOKE. `ended` is what ended with a stream or view that was dropped."""
+    """What a statement defined: the stream or view after a CREATE, or before a DROP, else None.
+
+    `ended` is what ended with a stream or view that was dropped.
+    """
 
     defined: Stream | View | None
     position: bytes
@@ -152,14 +154,14 @@ class Definition:
 
     @property
     def stream(self) -> Stream:
-        """The stream. Raises TypeError where none was defined."""
+        """The stream. Raises TypeError if none was defined."""
         if not isinstance(self.defined, Stream):
             raise TypeError("no stream was defined")
         return self.defined
 
     @property
     def view(self) -> View:
-        """The view. Raises TypeError where none was defined."""
+        """The view. Raises TypeError if none was defined."""
         if not isinstance(self.defined, View):
             raise TypeError("no view was defined")
         return self.defined
@@ -177,11 +179,11 @@ class Definition:
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """`register` gives this. `created` is False where the key was known already; `replaced` is
-    True where it had another query until now.
+    """What `register` returns: the handle of the registration, and what its answers are like.
 
-    `pattern` is what can happen to rows of the answer: MON, WKS, WK or STR. The registration may
-    end if nobody asks for it until `lease_until`.
+    `created` is False if the client key was registered already; `replaced` is True if it had
+    another query until now. `pattern` is what can happen to rows of the answer: MON, WKS, WK or
+    STR. The registration may end at `lease_until` unless it is invoked or synced before.
     """
 
     handle: bytes
@@ -195,13 +197,16 @@ class Registered:
 
     @property
     def hex(self) -> str:
-        """The handle as text; every verb takes it in this form too."""
+        """The handle as 32 hexadecimal digits, which every method takes too."""
         return self.handle.hex()
 
 
 @dataclass(frozen=True, slots=True)
 class RegisteredMany:
-    """The handles are in the order of the table. `replaced_count` had other queries until now."""
+    """What `register_many` returns. The handles are in the order of the table.
+
+    `created_count` of them are new, `replaced_count` had other queries until now.
+    """
 
     handles: tuple[bytes, ...]
     position: bytes
@@ -211,8 +216,8 @@ class RegisteredMany:
 
 @dataclass(frozen=True, slots=True)
 class RegistrationLeg:
-    """A reference of a registered query to a stream. `matched_rows` of `stream_rows` are
-    precomputed.
+    """A reference of a registered query to a stream. `matched_rows` of `stream_rows` are matched
+    ahead.
     """
 
     stream: str
@@ -232,11 +237,12 @@ class RegistrationLeg:
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """A registration as the store keeps it. `matched_rows` of `stream_rows` are precomputed.
+    """A registration as the store keeps it. `matched_rows` of `stream_rows` are matched ahead.
 
-    `refresh` is that of the whole query, and empty without one. `legs` are the query's references
-    to streams; `stream`, `window` and the counts of rows are those of the first. They are empty if
-    the server does not tell them. `views` are those that the text was bound through.
+    `key` is its client key. `refresh` is the REFRESH of the whole query, empty without one. `legs`
+    are the query's references to streams; `stream`, `window` and the row counts are those of the
+    first. They are empty if the server does not report them. `views` are the views that the query
+    goes through.
     """
 
     handle: bytes
@@ -260,6 +266,7 @@ class Registration:
 
     @property
     def hex(self) -> str:
+        """The handle as 32 hexadecimal digits."""
         return self.handle.hex()
 
     @classmethod
@@ -288,11 +295,12 @@ class Registration:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """The batch is durable. `duplicate` is True where its sequence had been accepted before.
+    """The acknowledgement of a batch, which is durable. `duplicate` is True if its sequence had
+    been accepted before.
 
-    Where it is `unverified` too, the store took that sequence so long ago that it no longer knows
-    the rows. They may have been other ones than these, unless these were sent with that sequence
-    and no other ever was.
+    If it is `unverified` too, the store accepted that sequence so long ago that it can't compare
+    the rows. They may have been others, unless the program never sent other rows with that
+    sequence.
     """
 
     position: bytes
@@ -313,5 +321,8 @@ class Published:
 
 
 def is_unverified(message: pb.PublishResponse) -> bool:
-    """Tells it of servers from before the field too: in that case they have no row id to tell."""
+    """Return whether the store could not compare a duplicate with the rows it has.
+
+    Servers from before the field `unverified` leave out the row id instead.
+    """
     return message.unverified or (message.duplicate and message.first_row_id < 0)

@@ -1,4 +1,4 @@
-"""Rows a caller has become the Arrow table a stream takes.
+"""The conversion of a caller's rows to the Arrow table that a stream takes.
 
 Rows are dicts, Arrow or pandas. All of them are checked here, before anything is sent: the first
 value that does not fit is a RowProblem that names its row, counted from 0, and its column.
@@ -18,13 +18,14 @@ from client_sdk._exceptions import ErrorDetail, RowProblem
 from client_sdk._wire.models import Stream
 from client_sdk._wire.values import Column, schema_of, utc
 
-# A list of dicts, a pyarrow Table or RecordBatch, or a pandas DataFrame; of a keyed stream with
-# `_op` "delete" for rows that delete their key.
+# A list of dicts, a pyarrow Table or RecordBatch, or a pandas DataFrame. Rows for a keyed stream
+# may have `_op` "delete", which deletes their stream key.
 Rows: TypeAlias = Any
 
 
 def to_table(rows: Rows, stream: Stream) -> pa.Table:
-    """Makes a table of exactly the stream's columns, in its order, and `_op` where it was given.
+    """Return a table of exactly the stream's columns, in their order, and `_op` if the rows have
+    it.
 
     Raises RowProblem.
     """
@@ -52,7 +53,7 @@ def _convert(rows: Rows, stream: Stream) -> pa.Table:
 
 
 def first_failure(array: pa.Array, cast: Callable[[pa.Array], pa.Array]) -> int:
-    """Finds the index of the first value that `cast` refuses, by halving; there must be one."""
+    """Return the index of the first value that `cast` refuses, by bisection. There must be one."""
     low, high = 0, len(array)
     while high - low > 1:
         middle = (low + high) // 2
@@ -68,27 +69,27 @@ def first_failure(array: pa.Array, cast: Callable[[pa.Array], pa.Array]) -> int:
 def wrong_fields(number: int, got: Iterable[str], names: set[str]) -> RowProblem:
     fields = list(got)
     missing, extra = sorted(names - set(fields)), sorted(set(map(str, fields)) - names)
-    said = [f"missing {', '.join(missing)}"] if missing else []
-    said += [f"unknown {', '.join(extra)}"] if extra else []
-    where = f"row {number}" if number >= 0 else "columns"
+    problems = [f"missing {', '.join(missing)}"] if missing else []
+    problems += [f"unknown {', '.join(extra)}"] if extra else []
+    place = f"row {number}" if number >= 0 else "columns"
     detail = ErrorDetail(
         reason="WRONG_COLUMNS",
         row=number,
         field=(missing + extra + [""])[0],
         expected=", ".join(sorted(names)),
         got=", ".join(map(str, fields)),
-        hint="Give every column of the stream, None where it is NULL, and no other.",
+        hint="Give every column of the stream, None for NULL, and no other.",
     )
-    return RowProblem(f"{where}: {'; '.join(said) or 'a column is there twice'}", detail=detail)
+    return RowProblem(f"{place}: {'; '.join(problems) or 'a column is there twice'}", detail=detail)
 
 
 def bad_value(number: int, column: Column, value: Any, error: Exception) -> RowProblem:
-    shown = repr(value.as_py() if isinstance(value, pa.Scalar) else value)
-    shown = shown if len(shown) <= 60 else f"{shown[:57]}…"
+    text = repr(value.as_py() if isinstance(value, pa.Scalar) else value)
+    text = text if len(text) <= 60 else f"{text[:57]}…"
     detail = ErrorDetail(
-        reason="BAD_VALUE", row=number, field=column.name, expected=column.type, got=shown
+        reason="BAD_VALUE", row=number, field=column.name, expected=column.type, got=text
     )
-    message = f"row {number}, column {column.name} {column.type}: {shown} does not fit ({error})"
+    message = f"row {number}, column {column.name} {column.type}: {text} does not fit ({error})"
     return RowProblem(message, detail=detail)
 
 
@@ -99,12 +100,12 @@ def null_time(number: int, name: str) -> RowProblem:
 
 
 def null_key(number: int, name: str) -> RowProblem:
-    message = f"row {number}, column {name}: a column of the key can't be NULL"
+    message = f"row {number}, column {name}: a column of the stream key can't be NULL"
     detail = ErrorDetail(reason="NULL_KEY", row=number, field=name, got="NULL")
     return RowProblem(message, detail=detail)
 
 
-# ---- what a row does, beside its columns: "row", or "delete" where the stream has a key
+# ---- the operation of a row, beside its columns: "row", or "delete" if the stream has a key
 
 OP = "_op"
 DELETE = "delete"
@@ -114,24 +115,24 @@ Row = Mapping[str, Any]
 
 
 def deletes(keys: Iterable[Row]) -> list[dict[str, Any]]:
-    """Makes rows that delete these keys."""
+    """Return rows that delete these stream keys."""
     return [{**key, OP: DELETE} for key in keys]
 
 
-def needed(stream: Stream) -> set[str]:
-    """Names the columns that a delete can't do without."""
+def required_columns(stream: Stream) -> set[str]:
+    """Return the names of the columns that a delete must have."""
     return {*stream.key, *([stream.ordered_by] if stream.ordered_by else [])}
 
 
-def completed(rows: Sequence[Row], stream: Stream) -> tuple[Sequence[Row], list[Any] | None]:
-    """Gives rows of exactly the stream's columns, and what each row does; None where no row says.
+def complete_rows(rows: Sequence[Row], stream: Stream) -> tuple[Sequence[Row], list[Any] | None]:
+    """Return rows of exactly the stream's columns, and the `_op` of each; None if no row has one.
 
-    A delete may leave out what it does not need. Raises RowProblem.
+    A delete may leave out the columns that it does not require. Raises RowProblem.
     """
     names = {column.name for column in stream.columns}
     if all(row.keys() == names for row in rows):
         return rows, None
-    optional = dict.fromkeys(names - needed(stream)) if stream.key else {}
+    optional = dict.fromkeys(names - required_columns(stream)) if stream.key else {}
     whole = []
     for number, row in enumerate(rows):
         filled = {**optional, **row} if row.get(OP) == DELETE else dict(row)
@@ -144,14 +145,14 @@ def completed(rows: Sequence[Row], stream: Stream) -> tuple[Sequence[Row], list[
 
 
 def with_optional(table: pa.Table, stream: Stream) -> pa.Table:
-    """Adds NULLs for the columns that a table of nothing but deletes may leave out."""
+    """Return the table with NULLs for the columns that a table of deletes may leave out."""
     if OP not in table.column_names or not stream.key or not table.num_rows:
         return table
     ops = table.column(OP)
     if pa.types.is_null(ops.type) or not pc.all(pc.equal(ops, DELETE), skip_nulls=False).as_py():
         return table
     for column in stream.columns:
-        if column.name not in table.column_names and column.name not in needed(stream):
+        if column.name not in table.column_names and column.name not in required_columns(stream):
             table = table.append_column(column.name, pa.nulls(table.num_rows, column.arrow))
     return table
 
@@ -160,7 +161,7 @@ def with_optional(table: pa.Table, stream: Stream) -> pa.Table:
 
 _NONE = type(None)
 # Types whose values pyarrow itself converts exactly or refuses.
-_PLAIN: dict[str, frozenset[type]] = {
+_EXACT_TYPES: dict[str, frozenset[type]] = {
     "BOOLEAN": frozenset({bool, _NONE}),
     "BIGINT": frozenset({int, _NONE}),
     "DOUBLE": frozenset({float, int, _NONE}),
@@ -170,9 +171,9 @@ _PLAIN: dict[str, frozenset[type]] = {
     "DATE": frozenset({datetime.date, _NONE}),
 }
 _BASES: dict[str, tuple[type, ...]] = {
-    kind: tuple(types - {_NONE}) for kind, types in _PLAIN.items()
+    kind: tuple(types - {_NONE}) for kind, types in _EXACT_TYPES.items()
 }
-_WANTED = {
+_PYTHON_TYPES = {
     "BOOLEAN": "bool",
     "BIGINT": "int",
     "DOUBLE": "float or int",
@@ -181,12 +182,12 @@ _WANTED = {
     "TIMESTAMP": "datetime.datetime",
     "DATE": "datetime.date",
 }
-_WRONG = (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeError, ValueError)
+_CONVERSION_ERRORS = (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeError, ValueError)
 
 
 def from_dicts(rows: Sequence[Mapping[str, Any]], stream: Stream) -> pa.Table:
-    """Makes a table of dicts, with a column `_op` where a row says what it does."""
-    rows, ops = completed(rows, stream)
+    """Return a table of dicts, with a column `_op` if a row has one."""
+    rows, ops = complete_rows(rows, stream)
     columns = stream.columns
     arrays = [column_of([row[column.name] for row in rows], column) for column in columns]
     if ops is not None:
@@ -196,10 +197,10 @@ def from_dicts(rows: Sequence[Mapping[str, Any]], stream: Stream) -> pa.Table:
 
 
 def column_of(values: list[Any], column: Column) -> pa.Array:
-    if set(map(type, values)) <= _PLAIN[column.kind]:
+    if set(map(type, values)) <= _EXACT_TYPES[column.kind]:
         try:
             return pa.array(values, column.arrow)
-        except _WRONG:
+        except _CONVERSION_ERRORS:
             pass
     return pa.array(
         [_value(value, column, number) for number, value in enumerate(values)], column.arrow
@@ -207,25 +208,25 @@ def column_of(values: list[Any], column: Column) -> pa.Array:
 
 
 def _value(value: Any, column: Column, number: int) -> Any:
-    """Gives the value as pyarrow takes it for certain. Raises RowProblem."""
+    """Return the value in a form that pyarrow takes for certain. Raises RowProblem."""
     if value is None:
         return None
     if hasattr(value, "item"):  # a numpy scalar
         value = value.item()
     try:
         if not isinstance(value, _BASES[column.kind]) or _is_lookalike(value, column.kind):
-            wanted = _WANTED[column.kind]
-            raise TypeError(f"{type(value).__name__} is not {column.type}; use {wanted}")
+            python_type = _PYTHON_TYPES[column.kind]
+            raise TypeError(f"{type(value).__name__} is not {column.type}; use {python_type}")
         if isinstance(value, datetime.datetime):
             value = utc(value)
         pa.array([value], column.arrow)
-    except _WRONG as error:
+    except _CONVERSION_ERRORS as error:
         raise bad_value(number, column, value, error) from None
     return value
 
 
 def _is_lookalike(value: Any, kind: str) -> bool:
-    """Tells a bool from an int and a datetime from a date, which Python does not."""
+    """Return whether a bool stands for an int, or a datetime for a date; Python takes both."""
     if isinstance(value, bool):
         return kind != "BOOLEAN"
     return kind == "DATE" and isinstance(value, datetime.datetime)
@@ -235,7 +236,7 @@ def _is_lookalike(value: Any, kind: str) -> bool:
 
 
 def from_arrow(table: pa.Table, stream: Stream) -> pa.Table:
-    """Brings a table to the stream's types, with a column `_op` where the table has one."""
+    """Return the table in the stream's types, with a column `_op` if it has one."""
     table = with_optional(table, stream)
     columns = (*stream.columns, *([OP_COLUMN] if OP in table.column_names else []))
     names = {column.name for column in columns}
@@ -267,7 +268,7 @@ def is_pandas(rows: Any) -> bool:
 
 
 def pandas_table(frame: Any, stream: Stream) -> pa.Table:
-    """Makes a table of pandas, where NaN, NaT and None are NULL; whole floats may be BIGINT."""
+    """Return a table of a DataFrame. NaN, NaT and None are NULL, and whole floats may be BIGINT."""
     kinds = {column.name: column for column in (*stream.columns, OP_COLUMN)}
     arrays = []
     for name in frame.columns:
@@ -294,7 +295,9 @@ def _pandas_column(series: Any, column: Column | None) -> pa.Array:
 
 
 def _is_missing(value: Any) -> bool:
-    """Knows None, NaN, NaT and pandas.NA, which is not even equal to itself."""
+    """Return whether the value is None, NaN, NaT or pandas.NA, which is not even equal to
+    itself.
+    """
     if value is None or type(value).__name__ in {"NAType", "NaTType"}:
         return True
     return isinstance(value, float) and value != value

@@ -1,4 +1,4 @@
-"""A store tells of itself: its state, its limits, its engine and its servers' clocks."""
+"""The status of a store: its state, its limits, its engine and the clocks of its servers."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from psoup.v1 import psoup_pb2 as pb
 
 @dataclass(frozen=True, slots=True)
 class ClockJump:
-    """A jump is a step of the store's time that nothing accounted for, by the clock of a `server`.
+    """A step of the store's time that nothing accounted for, by the clock of a `server`.
 
-    `confirmed` is "operator", "time" or the machine that agreed; empty while nobody has.
+    `confirmed` is "operator", "time" or the machine that agreed; it is empty until then.
     """
 
     number: int
@@ -27,11 +27,11 @@ class ClockJump:
 
 @dataclass(frozen=True, slots=True)
 class StoreClock:
-    """The servers' clocks, as the server that answers knows them.
+    """The clocks of the servers, as the server that answers sees them.
 
-    `problem` says why that server appends nothing; it is empty where it does. `unconfirmed` is how
-    much of the store's time stands on unconfirmed jumps. `others` are the other machines heard of
-    lately, and by how much the server that answers is ahead of each.
+    `problem` says why that server appends nothing; it is empty if it does append. `unconfirmed` is
+    how much of the store's time depends on unconfirmed jumps. `others` are the other machines heard
+    of recently, with how far the answering server is ahead of each.
     """
 
     server: str
@@ -51,19 +51,25 @@ class StoreClock:
             problem=message.problem,
             unconfirmed=span(message.unconfirmed),
             jumps=tuple(
-                ClockJump(one.number, moment(one.before), moment(one.to), one.server, one.confirmed)
-                for one in message.jumps
+                ClockJump(
+                    number=jump.number,
+                    before=moment(jump.before),
+                    to=moment(jump.to),
+                    server=jump.server,
+                    confirmed=jump.confirmed,
+                )
+                for jump in message.jumps
             ),
-            others={one.server: span(one.ahead) for one in message.others},
+            others={machine.server: span(machine.ahead) for machine in message.others},
         )
 
 
 @dataclass(frozen=True, slots=True)
 class StoreLimits:
-    """The largest batch a server takes, in bytes of a message, rows, bytes decoded and bytes of a
+    """The largest batch that a server accepts: bytes of a message, rows, decoded bytes, bytes of a
     value.
 
-    The defaults are those of a server that is told nothing else.
+    The defaults are those of a server without such options.
     """
 
     message_bytes: int = 16 << 20
@@ -73,16 +79,16 @@ class StoreLimits:
 
     @classmethod
     def from_wire(cls, message: pb.Limits) -> StoreLimits:
-        """Reads the limits; those that a server does not tell are the defaults."""
+        """Return the limits of a server, with defaults for those that it does not report."""
         return cls(**{field.name: value for field, value in message.ListFields()})
 
 
 @dataclass(frozen=True, slots=True)
 class EngineStatus:
-    """Says whether the store's engine runs, and which one was seen last and when, by the server's
+    """Whether the engine of the store runs, and which one was seen last and when, by the server's
     clock.
 
-    `host` is empty, `pid` 0 and `seen_at` None where there was none or it ended in order.
+    `host` is empty, `pid` 0 and `seen_at` None if there was no engine or it ended in order.
     """
 
     running: bool
@@ -100,8 +106,8 @@ class EngineStatus:
 class Quarantined:
     """A predicate of a stream, or a join, that the engine has set aside because it fails.
 
-    Answers that need it are computed on the spot or fail; `policies` that it stands for show
-    nothing. Only operators are told the `name`, which `psoup repair --release` takes.
+    Answers that need it are computed on the spot, or fail; `policies` that need it show nothing.
+    Only operators see the `name`, which `psoup repair --release` takes.
     """
 
     name: str
@@ -129,9 +135,9 @@ class Quarantined:
 class LostRows:
     """Rows of a stream that were accepted and whose `file` is damaged or gone.
 
-    `begin` and `end` are their least and greatest ts. Answers that would need them fail until the
-    operator has `accepted` the loss. Only operators are told the file, and where rows of the stream
-    may be hidden from the caller, `row_count` is 0 and nothing says which are lost.
+    `begin` and `end` are their least and greatest ts. Answers that need them fail until the
+    operator has `accepted` the loss. Only operators see the file. If rows of the stream may be
+    hidden from the caller, `row_count` is 0 and nothing says which rows are lost.
     """
 
     tenant: str
@@ -159,10 +165,10 @@ class LostRows:
 
 @dataclass(frozen=True, slots=True)
 class StoreSecurity:
-    """Tells what the server asks of those who connect, and whom it takes this client for.
+    """What the server requires of its clients, and how it identifies this one.
 
-    `modes` are some of "keys", "jwt" and "certificates"; where there are none, anyone may call.
-    `missing` is what a server that other machines reach should have, and this one has not.
+    `modes` are some of "keys", "jwt" and "certificates"; if it is empty, anyone may call. `missing`
+    lists the protections that a server reached from other machines should have and this one lacks.
     """
 
     tls: bool
@@ -188,15 +194,18 @@ class StoreSecurity:
 
 @dataclass(frozen=True, slots=True)
 class StoreStatus:
-    """The state of a store. While `epoch` is 0 no engine has ever run; answers are complete all the
+    """The state of a store. While `epoch` is 0 no engine has run yet; answers are complete all the
     same.
 
-    `clock`, `engine` and `security` are None where the server is of a version that does not tell
-    them. The engine finds the combinations of `composite_count` joins ahead of time, but for
-    `suspended_count` of them, which have too many. `backfill_rows` counts rows × predicates that
-    windows can reach, `rest_rows` others, which may never be matched. `quotas` are those that hold
-    for the caller. Whoever is no operator sees the part of the own tenant, and 0 for what is of the
-    whole store: then `behind_rows` and `behind` are of the streams that the caller may read all of.
+    `clock`, `engine` and `security` are None if the server's version does not report them. The
+    engine combines the rows of `composite_count` joins ahead of time, except for `suspended_count`
+    of them, which have too many combinations. `backfill_rows` counts the pairs of row and predicate
+    that are still to be matched and that a window can reach, `rest_rows` those that no window
+    reaches, which may never be matched. `quotas` are those of the caller.
+
+    A caller who is no operator sees the part of its own tenant, and 0 for what belongs to the whole
+    store. `behind_rows` and `behind` are then about the streams that the caller may read
+    completely.
     """
 
     store_id: str

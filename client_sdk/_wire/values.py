@@ -1,4 +1,4 @@
-"""Columns, values and instants go between Python, Arrow and the wire.
+"""Columns, values and instants, converted between Python, Arrow and the wire.
 
 Conversion is strict: a value arrives as it is or not at all. Integers widen, text stays text,
 instants become UTC microseconds, decimals are never rounded. A datetime without a zone is UTC.
@@ -52,7 +52,7 @@ def _is_exact(type_: pa.DataType) -> bool:
     return bool(pa.types.is_integer(type_) or pa.types.is_decimal(type_))
 
 
-# Which Arrow types a column of each kind takes. Whether the values fit is the cast's to say.
+# The Arrow types that a column of each kind takes. The cast checks whether the values fit.
 _ACCEPTS: dict[str, _Test] = {
     "BOOLEAN": pa.types.is_boolean,
     "BIGINT": pa.types.is_integer,
@@ -66,8 +66,8 @@ _ACCEPTS: dict[str, _Test] = {
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column has a name and a type as SQL writes it: BOOLEAN, BIGINT, DOUBLE, DECIMAL(p,s), TEXT,
-    …
+    """A column: its name, and its type as SQL writes it: BOOLEAN, BIGINT, DOUBLE, DECIMAL(p,s),
+    TEXT, …
     """
 
     name: str
@@ -88,10 +88,10 @@ class Column:
         return _ARROW[self.type]
 
     def cast(self, array: pa.Array) -> pa.Array:
-        """Gives the array in this column's type, value for value.
+        """Return the array in this column's type, value for value.
 
-        Raises TypeError where the array's type can't be meant for this column, and ValueError where
-        a value does not fit; neither says which value.
+        Raises TypeError if the column does not take the array's type, and ValueError if a value
+        does not fit. Neither says which value.
         """
         if pa.types.is_dictionary(array.type):
             array = array.dictionary_decode()
@@ -115,15 +115,15 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 def utc(moment: datetime) -> datetime:
-    """Gives the instant in UTC. Raises ValueError for digits finer than a microsecond."""
+    """Return the instant in UTC. Raises ValueError for digits finer than a microsecond."""
     if getattr(moment, "nanosecond", 0):
         raise ValueError(f"{moment} is finer than a microsecond; round it first")
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 
 def timestamp(moment: datetime) -> Timestamp:
-    seconds, rest = divmod(to_micros(moment), 1_000_000)
-    return Timestamp(seconds=seconds, nanos=rest * 1000)
+    seconds, nanos = divmod(to_micros(moment), 1_000_000)
+    return Timestamp(seconds=seconds, nanos=nanos * 1000)
 
 
 def moment(stamp: Timestamp) -> datetime:
@@ -135,7 +135,7 @@ def optional_moment(message: Message, field: str) -> datetime | None:
 
 
 def to_micros(instant: datetime) -> int:
-    """Counts microseconds since 1970."""
+    """Return the microseconds since 1970."""
     return (utc(instant) - _EPOCH) // _MICROSECOND
 
 
@@ -157,7 +157,7 @@ Scalar: TypeAlias = bool | int | float | decimal.Decimal | str | datetime | date
 
 
 def to_value(value: Scalar) -> pb.Value:
-    """Makes a message of a Python value.
+    """Return the message of a Python value.
 
     Raises TypeError for any other type, ValueError for an int or decimal that does not fit.
     """
@@ -202,7 +202,7 @@ def from_value(value: pb.Value) -> Scalar:
     return None
 
 
-# What a message may have besides Arrow: bytes; rows, values and names together.
+# The limits of a message without Arrow: its bytes; its rows, values and names together.
 MOST_TYPED_BYTES = 1 << 20
 MOST_TYPED_FIELDS = 50_000
 
@@ -217,9 +217,9 @@ _ARROW_TYPES: dict[type, pa.DataType] = {
 
 
 def to_arrow(table: Sequence[Mapping[str, Scalar]]) -> pa.Table:
-    """Make an Arrow table whose values have the types that `to_rows` would give them.
+    """Return an Arrow table whose values have the types that `to_rows` would give them.
 
-    Raise ValueError for a column whose values have several types: Arrow has one for all.
+    Raises ValueError for a column whose values have several types: Arrow has one for all.
     """
     names = _names(table)
     columns = [[row[name] for row in table] for name in names]
@@ -249,14 +249,14 @@ def _array(name: str, values: list[Scalar]) -> pa.Array:
 
 
 def to_rows(table: Sequence[Mapping[str, Scalar]]) -> pb.Rows:
-    """Makes a table of values; every row must have the keys of the first."""
+    """Return a table of typed values. Every row must have the keys of the first."""
     names = _names(table)
     rows = [pb.Row(values=[to_value(row[name]) for name in names]) for row in table]
     return pb.Rows(columns=names, rows=rows)
 
 
 def _names(table: Sequence[Mapping[str, Scalar]]) -> list[str]:
-    """Return the keys of the first row. Raise ValueError for a row that has others."""
+    """Return the keys of the first row. Raises ValueError for a row that has others."""
     names = list(table[0]) if table else []
     for number, row in enumerate(table):
         if row.keys() != set(names):

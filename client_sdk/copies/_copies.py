@@ -55,7 +55,7 @@ class Copies(Outbox, Closing):
         clock: Clock = machine_clock,
         queue_bytes: int = QUEUE_BYTES,
     ) -> None:
-        """Opens the file, or makes it. Raises CopyError.
+        """Open the file, or makes it. Raises CopyError.
 
         `queue_bytes` is how much may wait to be sent.
         """
@@ -63,14 +63,14 @@ class Copies(Outbox, Closing):
 
     @classmethod
     def in_memory(cls, *, clock: Clock = machine_clock, queue_bytes: int = QUEUE_BYTES) -> Copies:
-        """Keeps copies without a file: they are gone when this is closed."""
+        """Keep copies without a file: they are gone when this is closed."""
         copies = cls.__new__(cls)
         copies._open(CopyFile(None), clock, queue_bytes)
         return copies
 
     @staticmethod
     def recover(path: str | os.PathLike[str]) -> Recovered:
-        """Makes a new file of what can be read of a damaged one, which is kept beside it.
+        """Make a new file of what can be read of a damaged one, which is kept beside it.
 
         Copies are declared again, and come whole with the next sync; what waits in the queue waits
         on.
@@ -98,7 +98,7 @@ class Copies(Outbox, Closing):
         base_rows: bool = False,
         changes: bool | Literal["without left"] = False,
     ) -> Copy:
-        """Declares a copy, by the text of its query or by the handle it is registered with.
+        """Declare a copy, by the text of its query or by the handle it is registered with.
 
         Needs no connection: the next sync registers it. The same again changes nothing; another
         text, window or handle under the same name replaces the copy, which is then empty until it
@@ -131,7 +131,7 @@ class Copies(Outbox, Closing):
         return Copy(self._file, self._now, name)
 
     def forget(self, name: str) -> None:
-        """Drops the copy. Its registration stays until its lease ends, or it is unregistered."""
+        """Drop the copy. Its registration stays until its lease ends, or it is unregistered."""
         with self._file.writing(durable=True) as connection:
             catalog.forget(connection, name)
 
@@ -141,7 +141,7 @@ class Copies(Outbox, Closing):
             return [record.name for record in catalog.records(connection)]
 
     def __getitem__(self, name: str) -> Copy:
-        """Gives the copy of that name. Raises UnknownCopy, which is a KeyError too."""
+        """Return the copy of that name. Raises UnknownCopy, which is a KeyError too."""
         with self._file.reading() as connection:
             catalog.find(connection, name)
         return Copy(self._file, self._now, name)
@@ -167,7 +167,7 @@ class Copies(Outbox, Closing):
         away: timedelta | None = None,
         send: bool = True,
     ) -> Synced:
-        """Brings the copies up to date, in one round trip where nothing is new or wrong.
+        """Bring the copies up to date, in one round trip where nothing is new or wrong.
 
         What waits in the queue is sent first, unless `send` is False; `Synced.sent` tells of it.
         What is not registered is registered. Rows that come are checked, and so are count and
@@ -177,7 +177,7 @@ class Copies(Outbox, Closing):
 
         `byte_budget` ends it after about so many bytes: the most important copies first, the rest
         goes on in the next call. With `one_position` all copies change together, to answers of one
-        position. `away` says how long the client expects to be away, where a window has rows that
+        position. `away` says how long the client expects to be away, if a window has rows that
         are yet to enter.
         """
         options = _options(only, byte_budget, one_position, away, send)
@@ -193,7 +193,7 @@ class Copies(Outbox, Closing):
         away: timedelta | None = None,
         send: bool = True,
     ) -> Synced:
-        """Syncs with an AsyncClient. The file is read and written on the event loop's thread."""
+        """Sync with an AsyncClient. The file is read and written on the event loop's thread."""
         options = _options(only, byte_budget, one_position, away, send)
         return await async_drive(self._sync(client._session, options), client._transport)
 
@@ -236,7 +236,7 @@ class Copies(Outbox, Closing):
         every: timedelta | None = None,
         away: timedelta | None = None,
     ) -> AsyncIterator[Synced]:
-        """Watches with an AsyncClient, for `async for`."""
+        """Watch with an AsyncClient, for `async for`."""
         flow = self._watch(client._session, _options(only, None, False, away), every)
         async with aclosing(async_drive_each(flow, client._transport, [])) as rounds:
             async for synced in rounds:
@@ -246,9 +246,9 @@ class Copies(Outbox, Closing):
         return WatchRun(self._file, session, options, self._clock, every).flow()
 
     def verify(self, only: Sequence[str] | None = None) -> dict[str, Verified]:
-        """Reads every row of the copies that have been synced, and says of each what was found.
+        """Read every row of the copies that have been synced, and says of each what was found.
 
-        Needs no connection and repairs nothing: the next sync does that. Raises FileDamaged where
+        Needs no connection and repairs nothing: the next sync does that. Raises FileDamaged if
         SQLite finds the file itself broken, and UnknownCopy.
         """
         _check_names(only)
@@ -265,7 +265,7 @@ class Copies(Outbox, Closing):
     def query(
         self, sql: str, parameters: Parameters = (), *, now: datetime | None = None
     ) -> list[dict[str, Any]]:
-        """Runs one SELECT of SQLite's; every copy that has been synced is a table of its name."""
+        """Run one SELECT of SQLite's; every copy that has been synced is a table of its name."""
         with self._file.reading() as connection:
             records = catalog.records(connection)
             there = [record for record in records if record.version is not None]
@@ -280,7 +280,8 @@ class Copies(Outbox, Closing):
 
     @contextlib.contextmanager
     def changes(self, name: str) -> Iterator[ChangeBatch]:
-        """Gives what changed in the answer since the last batch that was left without an exception.
+        """Return what changed in the answer since the last batch that was left without an
+        exception.
 
             with copies.changes("hot") as batch:
                 for change in batch:
@@ -288,7 +289,7 @@ class Copies(Outbox, Closing):
 
         The changes of each sync are the least that leads from the answer before to the one after.
         Rows that have left or entered with time by now are among them. Every change is given once;
-        where an exception leaves the block, or the process dies in it, the next batch has the same
+        if an exception leaves the block, or the process dies in it, the next batch has the same
         changes again. For one reader at a time. Needs no connection. Raises UnknownCopy, and
         ValueError for a copy that is kept without changes.
         """

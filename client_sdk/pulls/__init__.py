@@ -8,7 +8,7 @@
     run_pulls([dear])                    # until the end of time, or until `stop` is set
 
 A pull keeps an offline copy beside its output, so that only what changed is transferred, and
-writes the output only where the answer is another one. See docs/reference/pulls.md.
+writes the output only if the answer is another one. See docs/reference/pulls.md.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ appended from there on.
 | `_why`, `_at`           | as of a change; of `reset` the reason                                |
 | those of the answer     | the row now, and of `-` the row before                               |
 
-A line of `u` also has `_old`, the row before. After a reset the answer begins anew: its line has
+A line of `u` also has `_old`, the row before. After a reset the answer begins again: its line has
 all `rows`, and a Delta table has them as rows with the tag `=`.
 """
 
@@ -48,7 +48,7 @@ Row = dict[str, Any]
 
 
 class ChangeSink(Protocol):
-    """A sink for changes, by one writer at a time. Where the output is the trouble `append` raises
+    """A sink for changes, by one writer at a time. If the output is the trouble `append` raises
     one of `failures`.
     """
 
@@ -56,13 +56,13 @@ class ChangeSink(Protocol):
     def failures(self) -> tuple[type[Exception], ...]: ...
 
     def append(self, batch: ChangeBatch, *, goes_on: bool) -> None:
-        """Appends what the output does not have yet; all, unless its last change is of the same
+        """Append what the output does not have yet; all, unless its last change is of the same
         series as the batch.
         """
 
 
 def change_sink_for(path: Path) -> ChangeSink:
-    """Makes the sink, by the suffix. Raises BadPull."""
+    """Make the sink, by the suffix. Raises BadPull."""
     if path.suffix.lower() not in _SUFFIXES:
         raise BadPull(
             f"changes_to: {path}: changes are appended to JSON lines or a Delta table; end it in "
@@ -80,7 +80,7 @@ def change_sink_for(path: Path) -> ChangeSink:
 
 
 def append_changes(copies: Copies, name: str, path: Path, file: ReceiptFile) -> int:
-    """Appends what changed in a copy to `path`; gives how many changes that are.
+    """Append what changed in a copy to `path`; return how many changes that are.
 
     Raises OutputFailed; then the next pull appends them.
     """
@@ -99,7 +99,7 @@ def append_changes(copies: Copies, name: str, path: Path, file: ReceiptFile) -> 
 
 
 def _change_rows(batch: ChangeBatch, since: int) -> list[Row]:
-    """Makes rows of the changes after the number `since`."""
+    """Make rows of the changes after the number `since`."""
     return [
         {
             **_own(change.number, change.tag, change.why, change.at),
@@ -147,7 +147,7 @@ class JsonLineChanges:
 
     @staticmethod
     def _apart(file: IO[bytes]) -> int:
-        """Begins a line of its own."""
+        """Begin a line of its own."""
         end = file.seek(0, os.SEEK_END)
         if end:
             file.seek(end - 1)
@@ -157,7 +157,7 @@ class JsonLineChanges:
 
     @staticmethod
     def _cut(file: IO[bytes]) -> int:
-        """Cuts off a line that a killed writer left; gives the number of the last whole one."""
+        """Cut off a line that a killed writer left; return the number of the last whole one."""
         end = file.seek(0, os.SEEK_END)
         tail, begin = b"", end
         while begin and tail.count(b"\n") < 2:
@@ -172,7 +172,7 @@ class JsonLineChanges:
 
 
 def _number_of(line: bytes) -> int:
-    """Reads the number of a line; 0 where it is none of ours."""
+    """Read the number of a line; 0 if it is none of ours."""
     try:
         said = json.loads(line)
     except ValueError:
@@ -182,7 +182,7 @@ def _number_of(line: bytes) -> int:
 
 
 def _plain(rows: Sequence[Row], columns: tuple[Column, ...]) -> Iterator[Row]:
-    """Makes plain values of rows."""
+    """Make plain values of rows."""
     table = pa.Table.from_pylist(list(rows), schema=schema_of(columns)).combine_chunks()
     for batch in table.to_batches():
         values = [
@@ -230,7 +230,7 @@ class DeltaChanges:
         )
 
     def _since(self, series: str) -> int:
-        """Gives the number of the last change that the table has of a series."""
+        """Return the number of the last change that the table has of a series."""
         if not self._delta.DeltaTable.is_deltatable(self._path):
             return 0
         table = self._delta.DeltaTable(self._path)

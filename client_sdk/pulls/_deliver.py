@@ -23,7 +23,7 @@ from client_sdk.pulls._sinks import Output, Sink, sink_for
 def deliver(
     copy: Copy, change: Change, pull: Pull, file: ReceiptFile, receipt: Receipt
 ) -> PullReport:
-    """Writes the copy's answer at its NOW, where it is not what the output already has.
+    """Write the copy's answer at its NOW, if it is not what the output already has.
 
     The caller holds the copy at one moment. The rows are read twice, to compare and to write, and
     are never all in memory but for a Delta table. Raises OutputFailed; then the output is as it
@@ -81,7 +81,7 @@ def _stamped(receipt: Receipt, sink: Sink) -> Receipt:
 
 
 def tell(report: PullReport, file: ReceiptFile) -> PullReport:
-    """Runs the hook where there is a change it has not heard of."""
+    """Run the hook where there is a change it has not heard of."""
     receipt, hook = file.load(), report.pull.hook
     if receipt.told:
         return report
@@ -96,7 +96,7 @@ def tell(report: PullReport, file: ReceiptFile) -> PullReport:
 
 
 def facts(report: PullReport) -> dict[str, str]:
-    """Gives what the hook finds in its environment."""
+    """Return what the hook finds in its environment."""
     pull = report.pull
     tenant, owner = pull.store.names
     return {
@@ -118,16 +118,16 @@ GRACE = 2.0
 
 @dataclass(frozen=True, slots=True)
 class HookRun:
-    """A run of the hook. `error` is None where it ended with 0 in time."""
+    """A run of the hook. `error` is None if it ended with 0 in time."""
 
     seconds: float
     error: HookFailed | None = None
 
 
 def run_hook(hook: Hook, facts: Mapping[str, str]) -> HookRun:
-    """Runs the command, in a shell and a process group of its own, and waits for it.
+    """Run the command, in a shell and a process group of its own, and waits for it.
 
-    What it prints goes to standard error, where it does no harm to a log. Past its limit, and where
+    What it prints goes to standard error, if it does no harm to a log. Past its limit, and where
     the caller is interrupted, the command and what it started get SIGTERM, and SIGKILL two seconds
     later.
     """
@@ -184,9 +184,9 @@ class PullReport:
 
     `changed`: the answer is another one than was last written; `written`: it was written now.
     `rows` are in the answer, which is of `position` and NOW; `received` came over the wire, and
-    `removed` were named as gone; `changes` were appended, where that is asked. `whole` with its
+    `removed` were named as gone; `changes` were appended, if that is asked. `whole` with its
     `reason` where all of it was sent. With an `error` the output is as it was, unless the error is
-    a HookFailed. `next_in` is None where there is no next time, and `given_up` says that there was
+    a HookFailed. `next_in` is None if there is no next time, and `given_up` says that there was
     to be one.
     """
 
@@ -217,7 +217,7 @@ class PullReport:
         return self.error is None
 
     def as_dict(self) -> dict[str, Any]:
-        """Gives plain values only, for a log."""
+        """Return plain values only, for a log."""
         return {
             "at": self.at.isoformat(),
             "pull": self.name,

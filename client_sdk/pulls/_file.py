@@ -43,7 +43,7 @@ _DIRECT = (
 
 
 def load_pulls(path: Path | str, store: Store | None = None) -> tuple[Pull, ...]:
-    """Reads the pulls of a file. `store` holds where neither a pull nor [defaults] says which.
+    """Read the pulls of a file. `store` holds where neither a pull nor [defaults] says which.
 
     Raises BadPull, whose message names the file, the table and the key.
     """
@@ -112,7 +112,7 @@ class _File:
                 self._fail(label, f"{key}: there is no such key{where}; {hint}")
 
     def _state(self, values: Values, defaults: Values) -> Path:
-        """Gives the state file of a pull: the one that is named, or one for each store."""
+        """Return the state file of a pull: the one that is named, or one for each store."""
         if "state" in values:
             return Path(values["state"])
         store, usual = _store(values, self.store), _store(defaults, self.store)
@@ -128,7 +128,7 @@ class _File:
 
 
 def _fitting(defaults: Values, own: Values) -> Values:
-    """Chooses the defaults that mean something for this pull: no lease without a text, say."""
+    """Choose the defaults that mean something for this pull: no lease without a text, say."""
     named = defaults.keys() | own.keys()
     needs = {"lease": "sql", **dict.fromkeys(_SCHEDULE, "every")}
     needs |= {key: "on_change" for key in defaults if key.startswith("on_change_")}
@@ -146,7 +146,7 @@ def _store(values: Values, usual: Store) -> Store:
 
 
 def _credentials(values: Values, usual: Credentials | None) -> Credentials | None:
-    """Reads what a pull shows and trusts; what it does not say is as for the others. Raises
+    """Read what a pull shows and trusts; what it does not say is as for the others. Raises
     ValueError."""
     given = {_CREDENTIALS[key]: value for key, value in values.items() if key in _CREDENTIALS}
     if not given:
@@ -160,7 +160,7 @@ def _credentials(values: Values, usual: Credentials | None) -> Credentials | Non
 
 
 def _made(name: str, values: Values, state: Path, store: Store, folder: Path) -> Pull:
-    """Makes a pull of its values. Raises ValueError, whose message begins with a key."""
+    """Make a pull of its values. Raises ValueError, whose message begins with a key."""
     schedule = {key: values[key] for key in _SCHEDULE if key in values}
     if schedule and "every" not in schedule:
         raise ValueError(f"{next(iter(schedule))}: needs every")
@@ -219,7 +219,7 @@ def _format(value: Any, folder: Path) -> str:
 
 
 def _path(value: Any, folder: Path) -> Path:
-    """Reads a path, which is from the folder of the file, wherever the puller is started."""
+    """Read a path, which is from the folder of the file, wherever the puller is started."""
     return folder / Path(_text(value, folder)).expanduser()
 
 
@@ -230,7 +230,7 @@ def _parameters(value: Any, folder: Path) -> dict[str, Scalar]:
 
 
 def _parameter(label: str, value: Any) -> tuple[str, Scalar]:
-    """Reads one parameter. TOML has all types but DECIMAL, which is `"name:decimal" = "12.50"`."""
+    """Read one parameter. TOML has all types but DECIMAL, which is `"name:decimal" = "12.50"`."""
     name, colon, kind = label.partition(":")
     if colon:
         if kind.lower() != "decimal" or not isinstance(value, str):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
-from client_sdk._client import DEFAULT_TIMEOUT, Client
+from client_sdk._client import DEFAULT_TIMEOUT_SECONDS, Client
 from client_sdk._credentials import Credentials
 from client_sdk._exceptions import BadPull
 from client_sdk._session import DEFAULT_TARGET
@@ -29,7 +29,7 @@ class Store:
     target: str = DEFAULT_TARGET
     tenant: str | None = None
     owner: str | None = None
-    timeout: float = DEFAULT_TIMEOUT
+    timeout: float = DEFAULT_TIMEOUT_SECONDS
     credentials: Credentials | None = None
 
     def client(self) -> Client:
@@ -72,7 +72,7 @@ class Pull:
     answer is appended to `changes_to`, JSON lines or a Delta table, if it is given. With `csv_safe`
     a TEXT in CSV that a spreadsheet would take for a formula has an apostrophe before it.
 
-    Raises BadPull, whose message begins with the field, where that makes no sense.
+    Raises BadPull, whose message begins with the field, if that makes no sense.
     """
 
     name: str
@@ -136,6 +136,6 @@ class Pull:
 
 
 def name_from(text: str) -> str:
-    """Makes a name for a pull of whatever text there is."""
+    """Make a name for a pull of whatever text there is."""
     plain = re.sub(r"[^A-Za-z0-9_.-]", "_", text)[:63]
     return plain if _NAME.fullmatch(plain) else f"p_{plain}"[:63]

@@ -64,13 +64,13 @@ class Puller(Closing):
         self.given_up: dict[str, PsoupError] = {}
 
     def once(self) -> list[PullReport]:
-        """Makes every pull now, whatever its schedule."""
+        """Make every pull now, whatever its schedule."""
         return self._pull(self.pulls)
 
     def run(self) -> None:
-        """Pulls until its clock says to stop, or every pull was given up.
+        """Pull until its clock says to stop, or every pull was given up.
 
-        Raises BadPull where a pull has no schedule.
+        Raises BadPull if a pull has no schedule.
         """
         self._begin()
         while self._tables:
@@ -82,7 +82,7 @@ class Puller(Closing):
                 self.turn()
 
     def turn(self) -> list[PullReport]:
-        """Makes the pulls that are due now."""
+        """Make the pulls that are due now."""
         self._begin()
         return self._pull([p for p in self.pulls if p.name in self._tables and self._due(p.name)])
 
@@ -112,7 +112,7 @@ class Puller(Closing):
         return [report for group in groups.values() for report in self._pull_group(group)]
 
     def _pull_group(self, pulls: list[Pull]) -> list[PullReport]:
-        """Pulls one group, with one draw for all of them, so that they stay together."""
+        """Pull one group, with one draw for all of them, so that they stay together."""
         store = pulls[0].store
         made = pull_many(self._client(store), pulls)
         if any(report.error is not None and passes(report.error) for report in made):
@@ -148,13 +148,13 @@ def run_pulls(
     on_report: Listener | None = None,
     stop: threading.Event | None = None,
 ) -> None:
-    """Pulls until `stop` is set, from another thread or from `on_report`."""
+    """Pull until `stop` is set, from another thread or from `on_report`."""
     with Puller(pulls, on_report=on_report, clock=SystemClock(stop)) as puller:
         puller.run()
 
 
 def check_together(pulls: tuple[Pull, ...]) -> None:
-    """Raises BadPull where two pulls would get in each other's way."""
+    """Raise BadPull if two pulls would get in each other's way."""
     names: set[str] = set()
     outputs: dict[Path, Pull] = {}
     for pull in pulls:
@@ -171,7 +171,7 @@ def check_together(pulls: tuple[Pull, ...]) -> None:
 
 
 def passes(error: PsoupError) -> bool:
-    """Tells whether the same pull may well succeed later, with nothing mended by hand."""
+    """Return whether the same pull may well succeed later, with nothing mended by hand."""
     if isinstance(error, ConnectionFailed):
         return True
     busy = isinstance(error, OutputBusy | FileBusy | FileFull)
@@ -179,7 +179,7 @@ def passes(error: PsoupError) -> bool:
 
 
 def hopeless(error: PsoupError) -> bool:
-    """Tells whether the pull itself is wrong: trying it again, however often, gives the same.
+    """Return whether the pull itself is wrong: trying it again, however often, gives the same.
 
     Among what a server says only a store's own word counts.
     """

@@ -60,7 +60,7 @@ class _Work:
 
 
 def pull_once(client: Client, pull: Pull) -> PullReport:
-    """Makes one pull, now.
+    """Make one pull, now.
 
     Raises what went wrong as a PsoupError; the output is as it was then, unless it is a HookFailed.
     """
@@ -71,7 +71,7 @@ def pull_once(client: Client, pull: Pull) -> PullReport:
 
 
 def pull_many(client: Client, pulls: Sequence[Pull]) -> list[PullReport]:
-    """Makes pulls of one store with one state file. Errors are in the reports, which are in their
+    """Make pulls of one store with one state file. Errors are in the reports, which are in their
     order.
     """
     if len({(pull.store, pull.state_path.resolve()) for pull in pulls}) > 1:
@@ -102,7 +102,7 @@ def _take(work: _Work, stack: ExitStack) -> None:
 
 
 def _up_to_date(works: list[_Work], client: Client, stack: ExitStack) -> None:
-    """Syncs and delivers all pulls. Raises PsoupError for what concerns all of them."""
+    """Sync and delivers all pulls. Raises PsoupError for what concerns all of them."""
     if not _going(works):
         return
     copies = stack.enter_context(Copies(works[0].pull.state_path))
@@ -131,7 +131,7 @@ def _sync(works: list[_Work], copies: Copies, client: Client) -> None:
 
 
 def _again(work: _Work, copies: Copies, client: Client) -> bool:
-    """Tells whether the registration was gone and another one has been found or made."""
+    """Return whether the registration was gone and another one has been found or made."""
     before = work.receipt
 
     def find(work: _Work) -> None:
@@ -145,7 +145,7 @@ def _again(work: _Work, copies: Copies, client: Client) -> bool:
 
 
 def _note_text(work: _Work, client: Client) -> None:
-    """Notes the text that has taken the place of the one that was noted."""
+    """Note the text that has taken the place of the one that was noted."""
     if work.change is not None and work.change.reason == "REPLACED" and work.receipt.handle:
         found = client.registration(work.receipt.handle)
         work.receipt = replace(work.receipt, registration=_request(found).hex())
@@ -178,7 +178,7 @@ _GONE = frozenset({EXPIRED, "UNKNOWN_HANDLE"})
 
 
 def declare(copies: Copies, client: Client, pull: Pull, receipt: Receipt) -> Receipt:
-    """Keeps the pull's copy. Asks the store only where a key or handle is new to the receipt."""
+    """Keep the pull's copy. Asks the store only if a key or handle is new to the receipt."""
     if pull.key is None and pull.handle is None:
         copies.keep(
             pull.name,
@@ -208,7 +208,7 @@ def keep_handle(copies: Copies, pull: Pull, receipt: Receipt) -> None:
 
 
 def found_again(client: Client, pull: Pull, receipt: Receipt, error: PsoupError | None) -> Receipt:
-    """Gives the receipt with another handle where its own is gone; as it was where there is no
+    """Return the receipt with another handle where its own is gone; as it was where there is no
     other.
     """
     if error is None or error.reason not in _GONE or not receipt.handle:
@@ -231,12 +231,12 @@ def found_again(client: Client, pull: Pull, receipt: Receipt, error: PsoupError 
 
 
 def _source(pull: Pull) -> str:
-    """Names what the receipt's handle stands for; another source is looked up anew."""
+    """Name what the receipt's handle stands for; another source is looked up again."""
     return "\n".join([*pull.store.names, pull.key or "", pull.handle or ""])
 
 
 def _looked_up(client: Client, pull: Pull, receipt: Receipt) -> Receipt:
-    """Looks the registration up. Raises NotFound where there is none."""
+    """Look the registration up. Raises NotFound if there is none."""
     if pull.handle is not None:
         found = client.registration(pull.handle)
     elif pull.sql is not None:

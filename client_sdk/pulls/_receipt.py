@@ -47,7 +47,7 @@ class Receipt:
     changes_of: str = ""
 
     def still_there(self, sink: Sink) -> bool:
-        """Tells whether the output is what was written; where its stamp has changed, by its
+        """Return whether the output is what was written; if its stamp has changed, by its
         content.
         """
         stamp = sink.stamp()
@@ -92,7 +92,7 @@ class ReceiptFile:
             return Receipt()
 
     def save(self, receipt: Receipt) -> None:
-        """Writes the receipt. Raises OutputFailed; then nothing is known, and the next pull writes
+        """Write the receipt. Raises OutputFailed; then nothing is known, and the next pull writes
         again.
         """
         text = json.dumps({"format": _FORMAT, **dataclasses.asdict(receipt)}).encode()
@@ -146,7 +146,7 @@ def content_of(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Content:
 def recut(
     schema: pa.Schema, batches: Iterable[pa.RecordBatch], rows: int
 ) -> Iterator[pa.RecordBatch]:
-    """Cuts the rows into batches of exactly so many; the last may have fewer."""
+    """Cut the rows into batches of exactly so many; the last may have fewer."""
     waiting: list[pa.RecordBatch] = []
     count = 0
     for batch in batches:

@@ -52,14 +52,14 @@ class Schedule:
             raise ValueError("backoff_cap: must not be shorter than backoff")
 
     def turn_after(self, wall: float, origin: float) -> float:
-        """Finds the first turn later than `wall`."""
+        """Find the first turn later than `wall`."""
         every = self.every.total_seconds()
         start = 0.0 if self.aligned else origin
         turn = start + (math.floor((wall - start) / every) + 1) * every
         return turn if turn > wall else turn + every
 
     def pause(self, failures: int, draw: float) -> float:
-        """Gives the seconds to wait after the nth failure in a row; `draw` is from [0, 1)."""
+        """Return the seconds to wait after the nth failure in a row; `draw` is from [0, 1)."""
         cap = self.every if self.backoff_cap is None else self.backoff_cap
         doubled = self.backoff.total_seconds() * 2.0 ** min(failures - 1, 64)
         return min(cap.total_seconds(), doubled) * (0.5 + draw / 2)
@@ -75,12 +75,12 @@ class Timetable:
         self._set(wall, monotonic, 0.0)
 
     def remaining(self, wall: float, monotonic: float) -> float:
-        """Gives the seconds until the pull is due; 0 where it is."""
+        """Return the seconds until the pull is due; 0 if it is."""
         left = min(self._wall_due - wall, self._monotonic_due - monotonic)
         return max(0.0, left)
 
     def done(self, wall: float, monotonic: float, *, failed: bool, draw: float) -> float:
-        """Notes that a pull has ended at this instant; gives the seconds until the next."""
+        """Note that a pull has ended at this instant; return the seconds until the next."""
         if failed:
             self.failures += 1
             wait = self.schedule.pause(self.failures, draw)
@@ -131,7 +131,7 @@ _STEPS = (("d", 86_400), ("h", 3_600), ("m", 60))
 
 
 def parse_duration(text: str) -> timedelta:
-    """Reads 90s, 15m, 12h, 30d, 4w. Raises ValueError for anything else."""
+    """Read 90s, 15m, 12h, 30d, 4w. Raises ValueError for anything else."""
     match = _DURATION.fullmatch(text.strip().lower())
     if match is None:
         raise ValueError(f"{text!r} is not a duration; write 90s, 15m, 12h, 30d or 4w")
@@ -142,7 +142,7 @@ def parse_duration(text: str) -> timedelta:
 
 
 def show_duration(span: timedelta) -> str:
-    """Writes the two largest units that matter, as 1h 5m, 15m, 42s, 0.4s."""
+    """Write the two largest units that matter, as 1h 5m, 15m, 42s, 0.4s."""
     seconds = span.total_seconds()
     if 0 < seconds < 10:
         return f"{seconds:.2g}s"

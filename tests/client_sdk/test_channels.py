@@ -12,7 +12,7 @@ import pytest
 
 from client_sdk import AsyncClient, Client, ConnectionFailed, Retry, Timeout
 from client_sdk._exceptions import ErrorDetail, PsoupError
-from client_sdk._grpc.channels import _SHORTEST_LIFE, Channels, HeldChannel
+from client_sdk._grpc.channels import _LEAST_CHANNEL_SECONDS, Channels, CountedChannel
 from tests.support.client_sdk.fake_store import FakeStore
 from tests.support.client_sdk.loopback import serving
 
@@ -26,31 +26,31 @@ def channels() -> Channels:
     return Channels(lambda: (next(numbers), None))
 
 
-def aged(held: HeldChannel) -> HeldChannel:
-    held.made_at -= _SHORTEST_LIFE
-    return held
+def aged(channel: CountedChannel) -> CountedChannel:
+    channel.created_at -= _LEAST_CHANNEL_SECONDS
+    return channel
 
 
 @pytest.mark.parametrize("error", [None, REFUSED, PsoupError("something else")])
 def test_a_channel_on_which_a_store_answered_stays(
     channels: Channels, error: PsoupError | None
 ) -> None:
-    held = aged(channels.take())
-    assert channels.give_back(held, error) is None
-    assert channels.take() is held
+    channel = aged(channels.take())
+    assert channels.give_back(channel, error) is None
+    assert channels.take() is channel
 
 
 @pytest.mark.parametrize("error", [LOST, Timeout("too late")])
 def test_one_on_which_none_did_is_replaced(channels: Channels, error: PsoupError) -> None:
-    held = aged(channels.take())
-    assert channels.give_back(held, error) == held.channel
-    assert channels.take().channel == held.channel + 1
+    channel = aged(channels.take())
+    assert channels.give_back(channel, error) == channel.channel
+    assert channels.take().channel == channel.channel + 1
 
 
 def test_it_is_not_replaced_again_at_once(channels: Channels) -> None:
-    held = channels.take()
-    assert channels.give_back(held, LOST) is None
-    assert channels.take() is held
+    channel = channels.take()
+    assert channels.give_back(channel, LOST) is None
+    assert channels.take() is channel
 
 
 def test_calls_under_way_keep_their_channel(channels: Channels) -> None:
@@ -62,15 +62,15 @@ def test_calls_under_way_keep_their_channel(channels: Channels) -> None:
 
 
 def test_after_closing_there_is_none(channels: Channels) -> None:
-    held = channels.take()
-    assert channels.close() == [held.channel]
-    assert channels.give_back(held) is None
+    channel = channels.take()
+    assert channels.close() == [channel.channel]
+    assert channels.give_back(channel) is None
     with pytest.raises(ValueError, match="closed"):
         channels.take()
 
 
 class Relay:
-    """A way to a server; lines that are there when it `stalls` carry nothing any more."""
+    """A proxy to a server. Connections that are open when it `stalls` carry nothing any more."""
 
     def __init__(self, target: str) -> None:
         host, port = target.rsplit(":", 1)
@@ -82,12 +82,12 @@ class Relay:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def stall(self) -> None:
-        self._stalled.update(one for line in self._lines for one in line)
+        self._stalled.update(end for line in self._lines for end in line)
 
     def close(self) -> None:
         self._listening.close()
-        for one in (one for line in self._lines for one in line):
-            one.close()
+        for end in (end for line in self._lines for end in line):
+            end.close()
 
     def _accept(self) -> None:
         while True:
@@ -120,7 +120,7 @@ def relayed() -> Iterator[Relay]:
 
 
 def test_a_dead_line_is_left_after_one_timeout() -> None:
-    """As after a change of networks: nobody says that it is dead."""
+    """As after a change of networks: nothing reports that it is dead."""
     with relayed() as relay, Client(relay.address, timeout=1.5, retry=Retry(attempts=1)) as client:
         assert client.streams() == []
         relay.stall()
@@ -146,7 +146,7 @@ def test_a_client_goes_on_with_a_new_channel_while_a_stream_is_read() -> None:
         with client.invoke_stream(client.register("SELECT a FROM s")) as answer:
             first = next(iter(answer))
             channels = client._transport._channels  # type: ignore[attr-defined]
-            aged(held := channels.take())
-            channels.give_back(held, LOST)
+            aged(channel := channels.take())
+            channels.give_back(channel, LOST)
             assert client.streams()[0].name == "s"
             assert first.num_rows + sum(batch.num_rows for batch in answer) == 1000

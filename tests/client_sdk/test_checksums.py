@@ -16,7 +16,7 @@ from google.rpc import status_pb2
 
 from client_sdk import Client, Copies, ForeignAnswer, PermissionDenied, PsoupError, Retry
 from client_sdk._grpc.channels import from_rpc
-from client_sdk._grpc.stubs import METADATA, summed
+from client_sdk._grpc.stubs import CHECKSUM_METADATA, with_checksum
 from psoup.v1 import psoup_pb2 as pb
 from tests.conftest import ROOT
 from tests.support.client_sdk.flipping import FlippingLine, flipping
@@ -122,7 +122,7 @@ def refusal_of(server: ServerProcess, content: bytes, promised: bool = False) ->
     with grpc.insecure_channel(server.address) as channel:
         call: Any = channel.unary_unary("/psoup.v1.Psoup/Publish", None, None)
         try:
-            call(content, timeout=120, metadata=[METADATA] if promised else None)
+            call(content, timeout=120, metadata=[CHECKSUM_METADATA] if promised else None)
         except grpc.RpcError as error:
             return from_rpc(error, server.address).reason
     return ""
@@ -138,7 +138,7 @@ def request_of_one_row(direct: Client, tenant: str) -> pb.PublishRequest:
 def test_every_bit_of_a_request(
     server: ServerProcess, direct: Client, request_of_one_row: pb.PublishRequest
 ) -> None:
-    content = summed(request_of_one_row)
+    content = with_checksum(request_of_one_row)
     assert pb.PublishRequest.FromString(content).HasField("checksum")
     with grpc.insecure_channel(server.address) as channel:
         call: Any = channel.unary_unary("/psoup.v1.Psoup/Publish", None, None)
@@ -146,7 +146,7 @@ def test_every_bit_of_a_request(
             flipped = bytearray(content)
             flipped[bit // 8] ^= 1 << bit % 8
             with pytest.raises(grpc.RpcError) as caught:
-                call(bytes(flipped), timeout=120, metadata=[METADATA])
+                call(bytes(flipped), timeout=120, metadata=[CHECKSUM_METADATA])
             refusal = from_rpc(caught.value, server.address)
             assert (refusal.code, refusal.reason) == ("ABORTED", "GARBLED"), bit
             assert refusal.detail.retry_after is not None
@@ -211,7 +211,7 @@ def test_a_refusal_that_is_not_what_was_sent_says_nothing_of_the_request() -> No
 def test_the_documented_request() -> None:
     beat = Timestamp(seconds=1)
     request = pb.PublishRequest(stream="trades", publisher="desk", sequence=1, heartbeat=beat)
-    assert summed(request).hex() in (ROOT / "docs" / "protocol.md").read_text().split()
+    assert with_checksum(request).hex() in (ROOT / "docs" / "protocol.md").read_text().split()
 
 
 def test_the_number_of_the_checksum_is_the_highest_of_every_request() -> None:

@@ -31,7 +31,7 @@ class AnswerChange:
     """A change of an answer: `tag` is "+" for a row that came, "u" for one that has other values
     now, "-" for one that is gone.
 
-    `row` is the row now, None where it is gone; `old` the row before, None where it came. `at` is
+    `row` is the row now, None if it is gone; `old` the row before, None if it came. `at` is
     the NOW of the sync, or the instant at which time alone changed it. `why` is "new", "changed",
     "left" (its window, or the retention), "ended" (its key was updated or deleted) or "gone" (a
     result that is no longer there). Numbers ascend, and none is given twice in a file.
@@ -79,8 +79,8 @@ class ChangeBatch(Sequence[AnswerChange]):
 
 
 def open_batch(file: CopyFile, clock: CopyClock, name: str) -> ChangeBatch:
-    """Reads what there is, with what time has changed by now. Raises UnknownCopy, and ValueError
-    where no changes are kept.
+    """Read what there is, with what time has changed by now. Raises UnknownCopy, and ValueError
+    if no changes are kept.
     """
     with file.writing() as connection:
         record = catalog.find(connection, name)
@@ -98,7 +98,7 @@ def open_batch(file: CopyFile, clock: CopyClock, name: str) -> ChangeBatch:
 
 
 def leave_batch(file: CopyFile, batch: ChangeBatch) -> None:
-    """Notes that a batch has been read."""
+    """Note that a batch has been read."""
     if batch.last:
         with file.writing(durable=True) as connection:
             log.drop(connection, batch.copy_id, batch.last)
@@ -107,7 +107,7 @@ def leave_batch(file: CopyFile, batch: ChangeBatch) -> None:
 def _moved_on(
     connection: sqlite3.Connection, record: Record, version: Version, now: int | None
 ) -> Record:
-    """Tells what time has changed, and gives the record as it is then. Where rows are damaged that
+    """Tells what time has changed, and return the record as it is then. If rows are damaged that
     is left to the next sync.
     """
     moves = record.told is not None and version.shape.slides
@@ -157,7 +157,7 @@ def _answer(connection: sqlite3.Connection, copy_id: int, columns: tuple[Column,
 
 
 def _rows(values: Sequence[Sequence[Any]], columns: tuple[Column, ...]) -> list[Row]:
-    """Makes rows of stored values."""
+    """Make rows of stored values."""
     if not values:
         return []
     series = zip(*values, strict=True)

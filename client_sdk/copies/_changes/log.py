@@ -30,19 +30,19 @@ def append(connection: sqlite3.Connection, copy_id: int, changes: Sequence[Tagge
 
 
 def drop(connection: sqlite3.Connection, copy_id: int, last: int | None = None) -> None:
-    """Forgets the changes of a copy, up to the number `last` or all."""
+    """Forget the changes of a copy, up to the number `last` or all."""
     up_to = "" if last is None else f"AND number <= {last}"
     connection.execute(f"DELETE FROM _psoup_changes WHERE copy_id = ? {up_to}", (copy_id,))
 
 
 def reset(connection: sqlite3.Connection, copy_id: int, reason: str) -> None:
-    """Drops all changes of a copy, and says why."""
+    """Drop all changes of a copy, and says why."""
     drop(connection, copy_id)
     _insert(connection, copy_id, [{"reset": reason}])
 
 
 def entries(connection: sqlite3.Connection, copy_id: int) -> list[Entry]:
-    """Reads the changes of a copy. Where one is damaged, all are dropped, and the log says so."""
+    """Read the changes of a copy. If one is damaged, all are dropped, and the log says so."""
     found = _read(connection, copy_id)
     if any(entry is None for entry in found):
         reset(connection, copy_id, DAMAGED)

@@ -53,7 +53,7 @@ class Passage:
     left_told: bool = True
 
     def tags(self, old: Sequence[StoredRow], new: Sequence[StoredRow]) -> list[TaggedRow]:
-        """Tags the difference between rows of the answer before and rows of the next one."""
+        """Tag the difference between rows of the answer before and rows of the next one."""
         if self.whole and not self.shape.keyed:
             old, new = _without_equal(old, new)
         befores, afters = {row[_ROW_ID]: row for row in old}, {row[_ROW_ID]: row for row in new}
@@ -94,7 +94,7 @@ class Passage:
     def _pairs(
         self, befores: dict[int, StoredRow], afters: dict[int, StoredRow]
     ) -> list[tuple[StoredRow, StoredRow]]:
-        """Finds the rows that are one row before and after."""
+        """Find the rows that are one row before and after."""
         same = befores.keys() & afters.keys()
         pairs = [(befores[row_id], afters[row_id]) for row_id in same]
         if self.shape.keyed:
@@ -143,7 +143,7 @@ class Passage:
 
     @staticmethod
     def _placed(tagged: TaggedRow, row: StoredRow) -> tuple[tuple[Any, ...], TaggedRow]:
-        """Puts changes in the order of their instants, rows that are gone first, then as the answer
+        """Put changes in the order of their instants, rows that are gone first, then as the answer
         has them.
         """
         at = SINCE_EVER if tagged.at is None else tagged.at
@@ -152,7 +152,7 @@ class Passage:
 
 
 def _by_key(rows: Iterator[StoredRow]) -> dict[Any, StoredRow]:
-    """Finds the rows by their keys, without those whose key is on several."""
+    """Find the rows by their keys, without those whose key is on several."""
     found = list(rows)
     counts = Counter(row[-1] for row in found)
     return {row[-1]: row for row in found if counts[row[-1]] == 1}
@@ -161,7 +161,7 @@ def _by_key(rows: Iterator[StoredRow]) -> dict[Any, StoredRow]:
 def _without_equal(
     old: Sequence[StoredRow], new: Sequence[StoredRow]
 ) -> tuple[list[StoredRow], list[StoredRow]]:
-    """Leaves out rows that are in both but for their ids, each as often as it is in both."""
+    """Leave out rows that are in both but for their ids, each as often as it is in both."""
     both = Counter(map(_content, old)) & Counter(map(_content, new))
     return _minus(old, both.copy(), _content), _minus(new, both, _content)
 

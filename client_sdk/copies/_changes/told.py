@@ -1,8 +1,8 @@
 """The answer that changes were told up to, and how the next one follows it.
 
 Its rows are in a table of their own, so that what is told does not depend on the copy: one that is
-damaged, and repaired or sent whole, is compared with what was told before. Where that is damaged
-itself, or an answer replaces another that has nothing to do with it, the log begins anew and says
+damaged, and repaired or sent whole, is compared with what was told before. If that is damaged
+itself, or an answer replaces another that has nothing to do with it, the log begins again and says
 why.
 """
 
@@ -47,7 +47,7 @@ class Move:
 
 
 def seen_at(version: Version, now: int) -> int | None:
-    """Gives the NOW at which a version is seen once it has come, in microseconds; `now` is that of
+    """Return the NOW at which a version is seen once it has come, in microseconds; `now` is that of
     the device.
     """
     return max(now, version.now or 0) if version.shape.slides else version.now
@@ -58,7 +58,7 @@ class WrongRows(Exception):
 
 
 def follow(connection: sqlite3.Connection, record: Record, move: Move) -> None:
-    """Tells what the move changes, where changes of the copy are kept.
+    """Tells what the move changes, if changes of the copy are kept.
 
     Raises WrongRows; then nothing was told.
     """
@@ -78,7 +78,7 @@ def follow(connection: sqlite3.Connection, record: Record, move: Move) -> None:
 
 
 def _reset_by(connection: sqlite3.Connection, record: Record, move: Move) -> str:
-    """Gives the reason why there is nothing to compare; empty where there is."""
+    """Return the reason why there is nothing to compare; empty if there is."""
     told, version = record.told, move.version
     if record.told_lost or version.reason in RESETS:
         return record.told_lost or version.reason
@@ -99,7 +99,7 @@ def _is_sound(connection: sqlite3.Connection, copy_id: int, told: Told) -> bool:
 
 
 def _begin(connection: sqlite3.Connection, record: Record, move: Move) -> None:
-    """Takes the version for told, whatever was told before. Raises WrongRows."""
+    """Take the version for told, whatever was told before. Raises WrongRows."""
     copy_id, version, table = record.copy_id, move.version, tables.told_table(record.copy_id)
     columns = version.shape.stored
     if not move.whole and tables.damaged(connection, version.table, columns):
@@ -120,8 +120,8 @@ def _begin(connection: sqlite3.Connection, record: Record, move: Move) -> None:
 
 
 def _between(one: int | None, other: int | None) -> str:
-    """Gives a condition on rows that is true for those that enter or leave between two NOWs, in two
-    comparisons of most rows.
+    """Return a condition on rows that is true for those that enter or leave between two NOWs, in
+    two comparisons of most rows.
     """
     if one is None or other is None:
         return f"({visible(one)}) <> ({visible(other)})"
@@ -164,7 +164,7 @@ class _Following:
         return True
 
     def _mark(self) -> Collection[int]:
-        """Marks the rows that may have changed; gives the ids of those that only time touched."""
+        """Mark the rows that may have changed; return the ids of those that only time touched."""
         execute, move = self._connection.execute, self._move
         execute("CREATE TEMP TABLE IF NOT EXISTS _psoup_touched (row_id INTEGER PRIMARY KEY)")
         execute(f"DELETE FROM {_MARKED}")
@@ -190,7 +190,9 @@ class _Following:
         self._connection.execute(f"INSERT OR IGNORE INTO {_MARKED} {ids}")
 
     def _unchecked(self, new: list[StoredRow], waiting: Collection[int]) -> list[StoredRow]:
-        """Gives the rows that were in the file; those that a sync has just brought were checked."""
+        """Return the rows that were in the file; those that a sync has just brought were
+        checked.
+        """
         return new if self._move.touched is None else [row for row in new if row[0] in waiting]
 
     def _rows(self, select: str) -> list[StoredRow]:
@@ -217,7 +219,7 @@ class _Following:
         return {row_id for (row_id,) in found}
 
     def _twins(self) -> set[int]:
-        """Finds the keys that are on several rows of the answer that is told now."""
+        """Find the keys that are on several rows of the answer that is told now."""
         if not self._told.shape.keyed:
             return set()
         key = tables.value_names(self._told.shape.stored)[-1]
@@ -244,7 +246,7 @@ def _checksums(rows: Iterable[StoredRow]) -> list[int]:
 
 
 def note_ended(connection: sqlite3.Connection, copy_id: int, ids: Iterable[int]) -> None:
-    """Notes that keys of these rows were updated or deleted, until the next changes are told."""
+    """Note that keys of these rows were updated or deleted, until the next changes are told."""
     connection.executemany(
         "INSERT OR IGNORE INTO _psoup_ended VALUES (?, ?)", ((copy_id, row_id) for row_id in ids)
     )

@@ -31,9 +31,9 @@ class Record:
 
     `version` is what is seen. `following` is the next one, complete but not to be seen before those
     of other copies are complete too. `shown` is the greatest NOW the copy was seen at. `verified`
-    is when every row was last found right; None where that is in doubt. `told` is the answer that
+    is when every row was last found right; None if that is in doubt. `told` is the answer that
     changes have been told up to, and `told_lost` the reason where nobody knows what that is.
-    `intact` is False where the declaration has to be written again, from the one of the two that is
+    `intact` is False if the declaration has to be written again, from the one of the two that is
     left.
     """
 
@@ -70,13 +70,13 @@ class Record:
 
 
 def records(connection: sqlite3.Connection) -> list[Record]:
-    """Reads all records, in the order in which the copies were first kept."""
+    """Read all records, in the order in which the copies were first kept."""
     rows = connection.execute(f"SELECT {_FIELDS} FROM _psoup_copies ORDER BY copy_id")
     return [_record(*row) for row in rows]
 
 
 def find(connection: sqlite3.Connection, name: str) -> Record:
-    """Reads the record of a name. Raises UnknownCopy."""
+    """Read the record of a name. Raises UnknownCopy."""
     rows = connection.execute(f"SELECT {_FIELDS} FROM _psoup_copies WHERE name = ?", (name,))
     for row in rows:
         return _record(*row)
@@ -96,7 +96,7 @@ def by_id(connection: sqlite3.Connection, copy_id: int) -> Record | None:
 
 
 def _record(copy_id: int, name: Any, first: Any, second: Any, *rest: Any) -> Record:
-    """Makes a record of a row. The declaration is there twice, since nobody else could tell it."""
+    """Make a record of a row. The declaration is there twice, since nobody else could tell it."""
     content = unseal(first) or unseal(second)
     if content is None:
         raise FileDamaged(
@@ -134,7 +134,7 @@ def _unsealed(sealed: Any, make: Callable[[dict[str, Any]], T]) -> T | None:
 
 
 def insert(connection: sqlite3.Connection, declaration: Declaration) -> Declaration:
-    """Adds a copy, and gives its declaration with its id."""
+    """Add a copy, and return its declaration with its id."""
     cursor = connection.execute("INSERT INTO _psoup_copies (name) VALUES (?)", (declaration.name,))
     assert cursor.lastrowid is not None
     numbered = replace(declaration, copy_id=cursor.lastrowid)
@@ -151,7 +151,7 @@ def redeclare(connection: sqlite3.Connection, declaration: Declaration) -> None:
 
 
 def amend(connection: sqlite3.Connection, copy_id: int, **fields: Any) -> Declaration | None:
-    """Changes these fields of the declaration as it is now; gives None where the copy is gone."""
+    """Change these fields of the declaration as it is now; return None if the copy is gone."""
     record = by_id(connection, copy_id)
     if record is None:
         return None
@@ -180,13 +180,13 @@ def put_shown(connection: sqlite3.Connection, copy_id: int, now: int | None) -> 
 
 
 def put_verified(connection: sqlite3.Connection, copy_id: int, now: int | None) -> None:
-    """Notes that every row was found right at `now`; None notes that this is in doubt."""
+    """Note that every row was found right at `now`; None notes that this is in doubt."""
     sealed = None if now is None else seal({"at": now, "by": _sdk_version()})
     connection.execute("UPDATE _psoup_copies SET sound = ? WHERE copy_id = ?", (sealed, copy_id))
 
 
 def _verified(sealed: Any) -> int | None:
-    """Reads when the rows were verified; by another version of the SDK does not count."""
+    """Read when the rows were verified; by another version of the SDK does not count."""
     content = unseal(sealed)
     if content is None or content.get("by") != _sdk_version():
         return None
@@ -208,7 +208,7 @@ def put_told(connection: sqlite3.Connection, copy_id: int, told: Told | None) ->
 
 
 def lose_told(connection: sqlite3.Connection, declaration: Declaration, reason: str) -> None:
-    """Notes, where changes are kept, why nobody knows what was told."""
+    """Note, if changes are kept, why nobody knows what was told."""
     if declaration.changes:
         connection.execute(
             "UPDATE _psoup_copies SET told = ? WHERE copy_id = ?",
@@ -217,7 +217,7 @@ def lose_told(connection: sqlite3.Connection, declaration: Declaration, reason: 
 
 
 def drop_changes(connection: sqlite3.Connection, copy_id: int) -> None:
-    """Keeps no changes of a copy any more, and forgets those there are."""
+    """Keep no changes of a copy any more, and forgets those there are."""
     connection.execute(f"DROP TABLE IF EXISTS {tables.told_table(copy_id)}")
     for table in ("_psoup_ended", "_psoup_changes"):
         connection.execute(f"DELETE FROM {table} WHERE copy_id = ?", (copy_id,))
@@ -233,7 +233,7 @@ def delete(connection: sqlite3.Connection, copy_ids: Sequence[int]) -> None:
 
 
 def declare(connection: sqlite3.Connection, wanted: Declaration) -> None:
-    """Keeps a copy as it is wanted. Raises ValueError where SQL can't tell its name from
+    """Keep a copy as it is wanted. Raises ValueError if SQL can't tell its name from
     another's.
     """
     for record in _namesakes(connection, wanted.name):
@@ -245,7 +245,7 @@ def declare(connection: sqlite3.Connection, wanted: Declaration) -> None:
 
 
 def _namesakes(connection: sqlite3.Connection, name: str) -> list[Record]:
-    """Finds the records that have the name, but for case, in the row or in a declaration."""
+    """Find the records that have the name, but for case, in the row or in a declaration."""
     fragment = seal({"name": name}).partition("{")[2].rstrip("}")
     rows = connection.execute(
         f"SELECT {_FIELDS} FROM _psoup_copies WHERE lower(name) = lower(?1) "
@@ -280,7 +280,7 @@ def _succeeding(before: Declaration, wanted: Declaration) -> Declaration:
 
 
 def forget(connection: sqlite3.Connection, name: str) -> None:
-    """Deletes a copy by the name its row has, so that a damaged one can be forgotten too."""
+    """Delete a copy by the name its row has, so that a damaged one can be forgotten too."""
     rows = connection.execute("SELECT copy_id FROM _psoup_copies WHERE name = ?", (name,))
     ids = [copy_id for (copy_id,) in rows] or [find(connection, name).copy_id]
     delete(connection, ids)
@@ -303,9 +303,9 @@ class Recovered:
 
 
 def recover(path: str | os.PathLike[str]) -> Recovered:
-    """Makes a new file of what can still be read of a damaged one, which nobody may have open.
+    """Make a new file of what can still be read of a damaged one, which nobody may have open.
 
-    The damaged file is kept beside, with `.damaged` after its name. Raises CopyError where there is
+    The damaged file is kept beside, with `.damaged` after its name. Raises CopyError if there is
     no such file, or a damaged one was put aside before.
     """
     old, aside, fresh = Path(path), Path(f"{path}.damaged"), Path(f"{path}.recovered")
@@ -357,7 +357,7 @@ def _carry(source: sqlite3.Connection, connection: sqlite3.Connection, table: st
 
 
 def _readable(source: sqlite3.Connection, select: str) -> Iterator[tuple[object, ...]]:
-    """Yields rows as far as they can be read."""
+    """Yield rows as far as they can be read."""
     try:
         yield from source.execute(select)
     except (sqlite3.DatabaseError, UnicodeDecodeError):

@@ -46,7 +46,7 @@ class _Factors:
         self._made: list[int] = []
 
     def of(self, count: int) -> list[int]:
-        """Gives at least so many factors."""
+        """Return at least so many factors."""
         while len(self._made) < count:
             self._made.append(_mix((len(self._made) + 1) * _STEP & ALL) | 1)
         return self._made
@@ -66,14 +66,14 @@ class Checksums:
     """Computes the checksums of rows that have certain columns."""
 
     def __init__(self, columns: Sequence[Column]) -> None:
-        """Prepares for these columns. Raises ValueError for a type this version does not know."""
+        """Prepare for these columns. Raises ValueError for a type this version does not know."""
         self._kinds = [_KINDS[column.kind](column) for column in columns]
         self._count = HEAD + sum(kind.width for kind in self._kinds)
         self._pack = struct.Struct(f"<{self._count}Q").pack
         self._words = struct.Struct(f"<{2 * self._count}I").unpack
 
     def of(self, rows: Sequence[StoredRow]) -> list[int]:
-        """Computes the checksum of each row.
+        """Compute the checksum of each row.
 
         Raises TypeError, ValueError or AttributeError for a value that is none of its type.
         """
@@ -94,7 +94,7 @@ class Checksums:
         return [sum(map(mul, factors, words(pack(*row)))) & ALL for row in zip(*cells, strict=True)]
 
     def wrong(self, rows: Sequence[StoredRow]) -> list[int]:
-        """Finds the ids of rows that are not what their checksum says."""
+        """Find the ids of rows that are not what their checksum says."""
         try:
             found = self.of(rows)
         except _BAD_VALUES:
@@ -116,12 +116,12 @@ _BAD_VALUES = (TypeError, ValueError, AttributeError, ArithmeticError, struct.er
 
 
 def signed(number: int) -> int:
-    """Gives 64 bits as SQLite's integers have them."""
+    """Return 64 bits as SQLite's integers have them."""
     return number - 2**64 if number >= 2**63 else number
 
 
 def digest(numbers: Sequence[int]) -> bytes:
-    """Computes the digest of row ids or of checksums, signed or not."""
+    """Compute the digest of row ids or of checksums, signed or not."""
     if not numbers:
         return bytes(16)
     content = pa.array(numbers, pa.int64()).view(pa.uint64())

@@ -39,7 +39,7 @@ class Uptime:
 def machine_uptime() -> Uptime:
     """Return the uptime of this machine.
 
-    Where the system does not name its start, that of this process stands for it, and no other
+    If the system does not name its start, that of this process stands for it, and no other
     process can use the offset.
     """
     clock = getattr(time, "CLOCK_BOOTTIME", None)

@@ -54,7 +54,7 @@ class CopyFile:
     """A file of copies, or one in memory where `path` is None, which is gone when it is closed."""
 
     def __init__(self, path: str | os.PathLike[str] | None) -> None:
-        """Opens the file, or makes it. Raises CopyError where it can't, or is something else."""
+        """Open the file, or makes it. Raises CopyError if it can't, or is something else."""
         self.path = None if path is None else Path(path)
         self._left_open = self._has_log()
         self._met_damage = False
@@ -89,7 +89,7 @@ class CopyFile:
     # ---- doubt about the rows
 
     def take_doubt(self) -> None:
-        """Has the rows of every copy verified by the next sync, where there is a reason to.
+        """Has the rows of every copy verified by the next sync, if there is a reason to.
 
         Either the file was not closed in order by who had it open before, or damage was met in it.
         """
@@ -99,7 +99,7 @@ class CopyFile:
             self._left_open = self._met_damage = False
 
     def _leave_doubt(self) -> None:
-        """Lets another process take the doubt that this one has not.
+        """Let another process take the doubt that this one has not.
 
         A log that is there after closing belongs to a process that still runs: then no file was
         left open.
@@ -115,33 +115,33 @@ class CopyFile:
             connection.commit()
 
     def _has_log(self) -> bool:
-        """Looks for SQLite's log, which goes when the last process closes the file in order."""
+        """Look for SQLite's log, which goes when the last process closes the file in order."""
         log = None if self.path is None else Path(f"{self.path}-wal")
         return log is not None and log.is_file() and log.stat().st_size > 0
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """Reads: everything inside is of one moment."""
+        """Read: everything inside is of one moment."""
         with self._transaction("BEGIN") as connection:
             yield connection
 
     @contextlib.contextmanager
     def writing(self, *, durable: bool = False) -> Iterator[sqlite3.Connection]:
-        """Writes all or nothing; `durable`: on the disk when this returns, else soon after."""
+        """Write all or nothing; `durable`: on the disk when this returns, else soon after."""
         with self._transaction("BEGIN IMMEDIATE", durable) as connection:
             yield connection
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[sqlite3.Connection]:
-        """Gives the connection, outside any transaction, while no other thread uses it."""
+        """Return the connection, outside any transaction, while no other thread uses it."""
         with self._turn, translated(self.name):
             self._check_open()
             yield self._connection
 
     def scrub(self) -> None:
-        """Writes the file afresh, so that nothing is left of rows that were deleted.
+        """Write the file afresh, so that nothing is left of rows that were deleted.
 
-        Where another process has it open just now, SQLite reuses their room in time.
+        If another process has it open just now, SQLite reuses their room in time.
         """
         with contextlib.suppress(CopyError), self.alone() as connection:
             if not connection.in_transaction:
@@ -209,7 +209,7 @@ class CopyFile:
         connection.execute("PRAGMA temp_store = MEMORY")
 
     def _create(self) -> None:
-        """Makes the tables; where two processes find none, one of them does."""
+        """Make the tables; if two processes find none, one of them does."""
         connection = self._connection
         if self.path is not None:
             connection.execute("PRAGMA journal_mode = WAL")
@@ -221,7 +221,7 @@ class CopyFile:
         connection.execute("COMMIT")
 
     def _upgrade(self) -> None:
-        """Takes all steps to this format or none; where two processes would, one does."""
+        """Take all steps to this format or none; if two processes would, one does."""
         connection = self._connection
         connection.execute("BEGIN IMMEDIATE")
         try:
@@ -236,7 +236,7 @@ class CopyFile:
 
 
 def _execute_all(connection: sqlite3.Connection, script: str) -> None:
-    """Runs statements inside the transaction that is open: `executescript` would end it."""
+    """Run statements inside the transaction that is open: `executescript` would end it."""
     for statement in script.split(";"):
         connection.execute(statement)
 
@@ -247,7 +247,7 @@ def _pragma(connection: sqlite3.Connection, name: str) -> int:
 
 
 def check_pages(connection: sqlite3.Connection, name: str) -> None:
-    """Raises FileDamaged where SQLite's own check of all pages finds something."""
+    """Raise FileDamaged if SQLite's own check of all pages finds something."""
     (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
     if found != "ok":
         raise _damaged(name, str(found))
@@ -309,7 +309,7 @@ class SyncLock:
         self._connection: sqlite3.Connection | None = None
 
     def acquire(self, patience: float | None) -> Flow[None]:
-        """Waits for the lock. Raises FileBusy when `patience`, in seconds, is at its end."""
+        """Wait for the lock. Raises FileBusy when `patience`, in seconds, is at its end."""
         seconds = _DEFAULT_PATIENCE if patience is None else patience
         end = time.monotonic() + seconds
         while not self._try():

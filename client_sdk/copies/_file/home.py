@@ -3,7 +3,7 @@
 A file belongs to the first store it meets. While anything waits in its queue, or was put aside,
 only `move` makes it another's: edits must not end in whatever answers at an address.
 
-A publisher's name belongs to one file, unless the file was copied. Where the store shows that it
+A publisher's name belongs to one file, unless the file was copied. If the store shows that it
 was, the name is kept for the batches that were there by then, which the other file may have sent
 under it, and ends with the last of them; later ones are certainly of this file and get a new name.
 """
@@ -46,7 +46,7 @@ class Home:
 
 
 def home_of(connection: sqlite3.Connection) -> Home | None:
-    """Reads the home; None before the first contact, and where it can't be read any more."""
+    """Read the home; None before the first contact, and where it can't be read any more."""
     row = connection.execute("SELECT store FROM _psoup_store").fetchone()
     content = unseal(row[0]) if row else None
     if content is None:
@@ -122,7 +122,7 @@ class Identity:
 
 
 def identity(connection: sqlite3.Connection) -> Identity:
-    """Reads the identity, and makes it where there is none."""
+    """Read the identity, and makes it if there is none."""
     select = "SELECT name, next_sequence, next_batch, last_batch FROM _psoup_publisher"
     row = connection.execute(select).fetchone()
     if row is None:
@@ -132,7 +132,7 @@ def identity(connection: sqlite3.Connection) -> Identity:
 
 
 def identity_for(connection: sqlite3.Connection, batch: int) -> Identity:
-    """Reads the identity for a batch; makes a new one where that of the file ends before the
+    """Read the identity for a batch; makes a new one where that of the file ends before the
     batch.
     """
     found = identity(connection)
@@ -143,14 +143,14 @@ def identity_for(connection: sqlite3.Connection, batch: int) -> Identity:
 
 
 def new_batch(connection: sqlite3.Connection) -> int:
-    """Gives the number of one more batch."""
+    """Return the number of one more batch."""
     number = identity(connection).next_batch
     connection.execute("UPDATE _psoup_publisher SET next_batch = next_batch + 1")
     return number
 
 
 def begin_anew(connection: sqlite3.Connection) -> None:
-    """Takes another name, whose sequences begin with 1."""
+    """Take another name, whose sequences begin with 1."""
     connection.execute(
         "UPDATE _psoup_publisher SET name = ?, next_sequence = 1, last_batch = NULL",
         (_random_name(),),
@@ -158,7 +158,7 @@ def begin_anew(connection: sqlite3.Connection) -> None:
 
 
 def use_up(connection: sqlite3.Connection, name: str, sequence: int, *, end: bool = False) -> None:
-    """Counts a sequence as used. With `end` the name is for no batch that is queued later."""
+    """Count a sequence as used. With `end` the name is for no batch that is queued later."""
     until = "coalesce(last_batch, next_batch - 1)" if end else "last_batch"
     connection.execute(
         f"UPDATE _psoup_publisher SET next_sequence = ?, last_batch = {until} "
@@ -175,13 +175,13 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 def remember(connection: sqlite3.Connection, stream: Stream) -> None:
-    """Keeps what a stream is like, in place of what was known of it."""
+    """Keep what a stream is like, in place of what was known of it."""
     sealed = seal(stream_content(stream))
     connection.execute("INSERT OR REPLACE INTO _psoup_streams VALUES (?, ?)", (stream.name, sealed))
 
 
 def remembered(connection: sqlite3.Connection, name: str) -> Stream | None:
-    """Reads what a stream is like; None where that is not known, or can't be read any more.
+    """Read what a stream is like; None if that is not known, or can't be read any more.
 
     Its counts have no meaning. Names that differ by case are one stream, as in the store.
     """
@@ -221,7 +221,7 @@ def stream_from(content: dict[str, Any]) -> Stream:
 
 
 def learn(session: Session, file: CopyFile, name: str) -> Flow[Stream]:
-    """Asks for a stream and keeps what it is like."""
+    """Ask for a stream and keeps what it is like."""
     stream = yield from _flows.stream(session, name)
     with file.writing() as connection:
         remember(connection, stream)

@@ -20,7 +20,7 @@ from psoup.v1 import psoup_pb2 as pb
 class Declaration:
     """A declaration is what `keep` was told, and the handle once there is one.
 
-    `parameters` are psoup.v1.Value messages in hexadecimal. `sql` is empty where only the handle is
+    `parameters` are psoup.v1.Value messages in hexadecimal. `sql` is empty if only the handle is
     known. `key` is the client key the query is registered with. `stream` is empty until it is
     learnt. `changes` is "all" or "without left" where changes are kept, else empty.
     """
@@ -39,7 +39,7 @@ class Declaration:
     changes: str = ""
 
     def asks_the_same(self, other: Declaration) -> bool:
-        """Tells whether both have one answer. A handle that is not given does not matter, nor
+        """Return whether both have one answer. A handle that is not given does not matter, nor
         whether changes are kept.
         """
         same = replace(other, copy_id=self.copy_id, key=self.key, priority=self.priority)
@@ -104,7 +104,7 @@ class Version:
     """A version is an answer the file holds in a table, as its `end` said. Instants are
     microseconds.
 
-    `reason` says why all of it was sent, where it or a version since the one that is seen was sent
+    `reason` says why all of it was sent, if it or a version since the one that is seen was sent
     whole. `offset` is how far the store's clock was from this device's; None if it did not say.
     """
 
@@ -133,7 +133,7 @@ class Version:
         reason: str,
         offset: Offset | None,
     ) -> Version:
-        """Makes a version of its `end`; `before` is the one it follows from, None for a whole
+        """Make a version of its `end`; `before` is the one it follows from, None for a whole
         answer.
         """
         return cls(
@@ -215,11 +215,11 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A stage is a transfer under way. `shape` is that of a whole answer; None where the copy
+    """A stage is a transfer under way. `shape` is that of a whole answer; None if the copy
     changes.
 
     `repair` marks what was to be repaired, so that the same is asked for when it goes on. `begun`
-    is False where the token only holds a position, and nothing has come. `table` has the rows that
+    is False if the token only holds a position, and nothing has come. `table` has the rows that
     came; it is empty before there are any.
     """
 
@@ -250,7 +250,7 @@ def end_micros(end: pb.SyncEnd, field: str) -> int | None:
 
 
 def _moment(micros: int | None) -> Any:
-    """Makes a datetime; None too where a datetime can't hold the instant."""
+    """Make a datetime; None too if a datetime can't hold the instant."""
     try:
         return None if micros is None else from_micros(micros)
     except OverflowError:
@@ -261,10 +261,10 @@ def _moment(micros: int | None) -> Any:
 class CopyState:
     """A copy is the answer at `position` and `now`, and where it `slides` at every later instant.
 
-    `now` is None where an event-time stream had no rows. Without new data the copy is what the
+    `now` is None if an event-time stream had no rows. Without new data the copy is what the
     store would answer before `good_until`; None: always. The registration may end if nobody syncs
     until `lease_until`. `row_count` counts rows that are yet to enter too. `clock_offset` is the
-    store's clock less this device's; None where it is not known, because the device was started or
+    store's clock less this device's; None if it is not known, because the device was started or
     its clock was set since the last sync.
     """
 
@@ -281,7 +281,7 @@ class CopyState:
     clock_offset: timedelta | None = None
 
     def fresh(self, now: datetime | None = None) -> bool:
-        """Tells whether the copy is still right at `now`, given no new data.
+        """Return whether the copy is still right at `now`, given no new data.
 
         None is the store's NOW, by this machine's clock and its offset.
         """
@@ -291,7 +291,7 @@ class CopyState:
 
 
 def seal(content: Mapping[str, Any]) -> str:
-    """Writes a record as JSON after its checksum, so that a flipped bit is found. Bytes are in
+    """Write a record as JSON after its checksum, so that a flipped bit is found. Bytes are in
     hexadecimal.
     """
     text = json.dumps(content, separators=(",", ":"), sort_keys=True, default=bytes.hex)
@@ -299,7 +299,7 @@ def seal(content: Mapping[str, Any]) -> str:
 
 
 def unseal(sealed: Any) -> dict[str, Any] | None:
-    """Reads a record; None where it is not what was sealed."""
+    """Read a record; None if it is not what was sealed."""
     if not isinstance(sealed, str):
         return None
     checksum, _, text = sealed.partition(" ")

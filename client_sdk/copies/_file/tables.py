@@ -38,14 +38,14 @@ _BATCH = 10_000
 
 
 def all_of(connection: sqlite3.Connection, copy_id: int) -> list[str]:
-    """Names the tables of a copy."""
+    """Name the tables of a copy."""
     names = f"_psoup_rows_{copy_id}_*"
     found = connection.execute("SELECT name FROM sqlite_master WHERE name GLOB ?", (names,))
     return [name for (name,) in found]
 
 
 def new(connection: sqlite3.Connection, copy_id: int, columns: Sequence[Column]) -> str:
-    """Makes one more table for a copy, and gives its name."""
+    """Make one more table for a copy, and return its name."""
     taken = [int(name.rpartition("_")[2]) for name in all_of(connection, copy_id)]
     table = f"_psoup_rows_{copy_id}_{max(taken, default=0) + 1}"
     make(connection, table, columns)
@@ -53,26 +53,26 @@ def new(connection: sqlite3.Connection, copy_id: int, columns: Sequence[Column])
 
 
 def make(connection: sqlite3.Connection, table: str, columns: Sequence[Column]) -> None:
-    """Makes a table of rows."""
+    """Make a table of rows."""
     _, *head = _HEAD
     names = ", ".join([*head, *value_names(columns)])
     connection.execute(f"CREATE TABLE {table} (row_id INTEGER PRIMARY KEY, {names})")
 
 
 def value_names(columns: Sequence[Column]) -> list[str]:
-    """Names the columns c0, c1, …: an answer's own names may be equal for SQLite."""
+    """Name the columns c0, c1, …: an answer's own names may be equal for SQLite."""
     return [f"c{number}" for number in range(len(columns))]
 
 
 def drop_but(connection: sqlite3.Connection, copy_id: int, kept: Collection[str] = ()) -> None:
-    """Drops the tables of a copy, all but those `kept`."""
+    """Drop the tables of a copy, all but those `kept`."""
     for table in all_of(connection, copy_id):
         if table not in kept:
             connection.execute(f"DROP TABLE {table}")
 
 
 def told_table(copy_id: int) -> str:
-    """Names the table of the rows that changes have been told up to."""
+    """Name the table of the rows that changes have been told up to."""
     return f"_psoup_told_{copy_id}"
 
 
@@ -82,14 +82,14 @@ def exists(connection: sqlite3.Connection, table: str) -> bool:
 
 
 def put(connection: sqlite3.Connection, table: str, rows: Sequence[StoredRow]) -> None:
-    """Puts rows into a table, each in place of the one that has its id."""
+    """Put rows into a table, each in place of the one that has its id."""
     if rows:
         places = ", ".join("?" * len(rows[0]))
         connection.executemany(f"INSERT OR REPLACE INTO {table} VALUES ({places})", rows)
 
 
 def copy_rows(connection: sqlite3.Connection, source: str, table: str) -> None:
-    """Copies all rows of the table `source`, each in place of the one that has its id."""
+    """Copy all rows of the table `source`, each in place of the one that has its id."""
     connection.execute(f"INSERT OR REPLACE INTO {table} SELECT * FROM {source}")
 
 
@@ -114,18 +114,18 @@ class Changes:
 
     @property
     def sums(self) -> Sums | None:
-        """Count and digest now; None where a row that went had no number to sum, being damaged."""
+        """Count and digest now; None if a row that went had no number to sum, being damaged."""
         if not all(isinstance(number, int) for number in self._gone):
             return None
         return self._before.plus(self._came).minus(self._gone)
 
     def remove(self, ids: Iterable[int]) -> None:
-        """Removes the rows that have these ids."""
+        """Remove the rows that have these ids."""
         for row_id in ids:
             self._remove("row_id = ?", row_id)
 
     def remove_all(self, ids: str, *parameters: Any) -> None:
-        """Removes the rows whose ids the SELECT `ids` gives."""
+        """Remove the rows whose ids the SELECT `ids` gives."""
         self._remove(f"row_id IN ({ids})", *parameters)
 
     def expire(self, now: int | None) -> None:
@@ -133,7 +133,7 @@ class Changes:
             self._remove("visible_until <= ?", now)
 
     def put(self, rows: Sequence[StoredRow]) -> None:
-        """Puts rows into the table, each in place of the one that has its id."""
+        """Put rows into the table, each in place of the one that has its id."""
         last = {row[0]: row for row in rows}
         self.remove(last)
         put(self._connection, self._table, list(last.values()))
@@ -141,7 +141,7 @@ class Changes:
         self.touched.update(last)
 
     def put_all(self, source: str) -> None:
-        """Puts all rows of the table `source` into this one, as `put` does."""
+        """Put all rows of the table `source` into this one, as `put` does."""
         self.remove_all(f"SELECT row_id FROM {source}")
         copy_rows(self._connection, source, self._table)
         found = self._connection.execute(f"SELECT row_id, {self._number} FROM {source}").fetchall()
@@ -164,26 +164,26 @@ def ids_of(connection: sqlite3.Connection, table: str) -> list[int]:
 
 
 def count_of(connection: sqlite3.Connection, table: str) -> int:
-    """Counts the rows of a table, which SQLite does page by page."""
+    """Count the rows of a table, which SQLite does page by page."""
     count: int = connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
     return count
 
 
 def sums_of(connection: sqlite3.Connection, table: str, shape: Shape) -> Sums | None:
-    """Computes count and digest from all rows; None where a row has no number to sum."""
+    """Compute count and digest from all rows; None if a row has no number to sum."""
     what = "checksum" if shape.by_checksum else "row_id"
     numbers = [number for (number,) in connection.execute(f"SELECT {what} FROM {table}")]
     return Sums.of(numbers) if all(isinstance(one, int) for one in numbers) else None
 
 
 def checksum_sums(connection: sqlite3.Connection, table: str) -> Sums | None:
-    """Computes the count of the rows and the digest of their checksums; None where one is none."""
+    """Compute the count of the rows and the digest of their checksums; None if one is none."""
     numbers = [number for (number,) in connection.execute(f"SELECT checksum FROM {table}")]
     return Sums.of(numbers) if all(isinstance(one, int) for one in numbers) else None
 
 
 def damaged(connection: sqlite3.Connection, table: str, columns: Sequence[Column]) -> list[int]:
-    """Reads every row, and finds the ids of those that are not what their checksum says."""
+    """Read every row, and finds the ids of those that are not what their checksum says."""
     sums = Checksums(columns)
     return [row_id for rows in _batches(connection, table) for row_id in sums.wrong(rows)]
 
@@ -202,7 +202,7 @@ def _batches(connection: sqlite3.Connection, table: str) -> Iterator[list[Stored
 
 
 def read(connection: sqlite3.Connection, select: str) -> list[Any]:
-    """Reads rows; a text that is no UTF-8 any more comes as bytes, which no type has."""
+    """Read rows; a text that is no UTF-8 any more comes as bytes, which no type has."""
     try:
         return connection.execute(select).fetchall()
     except sqlite3.OperationalError as error:
@@ -232,7 +232,7 @@ NAN = "NaN"
 
 
 def stored(array: pa.Array, column: Column) -> list[Any]:
-    """Gives the values of an Arrow array of the column's type as the file holds them."""
+    """Return the values of an Arrow array of the column's type as the file holds them."""
     kind = column.kind
     if kind == "BOOLEAN":
         array = array.cast(pa.int8())
@@ -249,7 +249,7 @@ def stored(array: pa.Array, column: Column) -> list[Any]:
 
 
 def restored(values: Sequence[Any], column: Column) -> pa.Array:
-    """Makes the Arrow array of stored values. Raises ValueError or TypeError for those of another
+    """Make the Arrow array of stored values. Raises ValueError or TypeError for those of another
     type.
     """
     kind = column.kind
@@ -281,7 +281,7 @@ _SHOWN: dict[str, Callable[[str], str]] = {
 
 
 def shown(name: str, column: Column) -> str:
-    """Gives the SQL expression by which a query sees the stored column of that name."""
+    """Return the SQL expression by which a query sees the stored column of that name."""
     return _SHOWN[column.kind](name) if column.kind in _SHOWN else name
 
 

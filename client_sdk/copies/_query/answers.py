@@ -27,14 +27,14 @@ ORDER = "sort_key, visible_from, row_id"
 
 
 def version_of(record: Record) -> Version:
-    """Gives the version that is seen. Raises NotSynced."""
+    """Return the version that is seen. Raises NotSynced."""
     if record.version is None:
         raise NotSynced(f"{record.name} has not been synced yet, or its state is damaged: sync")
     return record.version
 
 
 def visible(now: int | None) -> str:
-    """Gives the condition on rows of the answer at `now`; without a NOW no row is in it that has a
+    """Return the condition on rows of the answer at `now`; without a NOW no row is in it that has a
     begin.
     """
     if now is None:
@@ -49,7 +49,7 @@ def answer_columns(connection: sqlite3.Connection, record: Record) -> tuple[Colu
 
 
 def answer_at(connection: sqlite3.Connection, record: Record, now: int | None) -> pa.Table:
-    """Makes the answer at `now`, in its order; where the copy is of base rows, it is computed."""
+    """Make the answer at `now`, in its order; if the copy is of base rows, it is computed."""
     batches = batches_at(connection, record, now, _ROWS)
     return pa.Table.from_batches(batches, schema_of(answer_columns(connection, record)))
 
@@ -57,7 +57,7 @@ def answer_at(connection: sqlite3.Connection, record: Record, now: int | None) -
 def batches_at(
     connection: sqlite3.Connection, record: Record, now: int | None, rows: int
 ) -> Iterator[pa.RecordBatch]:
-    """Makes the answer at `now`, so many `rows` at a time."""
+    """Make the answer at `now`, so many `rows` at a time."""
     columns = version_of(record).shape.columns
     stored = tables.value_names(columns)
     computation = computation_of(connection, record.declaration)
@@ -106,7 +106,7 @@ class CopyClock:
         self._seen: dict[tuple[int, bytes], int] = {}
 
     def now(self, record: Record, asked: datetime | None) -> int | None:
-        """Gives the NOW at which a copy is seen.
+        """Return the NOW at which a copy is seen.
 
         Raises ValueError for an instant before the copy's own: rows of then may be gone.
         """
@@ -124,12 +124,12 @@ class CopyClock:
         return max(self._clock.now(version.offset), version.now or 0, shown)
 
     def offset(self, record: Record) -> timedelta | None:
-        """Return the store's clock less the device's; None where that is not known."""
+        """Return the store's clock less the device's; None if that is not known."""
         micros = self._clock.offset(version_of(record).offset)
         return None if micros is None else timedelta(microseconds=micros)
 
     def note(self, record: Record, now: int | None) -> None:
-        """Notes that the copy was seen at `now`, and is not to be seen at an earlier instant.
+        """Note that the copy was seen at `now`, and is not to be seen at an earlier instant.
 
         A new version begins at the store's NOW, so that a clock that was wrong is put right.
         """

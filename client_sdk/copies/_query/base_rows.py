@@ -1,9 +1,9 @@
 """Copies of base rows: what their queries are, so that the answer can be computed offline.
 
 The text, its parameters and the stream come from the store when the copy is first synced, and again
-when it is registered anew; from then on no connection is needed. The store's own evaluator computes
-the answer, so that client and store can't disagree. It needs numpy and sqlglot, which the SDK does
-without otherwise: `prepare` says so where they are missing.
+when it is registered again; from then on no connection is needed. The store's own evaluator
+computes the answer, so that client and store can't disagree. It needs numpy and sqlglot, which the
+SDK does without otherwise: `prepare` says so where they are missing.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from psoup.v1 import psoup_pb2 as pb
 def learn_computation(
     file: CopyFile, session: Session, declaration: Declaration
 ) -> Flow[PsoupError | None]:
-    """Learns how the answer is computed, where that is not known; gives the error where it can't
+    """Learn how the answer is computed, if that is not known; return the error where it can't
     be.
 
     Raises where the store can't be asked.
@@ -62,7 +62,7 @@ def learn_computation(
 
 
 def _check_legs(found: Registration) -> None:
-    """Raises NotComputable for a query over several streams."""
+    """Raise NotComputable for a query over several streams."""
     if len(found.legs) > 1:
         streams = ", ".join(dict.fromkeys(leg.stream for leg in found.legs))
         hint = "keep it without base_rows: the copy then is the answer itself"
@@ -74,9 +74,9 @@ def _check_legs(found: Registration) -> None:
 
 
 def computation_of(connection: sqlite3.Connection, declaration: Declaration) -> Computation | None:
-    """Reads how the answer is computed; None where the copy is the answer.
+    """Read how the answer is computed; None if the copy is the answer.
 
-    Raises FileDamaged where it can't be read.
+    Raises FileDamaged if it can't be read.
     """
     if not declaration.base_rows:
         return None
@@ -89,13 +89,13 @@ def computation_of(connection: sqlite3.Connection, declaration: Declaration) -> 
 
 
 def sync_window(connection: sqlite3.Connection, declaration: Declaration) -> str:
-    """Gives the window to ask the store for."""
+    """Return the window to ask the store for."""
     content = _content(connection, declaration) if declaration.base_rows else None
     return declaration.window if content is None else _prepared(content).sync_window
 
 
 def _content(connection: sqlite3.Connection, declaration: Declaration) -> str | None:
-    """Reads the record as it was sealed. It may be of an earlier registration of the same text."""
+    """Read the record as it was sealed. It may be of an earlier registration of the same text."""
     rows = connection.execute(
         "SELECT content FROM _psoup_computed WHERE copy_id = ?", (declaration.copy_id,)
     )
@@ -154,19 +154,19 @@ class Computation(Protocol):
         """The window whose base rows are to be synced; empty for the registered one."""
 
     def answer(self, rows: pa.Table, now: datetime | None) -> pa.Table:
-        """Computes what the store would answer at `now`, given no new data, in its order and types.
+        """Compute what the store would answer at `now`, given no new data, in its order and types.
 
         `rows` are those of the copy that are visible at `now`, in any order: `_row_id` and the
-        columns the store sent. Raises ValueError where these are not the columns of this query.
+        columns the store sent. Raises ValueError if these are not the columns of this query.
         """
 
 
 def prepare(
     sql: str, parameters: Mapping[str, Scalar] | None, stream: Stream, window: str | None
 ) -> Computation:
-    """Binds a query. `window` is the copy's own, where it is another than the registered one.
+    """Bind a query. `window` is the copy's own, if it is another than the registered one.
 
-    Raises NotComputable, QueryProblem for a text that is none, and ModuleNotFoundError where numpy
+    Raises NotComputable, QueryProblem for a text that is none, and ModuleNotFoundError if numpy
     or sqlglot are missing.
     """
     require()
@@ -176,7 +176,7 @@ def prepare(
 
 
 def require() -> None:
-    """Raises ModuleNotFoundError, with what to install, where `prepare` can't work."""
+    """Raise ModuleNotFoundError, with what to install, if `prepare` can't work."""
     try:
         for name in _NEEDED:
             __import__(name)

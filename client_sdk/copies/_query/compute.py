@@ -5,7 +5,7 @@ is what the store does with chosen rows: groups, HAVING, SELECT, DISTINCT, ORDER
 
 REFRESH EVERY sets the window back to the last point, which may hold rows that have left the window
 of NOW. So a wider one is synced, and its rows are chosen here by their ts. That they were known at
-the point follows from the ts as well, where it is the stamp of arrival; where it is not, and for
+the point follows from the ts as well, if it is the stamp of arrival; if it is not, and for
 windows that count rows, and where rows of a key replaced each other since, it can't be told.
 """
 
@@ -39,7 +39,7 @@ _ANY_LENGTH = 1 << 30
 
 @dataclass(frozen=True)
 class Evaluated:
-    """A Computation by the store's evaluator. `window` is None where visibility alone chooses the
+    """A Computation by the store's evaluator. `window` is None if visibility alone chooses the
     rows.
     """
 
@@ -61,7 +61,7 @@ class Evaluated:
     def _refreshed(
         self, rows: pa.RecordBatch, window: TimeWindow, now: datetime | None
     ) -> pa.RecordBatch:
-        """Chooses the rows of the window at the last refresh point."""
+        """Choose the rows of the window at the last refresh point."""
         if now is None or not isinstance(self.query.refresh, RefreshEvery):
             return rows.slice(0, 0)
         point = self.query.refresh.point(to_micros(now))
@@ -79,7 +79,7 @@ class Evaluated:
 def computation(
     sql: str, parameters: Mapping[str, Scalar], stream: Stream, window: str
 ) -> Evaluated:
-    """Binds a query to the evaluator. Raises NotComputable and QueryProblem."""
+    """Bind a query to the evaluator. Raises NotComputable and QueryProblem."""
     schema = _schema(stream)
     try:
         query = _one_refresh(_bound(sql, parameters, schema))
@@ -115,7 +115,7 @@ def _bound(sql: str, parameters: Mapping[str, Scalar], schema: StreamSchema) -> 
 
 
 def _refreshable(query: Query, schema: StreamSchema) -> TimeWindow:
-    """Gives the window, where later base rows tell its rows at the last refresh point."""
+    """Return the window, if later base rows tell its rows at the last refresh point."""
     if query.triggers:
         raise _refused("rows refresh this answer; which of them came when, base rows don't say")
     if not isinstance(query.refresh, RefreshEvery):
@@ -150,7 +150,7 @@ def _refused(why: str) -> NotComputable:
 
 
 def _widened(window: TimeWindow, period: int) -> Window:
-    """Makes a window that holds at NOW all rows that this one held at the last refresh point.
+    """Make a window that holds at NOW all rows that this one held at the last refresh point.
 
     It reaches no further back than RETAIN allows, because with REFRESH this one was allowed.
     """
@@ -162,7 +162,7 @@ def _widened(window: TimeWindow, period: int) -> Window:
 
 
 def _batch(rows: pa.Table) -> pa.RecordBatch:
-    """Makes a batch as the evaluator takes it."""
+    """Make a batch as the evaluator takes it."""
     names = ["row_id" if name == ROW_ID else name for name in rows.column_names]
     columns = [pa.concat_arrays(c.chunks) if c.chunks else _none(c.type) for c in rows.columns]
     return pa.RecordBatch.from_arrays(columns, names=names)

@@ -34,7 +34,7 @@ from client_sdk.copies._query.answers import (
 class Copy:
     """A copy is the answer of one registration, offline.
 
-    Where `state.slides`, the answer is that at the store's NOW, by this machine's clock and its
+    If `state.slides`, the answer is that at the store's NOW, by this machine's clock and its
     `state.clock_offset`: rows leave and enter by themselves. Else it stays at `state.now`. An
     explicit `now` may be later than that, not earlier; results that have no intervals (groups,
     DISTINCT, LIMIT) are the same at any.
@@ -56,13 +56,13 @@ class Copy:
 
     @property
     def synced(self) -> bool:
-        """True where there is an answer."""
+        """True if there is an answer."""
         with self._file.reading() as connection:
             return catalog.find(connection, self.name).version is not None
 
     @property
     def staged(self) -> bool:
-        """True where a part of the next answer has come, and the rest is for the next sync."""
+        """True if a part of the next answer has come, and the rest is for the next sync."""
         with self._file.reading() as connection:
             record = catalog.find(connection, self.name)
             return record.stage is not None or record.following is not None
@@ -95,7 +95,7 @@ class Copy:
     def batches(
         self, now: datetime | None = None, *, rows: int = 65_536
     ) -> Iterator[pa.RecordBatch]:
-        """Yields the answer a batch at a time, for answers larger than memory.
+        """Yield the answer a batch at a time, for answers larger than memory.
 
         The file is held open at one moment until the last batch, so take them all, in one thread.
         """
@@ -104,17 +104,17 @@ class Copy:
             yield from batches_at(connection, record, self._now.now(record, now), rows)
 
     def rows(self, now: datetime | None = None) -> list[dict[str, Any]]:
-        """Gives dicts: timestamps are aware datetimes in UTC, decimals Decimal, NULL is None."""
+        """Return dicts: timestamps are aware datetimes in UTC, decimals Decimal, NULL is None."""
         return python_rows(*self._answer(now))
 
     def to_pandas(self, now: datetime | None = None) -> Any:
-        """Gives a pandas DataFrame; pandas is not part of the base install."""
+        """Return a pandas DataFrame; pandas is not part of the base install."""
         return to_pandas(self.to_arrow(now))
 
     def query(
         self, sql: str, parameters: Parameters = (), *, now: datetime | None = None
     ) -> list[dict[str, Any]]:
-        """Runs one SELECT of SQLite's over the answer, a table of the copy's name."""
+        """Run one SELECT of SQLite's over the answer, a table of the copy's name."""
         with self._file.reading() as connection:
             record = catalog.find(connection, self.name)
             moment = self._now.now(record, now)
@@ -151,7 +151,7 @@ def run_query(
     parameters: Parameters,
     copies: Iterable[tuple[Record, int | None]],
 ) -> list[dict[str, Any]]:
-    """Runs one SELECT, read-only. `copies` are those that have been synced, each with its NOW.
+    """Run one SELECT, read-only. `copies` are those that have been synced, each with its NOW.
 
     Raises LocalQueryProblem.
     """
@@ -191,7 +191,7 @@ def _select(record: Record, now: int | None) -> str:
 
 
 def _select_computed(connection: sqlite3.Connection, record: Record, now: int | None) -> str:
-    """Makes a table of the answer that is computed from base rows, and a SELECT of it."""
+    """Make a table of the answer that is computed from base rows, and a SELECT of it."""
     columns, table = answer_columns(connection, record), _computed_table(record)
     answer = answer_at(connection, record, now).combine_chunks()
     series = (
@@ -219,7 +219,7 @@ def _values(columns: Sequence[Column]) -> str:
 
 
 def _distinct(columns: Sequence[Column]) -> list[str]:
-    """Gives names that SQLite tells apart: it does not look at case."""
+    """Return names that SQLite tells apart: it does not look at case."""
     made: list[str] = []
     for column in columns:
         name, number = column.name, 2
@@ -249,7 +249,7 @@ def _adapted(parameters: Parameters) -> Any:
 
 
 def _value(value: Any) -> Any:
-    """Gives a parameter as a query sees such a value in a copy."""
+    """Return a parameter as a query sees such a value in a copy."""
     if isinstance(value, datetime):
         return utc(value).strftime("%Y-%m-%d %H:%M:%S.%f").rjust(26, "0")
     if isinstance(value, date):

@@ -55,7 +55,7 @@ class Room:
 
     @classmethod
     def of(cls, limits: StoreLimits, most: int) -> Room:
-        """Gives the room of what the store takes, in messages of at most so many bytes."""
+        """Return the room of what the store takes, in messages of at most so many bytes."""
         message = min(limits.message_bytes, most) - IDENTITY_BYTES
         return cls(max(1, min(message, limits.batch_bytes)), limits.batch_rows)
 
@@ -66,7 +66,7 @@ class Room:
 
 
 def checked(rows: Rows, stream: Stream, room: Room) -> list[Piece]:
-    """Checks rows, and cuts them as publish_many does and to `room`. Raises RowProblem.
+    """Check rows, and cuts them as publish_many does and to `room`. Raises RowProblem.
 
     One row that is too large is a piece of its own.
     """
@@ -82,14 +82,14 @@ def fitted(table: pa.Table, room: Room) -> list[Piece]:
 
 
 def require_room(pieces: Sequence[Piece], room: Room) -> None:
-    """Raises LimitExceeded where one row is too large by itself."""
+    """Raise LimitExceeded if one row is too large by itself."""
     for piece in pieces:
         if not room.holds(piece):
             raise row_too_large(len(piece.payload), room.bytes)
 
 
 def unchecked(rows: Rows) -> list[Piece]:
-    """Makes pieces for a stream that is not known.
+    """Make pieces for a stream that is not known.
 
     Raises TypeError for a value that has no type, and for pandas, whose types say too little.
     """
@@ -113,7 +113,7 @@ def heartbeat(instant: datetime) -> Piece:
 
 
 def rows_of(piece: Piece) -> Any:
-    """Gives what can be published again: a table, dicts, or the instant of a heartbeat."""
+    """Return what can be published again: a table, dicts, or the instant of a heartbeat."""
     match piece.kind:
         case "values":
             return list(_decode(piece.payload))
@@ -134,7 +134,7 @@ def _plain(value: Any) -> Any:
 
 
 def _encode(rows: Sequence[Mapping[str, Any]]) -> bytes:
-    """Writes runs of rows with the same keys, each with its length before it."""
+    """Write runs of rows with the same keys, each with its length before it."""
     content = bytearray()
     for _, run in itertools.groupby(rows, key=list):
         message = to_rows(list(run)).SerializeToString()
@@ -189,14 +189,14 @@ class Queued:
         return sum(one.bytes for one in self.streams.values())
 
     def rows_for(self, stream: str | None) -> int:
-        """Counts the rows that wait for one stream; for all, where that is not known."""
+        """Count the rows that wait for one stream; for all, if that is not known."""
         if stream is None:
             return self.rows
         name = stream.lower()
         return sum(one.rows for each, one in self.streams.items() if each.lower() == name)
 
     def __bool__(self) -> bool:
-        """True where anything waits."""
+        """True if anything waits."""
         return bool(self.streams)
 
 
@@ -213,7 +213,7 @@ class _Aside:
 
     @classmethod
     def from_row(cls, row: Sequence[Any]) -> Self:
-        """Makes it of a row of the queue, whose last two columns say why."""
+        """Make it of a row of the queue, whose last two columns say why."""
         batch, number, stream, kind, payload, count, _, queued_at, _, *sealed = row
         found = [unseal(one) for one in sealed if one is not None]
         why = (found and found[0]) or {"reason": "", "message": "the reason can't be read any more"}
@@ -229,7 +229,7 @@ class _Aside:
     def content(self) -> Any:
         """The rows that were published: an Arrow table, dicts, or the instant of a heartbeat.
 
-        Raises ValueError where they can't be read any more.
+        Raises ValueError if they can't be read any more.
         """
         return rows_of(self._piece)
 
@@ -238,8 +238,8 @@ class _Aside:
 class Rejected(_Aside):
     """A batch, or a piece of one, that was refused for good: sending it again won't help.
 
-    `reason` is as in PsoupError. Mend `content` and publish it anew, then discard this; or requeue
-    it where the store was mended, say by creating the stream.
+    `reason` is as in PsoupError. Mend `content` and publish it again, then discard this; or requeue
+    it if the store was mended, say by creating the stream.
     """
 
 

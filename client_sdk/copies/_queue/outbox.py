@@ -6,7 +6,7 @@ the note of that and the batch's end in the queue are one transaction. So after 
 any number of processes at once, the same batch is sent with the same sequence, and the store takes
 it once.
 
-Where the store refuses a batch for good it is put aside, and its sequence goes to the next. Only
+If the store refuses a batch for good it is put aside, and its sequence goes to the next. Only
 the store the file belongs to can do that, and its refusals carry its id: whatever else answers, the
 batch waits on. Should the store have taken it after all, under an earlier sending whose answer was
 lost, the sequence is used up, and the store says so. Then, and whenever else the numbers are not
@@ -62,10 +62,10 @@ class Outbox:
         self._put_aside = PutAside(file)
 
     def publish(self, stream: str, rows: Rows) -> int | None:
-        """Queues one batch, on the disk when this returns; gives its number, or None where it has
+        """Queue one batch, on the disk when this returns; return its number, or None if it has
         no rows.
 
-        Rows are as for `Client.publish`. Where the stream is known from the last contact they are
+        Rows are as for `Client.publish`. If the stream is known from the last contact they are
         checked at once, else when they are sent. A row of a stream with arrival time gets its ts
         when the store takes it. Until then, and until the next sync, no copy has the rows.
         """
@@ -82,16 +82,16 @@ class Outbox:
         return self._queue.put(stream, pieces)
 
     def delete(self, stream: str, keys: Iterable[Mapping[str, Any]]) -> int | None:
-        """Queues a batch that deletes keys of a keyed stream, given as for `Client.delete`."""
+        """Queue a batch that deletes keys of a keyed stream, given as for `Client.delete`."""
         return self.publish(stream, deletes(keys))
 
     def heartbeat(self, stream: str, instant: datetime) -> int | None:
-        """Queues a heartbeat: NOW of an event-time stream moves to `instant`, if that is later."""
+        """Queue a heartbeat: NOW of an event-time stream moves to `instant`, if that is later."""
         return self._queue.put(stream, [batches.heartbeat(instant)])
 
     @property
     def queued(self) -> Queued:
-        """Counts of what waits."""
+        """Count of what waits."""
         return self._queue.state()
 
     @property
@@ -107,30 +107,30 @@ class Outbox:
         return self._put_aside.doubtful()
 
     def requeue(self, batch: int | None = None) -> int:
-        """Puts a refused batch (None: all) at the end of the queue; gives the count of pieces.
+        """Put a refused batch (None: all) at the end of the queue; return the count of pieces.
 
-        Raises ValueError where that batch was not refused.
+        Raises ValueError if that batch was not refused.
         """
         return self._put_aside.requeue(batch)
 
     def resend(self, batch: int | None = None) -> int:
-        """Puts a doubtful batch (None: all) at the end of the queue; gives the count of pieces.
+        """Put a doubtful batch (None: all) at the end of the queue; return the count of pieces.
 
         It is sent as a batch that was never sent before: if it is in the store, it will be twice.
-        Raises ValueError where that batch is not doubtful.
+        Raises ValueError if that batch is not doubtful.
         """
         return self._put_aside.resend(batch)
 
     def discard(self, batch: int | None = None) -> int:
-        """Deletes a refused or a doubtful batch (None: all refused ones); gives the count of
+        """Delete a refused or a doubtful batch (None: all refused ones); return the count of
         pieces.
 
-        Raises ValueError where that batch is neither.
+        Raises ValueError if that batch is neither.
         """
         return self._put_aside.discard(batch)
 
     def send(self, client: Client) -> Sent:
-        """Sends what waits, in order, each batch exactly once.
+        """Send what waits, in order, each batch exactly once.
 
         Batches that are refused for good are put aside and named in the result. Any other error
         is raised; what has been sent is out of the queue, the rest waits on.
@@ -141,7 +141,7 @@ class Outbox:
         return await client._run(self._sending(client._session))
 
     def learn(self, client: Client, stream: str) -> Stream:
-        """Keeps what a stream is like, so that rows are checked as they are queued."""
+        """Keep what a stream is like, so that rows are checked as they are queued."""
         return client._run(learn(client._session, self._file, stream))
 
     async def learn_async(self, client: AsyncClient, stream: str) -> Stream:
@@ -155,7 +155,7 @@ class Outbox:
         return None if home is None else home.store_id
 
     def move(self, client: Client) -> str:
-        """Makes the file belong to the store of `client`, whose id is returned.
+        """Make the file belong to the store of `client`, whose id is returned.
 
         What waits is sent there from now on, under a new name, also what the store before may have
         taken without saying so. The copies are replaced by the next sync.
@@ -167,7 +167,7 @@ class Outbox:
         return home.store_id
 
     def known_stream(self, stream: str) -> Stream | None:
-        """Gives a stream as it was at the last contact; None where there was none."""
+        """Return a stream as it was at the last contact; None if there was none."""
         with self._file.reading() as connection:
             return remembered(connection, stream)
 
@@ -175,7 +175,7 @@ class Outbox:
         return Sending(session, self._file, self._queue).all()
 
     def _sent(self, session: Session) -> Flow[Sent]:
-        """Sends in a sync, which goes on where the store is there but does not take a batch."""
+        """Send in a sync, which goes on where the store is there but does not take a batch."""
         run = Sending(session, self._file, self._queue)
         try:
             return (yield from run.all())
@@ -204,7 +204,7 @@ class Sending:
         self.sent = Sent()
 
     def all(self) -> Flow[Sent]:
-        """Sends until nothing waits. Raises what keeps the next batch from being sent; it waits
+        """Send until nothing waits. Raises what keeps the next batch from being sent; it waits
         on.
         """
         home = None
@@ -242,7 +242,7 @@ class Sending:
                 raise
 
     def _check(self, waiting: Waiting, room: Room) -> Flow[None]:
-        """Checks rows that were queued before their stream was known."""
+        """Check rows that were queued before their stream was known."""
         stream = yield from learn(self._session, self._file, waiting.stream)
         try:
             pieces = batches.checked(batches.rows_of(waiting.piece), stream, room)
@@ -252,7 +252,7 @@ class Sending:
             self._queue.replace(waiting, pieces)
 
     def _cut(self, waiting: Waiting, room: Room) -> None:
-        """Cuts a batch where the store takes less than when it was queued."""
+        """Cut a batch where the store takes less than when it was queued."""
         size = len(waiting.piece.payload)
         if waiting.tried:
             self._doubt(waiting, _too_large_now(waiting, room))
@@ -303,7 +303,7 @@ class Sending:
 
 
 def _is_final(error: PsoupError) -> bool:
-    """Tells whether the same batch would be refused again, by this store as it is."""
+    """Return whether the same batch would be refused again, by this store as it is."""
     match error:
         case InvalidRequest():
             return error.reason not in _SENDER

@@ -10,7 +10,7 @@ that its sequence was taken, but no longer knows by which rows. After a file was
 from a back-up, another batch may have had that number. So a doubtful batch is neither sent nor
 dropped.
 
-Every method is one transaction, and says which batch of which sequence it is about: where another
+Every method is one transaction, and says which batch of which sequence it is about: if another
 process was faster it does nothing.
 """
 
@@ -72,9 +72,9 @@ class Queue:
     # ---- queuing
 
     def put(self, stream: str, pieces: Sequence[Piece]) -> int | None:
-        """Queues all pieces or none, on the disk when this returns; gives the batch's number.
+        """Queue all pieces or none, on the disk when this returns; return the batch's number.
 
-        Raises LimitExceeded where the queue is full.
+        Raises LimitExceeded if the queue is full.
         """
         if not pieces:
             return None
@@ -109,7 +109,7 @@ class Queue:
     # ---- sending
 
     def first(self) -> Waiting | None:
-        """Gives the first piece that waits."""
+        """Return the first piece that waits."""
         with self._file.writing() as connection:
             where = f"WHERE {WAITING} ORDER BY batch, piece LIMIT 1"
             row = connection.execute(f"SELECT {FIELDS} FROM _psoup_queue {where}").fetchone()
@@ -121,7 +121,7 @@ class Queue:
         return Waiting(batch, number, stream, piece, checksum, *identity_, tried)
 
     def trying(self, waiting: Waiting) -> bool:
-        """Notes that a piece may leave now; False where it must not, being another process's by
+        """Note that a piece may leave now; False if it must not, being another process's by
         now.
 
         The note is on the disk before the piece is sent: what has left under a sequence is never
@@ -138,7 +138,7 @@ class Queue:
         return True
 
     def acknowledge(self, sent: Waiting) -> None:
-        """Takes a piece that is in the store out of the queue; the next has the next sequence.
+        """Take a piece that is in the store out of the queue; the next has the next sequence.
 
         That is on the disk before the next is sent: the store remembers only its last batch for
         certain.
@@ -148,7 +148,7 @@ class Queue:
             use_up(connection, sent.publisher, sent.sequence)
 
     def reject(self, sent: Waiting, error: PsoupError) -> list[Rejected]:
-        """Puts a piece aside; its sequence goes to the next. Gives nothing where it is gone
+        """Put a piece aside; its sequence goes to the next. Gives nothing if it is gone
         already.
         """
         with self._file.writing(durable=True) as connection:
@@ -167,9 +167,9 @@ class Queue:
         return [Doubtful.from_row(row) for row in rows]
 
     def rename(self, sent: Waiting) -> bool:
-        """Goes on under another name, where the store knows this one from somebody else.
+        """Goes on under another name, if the store knows this one from somebody else.
 
-        Gives False where there is nothing to be done: the piece is gone, or the name is another
+        Gives False if there is nothing to be done: the piece is gone, or the name is another
         already.
         """
         with self._file.writing(durable=True) as connection:
@@ -181,7 +181,7 @@ class Queue:
         return True
 
     def replace(self, before: Waiting, pieces: Sequence[Piece]) -> None:
-        """Puts checked or cut pieces in the place of one; does nothing where that one may have
+        """Put checked or cut pieces in the place of one; does nothing if that one may have
         left.
         """
         with self._file.writing(durable=True) as connection:
@@ -220,7 +220,7 @@ def _rows(
 
 
 def _shift(connection: sqlite3.Connection, before: Waiting, by: int) -> None:
-    """Makes room behind a piece; by way of negative numbers, since each number is there once."""
+    """Make room behind a piece; by way of negative numbers, since each number is there once."""
     connection.execute(
         "UPDATE _psoup_queue SET piece = -(piece + ?) WHERE batch = ? AND piece > ?",
         (by, before.batch, before.number),
@@ -231,14 +231,14 @@ def _shift(connection: sqlite3.Connection, before: Waiting, by: int) -> None:
 
 
 def _checksum(stream: str, piece: Piece) -> str:
-    """Computes the checksum of a piece: a flipped bit must not be published."""
+    """Compute the checksum of a piece: a flipped bit must not be published."""
     found = hashlib.blake2b(f"{stream} {piece.kind} {piece.row_count} ".encode(), digest_size=16)
     found.update(piece.payload if isinstance(piece.payload, bytes) else b"")
     return found.hexdigest()
 
 
 def _waits(connection: sqlite3.Connection, sent: Waiting) -> bool:
-    """Tells whether that very piece still waits."""
+    """Return whether that very piece still waits."""
     rows = connection.execute(
         f"SELECT 1 FROM _psoup_queue WHERE batch = ? AND piece = ? AND checksum = ? AND {WAITING}",
         (sent.batch, sent.number, sent.checksum),
@@ -263,7 +263,7 @@ def _was_tried(connection: sqlite3.Connection, waiting: Waiting) -> bool:
 
 
 def _delete(connection: sqlite3.Connection, sent: Waiting) -> int:
-    """Deletes a piece; gives when it was queued, 0 where it is gone already."""
+    """Delete a piece; return when it was queued, 0 if it is gone already."""
     rows = connection.execute(
         "DELETE FROM _psoup_queue WHERE batch = ? AND piece = ? RETURNING queued_at",
         (sent.batch, sent.number),
@@ -288,7 +288,7 @@ def put_aside(
     piece: int,
     why: Mapping[str, Any],
 ) -> list[Sequence[Any]]:
-    """Puts a piece aside; gives its row as it is then, none where it does not wait any more."""
+    """Put a piece aside; return its row as it is then, none where it does not wait any more."""
     return connection.execute(
         f"UPDATE _psoup_queue SET {column} = ? "
         f"WHERE batch = ? AND piece = ? AND {WAITING} RETURNING {FIELDS}",
@@ -311,15 +311,15 @@ class PutAside:
         return [Doubtful.from_row(row) for row in self._rows(DOUBTFUL)]
 
     def requeue(self, batch: int | None) -> int:
-        """Lets what was refused wait again, at the end, in its order."""
+        """Let what was refused wait again, at the end, in its order."""
         return self._again(REFUSED, batch, "was refused")
 
     def resend(self, batch: int | None) -> int:
-        """Lets what is doubtful wait again, at the end, as a new batch with a new identity."""
+        """Let what is doubtful wait again, at the end, as a new batch with a new identity."""
         return self._again(DOUBTFUL, batch, "was found doubtful")
 
     def discard(self, batch: int | None) -> int:
-        """Deletes what was refused, or the one batch, doubtful or refused."""
+        """Delete what was refused, or the one batch, doubtful or refused."""
         where = REFUSED if batch is None else f"({REFUSED} OR {DOUBTFUL})"
         with self._file.writing() as connection:
             found = _places(connection, where, batch, "was put aside")
@@ -351,7 +351,7 @@ class PutAside:
 def _places(
     connection: sqlite3.Connection, where: str, batch: int | None, what: str
 ) -> list[Place]:
-    """Finds the pieces. Raises ValueError where a batch is named that is not among them."""
+    """Find the pieces. Raises ValueError if a batch is named that is not among them."""
     rows = connection.execute(
         f"SELECT batch, piece FROM _psoup_queue WHERE {where} ORDER BY batch, piece"
     ).fetchall()

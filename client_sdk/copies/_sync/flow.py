@@ -73,13 +73,13 @@ class SyncOptions:
 
 
 def new_key(name: str) -> str:
-    """Makes the client key of a registration: the copy's name, made unique."""
+    """Make the client key of a registration: the copy's name, made unique."""
     short = name.encode()[:_KEY_NAME_BYTES].decode(errors="ignore")
     return f"{short}@{secrets.token_hex(8)}"
 
 
 def open_items(file: CopyFile, options: SyncOptions, clock: DeviceClock) -> list[Item]:
-    """Makes an item of each copy, the most important first. Raises UnknownCopy."""
+    """Make an item of each copy, the most important first. Raises UnknownCopy."""
     file.take_doubt()
     with file.reading() as connection:
         if options.only is None:
@@ -93,9 +93,9 @@ def open_items(file: CopyFile, options: SyncOptions, clock: DeviceClock) -> list
 
 
 def register(file: CopyFile, session: Session, item: Item) -> Flow[None]:
-    """Gives the item a handle. Where the store refuses that, the item has its error.
+    """Return the item a handle. If the store refuses that, the item has its error.
 
-    The key is the copy's own: where it has another query, that was kept under the copy's name
+    The key is the copy's own: if it has another query, that was kept under the copy's name
     before, and makes room for this one.
     """
     declaration = item.declaration
@@ -123,7 +123,7 @@ def register(file: CopyFile, session: Session, item: Item) -> Flow[None]:
 
 
 def meet(file: CopyFile, session: Session, items: Sequence[Item]) -> Flow[None]:
-    """Finds out which store answers, where the file does not know its own, or has to register.
+    """Find out which store answers, if the file does not know its own, or has to register.
 
     Raises OtherStore.
     """
@@ -134,7 +134,7 @@ def meet(file: CopyFile, session: Session, items: Sequence[Item]) -> Flow[None]:
 
 
 def learn_streams(file: CopyFile, session: Session, items: Sequence[Item]) -> Flow[None]:
-    """Keeps what the streams of copies are like, so that rows can be checked as they are queued.
+    """Keep what the streams of copies are like, so that rows can be checked as they are queued.
 
     What fails is left for the next sync: the copies are what counts.
     """
@@ -153,7 +153,7 @@ def learn_streams(file: CopyFile, session: Session, items: Sequence[Item]) -> Fl
 
 
 def prepare_item(file: CopyFile, session: Session, item: Item) -> Flow[None]:
-    """Finds out how the answer is computed from base rows, where that is not known yet."""
+    """Find out how the answer is computed from base rows, if that is not known yet."""
     while item.error is None:
         item.error = yield from learn_computation(file, session, item.declaration)
         if not item.must_register:
@@ -210,14 +210,14 @@ class SyncRun:
         return [item for item in self._items if item.error is None]
 
     def _promote(self) -> None:
-        """Makes the answers of one position the ones that are seen."""
+        """Make the answers of one position the ones that are seen."""
         live = self._live()
         promote(self._file, [item.declaration.copy_id for item in live], self._clock)
         if any(item.begins_anew for item in live):
             self._file.scrub()
 
     def _due(self) -> list[Item]:
-        """Gives the items to ask for; with one position all of them, until all have ended in one
+        """Return the items to ask for; with one position all of them, until all have ended in one
         call.
         """
         if self._options.one_position:
@@ -270,7 +270,7 @@ class SyncRun:
             raise ServerError("the server ended a sync with nothing in it", code="ABORTED")
 
     def _after(self, error: PsoupError) -> Flow[None]:
-        """Waits after an error. Raises it where the call is not made again."""
+        """Wait after an error. Raises it if the call is not made again."""
         if self._session.forget(error, self._asked):
             return
         if isinstance(error, Timeout) and self._progress:
@@ -420,7 +420,7 @@ class WatchRun:
             self._round[item.name] = self._refused[item.name] = item.change
 
     def _end_round(self) -> Flow[None]:
-        """Give what changed since the last time, if anything did, beside all other copies."""
+        """Return what changed since the last time, if anything did, beside all other copies."""
         if self._round:
             unchanged = {item.name: Change("unchanged") for item in self._items}
             changes, self._round = {**unchanged, **self._refused, **self._round}, {}

@@ -103,7 +103,7 @@ class Item:
 
     @property
     def must_register(self) -> bool:
-        """True where registering the query, perhaps again, is the way on."""
+        """True if registering the query, perhaps again, is the way on."""
         if not self.declaration.sql or self.registered:
             return False
         return self.is_gone if self.error is not None else not self.declaration.handle
@@ -114,7 +114,7 @@ class Item:
 
     @property
     def begins_anew(self) -> bool:
-        """True where nothing of the answer before may stay in the file."""
+        """True if nothing of the answer before may stay in the file."""
         return self.whole and self.reason in RESETS
 
     @property
@@ -129,7 +129,7 @@ class Item:
     # ---- asking
 
     def ask(self) -> None:
-        """Begins a call: after the end of a resumed transfer, one up to what the store has now."""
+        """Begin a call: after the end of a resumed transfer, one up to what the store has now."""
         self.resumed = self.resumed and not self.ended
         self.ended = False
 
@@ -154,7 +154,7 @@ class Item:
             self._expect(record, staged.shape if staged is not None else None)
 
     def _verify(self) -> None:
-        """Reads every row where that is due, and finds out what is to be repaired."""
+        """Read every row where that is due, and finds out what is to be repaired."""
         with self.file.reading() as connection:
             record = catalog.by_id(connection, self.declaration.copy_id)
             base = None if record is None else record.base
@@ -175,7 +175,7 @@ class Item:
         return self.clock.micros()
 
     def _goes_on(self, record: Record) -> bool:
-        """Tells whether what is staged belongs to what is asked for now."""
+        """Return whether what is staged belongs to what is asked for now."""
         staged = record.stage
         assert staged is not None
         if staged.repair != self.repair.mark:
@@ -214,7 +214,7 @@ class Item:
     # ---- taking
 
     def take(self, part: pb.SyncPart) -> Step:
-        """Takes one part, and says what it came to.
+        """Take one part, and says what it came to.
 
         Raises what the file raises, Overtaken, and ServerError for rows that can't be read.
         """
@@ -264,7 +264,7 @@ class Item:
         return Step.HELD
 
     def _forget_query(self) -> None:
-        """Forgets what was learnt of a query that another one has replaced: its stream, and of base
+        """Forget what was learnt of a query that another one has replaced: its stream, and of base
         rows how the answer is computed, so that those that are here are of no use any more."""
         with self.file.writing() as connection:
             record = catalog.by_id(connection, self.declaration.copy_id)
@@ -303,13 +303,13 @@ class Item:
         self.repair, self.ended = NO_REPAIR, True
 
     def next_round(self) -> None:
-        """Begins another round: counts from here."""
+        """Begin another round: counts from here."""
         self.ended, self.registered, self.verified, self.attempts = False, False, False, 0
         self.whole, self.reason, self.replaced = False, "", False
         self.rows = self.removed = self.repaired = 0
 
     def _ask_otherwise(self, mismatch: Mismatch) -> None:
-        """Asks again where count or digest were wrong.
+        """Ask again if count or digest were wrong.
 
         First every row is read and the store compares; then all is sent; then there is no way on.
         """
@@ -348,7 +348,7 @@ class Change:
 
     "incomplete": the byte budget, or a transfer of one position, left the rest for the next sync;
     the copy is of an earlier position. "refused": `error` says why; the copy is as it was. `whole`
-    is True where all rows were sent, and `reason` says why. `repaired` rows were found damaged.
+    is True if all rows were sent, and `reason` says why. `repaired` rows were found damaged.
     """
 
     status: Status

@@ -22,9 +22,9 @@ _HEAD = ("_row_id", "_visible_from", "_visible_until", "_checksum", "_sort_key")
 
 
 def typed_rows(rows: Sequence[pb.SyncRow], shape: Shape) -> list[StoredRow]:
-    """Makes rows of messages.
+    """Make rows of messages.
 
-    Raises ServerError with the code GARBLED where a row is not what its checksum says.
+    Raises ServerError with the code GARBLED if a row is not what its checksum says.
     """
     columns = shape.columns
     values = [[from_value(value) for value in row.values] for row in rows]
@@ -51,7 +51,7 @@ def typed_rows(rows: Sequence[pb.SyncRow], shape: Shape) -> list[StoredRow]:
 
 
 def arrow_rows(content: bytes, shape: Shape) -> list[StoredRow]:
-    """Makes rows of an Arrow IPC stream. Raises ServerError as `typed_rows` does."""
+    """Make rows of an Arrow IPC stream. Raises ServerError as `typed_rows` does."""
     with _values_that_fit():
         table = pa.ipc.open_stream(content).read_all().combine_chunks()
         ids, begins, ends, checksums, sort_keys = (table.column(name) for name in _HEAD)
@@ -93,7 +93,7 @@ def _values_that_fit() -> Iterator[None]:
 
 
 def ids_of(runs: Sequence[int]) -> list[int]:
-    """Reads ids that came as runs: skip, take, skip, take, …"""
+    """Read ids that came as runs: skip, take, skip, take, …"""
     found: list[int] = []
     place = 0
     for skip, take in zip(runs[::2], runs[1::2], strict=True):

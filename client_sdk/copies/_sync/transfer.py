@@ -39,7 +39,7 @@ class Mismatch(PsoupError):
 def stage(
     file: CopyFile, copy_id: int, basis: Basis, inbox: Inbox, resume: bytes, repair: Repair
 ) -> Basis:
-    """Keeps what came, with the token that goes on from there; gives the new basis. Raises
+    """Keep what came, with the token that goes on from there; return the new basis. Raises
     Overtaken.
     """
     with file.writing() as connection:
@@ -54,7 +54,7 @@ def stage(
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """The end of a transfer, and what it is to become: the version that is seen or, where
+    """The end of a transfer, and what it is to become: the version that is seen or, if
     `hidden`, the one that follows. `now` is the store's by the client's clock and its `offset`, in
     microseconds.
     """
@@ -67,7 +67,7 @@ class Ending:
 
 
 def finish(file: CopyFile, copy_id: int, basis: Basis, inbox: Inbox, ending: Ending) -> Basis:
-    """Makes a version of what came, and tells what that changes.
+    """Make a version of what came, and tells what that changes.
 
     Count and digest must be those that were told. They follow from those before and what changed;
     of a whole answer, and of one that is repaired, they are computed from all rows. Raises
@@ -115,8 +115,8 @@ def _see(
     now: int,
     touched: Collection[int] | None,
 ) -> None:
-    """Makes a version the one that is seen, and tells what changed: of the rows `touched` and by
-    time, or with None of all. Raises Mismatch where rows are damaged.
+    """Make a version the one that is seen, and tells what changed: of the rows `touched` and by
+    time, or with None of all. Raises Mismatch if rows are damaged.
     """
     try:
         follow(connection, record, Move(version, seen_at(version, now), touched))
@@ -126,7 +126,7 @@ def _see(
 
 
 def promote(file: CopyFile, copy_ids: Sequence[int], clock: DeviceClock) -> None:
-    """Makes the versions that follow those that are seen, all at once. Raises Mismatch where rows
+    """Make the versions that follow those that are seen, all at once. Raises Mismatch if rows
     of one are damaged.
     """
     with file.writing() as connection:
@@ -142,7 +142,7 @@ def drop_stage(connection: sqlite3.Connection, record: Record) -> None:
 
 
 def forget_answer(connection: sqlite3.Connection, record: Record) -> None:
-    """Makes a copy one that has never been synced."""
+    """Make a copy one that has never been synced."""
     _put_versions(connection, record, None, None)
     connection.execute("DELETE FROM _psoup_computed WHERE copy_id = ?", (record.copy_id,))
 
@@ -150,9 +150,9 @@ def forget_answer(connection: sqlite3.Connection, record: Record) -> None:
 def _put_versions(
     connection: sqlite3.Connection, record: Record, seen: Version | None, following: Version | None
 ) -> None:
-    """Keeps these versions and nothing staged, and drops the tables that are not in use.
+    """Keep these versions and nothing staged, and drops the tables that are not in use.
 
-    Where another version is seen than before, its NOW begins anew.
+    If another version is seen than before, its NOW begins again.
     """
     copy_id = record.copy_id
     catalog.put_versions(connection, copy_id, seen, following, None)
@@ -170,7 +170,7 @@ WHOLE_FOR_NO_REASON = "UNSPECIFIED"
 
 
 def _kept_reason(record: Record) -> str:
-    """Gives the reason of a whole answer that is not seen yet, and is changed before it is."""
+    """Return the reason of a whole answer that is not seen yet, and is changed before it is."""
     return record.following.reason if record.following is not None else ""
 
 
@@ -195,7 +195,7 @@ def _base(record: Record) -> Version:
 
 
 def _begun(connection: sqlite3.Connection, record: Record, inbox: Inbox, repair: Repair) -> Stage:
-    """Gives the stage that what came belongs to; a new one where it begins."""
+    """Return the stage that what came belongs to; a new one where it begins."""
     begin, stage = inbox.begin, record.stage
     if begin is None:
         return stage or Stage(b"", "", False, None, "", repair.mark)
@@ -214,7 +214,7 @@ def _begun(connection: sqlite3.Connection, record: Record, inbox: Inbox, repair:
 
 
 def reason_name(reason: pb.SyncReason) -> str:
-    """Names a reason; a newer server may have some that are not known here."""
+    """Name a reason; a newer server may have some that are not known here."""
     if reason not in pb.SyncReason.values():
         return f"REASON_{reason}"
     name = pb.SyncReason.Name(reason).removeprefix("SYNC_REASON_")
@@ -222,7 +222,7 @@ def reason_name(reason: pb.SyncReason) -> str:
 
 
 def _put(connection: sqlite3.Connection, record: Record, staged: Stage, inbox: Inbox) -> Stage:
-    """Stages rows, and the ids of rows that are removed."""
+    """Stage rows, and the ids of rows that are removed."""
     copy_id, shape = record.copy_id, staged.shape or _base(record).shape
     table = staged.table or tables.new(connection, copy_id, shape.stored)
     tables.put(connection, table, inbox.rows)
@@ -235,14 +235,14 @@ def _put(connection: sqlite3.Connection, record: Record, staged: Stage, inbox: I
 
 
 def _check_staged(connection: sqlite3.Connection, record: Record, staged: Stage) -> None:
-    """Raises Mismatch where a row that was staged is not as it was left."""
+    """Raise Mismatch if a row that was staged is not as it was left."""
     columns = (staged.shape or _base(record).shape).stored
     if staged.table and tables.damaged(connection, staged.table, columns):
         raise Mismatch(f"{record.name}: rows that were staged are damaged")
 
 
 def _table_to_change(connection: sqlite3.Connection, record: Record, hidden: bool) -> str:
-    """Gives the copy's table; a copy of it where the changes are not to be seen yet."""
+    """Return the copy's table; a copy of it if the changes are not to be seen yet."""
     base = _base(record)
     if not hidden or record.following is not None:
         return base.table
@@ -259,7 +259,7 @@ def _change(
     repair: Repair,
     changes: Changes,
 ) -> None:
-    """Applies what was staged and what came since. Damaged rows go, unless they came again."""
+    """Apply what was staged and what came since. Damaged rows go, unless they came again."""
     changes.remove_all("SELECT row_id FROM _psoup_removed WHERE copy_id = ?", record.copy_id)
     changes.remove([*inbox.removed, *repair.damaged])
     if staged.table:

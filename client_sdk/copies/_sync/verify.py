@@ -26,7 +26,7 @@ _DAY = 86_400_000_000
 class Verified:
     """Every row of a copy was read, and this was found.
 
-    `damaged` of the `rows` are not what their checksums say. `complete` is False where rows are
+    `damaged` of the `rows` are not what their checksums say. `complete` is False if rows are
     missing, or there are others than the store has sent.
     """
 
@@ -36,12 +36,12 @@ class Verified:
 
     @property
     def sound(self) -> bool:
-        """True where the copy is what the store has sent, row by row."""
+        """True if the copy is what the store has sent, row by row."""
         return self.complete and not self.damaged
 
 
 def is_due(record: Record, now: int) -> bool:
-    """Tells whether every row of the copy is to be read before the copy is synced.
+    """Return whether every row of the copy is to be read before the copy is synced.
 
     A verification in the future was noted by a clock that was wrong, and does not count.
     """
@@ -49,10 +49,10 @@ def is_due(record: Record, now: int) -> bool:
 
 
 def verify(connection: sqlite3.Connection, version: Version) -> tuple[Verified, Repair]:
-    """Reads every row of a version; gives what was found, and what puts it right.
+    """Read every row of a version; return what was found, and what puts it right.
 
-    Where the ids are right, rows that are damaged are sent again. Where they are not, the store
-    compares. Where most is damaged, or the table is gone, the whole answer is sent.
+    If the ids are right, rows that are damaged are sent again. If they are not, the store
+    compares. If most is damaged, or the table is gone, the whole answer is sent.
     """
     if not tables.exists(connection, version.table):
         return Verified(0, 0, False), WHOLE
@@ -66,7 +66,7 @@ def verify(connection: sqlite3.Connection, version: Version) -> tuple[Verified, 
 
 
 def compare(connection: sqlite3.Connection, version: Version) -> Repair:
-    """Reads every row; the store is told which are there and whole, and finds what differs."""
+    """Read every row; the store is told which are there and whole, and finds what differs."""
     if not tables.exists(connection, version.table):
         return WHOLE
     damaged = tables.damaged(connection, version.table, version.shape.stored)
@@ -74,10 +74,10 @@ def compare(connection: sqlite3.Connection, version: Version) -> Repair:
 
 
 def verify_copies(file: CopyFile, only: Sequence[str] | None, now: int) -> dict[str, Verified]:
-    """Verifies what is seen of the copies of a file, of all or of `only` these names.
+    """Verify what is seen of the copies of a file, of all or of `only` these names.
 
     A copy that is not sound is in doubt, so that the next sync repairs it. Copies that have not
-    been synced are left out. Raises UnknownCopy, and FileDamaged where SQLite's own check fails.
+    been synced are left out. Raises UnknownCopy, and FileDamaged if SQLite's own check fails.
     """
     with file.reading() as connection:
         check_pages(connection, file.name)
@@ -102,7 +102,7 @@ class Repair:
     """A repair is what a sync asks for besides what is new.
 
     `damaged` rows leave the copy unless they are sent again. `have` are the ids of all other rows,
-    where the store is to find out what differs. `whole` asks for everything.
+    if the store is to find out what differs. `whole` asks for everything.
     """
 
     damaged: Sequence[int] = ()
@@ -115,7 +115,7 @@ class Repair:
 
     @property
     def mark(self) -> str:
-        """A text that is equal for equal repairs; empty where none is needed."""
+        """A text that is equal for equal repairs; empty if none is needed."""
         if not self.needed:
             return ""
         content = f"{self.whole} {self.damaged} {self.have}".encode()
@@ -148,7 +148,7 @@ def _resend(damaged: Sequence[int], count: int) -> Repair:
 
 
 def _to_runs(ids: Sequence[int]) -> pb.Ids:
-    """Writes ids, which ascend from 0 upwards, as the wire has them: skip, take, skip, take, …"""
+    """Write ids, which ascend from 0 upwards, as the wire has them: skip, take, skip, take, …"""
     runs: list[int] = []
     place = 0
     for one in ids:

@@ -34,7 +34,7 @@ _FILES = {"parquet": ParquetSink, "json": JsonSink, "jsonl": JsonLinesSink}
 
 
 def format_of(path: Path) -> str:
-    """Tells the format by the suffix. Raises BadPull where that says nothing."""
+    """Tells the format by the suffix. Raises BadPull if that says nothing."""
     suffix = path.suffix.lower()
     if suffix in SUFFIXES:
         return SUFFIXES[suffix]
@@ -46,7 +46,7 @@ def format_of(path: Path) -> str:
 
 
 def sink_for(path: Path, form: str, name: str, csv_safe: bool = False) -> Sink:
-    """Makes the sink. Raises BadPull where `path` can't be an output of that format."""
+    """Make the sink. Raises BadPull if `path` can't be an output of that format."""
     if not path.resolve().parent.is_dir():
         raise BadPull(f"{path}: there is no folder {path.resolve().parent}")
     if (form == "delta" and path.is_file()) or (form != "delta" and path.is_dir()):

@@ -38,7 +38,7 @@ class DeltaSink:
         )
 
     def stamp(self) -> Stamp | None:
-        """Gives the table's version; None where a file of it is missing."""
+        """Return the table's version; None if a file of it is missing."""
         if not self._delta.DeltaTable.is_deltatable(str(self._path)):
             return None
         table = self._delta.DeltaTable(str(self._path))
@@ -52,7 +52,7 @@ class DeltaSink:
 
 
 def delta_module() -> Any:
-    """Loads `deltalake`. Raises ImportError with the way on."""
+    """Load `deltalake`. Raises ImportError with the way on."""
     try:
         import deltalake
         import deltalake.exceptions

@@ -59,8 +59,8 @@ class Sink(Protocol):
     """A sink is one place an answer is written to, by one writer at a time.
 
     `write` replaces what is there all at once: whoever reads, and whatever is killed, sees the old
-    answer or the new one. Where the output is the trouble it raises one of `failures`. `stamp` is
-    cheap and changes whenever somebody wrote; `fingerprint` is of the content. Both are None where
+    answer or the new one. If the output is the trouble it raises one of `failures`. `stamp` is
+    cheap and changes whenever somebody wrote; `fingerprint` is of the content. Both are None if
     there is nothing that `write` could have written.
     """
 
@@ -170,7 +170,7 @@ def _encoded(value: Any) -> bytes:
 
 
 def stamp_of(*paths: Path) -> Stamp | None:
-    """Gives size, time and inode of each file that is there; None where the first is not."""
+    """Return size, time and inode of each file that is there; None if the first is not."""
     found: Stamp = []
     for path in paths:
         try:
@@ -185,7 +185,7 @@ def stamp_of(*paths: Path) -> Stamp | None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """Gives a file that takes the place of `path` when the block ends, and only then.
+    """Return a file that takes the place of `path` when the block ends, and only then.
 
     What a killed writer left behind is overwritten by the next one; so there is one writer only.
     """
@@ -204,7 +204,7 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
 
 
 def _take_mode(file: IO[bytes], path: Path) -> None:
-    """Lets those read the new file who may read the old one."""
+    """Let those read the new file who may read the old one."""
     try:
         os.chmod(file.name, path.stat().st_mode & 0o7777)
     except FileNotFoundError:
@@ -225,7 +225,7 @@ Plain = Callable[[float], Any]
 
 
 def plain_values(array: pa.Array, column: Column, odd_double: Plain) -> list[Any]:
-    """Gives plain values of a column; `odd_double` says what stands for a DOUBLE that is not
+    """Return plain values of a column; `odd_double` says what stands for a DOUBLE that is not
     finite.
     """
     match column.kind:
@@ -243,7 +243,7 @@ def plain_values(array: pa.Array, column: Column, odd_double: Plain) -> list[Any
 
 
 def odd_name(value: float) -> str:
-    """Spells a number that is not finite as JSON writers do that know no such numbers."""
+    """Spell a number that is not finite as JSON writers do that know no such numbers."""
     if math.isnan(value):
         return "NaN"
     return "Infinity" if value > 0 else "-Infinity"

@@ -1,7 +1,7 @@
 """A table in a SQLite file, named after the pull; other tables of the file are left alone.
 
 The table `psoup_pulls` has a line for each pull: the position and NOW of its answer, and its
-columns with their types, which SQLite itself has too few of. Where the columns stay the same the
+columns with their types, which SQLite itself has too few of. If the columns stay the same the
 table stays, so that indexes and views made on it do too.
 """
 
@@ -79,7 +79,7 @@ class SqliteSink:
                 raise
 
     def _prepare(self, connection: sqlite3.Connection, output: Output) -> None:
-        """Makes an empty table of the answer's columns."""
+        """Make an empty table of the answer's columns."""
         wanted = create_table(self._table, output.columns)
         declared = self._declared(connection)
         if declared == wanted:
@@ -125,7 +125,7 @@ def _rows(output: Output) -> Iterator[tuple[Any, ...]]:
 
 
 def _odd_double(value: float) -> Any:
-    """Gives what stands for a number that is not finite: SQLite knows infinity, and makes NULL of
+    """Return what stands for a number that is not finite: SQLite knows infinity, and makes NULL of
     NaN.
     """
     return "NaN" if math.isnan(value) else value
