@@ -1,8 +1,8 @@
-"""Copies of answers that a client keeps while it is away.
+"""Copies of answers that a client keeps while it is offline.
 
-A program sees `Copies` (`_copies`) and each `Copy` of them. Five rooms are behind these: `_file` is
-the SQLite file and all that is kept in it, `_sync` brings copies up to date and verifies them,
-`_changes` keeps what changed until it is read, `_query` reads copies at an instant and by SQL, and
+A program uses `Copies` (`_copies`) and each `Copy` of them. Five packages are behind these: `_file`
+is the SQLite file with everything in it, `_sync` brings copies up to date and verifies them,
+`_changes` keeps changes until they are read, `_query` reads copies at an instant and by SQL, and
 `_queue` sends what was published offline.
 """
 

@@ -18,7 +18,7 @@ from client_sdk._grpc.effects import Flow
 from client_sdk._session import Closing, HandleLike, Session, handle_bytes
 from client_sdk._wire.values import Scalar, to_value
 from client_sdk.copies._changes.batch import ChangeBatch, leave_batch, open_batch
-from client_sdk.copies._changes.told import ALL_CHANGES, WITHOUT_LEFT
+from client_sdk.copies._changes.reported import ALL_CHANGES, WITHOUT_LEFT
 from client_sdk.copies._file import catalog
 from client_sdk.copies._file.catalog import Recovered, recover
 from client_sdk.copies._file.clock import Clock, DeviceClock, machine_clock
@@ -35,8 +35,7 @@ from client_sdk.copies._sync.verify import Verified, verify_copies
 
 
 class Copies(Outbox, Closing):
-    """Answers are kept in a SQLite file, brought up to date by `sync`, and read without a
-    connection.
+    """Answers in a SQLite file, brought up to date by `sync`, and read without a connection.
 
         with Client("localhost:7181") as client, Copies("phone.db") as copies:
             copies.keep("dear", "SELECT symbol, price FROM trades WHERE price > 100 "
@@ -44,8 +43,8 @@ class Copies(Outbox, Closing):
             copies.sync(client)
             copies["dear"].rows()
 
-    Usable from several threads, which take turns, and by several processes at once. Everything it
-    raises is a PsoupError, except misuse, which is ValueError or TypeError.
+    Threads may share it and take turns; several processes may use one file at once. Everything
+    raised is a PsoupError, except misuse, which is ValueError or TypeError.
     """
 
     def __init__(
@@ -55,15 +54,15 @@ class Copies(Outbox, Closing):
         clock: Clock = machine_clock,
         queue_bytes: int = QUEUE_BYTES,
     ) -> None:
-        """Open the file, or makes it. Raises CopyError.
+        """Open the file, or create it. Raises CopyError.
 
-        `queue_bytes` is how much may wait to be sent.
+        `queue_bytes` limits what may wait to be sent.
         """
         self._open(CopyFile(path), clock, queue_bytes)
 
     @classmethod
     def in_memory(cls, *, clock: Clock = machine_clock, queue_bytes: int = QUEUE_BYTES) -> Copies:
-        """Keep copies without a file: they are gone when this is closed."""
+        """Return copies without a file, which are gone when they are closed."""
         copies = cls.__new__(cls)
         copies._open(CopyFile(None), clock, queue_bytes)
         return copies
@@ -72,8 +71,8 @@ class Copies(Outbox, Closing):
     def recover(path: str | os.PathLike[str]) -> Recovered:
         """Make a new file of what can be read of a damaged one, which is kept beside it.
 
-        Copies are declared again, and come whole with the next sync; what waits in the queue waits
-        on.
+        Copies are declared again, and received whole by the next sync. The queue is kept. Raises
+        CopyError.
         """
         return recover(path)
 
@@ -83,7 +82,7 @@ class Copies(Outbox, Closing):
         self._now = CopyClock(file, self._clock)
         self._lock = SyncLock(file)
 
-    # ---- what is kept
+    # ---- declaring copies
 
     def keep(
         self,
@@ -98,21 +97,29 @@ class Copies(Outbox, Closing):
         base_rows: bool = False,
         changes: bool | Literal["without left"] = False,
     ) -> Copy:
-        """Declare a copy, by the text of its query or by the handle it is registered with.
+        """Declare a copy, by the text of its query or by the handle of a registration, and return
+        it.
 
-        Needs no connection: the next sync registers it. The same again changes nothing; another
-        text, window or handle under the same name replaces the copy, which is then empty until it
-        is synced. Another text replaces the registered one too, unless its lease is another: the
-        handle stays. With `changes` what changes in the answer is kept until `changes()` has given
-        it, from the next sync on; "without left" leaves out rows that leave with time.
+        This needs no connection: the next sync registers the query. Declaring the same copy again
+        changes nothing. Another text, window or handle under its name replaces it, and it is empty
+        until it is synced. Another text also replaces the registered query, whose handle stays,
+        unless the lease differs.
+
+        `parameters` and `lease` are those of `Client.register`. `window` replaces the window of the
+        query. Copies with a higher `priority` are received first. `base_rows` keeps the rows that
+        the answer is computed from, so that it can go on offline. With `changes`, changes of the
+        answer are kept from the next sync on until `changes()` has returned them; "without left"
+        leaves out rows that leave by time.
         """
         if (sql is None) == (handle is None):
-            raise ValueError("keep() takes the text of a query, or a handle")
+            raise ValueError("keep() takes the text of a query or a handle, and not both")
         _check_name(name)
         if base_rows:
             require()
         if base_rows and changes:
-            raise ValueError("changes are of an answer: keep it once more, without base_rows")
+            raise ValueError(
+                "a copy of base rows has no changes: keep the answer too, without base_rows"
+            )
         declared = Declaration(
             copy_id=0,
             name=name,
@@ -131,12 +138,13 @@ class Copies(Outbox, Closing):
         return Copy(self._file, self._now, name)
 
     def forget(self, name: str) -> None:
-        """Drop the copy. Its registration stays until its lease ends, or it is unregistered."""
+        """Delete the copy. Its registration stays until its lease ends, or it is unregistered."""
         with self._file.writing(durable=True) as connection:
             catalog.forget(connection, name)
 
     @property
     def names(self) -> list[str]:
+        """The names of the copies, in the order in which they were first declared."""
         with self._file.reading() as connection:
             return [record.name for record in catalog.records(connection)]
 
@@ -155,7 +163,7 @@ class Copies(Outbox, Closing):
     def __len__(self) -> int:
         return len(self.names)
 
-    # ---- the store
+    # ---- syncing
 
     def sync(
         self,
@@ -167,18 +175,18 @@ class Copies(Outbox, Closing):
         away: timedelta | None = None,
         send: bool = True,
     ) -> Synced:
-        """Bring the copies up to date, in one round trip where nothing is new or wrong.
+        """Bring the copies up to date, in one round trip if nothing is new or wrong.
 
-        What waits in the queue is sent first, unless `send` is False; `Synced.sent` tells of it.
-        What is not registered is registered. Rows that come are checked, and so are count and
-        digest of each copy; on doubt, and once a day, every row is read first, and what is damaged
-        is repaired. A connection that is lost is taken up where it was, with the client's retries;
-        whatever is raised, each copy is an answer, the old or the new.
+        Batches in the queue are sent first, unless `send` is False; `Synced.sent` says what was
+        sent. Queries without a registration are registered. Received rows are checked, and so are
+        count and digest of each copy. On doubt, and once a day, every row is read first, and damage
+        is repaired. A lost connection is made again, with the client's retries, and the transfer
+        continues. Whatever is raised, each copy is an answer, the old or the new.
 
-        `byte_budget` ends it after about so many bytes: the most important copies first, the rest
-        goes on in the next call. With `one_position` all copies change together, to answers of one
-        position. `away` says how long the client expects to be away, if a window has rows that
-        are yet to enter.
+        `only` names the copies to sync. `byte_budget` ends the sync after about that many bytes:
+        copies of high priority come first, and the next call continues. With `one_position` all
+        copies change together, to answers of one position. `away` is how long the client expects to
+        be offline, for windows with rows that will enter them later.
         """
         options = _options(only, byte_budget, one_position, away, send)
         return drive(self._sync(client._session, options), client._transport)
@@ -246,10 +254,10 @@ class Copies(Outbox, Closing):
         return WatchRun(self._file, session, options, self._clock, every).flow()
 
     def verify(self, only: Sequence[str] | None = None) -> dict[str, Verified]:
-        """Read every row of the copies that have been synced, and says of each what was found.
+        """Read every row of the copies that have been synced, and return the result for each.
 
-        Needs no connection and repairs nothing: the next sync does that. Raises FileDamaged if
-        SQLite finds the file itself broken, and UnknownCopy.
+        This needs no connection and repairs nothing: the next sync does. Raises UnknownCopy, and
+        FileDamaged if SQLite finds the file itself broken.
         """
         _check_names(only)
         return verify_copies(self._file, only, self._clock.micros())
@@ -258,52 +266,56 @@ class Copies(Outbox, Closing):
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[None]:
-        """Has all that this thread reads inside be of one moment, whatever other processes sync."""
+        """Make everything that this thread reads inside the block be of one moment, whatever is
+        synced.
+        """
         with self._file.reading():
             yield
 
     def query(
         self, sql: str, parameters: Parameters = (), *, now: datetime | None = None
     ) -> list[dict[str, Any]]:
-        """Run one SELECT of SQLite's; every copy that has been synced is a table of its name."""
+        """Run one SELECT of SQLite. Every copy that has been synced is a table of its name.
+
+        Raises LocalQueryProblem. See "SQL" in docs for how values look.
+        """
         with self._file.reading() as connection:
             records = catalog.records(connection)
-            there = [record for record in records if record.version is not None]
-            copies = [(record, self._now.now(record, now)) for record in there]
+            synced = [record for record in records if record.version is not None]
+            copies = [(record, self._now.now(record, now)) for record in synced]
             try:
-                found = run_query(connection, sql, parameters, copies)
+                rows = run_query(connection, sql, parameters, copies)
             except LocalQueryProblem as problem:
                 raise _explained(problem, records) from problem.__cause__
         for record, moment in copies if now is None else ():
             self._now.note(record, moment)
-        return found
+        return rows
 
     @contextlib.contextmanager
     def changes(self, name: str) -> Iterator[ChangeBatch]:
-        """Return what changed in the answer since the last batch that was left without an
-        exception.
+        """Yield what changed in the answer since the last batch that was left without an exception.
 
             with copies.changes("hot") as batch:
                 for change in batch:
                     notify(change.tag, change.row, change.old, change.at, change.why)
 
-        The changes of each sync are the least that leads from the answer before to the one after.
-        Rows that have left or entered with time by now are among them. Every change is given once;
-        if an exception leaves the block, or the process dies in it, the next batch has the same
-        changes again. For one reader at a time. Needs no connection. Raises UnknownCopy, and
-        ValueError for a copy that is kept without changes.
+        The changes of each sync are the fewest that lead from the answer before to the one after.
+        Rows that have left or entered by time are among them. Every change is returned once: if an
+        exception leaves the block, or the process dies in it, the next batch has the same changes
+        again. Only one reader at a time may use it. This needs no connection. Raises UnknownCopy,
+        and ValueError for a copy that is kept without changes.
         """
         batch = open_batch(self._file, self._now, name)
         yield batch
         leave_batch(self._file, batch)
 
     def close(self) -> None:
-        """May be called twice."""
+        """Close the file. May be called twice."""
         self._file.close()
 
 
 def _explained(problem: LocalQueryProblem, records: Sequence[catalog.Record]) -> LocalQueryProblem:
-    """Says where a table that is not there is a copy that has not come."""
+    """Return a problem that says so if a missing table is a copy that has not been synced."""
     missing = problem.message.removeprefix("no such table: ")
     if any(missing == record.name and record.version is None for record in records):
         return LocalQueryProblem(f"{problem.message}: {missing} has not been synced yet")
@@ -317,15 +329,15 @@ def _check_name(name: str) -> None:
 
 
 def _in_hex(parameters: Mapping[str, Scalar] | None) -> dict[str, str]:
-    found = {name: to_value(value) for name, value in (parameters or {}).items()}
-    return {name: value.SerializeToString().hex() for name, value in found.items()}
+    values = {name: to_value(value) for name, value in (parameters or {}).items()}
+    return {name: value.SerializeToString().hex() for name, value in values.items()}
 
 
-def _changes(wanted: bool | str) -> str:
-    if wanted is True or wanted is False:
-        return ALL_CHANGES if wanted else ""
-    if wanted != WITHOUT_LEFT:
-        raise ValueError(f"changes are True, False or {WITHOUT_LEFT!r}, not {wanted!r}")
+def _changes(changes: bool | str) -> str:
+    if changes is True or changes is False:
+        return ALL_CHANGES if changes else ""
+    if changes != WITHOUT_LEFT:
+        raise ValueError(f"changes are True, False or {WITHOUT_LEFT!r}, not {changes!r}")
     return WITHOUT_LEFT
 
 

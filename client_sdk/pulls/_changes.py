@@ -34,8 +34,8 @@ from client_sdk.pulls._receipt import ReceiptFile
 from client_sdk.pulls._sinks.delta import delta_module
 from client_sdk.pulls._sinks.files import odd_name, plain_values
 
-# No name of the language begins like these.
-_OWN = (
+# Names of the language don't begin with an underscore.
+_CHANGE_COLUMNS = (
     Column("_number", "BIGINT"),
     Column("_tag", "TEXT"),
     Column("_why", "TEXT"),
@@ -48,21 +48,22 @@ Row = dict[str, Any]
 
 
 class ChangeSink(Protocol):
-    """A sink for changes, by one writer at a time. If the output is the trouble `append` raises
-    one of `failures`.
+    """A sink for changes, for one writer at a time. If the output fails, `append` raises one of
+    `failures`.
     """
 
     @property
     def failures(self) -> tuple[type[Exception], ...]: ...
 
     def append(self, batch: ChangeBatch, *, goes_on: bool) -> None:
-        """Append what the output does not have yet; all, unless its last change is of the same
-        series as the batch.
+        """Append the changes that the output does not have yet.
+
+        Append all of them if its last change is not of the same series as the batch.
         """
 
 
 def change_sink_for(path: Path) -> ChangeSink:
-    """Make the sink, by the suffix. Raises BadPull."""
+    """Return the sink for a path, by its suffix. Raises BadPull."""
     if path.suffix.lower() not in _SUFFIXES:
         raise BadPull(
             f"changes_to: {path}: changes are appended to JSON lines or a Delta table; end it in "
@@ -80,7 +81,7 @@ def change_sink_for(path: Path) -> ChangeSink:
 
 
 def append_changes(copies: Copies, name: str, path: Path, file: ReceiptFile) -> int:
-    """Append what changed in a copy to `path`; return how many changes that are.
+    """Append the changes of a copy to `path`, and return how many there were.
 
     Raises OutputFailed; then the next pull appends them.
     """
@@ -99,10 +100,10 @@ def append_changes(copies: Copies, name: str, path: Path, file: ReceiptFile) -> 
 
 
 def _change_rows(batch: ChangeBatch, since: int) -> list[Row]:
-    """Make rows of the changes after the number `since`."""
+    """Return rows of the changes after the number `since`."""
     return [
         {
-            **_own(change.number, change.tag, change.why, change.at),
+            **_change_fields(change.number, change.tag, change.why, change.at),
             **(change.row or change.old or {}),
         }
         for change in batch
@@ -110,12 +111,12 @@ def _change_rows(batch: ChangeBatch, since: int) -> list[Row]:
     ]
 
 
-def _own(number: int, tag: str, why: str, at: datetime | None = None) -> Row:
+def _change_fields(number: int, tag: str, why: str, at: datetime | None = None) -> Row:
     return {"_number": number, "_tag": tag, "_why": why, "_at": at}
 
 
 class JsonLineChanges:
-    """Appends an object for each change to a file."""
+    """A file with one JSON object per change."""
 
     failures: tuple[type[Exception], ...] = (OSError,)
 
@@ -136,10 +137,10 @@ class JsonLineChanges:
             return
         if batch.reset:
             rows = list(_plain(list(batch.answer or ()), batch.columns))
-            yield _encoded({**_own(batch.last, "reset", batch.reset), "rows": rows})
+            yield _encoded({**_change_fields(batch.last, "reset", batch.reset), "rows": rows})
             return
         fresh = [change for change in batch if change.number > since]
-        rows = list(_plain(_change_rows(batch, since), (*_OWN, *batch.columns)))
+        rows = list(_plain(_change_rows(batch, since), (*_CHANGE_COLUMNS, *batch.columns)))
         for change, row in zip(fresh, rows, strict=True):
             if change.tag == "u" and change.old is not None:
                 row["_old"] = next(_plain([change.old], batch.columns))
@@ -147,7 +148,7 @@ class JsonLineChanges:
 
     @staticmethod
     def _apart(file: IO[bytes]) -> int:
-        """Begin a line of its own."""
+        """Begin a new line, and return 0 as the number of the last change."""
         end = file.seek(0, os.SEEK_END)
         if end:
             file.seek(end - 1)
@@ -157,7 +158,7 @@ class JsonLineChanges:
 
     @staticmethod
     def _cut(file: IO[bytes]) -> int:
-        """Cut off a line that a killed writer left; return the number of the last whole one."""
+        """Cut off a line that a killed writer left, and return the number of the last whole one."""
         end = file.seek(0, os.SEEK_END)
         tail, begin = b"", end
         while begin and tail.count(b"\n") < 2:
@@ -172,17 +173,17 @@ class JsonLineChanges:
 
 
 def _number_of(line: bytes) -> int:
-    """Read the number of a line; 0 if it is none of ours."""
+    """Return the number of a line; 0 if it is not a line of changes."""
     try:
-        said = json.loads(line)
+        content = json.loads(line)
     except ValueError:
         return 0
-    number = said.get("_number") if isinstance(said, dict) else None
+    number = content.get("_number") if isinstance(content, dict) else None
     return number if isinstance(number, int) else 0
 
 
 def _plain(rows: Sequence[Row], columns: tuple[Column, ...]) -> Iterator[Row]:
-    """Make plain values of rows."""
+    """Yield rows of plain values."""
     table = pa.Table.from_pylist(list(rows), schema=schema_of(columns)).combine_chunks()
     for batch in table.to_batches():
         values = [
@@ -198,8 +199,9 @@ def _encoded(value: Row) -> bytes:
 
 
 class DeltaChanges:
-    """Appends the changes of a batch to a Delta table, in one commit. Raises ImportError, with the
-    way on, without `deltalake`.
+    """A Delta table of changes, to which a batch is appended in one commit.
+
+    Raises ImportError, which says what to install, without `deltalake`.
     """
 
     def __init__(self, path: Path) -> None:
@@ -215,15 +217,15 @@ class DeltaChanges:
         if since >= batch.last:
             return
         if batch.reset:
-            begun = [_own(batch.last, "reset", batch.reset)]
-            again = _own(batch.last, "=", batch.reset)
-            rows = [*begun, *({**again, **row} for row in batch.answer or ())]
+            first = [_change_fields(batch.last, "reset", batch.reset)]
+            again = _change_fields(batch.last, "=", batch.reset)
+            rows = [*first, *({**again, **row} for row in batch.answer or ())]
         else:
             rows = _change_rows(batch, since)
         done = self._delta.Transaction(app_id=f"psoup {batch.series}", version=batch.last)
         self._delta.write_deltalake(
             self._path,
-            pa.Table.from_pylist(rows, schema=schema_of((*_OWN, *batch.columns))),
+            pa.Table.from_pylist(rows, schema=schema_of((*_CHANGE_COLUMNS, *batch.columns))),
             mode="append",
             schema_mode="merge",
             commit_properties=self._delta.CommitProperties(app_transactions=[done]),

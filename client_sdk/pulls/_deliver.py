@@ -1,4 +1,4 @@
-"""Delivery: a copy that is up to date becomes an output that is, and the hook is told."""
+"""Delivery: an output is made of an up-to-date copy, and the hook is run."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from client_sdk.pulls._sinks import Output, Sink, sink_for
 def deliver(
     copy: Copy, change: Change, pull: Pull, file: ReceiptFile, receipt: Receipt
 ) -> PullReport:
-    """Write the copy's answer at its NOW, if it is not what the output already has.
+    """Write the copy's answer at its NOW, if the output does not have it already.
 
-    The caller holds the copy at one moment. The rows are read twice, to compare and to write, and
-    are never all in memory but for a Delta table. Raises OutputFailed; then the output is as it
-    was.
+    The caller must hold the copy at one moment. The rows are read twice, to compare and to write,
+    and are never all in memory, except for a Delta table. Raises OutputFailed; then the output is
+    as it was.
     """
     state = copy.state
     output = Output(
@@ -80,8 +80,8 @@ def _stamped(receipt: Receipt, sink: Sink) -> Receipt:
     return replace(receipt, stamp=stamp, fingerprint=sink.fingerprint())
 
 
-def tell(report: PullReport, file: ReceiptFile) -> PullReport:
-    """Run the hook where there is a change it has not heard of."""
+def run_due_hook(report: PullReport, file: ReceiptFile) -> PullReport:
+    """Run the hook if it was not run for a change yet."""
     receipt, hook = file.load(), report.pull.hook
     if receipt.told:
         return report
@@ -96,7 +96,7 @@ def tell(report: PullReport, file: ReceiptFile) -> PullReport:
 
 
 def facts(report: PullReport) -> dict[str, str]:
-    """Return what the hook finds in its environment."""
+    """Return the variables that are added to the environment of the hook."""
     pull = report.pull
     tenant, owner = pull.store.names
     return {
@@ -113,7 +113,7 @@ def facts(report: PullReport) -> dict[str, str]:
     }
 
 
-GRACE = 2.0
+TERMINATION_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,10 +125,10 @@ class HookRun:
 
 
 def run_hook(hook: Hook, facts: Mapping[str, str]) -> HookRun:
-    """Run the command, in a shell and a process group of its own, and waits for it.
+    """Run the command, in a shell and a process group of its own, and wait for it.
 
-    What it prints goes to standard error, if it does no harm to a log. Past its limit, and where
-    the caller is interrupted, the command and what it started get SIGTERM, and SIGKILL two seconds
+    Its output goes to standard error, where it does no harm to a log. After its limit, or if the
+    caller is interrupted, the command and what it started get SIGTERM, and SIGKILL two seconds
     later.
     """
     begun = time.monotonic()
@@ -162,7 +162,7 @@ def _start(hook: Hook, facts: Mapping[str, str]) -> subprocess.Popen[bytes]:
 
 
 def _without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment without the pull's own token: a hook shows one of its own."""
+    """Return the environment without the token of the pull: a hook must have its own."""
     return {name: value for name, value in environment.items() if name != "PSOUP_TOKEN"}
 
 
@@ -175,19 +175,19 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, number)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(GRACE)
+            process.wait(TERMINATION_SECONDS)
 
 
 @dataclass(frozen=True)
 class PullReport:
-    """A report tells what one pull came to.
+    """The result of one pull.
 
-    `changed`: the answer is another one than was last written; `written`: it was written now.
-    `rows` are in the answer, which is of `position` and NOW; `received` came over the wire, and
-    `removed` were named as gone; `changes` were appended, if that is asked. `whole` with its
-    `reason` where all of it was sent. With an `error` the output is as it was, unless the error is
-    a HookFailed. `next_in` is None if there is no next time, and `given_up` says that there was
-    to be one.
+    `changed` is True if the answer differs from the one last written, `written` if it was written
+    now. `rows` are in the answer, which is of `position` and NOW; `received` rows were transferred,
+    and `removed` were deleted; `changes` were appended, if the pull has `changes_to`. `whole` is
+    True if the whole answer was sent, and `reason` says why. With an `error` the output is as it
+    was, unless the error is a HookFailed. `next_in` is None if there is no next pull, and
+    `given_up` is True if the schedule was abandoned.
     """
 
     pull: Pull

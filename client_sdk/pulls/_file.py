@@ -34,8 +34,8 @@ from client_sdk.pulls._schedule import Schedule, parse_duration
 from client_sdk.pulls._sinks import FORMATS
 
 Values = dict[str, Any]
-_SCHEDULE = ("every", "jitter", "aligned", "backoff", "backoff_cap")
-_DIRECT = (
+_SCHEDULE_KEYS = ("every", "jitter", "aligned", "backoff", "backoff_cap")
+_PULL_FIELDS = (
     *("sql", "key", "handle", "parameters", "lease", "window", "priority", "format", "always"),
     "csv_safe",
     "changes_to",
@@ -43,7 +43,7 @@ _DIRECT = (
 
 
 def load_pulls(path: Path | str, store: Store | None = None) -> tuple[Pull, ...]:
-    """Read the pulls of a file. `store` holds where neither a pull nor [defaults] says which.
+    """Return the pulls of a file. `store` is used if neither a pull nor [defaults] names one.
 
     Raises BadPull, whose message names the file, the table and the key.
     """
@@ -57,17 +57,17 @@ class _File:
 
     def pulls(self) -> tuple[Pull, ...]:
         content = self._content()
-        self._known("", content, ("defaults", "pulls"))
-        defaults = self._read("defaults", content.get("defaults", {}), SHARED)
+        self._check_names("", content, ("defaults", "pulls"))
+        defaults = self._read("defaults", content.get("defaults", {}), SHARED_KEYS)
         tables = content.get("pulls")
         if not isinstance(tables, Mapping) or not tables:
             self._fail("", "there is no pull in it; add a table [pulls.NAME]")
-        found = tuple(self._pull(name, table, defaults) for name, table in tables.items())
+        pulls = tuple(self._pull(name, table, defaults) for name, table in tables.items())
         try:
-            check_together(found)
+            check_together(pulls)
         except BadPull as error:
             self._fail("", error.message)
-        return found
+        return pulls
 
     def _content(self) -> Values:
         try:
@@ -80,20 +80,20 @@ class _File:
 
     def _pull(self, name: str, table: Any, defaults: Values) -> Pull:
         label = f"pulls.{name}"
-        own = self._read(label, table, OWN | SHARED)
-        if "to" not in own:
+        table_values = self._read(label, table, PULL_KEYS | SHARED_KEYS)
+        if "to" not in table_values:
             self._fail(label, "to: missing; it says where the answer goes")
-        values = {**_fitting(defaults, own), **own}
+        values = {**_fitting(defaults, table_values), **table_values}
         try:
             state, store = self._state(values, defaults), _store(values, self.store)
-            return _made(name, values, state, store, self.path.parent)
+            return _make_pull(name, values, state, store, self.path.parent)
         except ValueError as error:
             self._fail(label, str(error))
 
     def _read(self, label: str, table: Any, readers: Mapping[str, Reader]) -> Values:
         if not isinstance(table, Mapping):
             self._fail(label, "must be a table")
-        self._known(label, table, readers)
+        self._check_names(label, table, readers)
         values = {}
         for key, value in table.items():
             try:
@@ -102,14 +102,14 @@ class _File:
                 self._fail(label, f"{key}: {error}")
         return values
 
-    def _known(self, label: str, table: Mapping[str, Any], names: Iterable[str]) -> None:
-        known = list(names)
+    def _check_names(self, label: str, table: Mapping[str, Any], names: Iterable[str]) -> None:
+        known_names = list(names)
         for key in table:
-            if key not in known:
-                near = difflib.get_close_matches(key, known, 1)
-                hint = f"did you mean {near[0]}?" if near else f"one of {', '.join(known)}"
-                where = "" if label != "defaults" or key not in OWN else " in [defaults]"
-                self._fail(label, f"{key}: there is no such key{where}; {hint}")
+            if key not in known_names:
+                near = difflib.get_close_matches(key, known_names, 1)
+                hint = f"did you mean {near[0]}?" if near else f"one of {', '.join(known_names)}"
+                place = "" if label != "defaults" or key not in PULL_KEYS else " in [defaults]"
+                self._fail(label, f"{key}: there is no such key{place}; {hint}")
 
     def _state(self, values: Values, defaults: Values) -> Path:
         """Return the state file of a pull: the one that is named, or one for each store."""
@@ -127,10 +127,10 @@ class _File:
         raise BadPull(f"{self.path}:{table} {message}") from None
 
 
-def _fitting(defaults: Values, own: Values) -> Values:
-    """Choose the defaults that mean something for this pull: no lease without a text, say."""
-    named = defaults.keys() | own.keys()
-    needs = {"lease": "sql", **dict.fromkeys(_SCHEDULE, "every")}
+def _fitting(defaults: Values, table_values: Values) -> Values:
+    """Return the defaults that apply to this pull: for example no lease without a text."""
+    named = defaults.keys() | table_values.keys()
+    needs = {"lease": "sql", **dict.fromkeys(_SCHEDULE_KEYS, "every")}
     needs |= {key: "on_change" for key in defaults if key.startswith("on_change_")}
     return {key: value for key, value in defaults.items() if needs.get(key, key) in named}
 
@@ -146,22 +146,23 @@ def _store(values: Values, usual: Store) -> Store:
 
 
 def _credentials(values: Values, usual: Credentials | None) -> Credentials | None:
-    """Read what a pull shows and trusts; what it does not say is as for the others. Raises
-    ValueError."""
-    given = {_CREDENTIALS[key]: value for key, value in values.items() if key in _CREDENTIALS}
-    if not given:
+    """Return the credentials of a pull. What it does not set is as for the others. Raises
+    ValueError.
+    """
+    settings = {_CREDENTIALS[key]: value for key, value in values.items() if key in _CREDENTIALS}
+    if not settings:
         return usual
-    if "token_file" in given:
-        given["token"] = None
+    if "token_file" in settings:
+        settings["token"] = None
     try:
-        return replace(usual or Credentials(), **given)
+        return replace(usual or Credentials(), **settings)
     except ValueError as error:
         raise ValueError(f"tls_cert: {error}") from None
 
 
-def _made(name: str, values: Values, state: Path, store: Store, folder: Path) -> Pull:
-    """Make a pull of its values. Raises ValueError, whose message begins with a key."""
-    schedule = {key: values[key] for key in _SCHEDULE if key in values}
+def _make_pull(name: str, values: Values, state: Path, store: Store, folder: Path) -> Pull:
+    """Return a pull of its values. Raises ValueError, whose message begins with a key."""
+    schedule = {key: values[key] for key in _SCHEDULE_KEYS if key in values}
     if schedule and "every" not in schedule:
         raise ValueError(f"{next(iter(schedule))}: needs every")
     return Pull(
@@ -171,7 +172,7 @@ def _made(name: str, values: Values, state: Path, store: Store, folder: Path) ->
         store=store,
         schedule=Schedule(**schedule) if schedule else None,
         hook=_hook(values, folder),
-        **{key: values[key] for key in _DIRECT if key in values},
+        **{key: values[key] for key in _PULL_FIELDS if key in values},
     )
 
 
@@ -214,23 +215,23 @@ def _duration(value: Any, folder: Path) -> timedelta:
 
 def _format(value: Any, folder: Path) -> str:
     if value not in FORMATS:
-        raise ValueError(f"{value!r} is none; one of {', '.join(FORMATS)}")
+        raise ValueError(f"{value!r} is no format; one of {', '.join(FORMATS)}")
     return str(value)
 
 
 def _path(value: Any, folder: Path) -> Path:
-    """Read a path, which is from the folder of the file, wherever the puller is started."""
+    """Return a path relative to the folder of the file, wherever the puller is started."""
     return folder / Path(_text(value, folder)).expanduser()
 
 
 def _parameters(value: Any, folder: Path) -> dict[str, Scalar]:
     if not isinstance(value, Mapping):
         raise ValueError("must be a table, as { least = 184.5 }")
-    return dict(_parameter(label, each) for label, each in value.items())
+    return dict(_parameter(label, parameter) for label, parameter in value.items())
 
 
 def _parameter(label: str, value: Any) -> tuple[str, Scalar]:
-    """Read one parameter. TOML has all types but DECIMAL, which is `"name:decimal" = "12.50"`."""
+    """Return one parameter. TOML has all types but DECIMAL, which is `"name:decimal" = "12.50"`."""
     name, colon, kind = label.partition(":")
     if colon:
         if kind.lower() != "decimal" or not isinstance(value, str):
@@ -244,7 +245,7 @@ def _parameter(label: str, value: Any) -> tuple[str, Scalar]:
     return name, value
 
 
-# The keys that make the credentials, by the names these have there.
+# The keys of the file that make the credentials, with the fields of Credentials.
 _CREDENTIALS = {
     "tls": "tls",
     "tls_ca": "ca",
@@ -253,8 +254,8 @@ _CREDENTIALS = {
     "token_file": "token_file",
 }
 
-# Those that a pull has of its own, and those that [defaults] may have too.
-OWN: dict[str, Reader] = {
+# The keys that only a pull may have, and those that [defaults] may have too.
+PULL_KEYS: dict[str, Reader] = {
     "sql": _text,
     "key": _text,
     "handle": _text,
@@ -263,7 +264,7 @@ OWN: dict[str, Reader] = {
     "to": _path,
     "changes_to": _path,
 }
-SHARED: dict[str, Reader] = {
+SHARED_KEYS: dict[str, Reader] = {
     "format": _format,
     "state": _path,
     "lease": _duration,

@@ -1,4 +1,4 @@
-"""A pull: what is pulled, from where, into what, how often."""
+"""A pull: its query, its store, its output and its schedule."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ _HANDLE = re.compile(r"[0-9a-fA-F]{32}")
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """A store is asked at a target, as somebody: whoever the credentials stand for, unless a tenant
-    or owner is named. Pulls of one store and state file share a round trip.
+    """The store of a pull, and the caller: that of the credentials, unless a tenant or owner is
+    named.
+
+    Pulls of one store and state file share a round trip.
     """
 
     target: str = DEFAULT_TARGET
@@ -33,6 +35,7 @@ class Store:
     credentials: Credentials | None = None
 
     def client(self) -> Client:
+        """Return a client of the store."""
         return Client(
             self.target,
             tenant=self.tenant,
@@ -44,16 +47,16 @@ class Store:
     @property
     def names(self) -> tuple[str, str]:
         """The tenant and the owner, as far as they are known without asking the store."""
-        own = "main" if self.credentials is None else ""
+        default = "main" if self.credentials is None else ""
         tenant, owner = self.tenant, self.owner
-        return own if tenant is None else tenant, own if owner is None else owner
+        return default if tenant is None else tenant, default if owner is None else owner
 
 
 @dataclass(frozen=True, slots=True)
 class Hook:
-    """A hook is a shell command to run after a change, in `folder` or where the process is.
+    """A shell command to run after a change, in `folder` or the working directory.
 
-    With `must_succeed` its failure is the pull's.
+    It is ended after `limit`. With `must_succeed` the pull fails if the hook fails.
     """
 
     command: str
@@ -64,15 +67,16 @@ class Hook:
 
 @dataclass(frozen=True)
 class Pull:
-    """A pull keeps an answer up to date in `to`.
+    """An answer to keep up to date in the output `to`.
 
-    `sql` is registered by the pull itself, with a client key kept in its state; `key` names a
-    registration of the store's owner, and with `sql` too it is made where there is none; `handle`
-    is one in hex. `state` is the offline copy, beside the output unless given. What changed in the
-    answer is appended to `changes_to`, JSON lines or a Delta table, if it is given. With `csv_safe`
+    Give `sql`, which the pull registers itself, with a client key kept in its state; or `key`, the
+    client key of a registration of the owner, which with `sql` too is registered if there is none;
+    or `handle`, in hexadecimal. `state` is the file of the offline copy, by default beside the
+    output. Changes of the answer are appended to `changes_to`, JSON lines or a Delta table, if it
+    is given. With `always` the output is written even if it has the answer already. With `csv_safe`
     a TEXT in CSV that a spreadsheet would take for a formula has an apostrophe before it.
 
-    Raises BadPull, whose message begins with the field, if that makes no sense.
+    Raises BadPull, whose message begins with the field, if the values don't fit together.
     """
 
     name: str
@@ -96,13 +100,13 @@ class Pull:
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
             raise BadPull(
-                f"name: {self.name!r} can't be one; up to 63 letters, digits, _ . and -, the first "
-                "a letter, and not sqlite_"
+                f"name: {self.name!r} is not allowed; up to 63 letters, digits, _ . and -, beginning "
+                "with a letter, and not with sqlite_"
             )
         object.__setattr__(self, "to", Path(self.to))
         object.__setattr__(self, "format", self.format or format_of(self.to))
         if self.format not in FORMATS:
-            raise BadPull(f"format: {self.format!r} is none; one of {', '.join(FORMATS)}")
+            raise BadPull(f"format: {self.format!r} is no format; one of {', '.join(FORMATS)}")
         if self.state_path.resolve() == self.to.resolve():
             raise BadPull("state: can't be the output itself")
         if self.changes_to is not None:
@@ -117,7 +121,9 @@ class Pull:
         if self.handle is None and self.key is None and self.sql is None:
             raise BadPull("sql: missing; give sql, key or handle")
         if self.handle is not None and not _HANDLE.fullmatch(self.handle):
-            raise BadPull(f"handle: {self.handle!r} is none; a handle is 32 hexadecimal digits")
+            raise BadPull(
+                f"handle: {self.handle!r} is not a handle, which has 32 hexadecimal digits"
+            )
         if self.sql is None and (self.parameters or self.lease is not None):
             raise BadPull("sql: missing; parameters and lease belong to a text")
         if self.lease is not None and self.lease <= ZERO:
@@ -129,13 +135,13 @@ class Pull:
 
     @property
     def receipt_path(self) -> Path:
-        """The file beside the output that says what was last written there, and who is writing."""
+        """The file beside the output that says what was last written there, and locks it."""
         place = self.to.resolve()
-        own = f".{self.name}" if self.format == "sqlite" else ""
-        return place.with_name(f"{place.name}{own}.pull")
+        suffix = f".{self.name}" if self.format == "sqlite" else ""
+        return place.with_name(f"{place.name}{suffix}.pull")
 
 
 def name_from(text: str) -> str:
-    """Make a name for a pull of whatever text there is."""
+    """Return a name for a pull, made of any text."""
     plain = re.sub(r"[^A-Za-z0-9_.-]", "_", text)[:63]
     return plain if _NAME.fullmatch(plain) else f"p_{plain}"[:63]

@@ -1,4 +1,4 @@
-"""A puller makes pulls on their schedules, for as long as it runs."""
+"""A puller, which makes pulls on their schedules for as long as it runs."""
 
 from __future__ import annotations
 
@@ -32,16 +32,17 @@ from client_sdk.pulls._schedule import Clock, SystemClock, Timetable
 Listener = Callable[[PullReport], None]
 Group = tuple[Store, Path]
 
-# The longest wait in one go: after a machine's sleep the wall clock is looked at this soon.
-GLANCE = 30.0
+# The longest single wait: this soon after a machine's sleep the wall clock is read again.
+LONGEST_WAIT_SECONDS = 30.0
 
 
 class Puller(Closing):
-    """Makes each pull when it is due, those of one store and state file in one round trip.
+    """A maker of pulls when they are due, those of one store and state file in one round trip.
 
-    The first of each is due at once. A pull that fails is tried again as its schedule says; one
-    that can't succeed, because its query is wrong, is given up. `on_report` hears of every pull;
-    what it raises ends the run. `connect` makes the client of a store, which the puller closes.
+    The first of each is due at once. A pull that fails is tried again as its schedule says. One
+    that can't succeed, because its query is wrong, is given up. `on_report` is called with every
+    report; what it raises ends the run. `connect` makes the client of a store, which the puller
+    closes.
     """
 
     def __init__(
@@ -68,15 +69,15 @@ class Puller(Closing):
         return self._pull(self.pulls)
 
     def run(self) -> None:
-        """Pull until its clock says to stop, or every pull was given up.
+        """Pull until the clock says to stop, or every pull was given up.
 
         Raises BadPull if a pull has no schedule.
         """
         self._begin()
         while self._tables:
-            left = min(self._left(name) for name in self._tables)
-            if left > 0:
-                if self._clock.wait(min(left, GLANCE)):
+            seconds = min(self._seconds_until(name) for name in self._tables)
+            if seconds > 0:
+                if self._clock.wait(min(seconds, LONGEST_WAIT_SECONDS)):
                     return
             else:
                 self.turn()
@@ -96,14 +97,14 @@ class Puller(Closing):
         wall, monotonic = self._clock.wall(), self._clock.monotonic()
         for pull in self.pulls:
             if pull.schedule is None:
-                raise BadPull(f"{pull.name}: has no schedule; say how often, or pull it once")
+                raise BadPull(f"{pull.name}: has no schedule; give `every`, or pull it once")
             self._tables[pull.name] = Timetable(pull.schedule, wall, monotonic)
 
-    def _left(self, name: str) -> float:
+    def _seconds_until(self, name: str) -> float:
         return self._tables[name].remaining(self._clock.wall(), self._clock.monotonic())
 
     def _due(self, name: str) -> bool:
-        return self._left(name) == 0
+        return self._seconds_until(name) == 0
 
     def _pull(self, pulls: Iterable[Pull]) -> list[PullReport]:
         groups: dict[Group, list[Pull]] = {}
@@ -112,14 +113,16 @@ class Puller(Closing):
         return [report for group in groups.values() for report in self._pull_group(group)]
 
     def _pull_group(self, pulls: list[Pull]) -> list[PullReport]:
-        """Pull one group, with one draw for all of them, so that they stay together."""
+        """Make the pulls of one group, with one random draw for all of them, so that they stay
+        together.
+        """
         store = pulls[0].store
-        made = pull_many(self._client(store), pulls)
-        if any(report.error is not None and passes(report.error) for report in made):
-            # A new channel connects at once, and asks anew where the store is.
+        results = pull_many(self._client(store), pulls)
+        if any(report.error is not None and passes(report.error) for report in results):
+            # A new channel connects at once, and resolves the address again.
             self._clients.pop(store).close()
         draw = self._draw()
-        reports = [self._scheduled(report, draw) for report in made]
+        reports = [self._scheduled(report, draw) for report in results]
         for report in reports:
             self._on_report(report)
         return reports
@@ -148,30 +151,30 @@ def run_pulls(
     on_report: Listener | None = None,
     stop: threading.Event | None = None,
 ) -> None:
-    """Pull until `stop` is set, from another thread or from `on_report`."""
+    """Make pulls until `stop` is set, from another thread or from `on_report`."""
     with Puller(pulls, on_report=on_report, clock=SystemClock(stop)) as puller:
         puller.run()
 
 
 def check_together(pulls: tuple[Pull, ...]) -> None:
-    """Raise BadPull if two pulls would get in each other's way."""
+    """Raise BadPull if two pulls have one name or one output."""
     names: set[str] = set()
     outputs: dict[Path, Pull] = {}
     for pull in pulls:
         if pull.name.lower() in names:
             raise BadPull(f"name: two pulls are called {pull.name}")
         names.add(pull.name.lower())
-        other = outputs.setdefault(pull.to.resolve(), pull)
-        if other is not pull and {other.format, pull.format} != {"sqlite"}:
-            raise BadPull(f"to: {pull.to} is the output of {other.name} too")
+        earlier = outputs.setdefault(pull.to.resolve(), pull)
+        if earlier is not pull and {earlier.format, pull.format} != {"sqlite"}:
+            raise BadPull(f"to: {pull.to} is the output of {earlier.name} too")
     for pull in pulls:
-        own = pull.changes_to
-        if own is not None and outputs.setdefault(own.resolve(), pull) is not pull:
-            raise BadPull(f"changes_to: {own} is an output of another pull too")
+        path = pull.changes_to
+        if path is not None and outputs.setdefault(path.resolve(), pull) is not pull:
+            raise BadPull(f"changes_to: {path} is an output of another pull too")
 
 
 def passes(error: PsoupError) -> bool:
-    """Return whether the same pull may well succeed later, with nothing mended by hand."""
+    """Return whether the same pull may succeed later without a change by hand."""
     if isinstance(error, ConnectionFailed):
         return True
     busy = isinstance(error, OutputBusy | FileBusy | FileFull)
@@ -179,9 +182,9 @@ def passes(error: PsoupError) -> bool:
 
 
 def hopeless(error: PsoupError) -> bool:
-    """Return whether the pull itself is wrong: trying it again, however often, gives the same.
+    """Return whether the pull itself is wrong, so that every attempt fails.
 
-    Among what a server says only a store's own word counts.
+    Among the errors of servers, only those that a store has made count.
     """
-    said = bool(error.detail.store_id) and isinstance(error, InvalidRequest | Conflict)
-    return said or isinstance(error, BadPull)
+    is_refusal = bool(error.detail.store_id) and isinstance(error, InvalidRequest | Conflict)
+    return is_refusal or isinstance(error, BadPull)

@@ -1,13 +1,13 @@
 """Pulling: pulls of one store and one state file are brought up to date in one round trip.
 
 Every output is locked, the copies are synced together, and each answer that changed is written. A
-pull that fails does not hold up the others. Interrupted anywhere, nothing is half: the copy is
-committed by the sync, the output replaced at once, and what was written is noted last; a change
-whose hook was not run is told by the next pull.
+pull that fails does not hold up the others. An interruption leaves nothing half done: the sync
+commits the copy, the output is replaced at once, and the receipt is written last. If the hook of a
+change was not run, the next pull runs it.
 
-Keys are looked up once and noted. A pull by key or handle also notes the registration's text, so
-that one whose lease ended while the machine was away can be registered again. One that somebody
-unregistered is not: they meant it.
+Client keys are looked up once and noted. A pull by key or handle also notes the registration's
+text, so that one whose lease ended while the machine was off can be registered again. A
+registration that was unregistered is not: that was on purpose.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from client_sdk._wire.models import Registration
 from client_sdk._wire.values import duration, from_value, span, to_value
 from client_sdk.copies import Change, Copies
 from client_sdk.pulls._changes import append_changes, change_sink_for
-from client_sdk.pulls._deliver import PullReport, deliver, tell
+from client_sdk.pulls._deliver import PullReport, deliver, run_due_hook
 from client_sdk.pulls._pull import Pull
 from client_sdk.pulls._receipt import Receipt, ReceiptFile
 from client_sdk.pulls._sinks import sink_for
@@ -40,7 +40,7 @@ from psoup.v1 import psoup_pb2 as pb
 
 @dataclass
 class _Work:
-    """A pull under way; with an error it takes no further part."""
+    """A pull in progress. After an error no more steps are tried."""
 
     pull: Pull
     file: ReceiptFile
@@ -60,9 +60,9 @@ class _Work:
 
 
 def pull_once(client: Client, pull: Pull) -> PullReport:
-    """Make one pull, now.
+    """Make one pull now, and return its report.
 
-    Raises what went wrong as a PsoupError; the output is as it was then, unless it is a HookFailed.
+    Raises a PsoupError; the output is then as it was, unless it is a HookFailed.
     """
     (report,) = pull_many(client, [pull])
     if report.error is not None:
@@ -71,8 +71,9 @@ def pull_once(client: Client, pull: Pull) -> PullReport:
 
 
 def pull_many(client: Client, pulls: Sequence[Pull]) -> list[PullReport]:
-    """Make pulls of one store with one state file. Errors are in the reports, which are in their
-    order.
+    """Make pulls of one store with one state file, and return their reports in the same order.
+
+    Errors are in the reports. Raises ValueError if the pulls have several stores or state files.
     """
     if len({(pull.store, pull.state_path.resolve()) for pull in pulls}) > 1:
         raise ValueError("pulls made together have one store and one state file")
@@ -84,7 +85,7 @@ def pull_many(client: Client, pulls: Sequence[Pull]) -> list[PullReport]:
         try:
             _up_to_date(works, client, stack)
         except PsoupError as error:
-            for work in _going(works):
+            for work in _unfailed(works):
                 work.error = error
     seconds = time.monotonic() - begun
     return [_report(work, at, seconds) for work in works]
@@ -102,20 +103,20 @@ def _take(work: _Work, stack: ExitStack) -> None:
 
 
 def _up_to_date(works: list[_Work], client: Client, stack: ExitStack) -> None:
-    """Sync and delivers all pulls. Raises PsoupError for what concerns all of them."""
-    if not _going(works):
+    """Sync and deliver all pulls. Raises PsoupError for what concerns all of them."""
+    if not _unfailed(works):
         return
     copies = stack.enter_context(Copies(works[0].pull.state_path))
     for work in works:
         work.attempt(lambda work: _declare(work, copies, client))
-    _sync(_going(works), copies, client)
-    _sync([work for work in _going(works) if _again(work, copies, client)], copies, client)
+    _sync(_unfailed(works), copies, client)
+    _sync([work for work in _unfailed(works) if _renew(work, copies, client)], copies, client)
     for work in works:
         work.attempt(lambda work: _note_text(work, client))
         work.attempt(lambda work: _deliver(work, copies))
 
 
-def _going(works: list[_Work]) -> list[_Work]:
+def _unfailed(works: list[_Work]) -> list[_Work]:
     return [work for work in works if work.error is None]
 
 
@@ -130,13 +131,13 @@ def _sync(works: list[_Work], copies: Copies, client: Client) -> None:
             work.change = synced[work.pull.name]
 
 
-def _again(work: _Work, copies: Copies, client: Client) -> bool:
-    """Return whether the registration was gone and another one has been found or made."""
+def _renew(work: _Work, copies: Copies, client: Client) -> bool:
+    """Return whether the registration was gone and there is another one now."""
     before = work.receipt
 
     def find(work: _Work) -> None:
         refusal = None if work.change is None else work.change.error
-        work.receipt = found_again(client, work.pull, before, refusal)
+        work.receipt = renew_handle(client, work.pull, before, refusal)
         if work.receipt is not before:
             keep_handle(copies, work.pull, work.receipt)
 
@@ -145,10 +146,10 @@ def _again(work: _Work, copies: Copies, client: Client) -> bool:
 
 
 def _note_text(work: _Work, client: Client) -> None:
-    """Note the text that has taken the place of the one that was noted."""
+    """Note the text that has replaced the one in the receipt."""
     if work.change is not None and work.change.reason == "REPLACED" and work.receipt.handle:
-        found = client.registration(work.receipt.handle)
-        work.receipt = replace(work.receipt, registration=_request(found).hex())
+        registration = client.registration(work.receipt.handle)
+        work.receipt = replace(work.receipt, registration=_request(registration).hex())
 
 
 def _deliver(work: _Work, copies: Copies) -> None:
@@ -157,14 +158,14 @@ def _deliver(work: _Work, copies: Copies) -> None:
     if change.error is not None:
         raise change.error
     if change.status == "incomplete":
-        raise Incomplete(f"the transfer of {work.pull.name} was cut; the next pull goes on")
+        raise Incomplete(f"the transfer of {work.pull.name} was cut; the next pull continues it")
     with copies.snapshot():
         copy = copies[work.pull.name]
         report = deliver(copy, change, work.pull, work.file, work.receipt)
     if work.pull.changes_to is not None:
         count = append_changes(copies, work.pull.name, work.pull.changes_to, work.file)
         report = replace(report, changes=count)
-    work.report = tell(report, work.file)
+    work.report = run_due_hook(report, work.file)
 
 
 def _report(work: _Work, at: datetime, seconds: float) -> PullReport:
@@ -174,11 +175,11 @@ def _report(work: _Work, at: datetime, seconds: float) -> PullReport:
 
 
 EXPIRED = "REGISTRATION_EXPIRED"
-_GONE = frozenset({EXPIRED, "UNKNOWN_HANDLE"})
+_GONE_REASONS = frozenset({EXPIRED, "UNKNOWN_HANDLE"})
 
 
 def declare(copies: Copies, client: Client, pull: Pull, receipt: Receipt) -> Receipt:
-    """Keep the pull's copy. Asks the store only if a key or handle is new to the receipt."""
+    """Keep the pull's copy. The store is asked only if the key or handle is new to the receipt."""
     if pull.key is None and pull.handle is None:
         copies.keep(
             pull.name,
@@ -191,7 +192,7 @@ def declare(copies: Copies, client: Client, pull: Pull, receipt: Receipt) -> Rec
         )
         return receipt
     if receipt.source != _source(pull) or not receipt.handle:
-        receipt = _looked_up(client, pull, receipt)
+        receipt = _look_up(client, pull, receipt)
     keep_handle(copies, pull, receipt)
     return receipt
 
@@ -207,65 +208,70 @@ def keep_handle(copies: Copies, pull: Pull, receipt: Receipt) -> None:
     )
 
 
-def found_again(client: Client, pull: Pull, receipt: Receipt, error: PsoupError | None) -> Receipt:
-    """Return the receipt with another handle where its own is gone; as it was where there is no
-    other.
-    """
-    if error is None or error.reason not in _GONE or not receipt.handle:
+def renew_handle(client: Client, pull: Pull, receipt: Receipt, error: PsoupError | None) -> Receipt:
+    """Return the receipt with another handle if its own is gone, unchanged if there is no other."""
+    if error is None or error.reason not in _GONE_REASONS or not receipt.handle:
         return receipt
     try:
         if pull.key is not None:
-            return _looked_up(client, pull, receipt)
+            return _look_up(client, pull, receipt)
     except NotFound:
         pass
     if error.reason != EXPIRED or not receipt.registration:
         return receipt
     request = pb.RegisterRequest.FromString(bytes.fromhex(receipt.registration))
-    made = client.register(
+    registered = client.register(
         request.sql,
         key=request.client_key or None,
         parameters={name: from_value(value) for name, value in request.parameters.items()},
         lease=span(request.lease),
     )
-    return replace(receipt, handle=made.hex)
+    return replace(receipt, handle=registered.hex)
 
 
 def _source(pull: Pull) -> str:
-    """Name what the receipt's handle stands for; another source is looked up again."""
+    """Return the name of what the receipt's handle stands for. Another source is looked up
+    again.
+    """
     return "\n".join([*pull.store.names, pull.key or "", pull.handle or ""])
 
 
-def _looked_up(client: Client, pull: Pull, receipt: Receipt) -> Receipt:
-    """Look the registration up. Raises NotFound if there is none."""
+def _look_up(client: Client, pull: Pull, receipt: Receipt) -> Receipt:
+    """Look the registration up, and return the receipt with it. Raises NotFound."""
     if pull.handle is not None:
-        found = client.registration(pull.handle)
+        registration = client.registration(pull.handle)
     elif pull.sql is not None:
-        made = client.register(
+        registered = client.register(
             pull.sql, key=pull.key, parameters=pull.parameters or None, lease=pull.lease
         )
-        found = client.registration(made.handle)
+        registration = client.registration(registered.handle)
     else:
-        found = _of_key(client, pull)
+        registration = _registration_by_key(client, pull)
     return replace(
-        receipt, source=_source(pull), handle=found.hex, registration=_request(found).hex()
+        receipt,
+        source=_source(pull),
+        handle=registration.hex,
+        registration=_request(registration).hex(),
     )
 
 
-def _of_key(client: Client, pull: Pull) -> Registration:
+def _registration_by_key(client: Client, pull: Pull) -> Registration:
     owner = client.owner()
-    for each in client.registrations(owner=owner):
-        if each.key == pull.key:
-            return each
+    for registration in client.registrations(owner=owner):
+        if registration.key == pull.key:
+            return registration
     raise NotFound(
         f"owner {owner} has no registration with client key {pull.key!r}",
-        detail=ErrorDetail(hint="`psoup list` shows them; with its SQL too the pull makes it"),
+        detail=ErrorDetail(
+            hint="`psoup list` shows them; if the pull has the SQL too, it registers it"
+        ),
     )
 
 
-def _request(found: Registration) -> bytes:
+def _request(registration: Registration) -> bytes:
     message = pb.RegisterRequest(
-        sql=found.sql, client_key=found.key or "", lease=duration(found.lease)
+        sql=registration.sql, client_key=registration.key or "", lease=duration(registration.lease)
     )
-    for name, value in found.parameters.items():
+    for name, value in registration.parameters.items():
         message.parameters[name].CopyFrom(to_value(value))
     return message.SerializeToString()

@@ -1,9 +1,9 @@
-"""A receipt: what was last written to an output, in a small file beside it, which is also its lock.
+"""Receipts: what was last written to an output, in a small file beside it, which is also its lock.
 
-The receipt lets an output that is missing or that somebody changed be written again, and one that
-is as it should be be left alone. Losing it costs one needless write. It is rewritten in place under
-the lock, because a lock belongs to a file and not to a name; one that was cut by a crash does not
-parse, and then nothing is known.
+With the receipt, an output that is missing or was changed is written again, and one that is right
+is left alone. Losing it costs one unnecessary write. It is rewritten in place under the lock,
+because a lock belongs to a file and not to a name. A receipt that was cut by a crash can't be
+parsed, and counts as lost.
 """
 
 from __future__ import annotations
@@ -29,11 +29,12 @@ _FORMAT = 1
 
 @dataclass(frozen=True)
 class Receipt:
-    """`content` is the digest of the answer, `stamp` and `fingerprint` are the output's.
+    """What was last written: `content` is the digest of the answer, `stamp` and `fingerprint` are
+    the output's.
 
-    `told` is False while the hook has yet to hear of it. `handle` is the registration that the key
-    or handle in `source` stood for last, and `registration` its text as a RegisterRequest, in hex.
-    `changes_of` is the series of the changes that were last appended to the pull's own output of
+    `told` is False until the hook was run for it. `handle` is the registration that the key or
+    handle in `source` stood for last, and `registration` its text as a RegisterRequest, in
+    hexadecimal. `changes_of` is the series of the changes that were last appended to the output of
     changes.
     """
 
@@ -47,8 +48,8 @@ class Receipt:
     changes_of: str = ""
 
     def still_there(self, sink: Sink) -> bool:
-        """Return whether the output is what was written; if its stamp has changed, by its
-        content.
+        """Return whether the output is what was written. If its stamp has changed, the content
+        decides.
         """
         stamp = sink.stamp()
         if stamp is None or self.fingerprint is None:
@@ -57,7 +58,9 @@ class Receipt:
 
 
 class ReceiptFile:
-    """The file of a receipt, held by one process at a time: OutputBusy where another has it."""
+    """The file of a receipt, locked by one process at a time. Raises OutputBusy if another has
+    it.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -84,16 +87,17 @@ class ReceiptFile:
         os.close(self._descriptor)
 
     def load(self) -> Receipt:
+        """Return the receipt, an empty one if it can't be read."""
         size = os.fstat(self._descriptor).st_size
         try:
-            said = json.loads(os.pread(self._descriptor, size, 0))
-            return _receipt(said)
+            content = json.loads(os.pread(self._descriptor, size, 0))
+            return _receipt(content)
         except (ValueError, TypeError, KeyError):
             return Receipt()
 
     def save(self, receipt: Receipt) -> None:
-        """Write the receipt. Raises OutputFailed; then nothing is known, and the next pull writes
-        again.
+        """Write the receipt. Raises OutputFailed; then it is lost, and the next pull writes the
+        output.
         """
         text = json.dumps({"format": _FORMAT, **dataclasses.asdict(receipt)}).encode()
         try:
@@ -104,10 +108,10 @@ class ReceiptFile:
             raise OutputFailed(f"{self._path}: {error.strerror}") from error
 
 
-def _receipt(said: dict[str, Any]) -> Receipt:
-    if said.pop("format") != _FORMAT:
+def _receipt(content: dict[str, Any]) -> Receipt:
+    if content.pop("format") != _FORMAT:
         raise ValueError("another format")
-    return Receipt(**said)
+    return Receipt(**content)
 
 
 def _lock(descriptor: int, path: Path) -> None:
@@ -128,7 +132,7 @@ _ROWS = 65_536
 class Content(NamedTuple):
     """The digest of an answer's rows, in order and by value, however they are cut into batches.
 
-    It is equal for equal names, types and rows, whatever lies under a NULL.
+    It is equal for equal names, types and rows, whatever is stored under a NULL.
     """
 
     digest: str
@@ -146,15 +150,15 @@ def content_of(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Content:
 def recut(
     schema: pa.Schema, batches: Iterable[pa.RecordBatch], rows: int
 ) -> Iterator[pa.RecordBatch]:
-    """Cut the rows into batches of exactly so many; the last may have fewer."""
+    """Yield the rows in batches of exactly `rows` rows; the last may have fewer."""
     waiting: list[pa.RecordBatch] = []
     count = 0
     for batch in batches:
         while batch.num_rows:
-            taken = batch.slice(0, rows - count)
-            batch = batch.slice(taken.num_rows)
-            waiting.append(taken)
-            count += taken.num_rows
+            piece = batch.slice(0, rows - count)
+            batch = batch.slice(piece.num_rows)
+            waiting.append(piece)
+            count += piece.num_rows
             if count == rows:
                 yield _joined(schema, waiting)
                 waiting, count = [], 0

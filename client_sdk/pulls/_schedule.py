@@ -1,17 +1,17 @@
-"""Schedules: when a pull is due, the clocks a puller lives by, and durations as people write them.
+"""Schedules: when a pull is due, the clocks of a puller, and durations as people write them.
 
-A schedule is pure: instants come in as numbers. Two clocks are needed. The wall clock goes on while
-a machine sleeps, but somebody may set it; the monotonic clock never jumps, but stands still during
-sleep. A pull is due when **either** says so:
+A schedule is pure: instants come in as numbers. Two clocks are needed. The wall clock runs while a
+machine sleeps, but it may be set; the monotonic clock never jumps, but stands still during sleep. A
+pull is due when **either** says so:
 
 - after sleep the wall clock is past the instant, so one pull is made at once, however many turns
-  were slept through;
-- where the wall clock was set back the monotonic one still counts to the end of the wait;
-- where it was set forward one pull comes early, which costs a round trip.
+  were missed;
+- if the wall clock was set back, the monotonic one still counts to the end of the wait;
+- if it was set forward, one pull comes early, which costs a round trip.
 
 Turns are at `origin + n * every`. The origin is the first pull, or with `aligned` 1970 in UTC, so
 that 15 minutes are the quarters of an hour whenever the process started. Turns that have passed
-when a pull ends are left out, never made up for.
+when a pull ends are left out, and never made up for.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ ZERO = timedelta()
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A pull is made every so often, up to `jitter` later, so that many clients don't come at once.
+    """A schedule: a pull every `every`, up to `jitter` later, so that many clients don't come at
+    once.
 
     After a failure it is tried again after `backoff`, then twice that, and so on up to
-    `backoff_cap` (None: `every`), each pause drawn between half of itself and itself.
+    `backoff_cap` (None: `every`). Each pause is shortened at random by up to a half.
     """
 
     every: timedelta
@@ -52,7 +53,7 @@ class Schedule:
             raise ValueError("backoff_cap: must not be shorter than backoff")
 
     def turn_after(self, wall: float, origin: float) -> float:
-        """Find the first turn later than `wall`."""
+        """Return the first turn later than `wall`."""
         every = self.every.total_seconds()
         start = 0.0 if self.aligned else origin
         turn = start + (math.floor((wall - start) / every) + 1) * every
@@ -66,7 +67,7 @@ class Schedule:
 
 
 class Timetable:
-    """A timetable knows where one pull is in its schedule: due at once, and then as `done` says."""
+    """The place of one pull in its schedule: due at once, and then as `done` says."""
 
     def __init__(self, schedule: Schedule, wall: float, monotonic: float) -> None:
         self.schedule = schedule
@@ -76,11 +77,11 @@ class Timetable:
 
     def remaining(self, wall: float, monotonic: float) -> float:
         """Return the seconds until the pull is due; 0 if it is."""
-        left = min(self._wall_due - wall, self._monotonic_due - monotonic)
-        return max(0.0, left)
+        seconds = min(self._wall_due - wall, self._monotonic_due - monotonic)
+        return max(0.0, seconds)
 
     def done(self, wall: float, monotonic: float, *, failed: bool, draw: float) -> float:
-        """Note that a pull has ended at this instant; return the seconds until the next."""
+        """Note that a pull has ended at this instant, and return the seconds until the next."""
         if failed:
             self.failures += 1
             wait = self.schedule.pause(self.failures, draw)
@@ -97,9 +98,9 @@ class Timetable:
 
 
 class Clock(Protocol):
-    """A puller's clocks, of which tests bring their own.
+    """The clocks of a puller. Tests have their own.
 
-    `wait` returns after so many seconds of the monotonic clock, or sooner; True to stop.
+    `wait` returns after `seconds` of the monotonic clock, or sooner; True means to stop.
     """
 
     def wall(self) -> float: ...
@@ -131,7 +132,7 @@ _STEPS = (("d", 86_400), ("h", 3_600), ("m", 60))
 
 
 def parse_duration(text: str) -> timedelta:
-    """Read 90s, 15m, 12h, 30d, 4w. Raises ValueError for anything else."""
+    """Return the duration of 90s, 15m, 12h, 30d, 4w. Raises ValueError for any other text."""
     match = _DURATION.fullmatch(text.strip().lower())
     if match is None:
         raise ValueError(f"{text!r} is not a duration; write 90s, 15m, 12h, 30d or 4w")
@@ -142,15 +143,15 @@ def parse_duration(text: str) -> timedelta:
 
 
 def show_duration(span: timedelta) -> str:
-    """Write the two largest units that matter, as 1h 5m, 15m, 42s, 0.4s."""
+    """Return the two largest units of a duration, as 1h 5m, 15m, 42s, 0.4s."""
     seconds = span.total_seconds()
     if 0 < seconds < 10:
         return f"{seconds:.2g}s"
-    left, shown = round(seconds), []
+    remaining, parts = round(seconds), []
     for unit, size in _STEPS:
-        count, left = divmod(left, size)
+        count, remaining = divmod(remaining, size)
         if count:
-            shown.append(f"{count}{unit}")
-    if left or not shown:
-        shown.append(f"{left}s")
-    return " ".join(shown[:2])
+            parts.append(f"{count}{unit}")
+    if remaining or not parts:
+        parts.append(f"{remaining}s")
+    return " ".join(parts[:2])

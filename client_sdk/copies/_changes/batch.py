@@ -14,8 +14,8 @@ from client_sdk._wire.answers import python_rows
 from client_sdk._wire.values import Column, from_micros, schema_of
 from client_sdk.copies._changes import log
 from client_sdk.copies._changes.log import Entry
+from client_sdk.copies._changes.reported import Move, WrongRows, follow
 from client_sdk.copies._changes.tagging import Tag, Why
-from client_sdk.copies._changes.told import Move, WrongRows, follow
 from client_sdk.copies._file import catalog, tables
 from client_sdk.copies._file.catalog import Record
 from client_sdk.copies._file.checksums import HEAD
@@ -28,13 +28,13 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class AnswerChange:
-    """A change of an answer: `tag` is "+" for a row that came, "u" for one that has other values
-    now, "-" for one that is gone.
+    """A change of an answer. `tag` is "+" for a new row, "u" for other values, "-" for a removed
+    row.
 
-    `row` is the row now, None if it is gone; `old` the row before, None if it came. `at` is
+    `row` is the row now, None if it was removed; `old` the row before, None if it is new. `at` is
     the NOW of the sync, or the instant at which time alone changed it. `why` is "new", "changed",
-    "left" (its window, or the retention), "ended" (its key was updated or deleted) or "gone" (a
-    result that is no longer there). Numbers ascend, and none is given twice in a file.
+    "left" (its window, or the retention), "ended" (its stream key was updated or deleted) or "gone"
+    (a result that does not exist any more). Numbers ascend, and none is used twice in a file.
     """
 
     tag: Tag
@@ -49,9 +49,9 @@ class AnswerChange:
 class ChangeBatch(Sequence[AnswerChange]):
     """The changes of an answer since the last batch that was left without an exception.
 
-    `reset` is empty, or the reason why there is nothing to compare with what was read before. Then
+    `reset` is empty, or the reason why these changes don't continue those read before. Then
     `answer` has all rows as they are after these changes. `columns` are those of the answer, `last`
-    is the number of the last change, and `series` names those that lead from each other.
+    is the number of the last change, and `series` names changes that continue each other.
     """
 
     changes: tuple[AnswerChange, ...] = ()
@@ -79,8 +79,9 @@ class ChangeBatch(Sequence[AnswerChange]):
 
 
 def open_batch(file: CopyFile, clock: CopyClock, name: str) -> ChangeBatch:
-    """Read what there is, with what time has changed by now. Raises UnknownCopy, and ValueError
-    if no changes are kept.
+    """Return the changes there are, with those that time has made by now.
+
+    Raises UnknownCopy, and ValueError if no changes are kept.
     """
     with file.writing() as connection:
         record = catalog.find(connection, name)
@@ -107,11 +108,12 @@ def leave_batch(file: CopyFile, batch: ChangeBatch) -> None:
 def _moved_on(
     connection: sqlite3.Connection, record: Record, version: Version, now: int | None
 ) -> Record:
-    """Tells what time has changed, and return the record as it is then. If rows are damaged that
-    is left to the next sync.
+    """Report what time has changed, and return the record as it is then.
+
+    If rows are damaged, that is left to the next sync.
     """
-    moves = record.told is not None and version.shape.slides
-    if not (moves or record.told_lost):
+    moves = record.reported is not None and version.shape.slides
+    if not (moves or record.reported_lost):
         return record
     try:
         follow(connection, record, Move(version, now, (), synced=False))
@@ -120,46 +122,51 @@ def _moved_on(
     return catalog.find(connection, record.name)
 
 
-def _batch(connection: sqlite3.Connection, record: Record, found: Sequence[Entry]) -> ChangeBatch:
-    if record.told is None:
+def _batch(connection: sqlite3.Connection, record: Record, entries: Sequence[Entry]) -> ChangeBatch:
+    if record.reported is None:
         return ChangeBatch()
-    columns = record.told.shape.columns
-    reset = next((entry.reset for entry in found if entry.reset), "")
+    columns = record.reported.shape.columns
+    reset = next((entry.reset for entry in entries if entry.reset), "")
     return ChangeBatch(
-        tuple(_decoded(found, columns)),
+        tuple(_decoded(entries, columns)),
         reset,
         tuple(_answer(connection, record.copy_id, columns)) if reset else None,
         columns=columns,
-        last=found[-1].number if found else 0,
-        series=record.told.series,
+        last=entries[-1].number if entries else 0,
+        series=record.reported.series,
         copy_id=record.copy_id,
     )
 
 
-def _decoded(found: Sequence[Entry], columns: tuple[Column, ...]) -> Iterator[AnswerChange]:
-    changes = [(entry.number, entry.change) for entry in found if entry.change is not None]
-    rows = iter(_rows([one.row for _, one in changes if one.row is not None], columns))
-    olds = iter(_rows([one.old for _, one in changes if one.old is not None], columns))
-    for number, one in changes:
+def _decoded(entries: Sequence[Entry], columns: tuple[Column, ...]) -> Iterator[AnswerChange]:
+    changes = [(entry.number, entry.change) for entry in entries if entry.change is not None]
+    rows = iter(_rows([change.row for _, change in changes if change.row is not None], columns))
+    olds = iter(_rows([change.old for _, change in changes if change.old is not None], columns))
+    for number, change in changes:
         yield AnswerChange(
-            one.tag,
-            None if one.row is None else next(rows),
-            None if one.old is None else next(olds),
-            None if one.at is None else from_micros(one.at),
-            one.why,
+            change.tag,
+            None if change.row is None else next(rows),
+            None if change.old is None else next(olds),
+            None if change.at is None else from_micros(change.at),
+            change.why,
             number,
         )
 
 
 def _answer(connection: sqlite3.Connection, copy_id: int, columns: tuple[Column, ...]) -> list[Row]:
-    rows = tables.read(connection, f"SELECT * FROM {tables.told_table(copy_id)} ORDER BY {ORDER}")
+    rows = tables.read(
+        connection, f"SELECT * FROM {tables.reported_table(copy_id)} ORDER BY {ORDER}"
+    )
     return _rows([row[HEAD : HEAD + len(columns)] for row in rows], columns)
 
 
 def _rows(values: Sequence[Sequence[Any]], columns: tuple[Column, ...]) -> list[Row]:
-    """Make rows of stored values."""
+    """Return rows of stored values."""
     if not values:
         return []
     series = zip(*values, strict=True)
-    arrays = [tables.restored(some, one) for some, one in zip(series, columns, strict=True)]
+    arrays = [
+        tables.restored(column_values, column)
+        for column_values, column in zip(series, columns, strict=True)
+    ]
     return python_rows(pa.Table.from_arrays(arrays, schema=schema_of(columns)), columns)

@@ -1,4 +1,6 @@
-"""The log of changes: what was told and has not been read, in the order in which it was told."""
+"""The log of changes that were reported and not read yet, in the order in which they were
+reported.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +16,10 @@ from client_sdk.copies._file.records import seal, unseal
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An entry of the log: a change, or where `reset` is not empty, the reason why those before
-    it were dropped.
+    """An entry of the log: a change, or if `reset` is not empty, the reason why earlier ones were
+    dropped.
 
-    Numbers ascend, and none is given twice in a file.
+    Numbers ascend, and none is used twice in a file.
     """
 
     number: int
@@ -30,24 +32,24 @@ def append(connection: sqlite3.Connection, copy_id: int, changes: Sequence[Tagge
 
 
 def drop(connection: sqlite3.Connection, copy_id: int, last: int | None = None) -> None:
-    """Forget the changes of a copy, up to the number `last` or all."""
+    """Drop the changes of a copy, up to the number `last` or all."""
     up_to = "" if last is None else f"AND number <= {last}"
     connection.execute(f"DELETE FROM _psoup_changes WHERE copy_id = ? {up_to}", (copy_id,))
 
 
 def reset(connection: sqlite3.Connection, copy_id: int, reason: str) -> None:
-    """Drop all changes of a copy, and says why."""
+    """Drop all changes of a copy, and log the reason."""
     drop(connection, copy_id)
     _insert(connection, copy_id, [{"reset": reason}])
 
 
 def entries(connection: sqlite3.Connection, copy_id: int) -> list[Entry]:
-    """Read the changes of a copy. If one is damaged, all are dropped, and the log says so."""
-    found = _read(connection, copy_id)
-    if any(entry is None for entry in found):
+    """Return the changes of a copy. If one is damaged, all are dropped, and the log says so."""
+    logged = _read(connection, copy_id)
+    if any(entry is None for entry in logged):
         reset(connection, copy_id, DAMAGED)
-        found = _read(connection, copy_id)
-    return [entry for entry in found if entry is not None]
+        logged = _read(connection, copy_id)
+    return [entry for entry in logged if entry is not None]
 
 
 def _read(connection: sqlite3.Connection, copy_id: int) -> list[Entry | None]:

@@ -1,4 +1,4 @@
-"""The catalog of a file: the records of its copies, and how they are saved from a damaged file."""
+"""The catalog of a file: the records of its copies, and their recovery from a damaged file."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from typing import Any, TypeVar
 from client_sdk._exceptions import CopyError, FileDamaged, UnknownCopy
 from client_sdk.copies._file import tables
 from client_sdk.copies._file.file import CopyFile
-from client_sdk.copies._file.records import Declaration, Stage, Told, Version, seal, unseal
+from client_sdk.copies._file.records import Declaration, Reported, Stage, Version, seal, unseal
 
 T = TypeVar("T")
 
-# Why changes begin anew: what was told can't be read, or an answer took the place of another.
+# Why changes begin again: the reported answer can't be read, or another query replaced it.
 DAMAGED, REPLACED = "DAMAGED", "REPLACED"
 
 _FIELDS = "copy_id, name, declaration, spare, state, next, stage, shown, sound, told"
@@ -27,24 +27,24 @@ _FIELDS = "copy_id, name, declaration, spare, state, next, stage, shown, sound, 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A record is a copy as the file has it.
+    """A copy as the file has it.
 
-    `version` is what is seen. `following` is the next one, complete but not to be seen before those
-    of other copies are complete too. `shown` is the greatest NOW the copy was seen at. `verified`
-    is when every row was last found right; None if that is in doubt. `told` is the answer that
-    changes have been told up to, and `told_lost` the reason where nobody knows what that is.
-    `intact` is False if the declaration has to be written again, from the one of the two that is
-    left.
+    `version` is the visible answer. `following` is the next one, complete but not visible before
+    those of other copies are complete too. `latest_now` is the greatest NOW that the copy was read
+    at. `verified` is when every row was last found right; None if that is in doubt. `reported` is
+    the answer up to which changes have been reported, and `reported_lost` the reason why it is
+    unknown. `intact` is False if the declaration has to be written again, from the one of the two
+    that can be read.
     """
 
     declaration: Declaration
     version: Version | None
     following: Version | None
     stage: Stage | None
-    shown: int | None
+    latest_now: int | None
     verified: int | None
-    told: Told | None
-    told_lost: str
+    reported: Reported | None
+    reported_lost: str
     intact: bool
 
     @property
@@ -57,12 +57,12 @@ class Record:
 
     @property
     def base(self) -> Version | None:
-        """The version that the next changes are told against."""
+        """The version that the next sync changes."""
         return self.following or self.version
 
     @property
     def basis(self) -> tuple[bytes, bytes]:
-        """The tokens a transfer goes on from: it holds as long as they stay the same."""
+        """The tokens that a transfer continues from. It is valid as long as they stay the same."""
         return (
             b"" if self.base is None else self.base.token,
             b"" if self.stage is None else self.stage.resume,
@@ -70,42 +70,46 @@ class Record:
 
 
 def records(connection: sqlite3.Connection) -> list[Record]:
-    """Read all records, in the order in which the copies were first kept."""
+    """Return all records, in the order in which the copies were first kept."""
     rows = connection.execute(f"SELECT {_FIELDS} FROM _psoup_copies ORDER BY copy_id")
     return [_record(*row) for row in rows]
 
 
 def find(connection: sqlite3.Connection, name: str) -> Record:
-    """Read the record of a name. Raises UnknownCopy."""
+    """Return the record of a name. Raises UnknownCopy."""
     rows = connection.execute(f"SELECT {_FIELDS} FROM _psoup_copies WHERE name = ?", (name,))
     for row in rows:
         return _record(*row)
-    known = records(connection)
-    for record in known:
+    all_records = records(connection)
+    for record in all_records:
         if record.name == name:
             return record
-    names = ", ".join(record.name for record in known) or "none"
-    raise UnknownCopy(f"no copy {name!r} is kept here; those that are: {names}")
+    names = ", ".join(record.name for record in all_records) or "none"
+    raise UnknownCopy(f"no copy {name!r} is kept in this file, which has: {names}")
 
 
 def by_id(connection: sqlite3.Connection, copy_id: int) -> Record | None:
+    """Return the record of an id; None if there is none."""
     rows = connection.execute(f"SELECT {_FIELDS} FROM _psoup_copies WHERE copy_id = ?", (copy_id,))
     for row in rows:
         return _record(*row)
     return None
 
 
-def _record(copy_id: int, name: Any, first: Any, second: Any, *rest: Any) -> Record:
-    """Make a record of a row. The declaration is there twice, since nobody else could tell it."""
+def _record(copy_id: int, name: Any, first: Any, second: Any, *sealed_fields: Any) -> Record:
+    """Return the record of a row. The declaration is there twice, since no other place has it.
+
+    Raises FileDamaged if neither can be read.
+    """
     content = unseal(first) or unseal(second)
     if content is None:
         raise FileDamaged(
-            f"what was kept as {name!r} can't be read any more: forget it and keep it again"
+            f"the declaration of copy {name!r} is damaged: forget it and keep it again"
         )
-    version, following, stage, shown, sound, told = rest
-    moment = unseal(shown)
+    version, following, stage, latest_now, sound, reported = sealed_fields
+    moment = unseal(latest_now)
     declaration = Declaration.from_content(content)
-    said = (declaration.name, declaration.copy_id)
+    declared = (declaration.name, declaration.copy_id)
     return Record(
         replace(declaration, copy_id=copy_id),
         _unsealed(version, Version.from_content),
@@ -113,16 +117,17 @@ def _record(copy_id: int, name: Any, first: Any, second: Any, *rest: Any) -> Rec
         _unsealed(stage, Stage.from_content),
         moment["now"] if moment else None,
         _verified(sound),
-        *_told(told),
-        intact=first == second and said == (name, copy_id),
+        *_reported(reported),
+        intact=first == second and declared == (name, copy_id),
     )
 
 
-def _told(sealed: Any) -> tuple[Told | None, str]:
+def _reported(sealed: Any) -> tuple[Reported | None, str]:
+    """Return the reported answer, and the reason if it is lost."""
     content = unseal(sealed)
     if content is None:
         return None, "" if sealed is None else DAMAGED
-    return (None, content["lost"]) if "lost" in content else (Told.from_content(content), "")
+    return (None, content["lost"]) if "lost" in content else (Reported.from_content(content), "")
 
 
 def _unsealed(sealed: Any, make: Callable[[dict[str, Any]], T]) -> T | None:
@@ -143,6 +148,7 @@ def insert(connection: sqlite3.Connection, declaration: Declaration) -> Declarat
 
 
 def redeclare(connection: sqlite3.Connection, declaration: Declaration) -> None:
+    """Write the declaration, twice."""
     sealed = seal(declaration.to_content())
     connection.execute(
         "UPDATE _psoup_copies SET name = ?, declaration = ?, spare = ? WHERE copy_id = ?",
@@ -151,7 +157,9 @@ def redeclare(connection: sqlite3.Connection, declaration: Declaration) -> None:
 
 
 def amend(connection: sqlite3.Connection, copy_id: int, **fields: Any) -> Declaration | None:
-    """Change these fields of the declaration as it is now; return None if the copy is gone."""
+    """Change fields of the declaration as it is now, and return it. Return None if the copy is
+    gone.
+    """
     record = by_id(connection, copy_id)
     if record is None:
         return None
@@ -167,26 +175,26 @@ def put_versions(
     following: Version | None,
     stage: Stage | None,
 ) -> None:
-    contents = [one and seal(one.to_content()) for one in (version, following, stage)]
+    contents = [content and seal(content.to_content()) for content in (version, following, stage)]
     connection.execute(
         "UPDATE _psoup_copies SET state = ?, next = ?, stage = ? WHERE copy_id = ?",
         (*contents, copy_id),
     )
 
 
-def put_shown(connection: sqlite3.Connection, copy_id: int, now: int | None) -> None:
+def put_latest_now(connection: sqlite3.Connection, copy_id: int, now: int | None) -> None:
     sealed = None if now is None else seal({"now": now})
     connection.execute("UPDATE _psoup_copies SET shown = ? WHERE copy_id = ?", (sealed, copy_id))
 
 
 def put_verified(connection: sqlite3.Connection, copy_id: int, now: int | None) -> None:
-    """Note that every row was found right at `now`; None notes that this is in doubt."""
+    """Note that every row was found right at `now`, or with None that this is in doubt."""
     sealed = None if now is None else seal({"at": now, "by": _sdk_version()})
     connection.execute("UPDATE _psoup_copies SET sound = ? WHERE copy_id = ?", (sealed, copy_id))
 
 
 def _verified(sealed: Any) -> int | None:
-    """Read when the rows were verified; by another version of the SDK does not count."""
+    """Return when the rows were verified; None if another version of the SDK did it."""
     content = unseal(sealed)
     if content is None or content.get("by") != _sdk_version():
         return None
@@ -202,13 +210,13 @@ def _sdk_version() -> str:
         return ""
 
 
-def put_told(connection: sqlite3.Connection, copy_id: int, told: Told | None) -> None:
-    sealed = None if told is None else seal(told.to_content())
+def put_reported(connection: sqlite3.Connection, copy_id: int, reported: Reported | None) -> None:
+    sealed = None if reported is None else seal(reported.to_content())
     connection.execute("UPDATE _psoup_copies SET told = ? WHERE copy_id = ?", (sealed, copy_id))
 
 
-def lose_told(connection: sqlite3.Connection, declaration: Declaration, reason: str) -> None:
-    """Note, if changes are kept, why nobody knows what was told."""
+def lose_reported(connection: sqlite3.Connection, declaration: Declaration, reason: str) -> None:
+    """Note, if changes are kept, why the reported answer is unknown."""
     if declaration.changes:
         connection.execute(
             "UPDATE _psoup_copies SET told = ? WHERE copy_id = ?",
@@ -217,35 +225,36 @@ def lose_told(connection: sqlite3.Connection, declaration: Declaration, reason: 
 
 
 def drop_changes(connection: sqlite3.Connection, copy_id: int) -> None:
-    """Keep no changes of a copy any more, and forgets those there are."""
-    connection.execute(f"DROP TABLE IF EXISTS {tables.told_table(copy_id)}")
+    """Stop keeping changes of a copy, and forget those there are."""
+    connection.execute(f"DROP TABLE IF EXISTS {tables.reported_table(copy_id)}")
     for table in ("_psoup_ended", "_psoup_changes"):
         connection.execute(f"DELETE FROM {table} WHERE copy_id = ?", (copy_id,))
-    put_told(connection, copy_id, None)
+    put_reported(connection, copy_id, None)
 
 
 def delete(connection: sqlite3.Connection, copy_ids: Sequence[int]) -> None:
+    """Delete copies, with their rows and changes."""
     for copy_id in copy_ids:
-        tables.drop_but(connection, copy_id)
+        tables.drop_other_tables(connection, copy_id)
         drop_changes(connection, copy_id)
         for table in ("_psoup_removed", "_psoup_computed", "_psoup_copies"):
             connection.execute(f"DELETE FROM {table} WHERE copy_id = ?", (copy_id,))
 
 
-def declare(connection: sqlite3.Connection, wanted: Declaration) -> None:
-    """Keep a copy as it is wanted. Raises ValueError if SQL can't tell its name from
+def declare(connection: sqlite3.Connection, declaration: Declaration) -> None:
+    """Keep a copy as declared. Raises ValueError if SQL can't distinguish its name from
     another's.
     """
-    for record in _namesakes(connection, wanted.name):
-        if record.name == wanted.name:
-            return _declare_again(connection, record, wanted)
-        if record.name.casefold() == wanted.name.casefold():
-            raise ValueError(f"{wanted.name!r} and {record.name!r} are one name in SQL")
-    insert(connection, wanted)
+    for record in _namesakes(connection, declaration.name):
+        if record.name == declaration.name:
+            return _declare_again(connection, record, declaration)
+        if record.name.casefold() == declaration.name.casefold():
+            raise ValueError(f"{declaration.name!r} and {record.name!r} are one name in SQL")
+    insert(connection, declaration)
 
 
 def _namesakes(connection: sqlite3.Connection, name: str) -> list[Record]:
-    """Find the records that have the name, but for case, in the row or in a declaration."""
+    """Return the records that have the name, ignoring case, in the row or in a declaration."""
     fragment = seal({"name": name}).partition("{")[2].rstrip("}")
     rows = connection.execute(
         f"SELECT {_FIELDS} FROM _psoup_copies WHERE lower(name) = lower(?1) "
@@ -255,46 +264,51 @@ def _namesakes(connection: sqlite3.Connection, name: str) -> list[Record]:
     return [_record(*row) for row in rows]
 
 
-def _declare_again(connection: sqlite3.Connection, record: Record, wanted: Declaration) -> None:
+def _declare_again(
+    connection: sqlite3.Connection, record: Record, declaration: Declaration
+) -> None:
     before = record.declaration
-    if not before.asks_the_same(wanted):
+    if not before.asks_the_same(declaration):
         delete(connection, [record.copy_id])
-        kept = insert(connection, _succeeding(before, wanted))
+        inserted = insert(connection, _succeeding(before, declaration))
         if before.changes:
-            lose_told(connection, kept, REPLACED)
+            lose_reported(connection, inserted, REPLACED)
         return
     fields = ("priority", "lease", "changes")
-    told = {name: getattr(wanted, name) for name in fields}
-    if any(getattr(before, name) != value for name, value in told.items()):
-        amend(connection, record.copy_id, **told)
-    if before.changes and not wanted.changes:
+    changeable = {name: getattr(declaration, name) for name in fields}
+    if any(getattr(before, name) != value for name, value in changeable.items()):
+        amend(connection, record.copy_id, **changeable)
+    if before.changes and not declaration.changes:
         drop_changes(connection, record.copy_id)
 
 
-def _succeeding(before: Declaration, wanted: Declaration) -> Declaration:
-    """The declaration of another text in a copy's place: its query replaces the one before, so that
-    no registration is left that nobody asks for. A lease can't be changed, nor what was registered
-    by others."""
-    own = before.sql and wanted.sql and before.lease == wanted.lease
-    return replace(wanted, key=before.key) if own else wanted
+def _succeeding(before: Declaration, declaration: Declaration) -> Declaration:
+    """Return the declaration of another text in the place of a copy.
+
+    Its query replaces the registered one, so that no unused registration stays. That is not
+    possible if the lease differs, or if the program registered the query itself.
+    """
+    is_replaceable = before.sql and declaration.sql and before.lease == declaration.lease
+    return replace(declaration, key=before.key) if is_replaceable else declaration
 
 
 def forget(connection: sqlite3.Connection, name: str) -> None:
-    """Delete a copy by the name its row has, so that a damaged one can be forgotten too."""
+    """Delete a copy by the name in its row, so that a damaged one can be forgotten too."""
     rows = connection.execute("SELECT copy_id FROM _psoup_copies WHERE name = ?", (name,))
     ids = [copy_id for (copy_id,) in rows] or [find(connection, name).copy_id]
     delete(connection, ids)
 
 
-# Tables beside those of copies whose rows are carried over as they are.
-CARRIED = ("_psoup_store", "_psoup_streams", "_psoup_publisher", "_psoup_queue")
+# Tables that `recover` copies as they are, beside those of copies.
+RECOVERED_TABLES = ("_psoup_store", "_psoup_streams", "_psoup_publisher", "_psoup_queue")
 
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """`kept` are the copies that are declared in the new file, to be synced from the start.
+    """The result of a recovery. `kept` are the copies declared in the new file, to be synced from
+    the start.
 
-    `rows` counts rows of other tables that were carried over. The damaged file is at `damaged`.
+    `rows` counts the rows of other tables that were recovered. The damaged file is at `damaged`.
     """
 
     kept: tuple[str, ...]
@@ -303,33 +317,33 @@ class Recovered:
 
 
 def recover(path: str | os.PathLike[str]) -> Recovered:
-    """Make a new file of what can still be read of a damaged one, which nobody may have open.
+    """Make a new file of what can still be read of a damaged one, which no process may have open.
 
-    The damaged file is kept beside, with `.damaged` after its name. Raises CopyError if there is
-    no such file, or a damaged one was put aside before.
+    The damaged file is kept beside it, with `.damaged` after its name. Raises CopyError if there is
+    no such file, or the file of an earlier recovery is there.
     """
     old, aside, fresh = Path(path), Path(f"{path}.damaged"), Path(f"{path}.recovered")
     if not old.is_file():
         raise CopyError(f"there is no file {old}")
     if aside.exists():
-        raise CopyError(f"{aside} is there from an earlier time: move it away first")
+        raise CopyError(f"{aside} is left from an earlier recovery: move it away first")
     for leftover in _with_logs(fresh):
         leftover.unlink(missing_ok=True)
     new = CopyFile(fresh)
     try:
         with closing(sqlite3.connect(old)) as source:
-            kept = _declarations(source)
+            declarations = _declarations(source)
             with new.writing(durable=True) as connection:
-                for declaration in kept:
-                    lose_told(connection, insert(connection, declaration), DAMAGED)
-                rows = sum(_carry(source, connection, table) for table in CARRIED)
+                for declaration in declarations:
+                    lose_reported(connection, insert(connection, declaration), DAMAGED)
+                rows = sum(_carry(source, connection, table) for table in RECOVERED_TABLES)
     finally:
         new.close()
     for before, after in zip(_with_logs(old), _with_logs(aside), strict=True):
         if before.exists():
             before.replace(after)
     fresh.replace(old)
-    return Recovered(tuple(one.name for one in kept), rows, aside)
+    return Recovered(tuple(declaration.name for declaration in declarations), rows, aside)
 
 
 def _with_logs(path: Path) -> list[Path]:
@@ -337,13 +351,13 @@ def _with_logs(path: Path) -> list[Path]:
 
 
 def _declarations(source: sqlite3.Connection) -> list[Declaration]:
-    found: dict[str, Declaration] = {}
+    by_name: dict[str, Declaration] = {}
     for first, second in _readable(source, "SELECT declaration, spare FROM _psoup_copies"):
         content = unseal(first) or unseal(second)
         if content is not None:
             declaration = Declaration.from_content(content)
-            found[declaration.name] = declaration
-    return list(found.values())
+            by_name[declaration.name] = declaration
+    return list(by_name.values())
 
 
 def _carry(source: sqlite3.Connection, connection: sqlite3.Connection, table: str) -> int:

@@ -1,7 +1,7 @@
 """Checksums of rows and digests of answers, as docs/reference/protocol.md defines them.
 
-Rows are lists of values as the file holds them, so that what is checked is what is stored. Sums are
-of plain integers: for 100,000 rows of a file most of the time goes into reading them anyway.
+Rows are lists of values as the file holds them, so that what is checked is what is stored. The sums
+use plain integers: for 100,000 rows of a file most of the time goes into reading them anyway.
 """
 
 from __future__ import annotations
@@ -40,16 +40,18 @@ def _mix(x: int) -> int:
 
 
 class _Factors:
-    """The numbers that the words of a sum are multiplied with, made as far as they are needed."""
+    """The factors that the words of a sum are multiplied with, computed as far as they are
+    needed.
+    """
 
     def __init__(self) -> None:
-        self._made: list[int] = []
+        self._factors: list[int] = []
 
     def of(self, count: int) -> list[int]:
-        """Return at least so many factors."""
-        while len(self._made) < count:
-            self._made.append(_mix((len(self._made) + 1) * _STEP & ALL) | 1)
-        return self._made
+        """Return at least `count` factors."""
+        while len(self._factors) < count:
+            self._factors.append(_mix((len(self._factors) + 1) * _STEP & ALL) | 1)
+        return self._factors
 
 
 _FACTORS = _Factors()
@@ -63,7 +65,7 @@ def sum_of_bytes(content: bytes) -> int:
 
 
 class Checksums:
-    """Computes the checksums of rows that have certain columns."""
+    """A function for the checksums of rows with certain columns."""
 
     def __init__(self, columns: Sequence[Column]) -> None:
         """Prepare for these columns. Raises ValueError for a type this version does not know."""
@@ -73,9 +75,9 @@ class Checksums:
         self._words = struct.Struct(f"<{2 * self._count}I").unpack
 
     def of(self, rows: Sequence[StoredRow]) -> list[int]:
-        """Compute the checksum of each row.
+        """Return the checksum of each row.
 
-        Raises TypeError, ValueError or AttributeError for a value that is none of its type.
+        Raises TypeError, ValueError or AttributeError for a value that is not of its type.
         """
         if not rows:
             return []
@@ -94,14 +96,14 @@ class Checksums:
         return [sum(map(mul, factors, words(pack(*row)))) & ALL for row in zip(*cells, strict=True)]
 
     def wrong(self, rows: Sequence[StoredRow]) -> list[int]:
-        """Find the ids of rows that are not what their checksum says."""
+        """Return the ids of the rows that their checksums don't match."""
         try:
-            found = self.of(rows)
+            computed = self.of(rows)
         except _BAD_VALUES:
             return [row[0] for row in rows if not self._is_right(row)]
         return [
             row[0]
-            for row, checksum in zip(rows, found, strict=True)
+            for row, checksum in zip(rows, computed, strict=True)
             if row[HEAD - 1] != signed(checksum)
         ]
 
@@ -116,12 +118,12 @@ _BAD_VALUES = (TypeError, ValueError, AttributeError, ArithmeticError, struct.er
 
 
 def signed(number: int) -> int:
-    """Return 64 bits as SQLite's integers have them."""
+    """Return an unsigned number of 64 bits as a signed one, which SQLite has."""
     return number - 2**64 if number >= 2**63 else number
 
 
 def digest(numbers: Sequence[int]) -> bytes:
-    """Compute the digest of row ids or of checksums, signed or not."""
+    """Return the digest of row ids or of checksums, signed or not."""
     if not numbers:
         return bytes(16)
     content = pa.array(numbers, pa.int64()).view(pa.uint64())
@@ -130,10 +132,9 @@ def digest(numbers: Sequence[int]) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """Sums are the count and digest of an answer's rows. They follow from those before as rows come
-    and go.
+    """The count and digest of an answer's rows. They can be updated as rows are added and removed.
 
-    `numbers` are the row ids or the checksums of the rows, whichever the answer's digest is of.
+    `numbers` are the row ids or the checksums of rows, depending on the answer.
     """
 
     count: int
@@ -151,7 +152,7 @@ class Sums:
 
     def _changed(self, numbers: Sequence[int], sign: int) -> Sums:
         lanes = zip(_UNPACK_LANES(self.digest), _UNPACK_LANES(digest(numbers)), strict=True)
-        changed = [(kept + sign * more) & ALL for kept, more in lanes]
+        changed = [(lane + sign * more) & ALL for lane, more in lanes]
         return Sums(self.count + sign * len(numbers), _PACK_LANES(*changed))
 
 
@@ -173,7 +174,7 @@ def _folded(x: pa.Array, shift: int) -> pa.Array:
 
 
 class _Kind:
-    """A kind makes the cells of a column: one says whether there is a value, the others are of the
+    """A converter of a column to cells: one says whether there is a value, the others are the
     value.
     """
 
@@ -183,8 +184,8 @@ class _Kind:
         pass
 
     def cells(self, values: Sequence[Any]) -> _Cells:
-        known = [0 if value is None else 1 for value in values]
-        return [known, *self.of(values)]
+        is_present = [0 if value is None else 1 for value in values]
+        return [is_present, *self.of(values)]
 
     def of(self, values: Sequence[Any]) -> _Cells:
         return [[0 if value is None else value & ALL for value in values]]

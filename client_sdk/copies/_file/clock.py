@@ -1,7 +1,7 @@
-"""The clocks of a device, and how far the store's is from them.
+"""The clocks of a device, and the offset of the store's clock from them.
 
-The wall clock of a device may be wrong. A sync shows by how much, and that holds until somebody
-sets the clock: then the wall clock and the time since the machine started do not go on together.
+The wall clock of a device may be wrong. A sync measures by how much. The offset is valid until the
+clock is set: then the wall clock and the time since the machine started drift apart.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def machine_clock() -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class Uptime:
-    """The time since the start of a machine that `boot_id` names, sleep included."""
+    """The time since a machine started, sleep included. `boot_id` names that start."""
 
     boot_id: str
     micros: int
@@ -39,8 +39,8 @@ class Uptime:
 def machine_uptime() -> Uptime:
     """Return the uptime of this machine.
 
-    If the system does not name its start, that of this process stands for it, and no other
-    process can use the offset.
+    If the system has no boot id, this process stands for it, and no other process can use the
+    offset.
     """
     clock = getattr(time, "CLOCK_BOOTTIME", None)
     nanos = time.monotonic_ns() if clock is None else time.clock_gettime_ns(clock)
@@ -57,9 +57,9 @@ def _boot_id() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Offset:
-    """The store's clock less the wall clock, in microseconds, as of a sync.
+    """The store's clock minus the wall clock, in microseconds, as of a sync.
 
-    `started` is the wall clock less the uptime then: it stays the same until the clock is set.
+    `started` was the wall clock minus the uptime: it stays the same until the clock is set.
     """
 
     micros: int
@@ -68,7 +68,7 @@ class Offset:
 
 
 class DeviceClock:
-    """The clocks of one device, of which tests bring their own."""
+    """The clocks of one device. Tests have their own."""
 
     def __init__(
         self, wall: Clock = machine_clock, uptime: Callable[[], Uptime] = machine_uptime
@@ -84,23 +84,23 @@ class DeviceClock:
         return to_micros(self._wall())
 
     def measure(self, store_now: int | None) -> Offset | None:
-        """Return the offset, given what the store's clock shows at this moment."""
+        """Return the offset, given the store's clock at this moment."""
         if store_now is None:
             return None
         wall, uptime = self.micros(), self._uptime()
         return Offset(store_now - wall, wall - uptime.micros, uptime.boot_id)
 
     def offset(self, measured: Offset | None) -> int | None:
-        """Return an offset that was measured before; None if the machine was started, or its
-        clock set, since.
+        """Return a measured offset; None if the machine was started, or its clock set, since
+        then.
         """
         if measured is None:
             return None
         uptime = self._uptime()
         drift = self.micros() - uptime.micros - measured.started
-        known = uptime.boot_id == measured.boot_id and abs(drift) <= _DRIFT_MICROS
-        return measured.micros if known else None
+        is_valid = uptime.boot_id == measured.boot_id and abs(drift) <= _DRIFT_MICROS
+        return measured.micros if is_valid else None
 
     def now(self, measured: Offset | None) -> int:
-        """Return the store's NOW as far as the offset is known, else the wall clock."""
+        """Return the store's NOW if the offset is valid, else the wall clock."""
         return self.micros() + (self.offset(measured) or 0)

@@ -1,6 +1,6 @@
-"""The SQLite file: opening it, transactions, and what its errors mean.
+"""The SQLite file: how it is opened, its transactions, and the meaning of SQLite's errors.
 
-One connection for all threads of a process, taking turns; other processes have their own. The
+The threads of a process share one connection and take turns; other processes have their own. The
 write-ahead log lets them read while one writes. A transaction that fails leaves nothing behind.
 """
 
@@ -43,7 +43,7 @@ CREATE INDEX _psoup_changes_of_copy ON _psoup_changes (copy_id);
 """
 
 # A copy whose rows are in doubt is verified by the next sync.
-_DOUBT = "UPDATE _psoup_copies SET sound = NULL"
+_MARK_DOUBTFUL = "UPDATE _psoup_copies SET sound = NULL"
 
 # Statements that turn a file of a format into one of the next, by the number of the former. Formats
 # below the first one here were never released, and are refused.
@@ -51,10 +51,12 @@ _UPGRADES: dict[int, str] = {}
 
 
 class CopyFile:
-    """A file of copies, or one in memory where `path` is None, which is gone when it is closed."""
+    """A file of copies. Without a `path` it is in memory, and gone when it is closed."""
 
     def __init__(self, path: str | os.PathLike[str] | None) -> None:
-        """Open the file, or makes it. Raises CopyError if it can't, or is something else."""
+        """Open the file, or create it. Raises CopyError if that is not possible, or it is another
+        file.
+        """
         self.path = None if path is None else Path(path)
         self._left_open = self._has_log()
         self._met_damage = False
@@ -79,7 +81,7 @@ class CopyFile:
         return "the copies in memory" if self.path is None else str(self.path)
 
     def close(self) -> None:
-        """May be called twice."""
+        """Close the file. May be called twice."""
         with self._turn:
             if not self._closed:
                 self._closed = True
@@ -89,59 +91,63 @@ class CopyFile:
     # ---- doubt about the rows
 
     def take_doubt(self) -> None:
-        """Has the rows of every copy verified by the next sync, if there is a reason to.
+        """Have the next sync verify the rows of every copy, if there is a reason to.
 
-        Either the file was not closed in order by who had it open before, or damage was met in it.
+        Either the process that had the file open before did not close it, or damage was met in it.
         """
         if self._left_open or self._met_damage:
             with self.writing() as connection:
-                connection.execute(_DOUBT)
+                connection.execute(_MARK_DOUBTFUL)
             self._left_open = self._met_damage = False
 
     def _leave_doubt(self) -> None:
-        """Let another process take the doubt that this one has not.
+        """Note a doubt that this process has not acted on for another process.
 
-        A log that is there after closing belongs to a process that still runs: then no file was
-        left open.
+        A log that is there after closing belongs to a process that still runs: then the file was
+        not left open.
         """
-        left = self._left_open and not self._has_log()
-        if self.path is None or not (left or self._met_damage):
+        was_left_open = self._left_open and not self._has_log()
+        if self.path is None or not (was_left_open or self._met_damage):
             return
         with (
             contextlib.suppress(sqlite3.Error),
             contextlib.closing(sqlite3.connect(self.path)) as connection,
         ):
-            connection.execute(_DOUBT)
+            connection.execute(_MARK_DOUBTFUL)
             connection.commit()
 
     def _has_log(self) -> bool:
-        """Look for SQLite's log, which goes when the last process closes the file in order."""
+        """Return whether SQLite's log is there, which the last process removes when it closes the
+        file.
+        """
         log = None if self.path is None else Path(f"{self.path}-wal")
         return log is not None and log.is_file() and log.stat().st_size > 0
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """Read: everything inside is of one moment."""
+        """Begin a transaction that reads: everything inside is of one moment."""
         with self._transaction("BEGIN") as connection:
             yield connection
 
     @contextlib.contextmanager
     def writing(self, *, durable: bool = False) -> Iterator[sqlite3.Connection]:
-        """Write all or nothing; `durable`: on the disk when this returns, else soon after."""
+        """Begin a transaction that writes all or nothing. If `durable`, it is on the disk at the
+        end.
+        """
         with self._transaction("BEGIN IMMEDIATE", durable) as connection:
             yield connection
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[sqlite3.Connection]:
-        """Return the connection, outside any transaction, while no other thread uses it."""
+        """Yield the connection, outside any transaction, while no other thread uses it."""
         with self._turn, translated(self.name):
             self._check_open()
             yield self._connection
 
     def scrub(self) -> None:
-        """Write the file afresh, so that nothing is left of rows that were deleted.
+        """Rewrite the file, so that nothing remains of rows that were deleted.
 
-        If another process has it open just now, SQLite reuses their room in time.
+        If another process has it open just now, SQLite reuses their space in time.
         """
         with contextlib.suppress(CopyError), self.alone() as connection:
             if not connection.in_transaction:
@@ -209,7 +215,7 @@ class CopyFile:
         connection.execute("PRAGMA temp_store = MEMORY")
 
     def _create(self) -> None:
-        """Make the tables; if two processes find none, one of them does."""
+        """Create the tables. If two processes find none, one of them does."""
         connection = self._connection
         if self.path is not None:
             connection.execute("PRAGMA journal_mode = WAL")
@@ -221,7 +227,7 @@ class CopyFile:
         connection.execute("COMMIT")
 
     def _upgrade(self) -> None:
-        """Take all steps to this format or none; if two processes would, one does."""
+        """Take all steps to the present format or none. If two processes try, one of them does."""
         connection = self._connection
         connection.execute("BEGIN IMMEDIATE")
         try:
@@ -236,7 +242,7 @@ class CopyFile:
 
 
 def _execute_all(connection: sqlite3.Connection, script: str) -> None:
-    """Run statements inside the transaction that is open: `executescript` would end it."""
+    """Run statements inside the open transaction, which `executescript` would end."""
     for statement in script.split(";"):
         connection.execute(statement)
 
@@ -247,10 +253,10 @@ def _pragma(connection: sqlite3.Connection, name: str) -> int:
 
 
 def check_pages(connection: sqlite3.Connection, name: str) -> None:
-    """Raise FileDamaged if SQLite's own check of all pages finds something."""
-    (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
-    if found != "ok":
-        raise _damaged(name, str(found))
+    """Raise FileDamaged if SQLite's own check of all pages finds an error."""
+    (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    if verdict != "ok":
+        raise _damaged(name, str(verdict))
 
 
 def _tables(connection: sqlite3.Connection) -> int:
@@ -291,15 +297,15 @@ def _damaged(name: str, what: str) -> FileDamaged:
     )
 
 
-_LOOK_AGAIN = 0.05
-_DEFAULT_PATIENCE = 60.0
+_LOCK_POLL_SECONDS = 0.05
+_DEFAULT_LOCK_SECONDS = 60.0
 
 
 class SyncLock:
-    """The lock that one sync of a file holds, over all its processes and threads.
+    """The lock that one sync of a file holds, over all processes and threads.
 
-    It is a lock of SQLite's own on a second, empty file: it is given back when its process ends,
-    however.
+    It is a lock of SQLite on a second, empty file, so that it is released when its process ends,
+    however that happens.
     """
 
     def __init__(self, file: CopyFile) -> None:
@@ -308,14 +314,14 @@ class SyncLock:
         self._within = threading.Lock()
         self._connection: sqlite3.Connection | None = None
 
-    def acquire(self, patience: float | None) -> Flow[None]:
-        """Wait for the lock. Raises FileBusy when `patience`, in seconds, is at its end."""
-        seconds = _DEFAULT_PATIENCE if patience is None else patience
+    def acquire(self, timeout: float | None) -> Flow[None]:
+        """Wait for the lock. Raises FileBusy after `timeout` seconds."""
+        seconds = _DEFAULT_LOCK_SECONDS if timeout is None else timeout
         end = time.monotonic() + seconds
         while not self._try():
             if time.monotonic() >= end:
                 raise FileBusy(f"another sync of {self._name} has been under way for {seconds:g} s")
-            yield Pause(_LOOK_AGAIN)
+            yield Pause(_LOCK_POLL_SECONDS)
 
     def release(self) -> None:
         if self._connection is not None:
@@ -327,13 +333,13 @@ class SyncLock:
         if not self._within.acquire(blocking=False):
             return False
         try:
-            taken = self._path is None or self._try_file(self._path)
+            is_acquired = self._path is None or self._try_file(self._path)
         except BaseException:
             self._within.release()
             raise
-        if not taken:
+        if not is_acquired:
             self._within.release()
-        return taken
+        return is_acquired
 
     def _try_file(self, path: str) -> bool:
         with translated(path):

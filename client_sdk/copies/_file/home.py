@@ -1,11 +1,11 @@
-"""A file knows its store: whose it is, its streams, and under which name the queue publishes.
+"""The store a file belongs to, its streams, and the name under which the queue publishes.
 
 A file belongs to the first store it meets. While anything waits in its queue, or was put aside,
-only `move` makes it another's: edits must not end in whatever answers at an address.
+only `move` changes that: edits must not go to whatever answers at an address.
 
-A publisher's name belongs to one file, unless the file was copied. If the store shows that it
-was, the name is kept for the batches that were there by then, which the other file may have sent
-under it, and ends with the last of them; later ones are certainly of this file and get a new name.
+A publisher's name belongs to one file, unless the file was copied. If the store shows that it was,
+the name is used for the batches queued so far, which the other file may have sent under it. Later
+batches are certainly of this file, and get a new name.
 """
 
 from __future__ import annotations
@@ -26,14 +26,16 @@ from client_sdk._wire.values import Column
 from client_sdk.copies._file.file import CopyFile
 from client_sdk.copies._file.records import seal, unseal
 
-# The tenant and the owner of callers whom nobody asks who they are.
+# The tenant and the owner of callers at a server without authentication.
 _MAIN = "main"
 
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """The store a file belongs to, and for whom the file was last used there: sequences belong to
-    an owner of a tenant. `limits` are those of the server that was last asked."""
+    """The store a file belongs to, and the tenant and owner that last used the file there.
+
+    Sequences belong to an owner of a tenant. `limits` are those of the server that last answered.
+    """
 
     store_id: str
     limits: StoreLimits
@@ -46,7 +48,7 @@ class Home:
 
 
 def home_of(connection: sqlite3.Connection) -> Home | None:
-    """Read the home; None before the first contact, and where it can't be read any more."""
+    """Return the home; None before the first contact, or if it can't be read any more."""
     row = connection.execute("SELECT store FROM _psoup_store").fetchone()
     content = unseal(row[0]) if row else None
     if content is None:
@@ -56,33 +58,33 @@ def home_of(connection: sqlite3.Connection) -> Home | None:
 
 
 def visit(session: Session, file: CopyFile, *, move: bool = False) -> Flow[Home]:
-    """Ask the store who it is, what it takes and whom it takes the caller for, and keep that.
+    """Ask the store for its id, its limits and its name for the caller, and note them in the file.
 
-    For another caller the queue goes on under a new name; pieces that may have been sent keep the
-    mark of the name before. Raise OtherStore if the file belongs to another store, unless it is
-    to `move`.
+    For another caller the queue continues under a new name; pieces that may have been sent keep the
+    mark of the old one. Raises OtherStore if the file belongs to another store, unless it is to
+    `move`.
     """
     status = yield from _flows.status(session, None)
-    found = _home(session, status)
+    home = _home(session, status)
     with file.writing(durable=True) as connection:
         before = home_of(connection)
-        if before is not None and before.store_id != found.store_id:
+        if before is not None and before.store_id != home.store_id:
             if not move and _is_waited_for(connection):
-                raise _other(file.name, before, found)
+                raise _other_store(file.name, before, home)
             connection.execute("DELETE FROM _psoup_streams")
             connection.execute("UPDATE _psoup_queue SET tried = NULL")
-            begin_anew(connection)
-        elif before is not None and before.caller != found.caller:
-            begin_anew(connection)
-        if before != found:
+            take_new_name(connection)
+        elif before is not None and before.caller != home.caller:
+            take_new_name(connection)
+        if before != home:
             connection.execute("DELETE FROM _psoup_store")
             content = {
-                "store_id": found.store_id,
-                "limits": asdict(found.limits),
-                "caller": found.caller,
+                "store_id": home.store_id,
+                "limits": asdict(home.limits),
+                "caller": home.caller,
             }
             connection.execute("INSERT INTO _psoup_store VALUES (?)", (seal(content),))
-    return found
+    return home
 
 
 def _home(session: Session, status: StoreStatus) -> Home:
@@ -96,16 +98,16 @@ def _is_waited_for(connection: sqlite3.Connection) -> bool:
     return connection.execute("SELECT 1 FROM _psoup_queue LIMIT 1").fetchone() is not None
 
 
-def _other(name: str, before: Home, found: Home) -> OtherStore:
+def _other_store(name: str, before: Home, home: Home) -> OtherStore:
     detail = ErrorDetail(
         "OTHER_STORE",
         expected=before.store_id,
-        got=found.store_id,
-        store_id=found.store_id,
+        got=home.store_id,
+        store_id=home.store_id,
         hint="connect to its store, or move the file: Copies.move(client), psoup copy move",
     )
     message = (
-        f"{name} belongs to store {before.store_id}, and store {found.store_id} answers here; "
+        f"{name} belongs to store {before.store_id}, and store {home.store_id} answers here; "
         "what waits in the file was not sent"
     )
     return OtherStore(message, detail=detail)
@@ -113,7 +115,9 @@ def _other(name: str, before: Home, found: Home) -> OtherStore:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """The queue publishes under a name; with `last_batch` None the name is for every batch."""
+    """The name under which the queue publishes. With `last_batch` it is used only up to that
+    batch.
+    """
 
     name: str
     next_sequence: int
@@ -122,7 +126,7 @@ class Identity:
 
 
 def identity(connection: sqlite3.Connection) -> Identity:
-    """Read the identity, and makes it if there is none."""
+    """Return the identity, and create it if there is none."""
     select = "SELECT name, next_sequence, next_batch, last_batch FROM _psoup_publisher"
     row = connection.execute(select).fetchone()
     if row is None:
@@ -132,24 +136,24 @@ def identity(connection: sqlite3.Connection) -> Identity:
 
 
 def identity_for(connection: sqlite3.Connection, batch: int) -> Identity:
-    """Read the identity for a batch; makes a new one where that of the file ends before the
+    """Return the identity for a batch. Create a new one if the present one ends before the
     batch.
     """
-    found = identity(connection)
-    if found.last_batch is None or batch <= found.last_batch:
-        return found
-    begin_anew(connection)
+    current = identity(connection)
+    if current.last_batch is None or batch <= current.last_batch:
+        return current
+    take_new_name(connection)
     return identity(connection)
 
 
 def new_batch(connection: sqlite3.Connection) -> int:
-    """Return the number of one more batch."""
+    """Return the number of another batch."""
     number = identity(connection).next_batch
     connection.execute("UPDATE _psoup_publisher SET next_batch = next_batch + 1")
     return number
 
 
-def begin_anew(connection: sqlite3.Connection) -> None:
+def take_new_name(connection: sqlite3.Connection) -> None:
     """Take another name, whose sequences begin with 1."""
     connection.execute(
         "UPDATE _psoup_publisher SET name = ?, next_sequence = 1, last_batch = NULL",
@@ -158,7 +162,7 @@ def begin_anew(connection: sqlite3.Connection) -> None:
 
 
 def use_up(connection: sqlite3.Connection, name: str, sequence: int, *, end: bool = False) -> None:
-    """Count a sequence as used. With `end` the name is for no batch that is queued later."""
+    """Count a sequence as used. With `end`, batches that are queued later get another name."""
     until = "coalesce(last_batch, next_batch - 1)" if end else "last_batch"
     connection.execute(
         f"UPDATE _psoup_publisher SET next_sequence = ?, last_batch = {until} "
@@ -174,14 +178,14 @@ def _random_name() -> str:
 _MICROSECOND = timedelta(microseconds=1)
 
 
-def remember(connection: sqlite3.Connection, stream: Stream) -> None:
-    """Keep what a stream is like, in place of what was known of it."""
+def cache_stream(connection: sqlite3.Connection, stream: Stream) -> None:
+    """Note the description of a stream, in place of an earlier one."""
     sealed = seal(stream_content(stream))
     connection.execute("INSERT OR REPLACE INTO _psoup_streams VALUES (?, ?)", (stream.name, sealed))
 
 
-def remembered(connection: sqlite3.Connection, name: str) -> Stream | None:
-    """Read what a stream is like; None if that is not known, or can't be read any more.
+def cached_stream(connection: sqlite3.Connection, name: str) -> Stream | None:
+    """Return the description of a stream; None if it is unknown, or can't be read any more.
 
     Its counts have no meaning. Names that differ by case are one stream, as in the store.
     """
@@ -221,8 +225,8 @@ def stream_from(content: dict[str, Any]) -> Stream:
 
 
 def learn(session: Session, file: CopyFile, name: str) -> Flow[Stream]:
-    """Ask for a stream and keeps what it is like."""
+    """Ask for the description of a stream, and note it in the file."""
     stream = yield from _flows.stream(session, name)
     with file.writing() as connection:
-        remember(connection, stream)
+        cache_stream(connection, stream)
     return stream

@@ -1,4 +1,4 @@
-"""Records: what the file remembers of a copy beside its rows, each with a checksum of its own."""
+"""Records: what the file has of a copy beside its rows, each with a checksum."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from psoup.v1 import psoup_pb2 as pb
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """A declaration is what `keep` was told, and the handle once there is one.
+    """The arguments of `keep`, and the handle once there is one.
 
     `parameters` are psoup.v1.Value messages in hexadecimal. `sql` is empty if only the handle is
-    known. `key` is the client key the query is registered with. `stream` is empty until it is
-    learnt. `changes` is "all" or "without left" where changes are kept, else empty.
+    known. `key` is the client key that the query is registered with. `stream` is empty until it is
+    learnt. `changes` is "all" or "without left" if changes are kept, else empty.
     """
 
     copy_id: int
@@ -38,11 +38,11 @@ class Declaration:
     stream: str = ""
     changes: str = ""
 
-    def asks_the_same(self, other: Declaration) -> bool:
+    def asks_the_same(self, declaration: Declaration) -> bool:
         """Return whether both have one answer. A handle that is not given does not matter, nor
         whether changes are kept.
         """
-        same = replace(other, copy_id=self.copy_id, key=self.key, priority=self.priority)
+        same = replace(declaration, copy_id=self.copy_id, key=self.key, priority=self.priority)
         same = replace(same, lease=self.lease, name=self.name, stream=self.stream)
         same = replace(same, changes=self.changes)
         return self == (replace(same, handle=self.handle) if self.sql else same)
@@ -60,10 +60,10 @@ _KEY = Column("_key", "BIGINT")
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A shape is what `begin` says of the rows of a whole answer.
+    """The description that `begin` gives of the rows of a whole answer.
 
-    `keyed` rows have a digest of their KEY, which is stored as one more column after the others.
-    Rows that are `combined` are made of several rows, so that their ids are no identities.
+    `keyed` rows have a digest of their stream key, which is stored as one more column after the
+    others. `combined` rows are made of several rows, so that their ids are no identities.
     """
 
     columns: tuple[Column, ...]
@@ -101,11 +101,11 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A version is an answer the file holds in a table, as its `end` said. Instants are
+    """An answer that the file holds in a table, as its `end` described it. Instants are
     microseconds.
 
-    `reason` says why all of it was sent, if it or a version since the one that is seen was sent
-    whole. `offset` is how far the store's clock was from this device's; None if it did not say.
+    `reason` says why the answer was sent whole, if it was, or a version since the visible one was.
+    `offset` is the offset of the store's clock; None if the store did not send its clock.
     """
 
     table: str
@@ -133,8 +133,8 @@ class Version:
         reason: str,
         offset: Offset | None,
     ) -> Version:
-        """Make a version of its `end`; `before` is the one it follows from, None for a whole
-        answer.
+        """Return the version of an `end`. `before` is the version that was changed, None for a
+        whole answer.
         """
         return cls(
             table=table,
@@ -187,11 +187,11 @@ class Version:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """The answer that changes have been told up to: its rows are in a table of their own.
+class Reported:
+    """The answer up to which changes have been reported. Its rows are in a table of their own.
 
-    `now` is the NOW it is of, and `sums` are the count of its rows and the digest of their
-    checksums. `series` names the changes that lead to it.
+    `now` is its NOW, and `sums` are the count of its rows and the digest of their checksums.
+    `series` names the changes that lead to it.
     """
 
     shape: Shape
@@ -203,7 +203,7 @@ class Told:
         return {**asdict(self), "shape": self.shape.to_content()}
 
     @classmethod
-    def from_content(cls, content: Mapping[str, Any]) -> Told:
+    def from_content(cls, content: Mapping[str, Any]) -> Reported:
         sums = content["sums"]
         return cls(
             Shape.from_content(content["shape"]),
@@ -215,12 +215,12 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A stage is a transfer under way. `shape` is that of a whole answer; None if the copy
-    changes.
+    """A transfer that is not complete. `shape` is that of a whole answer; None if the copy is
+    changed.
 
-    `repair` marks what was to be repaired, so that the same is asked for when it goes on. `begun`
-    is False if the token only holds a position, and nothing has come. `table` has the rows that
-    came; it is empty before there are any.
+    `repair` identifies what was to be repaired, so that the same is requested again. `begun` is
+    False if the token only holds a position, and no row was received. `table` has the received
+    rows; it is empty before there are any.
     """
 
     resume: bytes
@@ -250,7 +250,7 @@ def end_micros(end: pb.SyncEnd, field: str) -> int | None:
 
 
 def _moment(micros: int | None) -> Any:
-    """Make a datetime; None too if a datetime can't hold the instant."""
+    """Return a datetime; None also if a datetime can't hold the instant."""
     try:
         return None if micros is None else from_micros(micros)
     except OverflowError:
@@ -259,13 +259,14 @@ def _moment(micros: int | None) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class CopyState:
-    """A copy is the answer at `position` and `now`, and where it `slides` at every later instant.
+    """The state of a copy: the answer at `position` and `now`, and if it `slides` at every later
+    instant.
 
-    `now` is None if an event-time stream had no rows. Without new data the copy is what the
-    store would answer before `good_until`; None: always. The registration may end if nobody syncs
-    until `lease_until`. `row_count` counts rows that are yet to enter too. `clock_offset` is the
-    store's clock less this device's; None if it is not known, because the device was started or
-    its clock was set since the last sync.
+    `now` is None if an event-time stream had no rows. Without new data the copy is what the store
+    would answer before `good_until`; None means always. The registration may end at `lease_until`
+    unless it is synced before. `row_count` includes rows that will enter the answer later.
+    `clock_offset` is the store's clock minus this device's; it is None if it is unknown because the
+    device was started, or its clock set, since the last sync.
     """
 
     columns: tuple[Column, ...]
@@ -291,7 +292,7 @@ class CopyState:
 
 
 def seal(content: Mapping[str, Any]) -> str:
-    """Write a record as JSON after its checksum, so that a flipped bit is found. Bytes are in
+    """Return a record as JSON after its checksum, which reveals a flipped bit. Bytes are in
     hexadecimal.
     """
     text = json.dumps(content, separators=(",", ":"), sort_keys=True, default=bytes.hex)
@@ -299,7 +300,7 @@ def seal(content: Mapping[str, Any]) -> str:
 
 
 def unseal(sealed: Any) -> dict[str, Any] | None:
-    """Read a record; None if it is not what was sealed."""
+    """Return the content of a record; None if its checksum is wrong."""
     if not isinstance(sealed, str):
         return None
     checksum, _, text = sealed.partition(" ")

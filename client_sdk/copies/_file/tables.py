@@ -1,20 +1,20 @@
-"""The rows of copies: a table for each version of each copy, and for what is staged.
+"""The rows of copies: a table for each version of each copy, and for staged rows.
 
-`_psoup_rows_7_2` is the second table of copy 7. The record of the copy says which table is which:
-SQLite renames a table only slowly where there are many.
+`_psoup_rows_7_2` is the second table of copy 7. The record of the copy says which table is which,
+because SQLite renames a table slowly if there are many.
 
-Values are stored exactly, and comparable in SQL where SQLite has a type for them:
+Values are stored exactly, and comparable in SQL if SQLite has a type for them:
 
     BOOLEAN     0 or 1
     BIGINT      an integer
-    DOUBLE      a real; the text NaN, since SQLite has none
+    DOUBLE      a real; the text NaN, since SQLite has no NaN
     DECIMAL     text, with as many digits after the point as its type says
     TEXT        text
     TIMESTAMP   an integer, microseconds since 1970
     DATE        an integer, days since 1970
 
-Columns are declared without a type, so that SQLite converts nothing. A query sees them through
-`shown`: timestamps and dates as ISO text, decimals as reals.
+Columns are declared without a type, so that SQLite converts nothing. A query reads them through
+`sql_expression`: timestamps and dates as ISO text, decimals as reals.
 """
 
 from __future__ import annotations
@@ -33,71 +33,75 @@ from client_sdk.copies._file.checksums import HEAD, Checksums, StoredRow, Sums
 from client_sdk.copies._file.records import Shape
 
 _HEAD = ("row_id", "visible_from", "visible_until", "sort_key", "checksum")
-# Rows that are read at a time.
-_BATCH = 10_000
+# How many rows are read at a time.
+_BATCH_ROWS = 10_000
 
 
 def all_of(connection: sqlite3.Connection, copy_id: int) -> list[str]:
-    """Name the tables of a copy."""
+    """Return the names of the tables of a copy."""
     names = f"_psoup_rows_{copy_id}_*"
-    found = connection.execute("SELECT name FROM sqlite_master WHERE name GLOB ?", (names,))
-    return [name for (name,) in found]
+    rows = connection.execute("SELECT name FROM sqlite_master WHERE name GLOB ?", (names,))
+    return [name for (name,) in rows]
 
 
 def new(connection: sqlite3.Connection, copy_id: int, columns: Sequence[Column]) -> str:
-    """Make one more table for a copy, and return its name."""
-    taken = [int(name.rpartition("_")[2]) for name in all_of(connection, copy_id)]
-    table = f"_psoup_rows_{copy_id}_{max(taken, default=0) + 1}"
+    """Create another table for a copy, and return its name."""
+    numbers = [int(name.rpartition("_")[2]) for name in all_of(connection, copy_id)]
+    table = f"_psoup_rows_{copy_id}_{max(numbers, default=0) + 1}"
     make(connection, table, columns)
     return table
 
 
 def make(connection: sqlite3.Connection, table: str, columns: Sequence[Column]) -> None:
-    """Make a table of rows."""
+    """Create a table of rows."""
     _, *head = _HEAD
     names = ", ".join([*head, *value_names(columns)])
     connection.execute(f"CREATE TABLE {table} (row_id INTEGER PRIMARY KEY, {names})")
 
 
 def value_names(columns: Sequence[Column]) -> list[str]:
-    """Name the columns c0, c1, …: an answer's own names may be equal for SQLite."""
+    """Return the names of the columns: c0, c1, … The names of the answer may be equal for
+    SQLite.
+    """
     return [f"c{number}" for number in range(len(columns))]
 
 
-def drop_but(connection: sqlite3.Connection, copy_id: int, kept: Collection[str] = ()) -> None:
-    """Drop the tables of a copy, all but those `kept`."""
+def drop_other_tables(
+    connection: sqlite3.Connection, copy_id: int, names: Collection[str] = ()
+) -> None:
+    """Drop the tables of a copy except those with these `names`."""
     for table in all_of(connection, copy_id):
-        if table not in kept:
+        if table not in names:
             connection.execute(f"DROP TABLE {table}")
 
 
-def told_table(copy_id: int) -> str:
-    """Name the table of the rows that changes have been told up to."""
+def reported_table(copy_id: int) -> str:
+    """Return the name of the table with the rows of the reported answer."""
     return f"_psoup_told_{copy_id}"
 
 
 def exists(connection: sqlite3.Connection, table: str) -> bool:
-    found = connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (table,))
-    return found.fetchone() is not None
+    rows = connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (table,))
+    return rows.fetchone() is not None
 
 
 def put(connection: sqlite3.Connection, table: str, rows: Sequence[StoredRow]) -> None:
-    """Put rows into a table, each in place of the one that has its id."""
+    """Insert rows into a table, each in place of the one with its id."""
     if rows:
         places = ", ".join("?" * len(rows[0]))
         connection.executemany(f"INSERT OR REPLACE INTO {table} VALUES ({places})", rows)
 
 
 def copy_rows(connection: sqlite3.Connection, source: str, table: str) -> None:
-    """Copy all rows of the table `source`, each in place of the one that has its id."""
+    """Insert all rows of the table `source`, each in place of the one with its id."""
     connection.execute(f"INSERT OR REPLACE INTO {table} SELECT * FROM {source}")
 
 
 class Changes:
-    """Changes of the rows of one table, which tell what becomes of its count and digest.
+    """Changes of the rows of one table, which keep track of its count and digest.
 
-    Both follow from those the table had `before`: only rows that come and go are read. `touched`
-    are the ids of these.
+    Both follow from those `before` the changes, so that only rows added and removed are read.
+    `touched` are the ids of these.
     """
 
     def __init__(
@@ -108,52 +112,53 @@ class Changes:
         self._place = HEAD - 1 if shape.by_checksum else 0
         self._number = _HEAD[self._place]
         self._before = before
-        self._came: list[int] = []
-        self._gone: list[int] = []
+        self._added: list[int] = []
+        self._removed: list[int] = []
         self.touched: set[int] = set()
 
     @property
     def sums(self) -> Sums | None:
-        """Count and digest now; None if a row that went had no number to sum, being damaged."""
-        if not all(isinstance(number, int) for number in self._gone):
+        """Count and digest now; None if a removed row was damaged and had no number to subtract."""
+        if not all(isinstance(number, int) for number in self._removed):
             return None
-        return self._before.plus(self._came).minus(self._gone)
+        return self._before.plus(self._added).minus(self._removed)
 
     def remove(self, ids: Iterable[int]) -> None:
-        """Remove the rows that have these ids."""
+        """Delete the rows with these ids."""
         for row_id in ids:
             self._remove("row_id = ?", row_id)
 
     def remove_all(self, ids: str, *parameters: Any) -> None:
-        """Remove the rows whose ids the SELECT `ids` gives."""
+        """Delete the rows whose ids the SELECT `ids` returns."""
         self._remove(f"row_id IN ({ids})", *parameters)
 
     def expire(self, now: int | None) -> None:
+        """Delete the rows that have left the answer at `now`."""
         if now is not None:
             self._remove("visible_until <= ?", now)
 
     def put(self, rows: Sequence[StoredRow]) -> None:
-        """Put rows into the table, each in place of the one that has its id."""
+        """Insert rows, each in place of the one with its id."""
         last = {row[0]: row for row in rows}
         self.remove(last)
         put(self._connection, self._table, list(last.values()))
-        self._came += [row[self._place] for row in last.values()]
+        self._added += [row[self._place] for row in last.values()]
         self.touched.update(last)
 
     def put_all(self, source: str) -> None:
-        """Put all rows of the table `source` into this one, as `put` does."""
+        """Insert all rows of the table `source`, as `put` does."""
         self.remove_all(f"SELECT row_id FROM {source}")
         copy_rows(self._connection, source, self._table)
-        found = self._connection.execute(f"SELECT row_id, {self._number} FROM {source}").fetchall()
-        self._came += [number for _, number in found]
-        self.touched.update(row_id for row_id, _ in found)
+        rows = self._connection.execute(f"SELECT row_id, {self._number} FROM {source}").fetchall()
+        self._added += [number for _, number in rows]
+        self.touched.update(row_id for row_id, _ in rows)
 
     def _remove(self, where: str, *parameters: Any) -> None:
-        found = self._connection.execute(
+        rows = self._connection.execute(
             f"DELETE FROM {self._table} WHERE {where} RETURNING row_id, {self._number}", parameters
         ).fetchall()
-        self._gone += [number for _, number in found]
-        self.touched.update(row_id for row_id, _ in found)
+        self._removed += [number for _, number in rows]
+        self.touched.update(row_id for row_id, _ in rows)
 
 
 def ids_of(connection: sqlite3.Connection, table: str) -> list[int]:
@@ -164,26 +169,30 @@ def ids_of(connection: sqlite3.Connection, table: str) -> list[int]:
 
 
 def count_of(connection: sqlite3.Connection, table: str) -> int:
-    """Count the rows of a table, which SQLite does page by page."""
+    """Return the number of rows of a table, for which SQLite reads its pages only."""
     count: int = connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
     return count
 
 
 def sums_of(connection: sqlite3.Connection, table: str, shape: Shape) -> Sums | None:
-    """Compute count and digest from all rows; None if a row has no number to sum."""
+    """Return count and digest, computed from all rows; None if a row is damaged and has no
+    number.
+    """
     what = "checksum" if shape.by_checksum else "row_id"
     numbers = [number for (number,) in connection.execute(f"SELECT {what} FROM {table}")]
-    return Sums.of(numbers) if all(isinstance(one, int) for one in numbers) else None
+    return Sums.of(numbers) if all(isinstance(number, int) for number in numbers) else None
 
 
 def checksum_sums(connection: sqlite3.Connection, table: str) -> Sums | None:
-    """Compute the count of the rows and the digest of their checksums; None if one is none."""
+    """Return the count of the rows and the digest of their checksums; None if a checksum is
+    damaged.
+    """
     numbers = [number for (number,) in connection.execute(f"SELECT checksum FROM {table}")]
-    return Sums.of(numbers) if all(isinstance(one, int) for one in numbers) else None
+    return Sums.of(numbers) if all(isinstance(number, int) for number in numbers) else None
 
 
 def damaged(connection: sqlite3.Connection, table: str, columns: Sequence[Column]) -> list[int]:
-    """Read every row, and finds the ids of those that are not what their checksum says."""
+    """Read every row, and return the ids of those that their checksums don't match."""
     sums = Checksums(columns)
     return [row_id for rows in _batches(connection, table) for row_id in sums.wrong(rows)]
 
@@ -192,28 +201,29 @@ def _batches(connection: sqlite3.Connection, table: str) -> Iterator[list[Stored
     low = -(2**63)
     while True:
         rows = read(
-            connection, f"SELECT * FROM {table} WHERE row_id >= {low} ORDER BY 1 LIMIT {_BATCH}"
+            connection,
+            f"SELECT * FROM {table} WHERE row_id >= {low} ORDER BY 1 LIMIT {_BATCH_ROWS}",
         )
         if rows:
             yield rows
-        if len(rows) < _BATCH:
+        if len(rows) < _BATCH_ROWS:
             return
         low = rows[-1][0] + 1
 
 
 def read(connection: sqlite3.Connection, select: str) -> list[Any]:
-    """Read rows; a text that is no UTF-8 any more comes as bytes, which no type has."""
+    """Return rows. Text that is not UTF-8 any more is returned as bytes, which no type has."""
     try:
         return connection.execute(select).fetchall()
     except sqlite3.OperationalError as error:
         if "decode" not in str(error):
             raise
-    with _odd_texts(connection):
+    with _undecodable_as_bytes(connection):
         return connection.execute(select).fetchall()
 
 
 @contextlib.contextmanager
-def _odd_texts(connection: sqlite3.Connection) -> Iterator[None]:
+def _undecodable_as_bytes(connection: sqlite3.Connection) -> Iterator[None]:
     connection.text_factory = _text_or_bytes
     try:
         yield
@@ -249,7 +259,7 @@ def stored(array: pa.Array, column: Column) -> list[Any]:
 
 
 def restored(values: Sequence[Any], column: Column) -> pa.Array:
-    """Make the Arrow array of stored values. Raises ValueError or TypeError for those of another
+    """Return the Arrow array of stored values. Raises ValueError or TypeError for those of another
     type.
     """
     kind = column.kind
@@ -273,16 +283,16 @@ def _timestamp(name: str) -> str:
     return f"{seconds} || printf('.%06d', {micros})"
 
 
-_SHOWN: dict[str, Callable[[str], str]] = {
+_SQL_EXPRESSIONS: dict[str, Callable[[str], str]] = {
     "DECIMAL": lambda name: f"CAST({name} AS REAL)",
     "TIMESTAMP": lambda name: f"CASE WHEN {name} IS NOT NULL THEN {_timestamp(name)} END",
     "DATE": lambda name: f"date({name} * 86400, 'unixepoch')",
 }
 
 
-def shown(name: str, column: Column) -> str:
-    """Return the SQL expression by which a query sees the stored column of that name."""
-    return _SHOWN[column.kind](name) if column.kind in _SHOWN else name
+def sql_expression(name: str, column: Column) -> str:
+    """Return the SQL expression through which a query reads the stored column of that name."""
+    return _SQL_EXPRESSIONS[column.kind](name) if column.kind in _SQL_EXPRESSIONS else name
 
 
 def quoted(name: str) -> str:

@@ -1,7 +1,7 @@
-"""The answer of a copy at an instant, and which instant that is.
+"""The answer of a copy at an instant, and the choice of that instant.
 
-NOW of a copy that slides is the store's clock, as the client reckons it from its own: never behind
-the store's at the last sync, and never backwards.
+NOW of a copy that slides is the store's clock, computed from the client's own: never before the
+store's NOW at the last sync, and never backwards.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from client_sdk.copies._file.records import Version
 from client_sdk.copies._file.tables import restored
 from client_sdk.copies._query.base_rows import ROW_ID, computation_of
 
-_ROWS = 65_536
+_BATCH_ROWS = 65_536
 ORDER = "sort_key, visible_from, row_id"
 
 
 def version_of(record: Record) -> Version:
-    """Return the version that is seen. Raises NotSynced."""
+    """Return the visible version. Raises NotSynced."""
     if record.version is None:
-        raise NotSynced(f"{record.name} has not been synced yet, or its state is damaged: sync")
+        raise NotSynced(f"{record.name} has not been synced yet, or its state is damaged: sync it")
     return record.version
 
 
 def visible(now: int | None) -> str:
-    """Return the condition on rows of the answer at `now`; without a NOW no row is in it that has a
-    begin.
+    """Return the condition on rows of the answer at `now`. Without a NOW, rows with a begin are not
+    in it.
     """
     if now is None:
         return "visible_from IS NULL"
@@ -44,20 +44,21 @@ def visible(now: int | None) -> str:
 
 
 def answer_columns(connection: sqlite3.Connection, record: Record) -> tuple[Column, ...]:
+    """Return the columns of the answer, which is computed if the copy has base rows."""
     computation = computation_of(connection, record.declaration)
     return version_of(record).shape.columns if computation is None else computation.columns
 
 
 def answer_at(connection: sqlite3.Connection, record: Record, now: int | None) -> pa.Table:
-    """Make the answer at `now`, in its order; if the copy is of base rows, it is computed."""
-    batches = batches_at(connection, record, now, _ROWS)
+    """Return the answer at `now`, in its order. If the copy has base rows, it is computed."""
+    batches = batches_at(connection, record, now, _BATCH_ROWS)
     return pa.Table.from_batches(batches, schema_of(answer_columns(connection, record)))
 
 
 def batches_at(
     connection: sqlite3.Connection, record: Record, now: int | None, rows: int
 ) -> Iterator[pa.RecordBatch]:
-    """Make the answer at `now`, so many `rows` at a time."""
+    """Yield the answer at `now`, `rows` rows at a time."""
     columns = version_of(record).shape.columns
     stored = tables.value_names(columns)
     computation = computation_of(connection, record.declaration)
@@ -83,68 +84,74 @@ def _rows_at(
     cursor = connection.execute(
         f"SELECT {names} FROM {table} WHERE {visible(now)} ORDER BY {ORDER}"
     )
-    while found := cursor.fetchmany(rows):
-        series = zip(*found, strict=True)
+    while fetched := cursor.fetchmany(rows):
+        series = zip(*fetched, strict=True)
         try:
-            arrays = [restored(values, one) for values, one in zip(series, columns, strict=True)]
+            arrays = [
+                restored(values, column) for values, column in zip(series, columns, strict=True)
+            ]
         except (ValueError, TypeError, ArithmeticError, OverflowError) as error:
             raise FileDamaged(
-                f"{record.name} holds values that are none: {error}. The next sync repairs it"
+                f"{record.name} has damaged values: {error}. The next sync repairs it"
             ) from error
         yield pa.RecordBatch.from_arrays(arrays, schema=schema_of(columns))
 
 
-_SECOND = 1_000_000
+_SECOND_MICROS = 1_000_000
 
 
 class CopyClock:
-    """Knows the NOW each copy was last seen at. The file is told every second, if it has time."""
+    """The latest NOW that each copy was read at. It is written to the file every second, if
+    possible.
+    """
 
     def __init__(self, file: CopyFile, clock: DeviceClock) -> None:
         self._file = file
         self._clock = clock
-        self._seen: dict[tuple[int, bytes], int] = {}
+        self._latest: dict[tuple[int, bytes], int] = {}
 
-    def now(self, record: Record, asked: datetime | None) -> int | None:
-        """Return the NOW at which a copy is seen.
+    def now(self, record: Record, instant: datetime | None) -> int | None:
+        """Return the NOW at which a copy is read: `instant`, or the present one.
 
         Raises ValueError for an instant before the copy's own: rows of then may be gone.
         """
         version = version_of(record)
-        if asked is not None:
-            now = to_micros(asked)
+        if instant is not None:
+            now = to_micros(instant)
             if version.now is not None and now < version.now:
                 raise ValueError(
-                    f"{record.name} is of {version.state.now}: rows of {asked} may be gone"
+                    f"{record.name} is as of {version.state.now}: rows of {instant} may be gone"
                 )
             return now
         if not version.shape.slides:
             return version.now
-        shown = max(record.shown or 0, self._seen.get(_key(record), 0))
-        return max(self._clock.now(version.offset), version.now or 0, shown)
+        latest = max(record.latest_now or 0, self._latest.get(_key(record), 0))
+        return max(self._clock.now(version.offset), version.now or 0, latest)
 
     def offset(self, record: Record) -> timedelta | None:
-        """Return the store's clock less the device's; None if that is not known."""
+        """Return the store's clock minus the device's; None if that is unknown."""
         micros = self._clock.offset(version_of(record).offset)
         return None if micros is None else timedelta(microseconds=micros)
 
     def note(self, record: Record, now: int | None) -> None:
-        """Note that the copy was seen at `now`, and is not to be seen at an earlier instant.
+        """Note that the copy was read at `now`, and is not to be read at an earlier instant.
 
-        A new version begins at the store's NOW, so that a clock that was wrong is put right.
+        A new version begins at the store's NOW, so that a wrong clock does no lasting harm.
         """
         if now is None or not version_of(record).shape.slides:
             return
-        self._seen = {key: seen for key, seen in self._seen.items() if key[0] != record.copy_id}
-        self._seen[_key(record)] = now
-        if now >= (record.shown or 0) + _SECOND:
-            self._tell(record.copy_id, now)
+        self._latest = {
+            key: latest for key, latest in self._latest.items() if key[0] != record.copy_id
+        }
+        self._latest[_key(record)] = now
+        if now >= (record.latest_now or 0) + _SECOND_MICROS:
+            self._write(record.copy_id, now)
 
-    def _tell(self, copy_id: int, now: int) -> None:
+    def _write(self, copy_id: int, now: int) -> None:
         with self._file.alone() as connection:
             connection.execute("PRAGMA busy_timeout = 0")
             try:
-                catalog.put_shown(connection, copy_id, now)
+                catalog.put_latest_now(connection, copy_id, now)
             except sqlite3.OperationalError:
                 pass
             finally:

@@ -1,9 +1,9 @@
-"""Copies of base rows: what their queries are, so that the answer can be computed offline.
+"""Copies of base rows: their queries, so that the answer can be computed offline.
 
 The text, its parameters and the stream come from the store when the copy is first synced, and again
 when it is registered again; from then on no connection is needed. The store's own evaluator
 computes the answer, so that client and store can't disagree. It needs numpy and sqlglot, which the
-SDK does without otherwise: `prepare` says so where they are missing.
+SDK does not need otherwise: `require` says so if they are missing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from client_sdk._session import Session
 from client_sdk._wire.models import Registration, Stream
 from client_sdk._wire.values import Column, Scalar, from_value, to_value
 from client_sdk.copies._file.file import CopyFile
-from client_sdk.copies._file.home import remember, stream_content, stream_from
+from client_sdk.copies._file.home import cache_stream, stream_content, stream_from
 from client_sdk.copies._file.records import Declaration, seal, unseal
 from psoup.v1 import psoup_pb2 as pb
 
@@ -38,10 +38,10 @@ from psoup.v1 import psoup_pb2 as pb
 def learn_computation(
     file: CopyFile, session: Session, declaration: Declaration
 ) -> Flow[PsoupError | None]:
-    """Learn how the answer is computed, if that is not known; return the error where it can't
-    be.
+    """Learn how the answer is computed, if that is unknown. Return the error if it can't be
+    computed.
 
-    Raises where the store can't be asked.
+    Raises ConnectionFailed or Timeout if the store can't be asked.
     """
     if not declaration.base_rows or not declaration.handle:
         return None
@@ -49,22 +49,22 @@ def learn_computation(
         if _is_learnt(connection, declaration):
             return None
     try:
-        found = yield from _flows.registration(session, declaration.handle)
-        _check_legs(found)
-        stream = yield from _flows.stream(session, found.stream)
-        prepare(found.sql, found.parameters, stream, declaration.window)
+        registration = yield from _flows.registration(session, declaration.handle)
+        _check_legs(registration)
+        stream = yield from _flows.stream(session, registration.stream)
+        prepare(registration.sql, registration.parameters, stream, declaration.window)
     except (ConnectionFailed, Timeout):
         raise
     except PsoupError as error:
         return error
-    _keep(file, declaration, found, stream)
+    _keep(file, declaration, registration, stream)
     return None
 
 
-def _check_legs(found: Registration) -> None:
+def _check_legs(registration: Registration) -> None:
     """Raise NotComputable for a query over several streams."""
-    if len(found.legs) > 1:
-        streams = ", ".join(dict.fromkeys(leg.stream for leg in found.legs))
+    if len(registration.legs) > 1:
+        streams = ", ".join(dict.fromkeys(leg.stream for leg in registration.legs))
         hint = "keep it without base_rows: the copy then is the answer itself"
         raise NotComputable(
             f"this answer has several references to streams ({streams}), and is not computed from "
@@ -74,7 +74,7 @@ def _check_legs(found: Registration) -> None:
 
 
 def computation_of(connection: sqlite3.Connection, declaration: Declaration) -> Computation | None:
-    """Read how the answer is computed; None if the copy is the answer.
+    """Return how the answer is computed; None if the copy is the answer.
 
     Raises FileDamaged if it can't be read.
     """
@@ -89,13 +89,13 @@ def computation_of(connection: sqlite3.Connection, declaration: Declaration) -> 
 
 
 def sync_window(connection: sqlite3.Connection, declaration: Declaration) -> str:
-    """Return the window to ask the store for."""
+    """Return the window to request from the store."""
     content = _content(connection, declaration) if declaration.base_rows else None
     return declaration.window if content is None else _prepared(content).sync_window
 
 
 def _content(connection: sqlite3.Connection, declaration: Declaration) -> str | None:
-    """Read the record as it was sealed. It may be of an earlier registration of the same text."""
+    """Return the sealed record. It may be of an earlier registration of the same text."""
     rows = connection.execute(
         "SELECT content FROM _psoup_computed WHERE copy_id = ?", (declaration.copy_id,)
     )
@@ -119,17 +119,19 @@ def _prepared(sealed: str) -> Computation:
     return prepare(content["sql"], parameters, stream_from(content["stream"]), content["window"])
 
 
-def _keep(file: CopyFile, declaration: Declaration, found: Registration, stream: Stream) -> None:
-    values = {name: to_value(value) for name, value in found.parameters.items()}
+def _keep(
+    file: CopyFile, declaration: Declaration, registration: Registration, stream: Stream
+) -> None:
+    values = {name: to_value(value) for name, value in registration.parameters.items()}
     content = {
         "handle": declaration.handle,
         "window": declaration.window,
-        "sql": found.sql,
+        "sql": registration.sql,
         "parameters": {name: value.SerializeToString() for name, value in values.items()},
         "stream": stream_content(stream),
     }
     with file.writing() as connection:
-        remember(connection, stream)
+        cache_stream(connection, stream)
         connection.execute(
             "INSERT OR REPLACE INTO _psoup_computed VALUES (?, ?)",
             (declaration.copy_id, seal(content)),
@@ -143,7 +145,7 @@ _NEEDED = ("numpy", "sqlglot")
 
 
 class Computation(Protocol):
-    """A computation is one registered query, bound."""
+    """One registered query, bound."""
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -154,7 +156,7 @@ class Computation(Protocol):
         """The window whose base rows are to be synced; empty for the registered one."""
 
     def answer(self, rows: pa.Table, now: datetime | None) -> pa.Table:
-        """Compute what the store would answer at `now`, given no new data, in its order and types.
+        """Return what the store would answer at `now`, given no new data, in its order and types.
 
         `rows` are those of the copy that are visible at `now`, in any order: `_row_id` and the
         columns the store sent. Raises ValueError if these are not the columns of this query.
@@ -164,10 +166,11 @@ class Computation(Protocol):
 def prepare(
     sql: str, parameters: Mapping[str, Scalar] | None, stream: Stream, window: str | None
 ) -> Computation:
-    """Bind a query. `window` is the copy's own, if it is another than the registered one.
+    """Return the computation of a query. `window` is that of the copy, if it is not the registered
+    one.
 
-    Raises NotComputable, QueryProblem for a text that is none, and ModuleNotFoundError if numpy
-    or sqlglot are missing.
+    Raises NotComputable, QueryProblem for a wrong text, and ModuleNotFoundError if numpy or sqlglot
+    is missing.
     """
     require()
     from client_sdk.copies._query.compute import computation

@@ -1,12 +1,13 @@
-"""The store's evaluator over a copy's base rows. No other module of the SDK knows it.
+"""The store's evaluator over a copy's base rows. No other module of the SDK imports it.
 
-Base rows are chosen already: by WHERE, and by the window through their visible intervals. The rest
-is what the store does with chosen rows: groups, HAVING, SELECT, DISTINCT, ORDER BY, LIMIT.
+Base rows are chosen already: by WHERE, and by the window through their visible intervals. What
+remains is what the store does with chosen rows: groups, HAVING, SELECT, DISTINCT, ORDER BY, LIMIT.
 
-REFRESH EVERY sets the window back to the last point, which may hold rows that have left the window
-of NOW. So a wider one is synced, and its rows are chosen here by their ts. That they were known at
-the point follows from the ts as well, if it is the stamp of arrival; if it is not, and for
-windows that count rows, and where rows of a key replaced each other since, it can't be told.
+REFRESH EVERY sets the window back to the last refresh point, where it may have had rows that have
+left the window of NOW. So a wider window is synced, and its rows are chosen here by their ts. If
+the ts is the stamp of arrival, it also says whether a row was known at the point. In three cases
+base rows don't say: with event time, for windows that count rows, and if rows of a stream key
+replaced each other since.
 """
 
 from __future__ import annotations
@@ -45,14 +46,14 @@ class Evaluated:
 
     query: Query
     columns: tuple[Column, ...]
-    held: tuple[Column, ...]
+    base_columns: tuple[Column, ...]
     window: TimeWindow | None
     sync_window: str
 
     def answer(self, rows: pa.Table, now: datetime | None) -> pa.Table:
         self._check(rows)
         if slides(self.query) and self.query.refresh is None:
-            return rows.select([column.name for column in self.held])
+            return rows.select([column.name for column in self.base_columns])
         batch = _batch(rows)
         if self.window is not None:
             batch = self._refreshed(batch, self.window, now)
@@ -61,7 +62,7 @@ class Evaluated:
     def _refreshed(
         self, rows: pa.RecordBatch, window: TimeWindow, now: datetime | None
     ) -> pa.RecordBatch:
-        """Choose the rows of the window at the last refresh point."""
+        """Return the rows of the window at the last refresh point."""
         if now is None or not isinstance(self.query.refresh, RefreshEvery):
             return rows.slice(0, 0)
         point = self.query.refresh.point(to_micros(now))
@@ -69,9 +70,9 @@ class Evaluated:
         return chosen
 
     def _check(self, rows: pa.Table) -> None:
-        found = {field.name: field.type for field in rows.schema}
-        expected = (Column(ROW_ID, "BIGINT"), *self.held)
-        if any(found.get(column.name) != column.arrow for column in expected):
+        types = {field.name: field.type for field in rows.schema}
+        expected = (Column(ROW_ID, "BIGINT"), *self.base_columns)
+        if any(types.get(column.name) != column.arrow for column in expected):
             names = ", ".join(f"{column.name} {column.type}" for column in expected)
             raise ValueError(f"this query is computed from {names}; the copy has {rows.schema}")
 
@@ -79,7 +80,7 @@ class Evaluated:
 def computation(
     sql: str, parameters: Mapping[str, Scalar], stream: Stream, window: str
 ) -> Evaluated:
-    """Bind a query to the evaluator. Raises NotComputable and QueryProblem."""
+    """Return the computation of a query. Raises NotComputable and QueryProblem."""
     schema = _schema(stream)
     try:
         query = _one_refresh(_bound(sql, parameters, schema))
@@ -89,16 +90,24 @@ def computation(
         raise QueryProblem(str(error), detail=_detail(error)) from error
     columns = _columns(query)
     if query.refresh is None:
-        held = columns if slides(query) else _columns(base_query(query, schema))
-        return Evaluated(query, columns, held, None, window)
-    held = _columns(base_query(query, schema))
-    own = _refreshable(query, schema)
-    return Evaluated(query, columns, held, own, window_text(_widened(own, query.period_of(0) or 0)))
+        base_columns = columns if slides(query) else _columns(base_query(query, schema))
+        return Evaluated(query, columns, base_columns, None, window)
+    base_columns = _columns(base_query(query, schema))
+    refreshed = _refreshable(query, schema)
+    return Evaluated(
+        query,
+        columns,
+        base_columns,
+        refreshed,
+        window_text(_widened(refreshed, query.period_of(0) or 0)),
+    )
 
 
 def _one_refresh(query: Query) -> Query:
-    """Return a query over one stream with the REFRESH of its WINDOW() as its own: rows and points
-    are the same."""
+    """Return a query over one stream with the REFRESH of its WINDOW() as that of the query.
+
+    Rows and refresh points are the same.
+    """
     if not isinstance(query.source, Leg) or query.refresh is not None:
         return query
     return replace(query, source=replace(query.leg, refresh=None), refresh=query.leg.refresh)
@@ -107,7 +116,9 @@ def _one_refresh(query: Query) -> Query:
 def _bound(sql: str, parameters: Mapping[str, Scalar], schema: StreamSchema) -> Query:
     def lookup(name: str) -> StreamSchema:
         if name != schema.name:
-            raise _refused(f"rows of {name} refresh this answer, and the copy does not have them")
+            raise _not_computable(
+                f"rows of {name} refresh this answer, and the copy does not have them"
+            )
         return schema
 
     values = {name: from_value(to_value(value)) for name, value in parameters.items()}
@@ -115,34 +126,40 @@ def _bound(sql: str, parameters: Mapping[str, Scalar], schema: StreamSchema) -> 
 
 
 def _refreshable(query: Query, schema: StreamSchema) -> TimeWindow:
-    """Return the window, if later base rows tell its rows at the last refresh point."""
+    """Return the window, if its rows at the last refresh point can be chosen from later base
+    rows.
+    """
     if query.triggers:
-        raise _refused("rows refresh this answer; which of them came when, base rows don't say")
+        raise _not_computable(
+            "rows refresh this answer; which of them came when, base rows don't say"
+        )
     if not isinstance(query.refresh, RefreshEvery):
-        raise _refused("several REFRESH EVERY make its points, and base rows are synced for one")
+        raise _not_computable(
+            "several REFRESH EVERY make its points, and base rows are synced for one"
+        )
     if schema.ordered_by is not None:
-        raise _refused(
+        raise _not_computable(
             f"{schema.name} has event time: which rows came before a refresh point, base rows "
             "don't say"
         )
     if schema.key:
-        raise _refused(
+        raise _not_computable(
             f"{schema.name} has a key: rows that were current at the last refresh point may have "
             "been replaced since"
         )
     if query.leg.has_own_window:
-        raise _refused(
+        raise _not_computable(
             "the window is the stream's own, so no wider one is synced; write it after the query"
         )
     if not isinstance(query.leg.window, TimeWindow):
-        raise _refused(
+        raise _not_computable(
             "the window counts rows: newer ones may have pushed out some that it held at the last "
             "refresh point"
         )
     return query.leg.window
 
 
-def _refused(why: str) -> NotComputable:
+def _not_computable(why: str) -> NotComputable:
     hint = "keep it without base_rows: the copy then is the answer as of its last refresh point"
     message = f"this answer can't be computed from its base rows. It has REFRESH, and {why}"
     detail = ErrorDetail("NOT_COMPUTABLE", hint=hint)
@@ -150,7 +167,7 @@ def _refused(why: str) -> NotComputable:
 
 
 def _widened(window: TimeWindow, period: int) -> Window:
-    """Make a window that holds at NOW all rows that this one held at the last refresh point.
+    """Return a window that has at NOW all rows that this one had at the last refresh point.
 
     It reaches no further back than RETAIN allows, because with REFRESH this one was allowed.
     """
@@ -162,13 +179,15 @@ def _widened(window: TimeWindow, period: int) -> Window:
 
 
 def _batch(rows: pa.Table) -> pa.RecordBatch:
-    """Make a batch as the evaluator takes it."""
+    """Return a batch as the evaluator takes it."""
     names = ["row_id" if name == ROW_ID else name for name in rows.column_names]
-    columns = [pa.concat_arrays(c.chunks) if c.chunks else _none(c.type) for c in rows.columns]
+    columns = [
+        pa.concat_arrays(c.chunks) if c.chunks else _empty_array(c.type) for c in rows.columns
+    ]
     return pa.RecordBatch.from_arrays(columns, names=names)
 
 
-def _none(type_: pa.DataType) -> pa.Array:
+def _empty_array(type_: pa.DataType) -> pa.Array:
     return pa.array([], type_)
 
 

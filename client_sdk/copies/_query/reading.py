@@ -1,4 +1,4 @@
-"""Reading offline: one copy as a program sees it, and SQL over all of them."""
+"""Reading offline: one copy as a program uses it, and SQL over all of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from client_sdk.copies._file import catalog, tables
 from client_sdk.copies._file.catalog import Record
 from client_sdk.copies._file.file import CopyFile
 from client_sdk.copies._file.records import CopyState
-from client_sdk.copies._file.tables import quoted, shown, stored
+from client_sdk.copies._file.tables import quoted, sql_expression, stored
 from client_sdk.copies._query.answers import (
     ORDER,
     CopyClock,
@@ -32,12 +32,12 @@ from client_sdk.copies._query.answers import (
 
 
 class Copy:
-    """A copy is the answer of one registration, offline.
+    """The answer of one registration, offline.
 
     If `state.slides`, the answer is that at the store's NOW, by this machine's clock and its
-    `state.clock_offset`: rows leave and enter by themselves. Else it stays at `state.now`. An
-    explicit `now` may be later than that, not earlier; results that have no intervals (groups,
-    DISTINCT, LIMIT) are the same at any.
+    `state.clock_offset`: rows leave and enter by themselves. Otherwise it stays at `state.now`. An
+    explicit `now` may be later than that, but not earlier. Results without intervals (groups,
+    DISTINCT, LIMIT) are the same at any instant.
     """
 
     def __init__(self, file: CopyFile, now: CopyClock, name: str) -> None:
@@ -62,7 +62,7 @@ class Copy:
 
     @property
     def staged(self) -> bool:
-        """True if a part of the next answer has come, and the rest is for the next sync."""
+        """True if a part of the next answer was received, and the rest is for the next sync."""
         with self._file.reading() as connection:
             record = catalog.find(connection, self.name)
             return record.stage is not None or record.following is not None
@@ -75,11 +75,12 @@ class Copy:
 
     @property
     def stream(self) -> str | None:
-        """The stream its query reads; None before a sync has learnt it."""
+        """The stream that its query reads; None before a sync has learnt it."""
         with self._file.reading() as connection:
             return catalog.find(connection, self.name).declaration.stream or None
 
     def to_arrow(self, now: datetime | None = None) -> pa.Table:
+        """Return the answer as an Arrow table. Raises NotSynced."""
         return self._answer(now)[0]
 
     def _answer(self, now: datetime | None) -> tuple[pa.Table, tuple[Column, ...]]:
@@ -97,31 +98,33 @@ class Copy:
     ) -> Iterator[pa.RecordBatch]:
         """Yield the answer a batch at a time, for answers larger than memory.
 
-        The file is held open at one moment until the last batch, so take them all, in one thread.
+        The file stays open at one moment until the last batch, so take all batches, in one thread.
         """
         with self._file.reading() as connection:
             record = catalog.find(connection, self.name)
             yield from batches_at(connection, record, self._now.now(record, now), rows)
 
     def rows(self, now: datetime | None = None) -> list[dict[str, Any]]:
-        """Return dicts: timestamps are aware datetimes in UTC, decimals Decimal, NULL is None."""
+        """Return the answer as dicts. Timestamps are aware datetimes in UTC, decimals Decimal, NULL
+        None.
+        """
         return python_rows(*self._answer(now))
 
     def to_pandas(self, now: datetime | None = None) -> Any:
-        """Return a pandas DataFrame; pandas is not part of the base install."""
+        """Return the answer as a pandas DataFrame. pandas is not part of the base install."""
         return to_pandas(self.to_arrow(now))
 
     def query(
         self, sql: str, parameters: Parameters = (), *, now: datetime | None = None
     ) -> list[dict[str, Any]]:
-        """Run one SELECT of SQLite's over the answer, a table of the copy's name."""
+        """Run one SELECT of SQLite over the answer, a table of the copy's name."""
         with self._file.reading() as connection:
             record = catalog.find(connection, self.name)
             moment = self._now.now(record, now)
-            found = run_query(connection, sql, parameters, [(record, moment)])
+            rows = run_query(connection, sql, parameters, [(record, moment)])
         if now is None:
             self._now.note(record, moment)
-        return found
+        return rows
 
     def __len__(self) -> int:
         return int(self.to_arrow().num_rows)
@@ -169,19 +172,19 @@ def run_query(
 def _views(
     connection: sqlite3.Connection, copies: Iterable[tuple[Record, int | None]]
 ) -> Iterator[None]:
-    made: list[str] = []
+    created: list[str] = []
     try:
         for record, now in copies:
-            made.append(f"VIEW temp.{quoted(record.name)}")
+            created.append(f"VIEW temp.{quoted(record.name)}")
             select = _select(record, now)
             if record.declaration.base_rows:
-                made.append(f"TABLE temp.{_computed_table(record)}")
+                created.append(f"TABLE temp.{_computed_table(record)}")
                 select = _select_computed(connection, record, now)
             connection.execute(f"CREATE TEMP VIEW {quoted(record.name)} AS {select}")
         yield
     finally:
-        for one in made:
-            connection.execute(f"DROP {one.replace(' ', ' IF EXISTS ', 1)}")
+        for name in created:
+            connection.execute(f"DROP {name.replace(' ', ' IF EXISTS ', 1)}")
 
 
 def _select(record: Record, now: int | None) -> str:
@@ -191,7 +194,7 @@ def _select(record: Record, now: int | None) -> str:
 
 
 def _select_computed(connection: sqlite3.Connection, record: Record, now: int | None) -> str:
-    """Make a table of the answer that is computed from base rows, and a SELECT of it."""
+    """Create a table of the answer that is computed from base rows, and return a SELECT of it."""
     columns, table = answer_columns(connection, record), _computed_table(record)
     answer = answer_at(connection, record, now).combine_chunks()
     series = (
@@ -215,18 +218,20 @@ def _computed_table(record: Record) -> str:
 
 def _values(columns: Sequence[Column]) -> str:
     names = zip(tables.value_names(columns), columns, _distinct(columns), strict=True)
-    return ", ".join(f"{shown(place, one)} AS {quoted(name)}" for place, one, name in names)
+    return ", ".join(
+        f"{sql_expression(place, column)} AS {quoted(name)}" for place, column, name in names
+    )
 
 
 def _distinct(columns: Sequence[Column]) -> list[str]:
-    """Return names that SQLite tells apart: it does not look at case."""
-    made: list[str] = []
+    """Return names that SQLite can distinguish: it ignores case."""
+    names: list[str] = []
     for column in columns:
         name, number = column.name, 2
-        while name.lower() in {one.lower() for one in made}:
+        while name.lower() in {earlier.lower() for earlier in names}:
             name, number = f"{column.name}_{number}", number + 1
-        made.append(name)
-    return made
+        names.append(name)
+    return names
 
 
 @contextmanager
@@ -249,7 +254,7 @@ def _adapted(parameters: Parameters) -> Any:
 
 
 def _value(value: Any) -> Any:
-    """Return a parameter as a query sees such a value in a copy."""
+    """Return a parameter in the form that a query finds such values in."""
     if isinstance(value, datetime):
         return utc(value).strftime("%Y-%m-%d %H:%M:%S.%f").rjust(26, "0")
     if isinstance(value, date):

@@ -1,12 +1,12 @@
-"""Batches as the queue keeps them, and what a program sees of those that wait or were put aside.
+"""Batches as the queue stores them, and what a program sees of those that wait or were put aside.
 
     arrow      rows that fit the stream, as they are sent: one Arrow IPC stream
-    table      an Arrow IPC stream of a stream that is not known yet, to be checked when it is
-    values     rows given as dicts, before the stream is known
+    table      an Arrow IPC stream for an unknown stream, to be checked later
+    values     rows given as dicts, for an unknown stream
     heartbeat  an instant
 
-Rows given as dicts keep their types and which keys each has, so that they are refused later for
-whatever they would be refused for at once.
+Rows given as dicts keep their types and the keys that each has, so that they are refused later for
+the same reasons as at once.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ARROW, TABLE, VALUES, HEARTBEAT = "arrow", "table", "values", "heartbeat"
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A piece is what one publish sends, or will when it has been checked."""
+    """What one publish sends, or will send when it has been checked."""
 
     kind: str
     payload: bytes
@@ -48,14 +48,14 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """The room of one publish is how much it can hold."""
+    """How much one publish can hold."""
 
     bytes: int = BATCH_BYTES
     rows: int = BATCH_ROWS
 
     @classmethod
     def of(cls, limits: StoreLimits, most: int) -> Room:
-        """Return the room of what the store takes, in messages of at most so many bytes."""
+        """Return the room that a store's limits leave, in messages of at most `most` bytes."""
         message = min(limits.message_bytes, most) - IDENTITY_BYTES
         return cls(max(1, min(message, limits.batch_bytes)), limits.batch_rows)
 
@@ -66,7 +66,7 @@ class Room:
 
 
 def checked(rows: Rows, stream: Stream, room: Room) -> list[Piece]:
-    """Check rows, and cuts them as publish_many does and to `room`. Raises RowProblem.
+    """Check rows, and cut them as publish_many does and to `room`. Raises RowProblem.
 
     One row that is too large is a piece of its own.
     """
@@ -75,6 +75,7 @@ def checked(rows: Rows, stream: Stream, room: Room) -> list[Piece]:
 
 
 def fitted(table: pa.Table, room: Room) -> list[Piece]:
+    """Return the pieces of a table, cut to `room`."""
     most = min(room.bytes, BATCH_BYTES), min(room.rows, BATCH_ROWS)
     pieces = [Piece(ARROW, payload, count) for payload, count in cut(table, *most)]
     assert sum(piece.row_count for piece in pieces) == table.num_rows
@@ -89,9 +90,9 @@ def require_room(pieces: Sequence[Piece], room: Room) -> None:
 
 
 def unchecked(rows: Rows) -> list[Piece]:
-    """Make pieces for a stream that is not known.
+    """Return pieces for an unknown stream.
 
-    Raises TypeError for a value that has no type, and for pandas, whose types say too little.
+    Raises TypeError for a value without a type, and for pandas, whose types say too little.
     """
     if is_pandas(rows):
         raise TypeError(
@@ -104,8 +105,8 @@ def unchecked(rows: Rows) -> list[Piece]:
         return [Piece(TABLE, to_ipc(rows), rows.num_rows)] if rows.num_rows else []
     if isinstance(rows, Mapping | str | bytes):
         raise TypeError("rows: give a list of dicts or an Arrow table")
-    found = [{name: _plain(value) for name, value in row.items()} for row in rows]
-    return [Piece(VALUES, _encode(found), len(found))] if found else []
+    plain_rows = [{name: _plain(value) for name, value in row.items()} for row in rows]
+    return [Piece(VALUES, _encode(plain_rows), len(plain_rows))] if plain_rows else []
 
 
 def heartbeat(instant: datetime) -> Piece:
@@ -123,6 +124,7 @@ def rows_of(piece: Piece) -> Any:
 
 
 def fill(request: pb.PublishRequest, piece: Piece) -> None:
+    """Put the content of a piece into a request."""
     if piece.kind == HEARTBEAT:
         request.heartbeat.ParseFromString(piece.payload)
     else:
@@ -134,7 +136,7 @@ def _plain(value: Any) -> Any:
 
 
 def _encode(rows: Sequence[Mapping[str, Any]]) -> bytes:
-    """Write runs of rows with the same keys, each with its length before it."""
+    """Return runs of rows with the same keys, each with its length before it."""
     content = bytearray()
     for _, run in itertools.groupby(rows, key=list):
         message = to_rows(list(run)).SerializeToString()
@@ -153,7 +155,7 @@ def _decode(content: bytes) -> Iterator[dict[str, Any]]:
 
 @dataclass(frozen=True, slots=True)
 class QueuedStream:
-    """Counts of what waits for one stream; `since` is when the oldest was queued, in µs."""
+    """Counts of what waits for one stream. `since` is when the oldest batch was queued, in µs."""
 
     batches: int
     rows: int
@@ -169,7 +171,7 @@ class QueuedStream:
 class Queued:
     """Counts of what waits, by stream. A batch that was cut counts as several.
 
-    `rejected` and `doubtful` were put aside, and wait for a decision.
+    `rejected` and `doubtful` batches were put aside, and wait for a decision.
     """
 
     streams: dict[str, QueuedStream]
@@ -178,22 +180,22 @@ class Queued:
 
     @property
     def batches(self) -> int:
-        return sum(one.batches for one in self.streams.values())
+        return sum(stream.batches for stream in self.streams.values())
 
     @property
     def rows(self) -> int:
-        return sum(one.rows for one in self.streams.values())
+        return sum(stream.rows for stream in self.streams.values())
 
     @property
     def bytes(self) -> int:
-        return sum(one.bytes for one in self.streams.values())
+        return sum(stream.bytes for stream in self.streams.values())
 
     def rows_for(self, stream: str | None) -> int:
-        """Count the rows that wait for one stream; for all, if that is not known."""
+        """Return how many rows wait for a stream, or for all if it is None."""
         if stream is None:
             return self.rows
         name = stream.lower()
-        return sum(one.rows for each, one in self.streams.items() if each.lower() == name)
+        return sum(waiting.rows for key, waiting in self.streams.items() if key.lower() == name)
 
     def __bool__(self) -> bool:
         """True if anything waits."""
@@ -201,7 +203,7 @@ class Queued:
 
 
 @dataclass(frozen=True, slots=True)
-class _Aside:
+class _PutAside:
     batch: int
     number: int
     stream: str
@@ -213,13 +215,18 @@ class _Aside:
 
     @classmethod
     def from_row(cls, row: Sequence[Any]) -> Self:
-        """Make it of a row of the queue, whose last two columns say why."""
+        """Return the batch of a row of the queue, whose last two columns say why it was put
+        aside.
+        """
         batch, number, stream, kind, payload, count, _, queued_at, _, *sealed = row
-        found = [unseal(one) for one in sealed if one is not None]
-        why = (found and found[0]) or {"reason": "", "message": "the reason can't be read any more"}
+        reasons = [unseal(content) for content in sealed if content is not None]
+        why = (reasons and reasons[0]) or {
+            "reason": "",
+            "message": "the reason can't be read any more",
+        }
         piece = Piece(kind, payload, count)
-        said = why["reason"], why["message"]
-        return cls(batch, number, stream, count, queued_at, *said, piece)
+        texts = why["reason"], why["message"]
+        return cls(batch, number, stream, count, queued_at, *texts, piece)
 
     @property
     def queued_at(self) -> datetime:
@@ -235,30 +242,30 @@ class _Aside:
 
 
 @dataclass(frozen=True, slots=True)
-class Rejected(_Aside):
-    """A batch, or a piece of one, that was refused for good: sending it again won't help.
+class Rejected(_PutAside):
+    """A batch, or a piece of one, that the store refused for good: sending it again does not help.
 
-    `reason` is as in PsoupError. Mend `content` and publish it again, then discard this; or requeue
-    it if the store was mended, say by creating the stream.
+    `reason` is as in PsoupError. Correct `content` and publish it again, then discard this. Or
+    requeue it after correcting the store, for example by creating the stream.
     """
 
 
 @dataclass(frozen=True, slots=True)
-class Doubtful(_Aside):
-    """A batch, or a piece of one, that may be in the store already, and may not.
+class Doubtful(_PutAside):
+    """A batch, or a piece of one, that may be in the store or not.
 
     The store has taken its sequence, and no longer knows with which rows: this file was copied, or
-    came from a back-up. Look whether `content` is there; resend it if not, else discard it.
+    came from a back-up. Look whether `content` is there. Resend it if not, else discard it.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """Counts of what a send did.
+    """Counts of what was sent.
 
-    `duplicates` of the batches had been there already, from an earlier send whose acknowledgement
-    was lost. `rejected` and `doubtful` were put aside. In a sync `error` is what keeps the rest
-    waiting, if anything does.
+    `duplicates` of the batches were in the store already, from an earlier send whose
+    acknowledgement was lost. `rejected` and `doubtful` batches were put aside. In a sync, `error`
+    is why the rest still waits, if it does.
     """
 
     batches: int = 0

@@ -1,21 +1,22 @@
-"""The outbox: what is published while offline waits in the file, and is sent exactly once, in
-order.
+"""The outbox: batches published offline wait in the file, and are sent exactly once, in order.
 
-One batch is on its way at a time. It keeps its sequence until the store has acknowledged it, and
-the note of that and the batch's end in the queue are one transaction. So after any crash, and for
+One batch is sent at a time. It keeps its sequence until the store has acknowledged it; the
+acknowledgement and the batch's end in the queue are one transaction. So after any crash, and for
 any number of processes at once, the same batch is sent with the same sequence, and the store takes
 it once.
 
-If the store refuses a batch for good it is put aside, and its sequence goes to the next. Only
-the store the file belongs to can do that, and its refusals carry its id: whatever else answers, the
-batch waits on. Should the store have taken it after all, under an earlier sending whose answer was
+If the store refuses a batch for good it is put aside, and its sequence goes to the next. Only the
+store the file belongs to can do that, and its refusals carry its id: whatever else answers, the
+batch keeps waiting. If the store has taken it after all, in an earlier attempt whose answer was
 lost, the sequence is used up, and the store says so. Then, and whenever else the numbers are not
-what the file thinks (a store or a file from a backup), the queue goes on under a new name from 1.
+what the file expects (a store or a file from a back-up), the queue continues under a new name from
+1.
 
 A batch is doubtful if the store may have taken it and can't be asked: it took the sequence but no
 longer knows with which rows, or the batch may have been sent for another owner, or with a sequence
-that the store does not know any more. A repeat under one identity never is: the next is sent only
-when this one is acknowledged, and what the last sequence of a publisher held is known for ever.
+that the store does not know any more. A repeat under one identity never is: the next batch is sent
+only when this one is acknowledged, and the store always knows the rows of a publisher's last
+sequence.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from client_sdk._wire.models import Stream, is_unverified
 from client_sdk._wire.rows import Rows, deletes
 from client_sdk._wire.status import StoreLimits
 from client_sdk.copies._file.file import CopyFile
-from client_sdk.copies._file.home import Home, home_of, learn, remembered, visit
+from client_sdk.copies._file.home import Home, cached_stream, home_of, learn, visit
 from client_sdk.copies._queue import batches
 from client_sdk.copies._queue.batches import Doubtful, Queued, Rejected, Room, Sent
 from client_sdk.copies._queue.queue import QUEUE_BYTES, PutAside, Queue, Waiting
@@ -62,22 +63,22 @@ class Outbox:
         self._put_aside = PutAside(file)
 
     def publish(self, stream: str, rows: Rows) -> int | None:
-        """Queue one batch, on the disk when this returns; return its number, or None if it has
-        no rows.
+        """Queue one batch, and return its number, or None if it has no rows. It is on the disk
+        then.
 
         Rows are as for `Client.publish`. If the stream is known from the last contact they are
-        checked at once, else when they are sent. A row of a stream with arrival time gets its ts
-        when the store takes it. Until then, and until the next sync, no copy has the rows.
+        checked at once, otherwise when they are sent. A row of a stream with arrival time gets its
+        ts when the store takes it. Until then, and until the next sync, no copy has the rows.
         """
         with self._file.reading() as connection:
-            known, home = remembered(connection, stream), home_of(connection)
+            description, home = cached_stream(connection, stream), home_of(connection)
         if not hasattr(rows, "columns"):
             rows = rows if isinstance(rows, Mapping | str | bytes) else list(rows)
-        if known is None:
+        if description is None:
             return self._queue.put(stream, batches.unchecked(rows))
         limits = StoreLimits() if home is None else home.limits
         room = Room.of(limits, limits.message_bytes)
-        pieces = batches.checked(rows, known, room)
+        pieces = batches.checked(rows, description, room)
         batches.require_room(pieces, room)
         return self._queue.put(stream, pieces)
 
@@ -91,38 +92,38 @@ class Outbox:
 
     @property
     def queued(self) -> Queued:
-        """Count of what waits."""
+        """Counts of what waits."""
         return self._queue.state()
 
     @property
     def rejected(self) -> list[Rejected]:
-        """The batches that the store refused for good, here until requeued or discarded."""
+        """The batches that the store refused for good. They stay until requeued or discarded."""
         return self._put_aside.rejected()
 
     @property
     def doubtful(self) -> list[Doubtful]:
-        """The batches that may be in the store, and may not. They stay here until resent or
-        discarded.
-        """
+        """The batches that may be in the store or not. They stay until resent or discarded."""
         return self._put_aside.doubtful()
 
     def requeue(self, batch: int | None = None) -> int:
-        """Put a refused batch (None: all) at the end of the queue; return the count of pieces.
+        """Put a refused batch, or with None all, at the end of the queue. Return the number of
+        pieces.
 
         Raises ValueError if that batch was not refused.
         """
         return self._put_aside.requeue(batch)
 
     def resend(self, batch: int | None = None) -> int:
-        """Put a doubtful batch (None: all) at the end of the queue; return the count of pieces.
+        """Put a doubtful batch, or with None all, at the end of the queue. Return the number of
+        pieces.
 
-        It is sent as a batch that was never sent before: if it is in the store, it will be twice.
+        It is sent like one that was never sent: if it is in the store, it will be there twice.
         Raises ValueError if that batch is not doubtful.
         """
         return self._put_aside.resend(batch)
 
     def discard(self, batch: int | None = None) -> int:
-        """Delete a refused or a doubtful batch (None: all refused ones); return the count of
+        """Delete a refused or doubtful batch, or with None all refused ones. Return the number of
         pieces.
 
         Raises ValueError if that batch is neither.
@@ -132,50 +133,55 @@ class Outbox:
     def send(self, client: Client) -> Sent:
         """Send what waits, in order, each batch exactly once.
 
-        Batches that are refused for good are put aside and named in the result. Any other error
-        is raised; what has been sent is out of the queue, the rest waits on.
+        Batches that are refused for good are put aside and named in the result. Any other error is
+        raised; batches sent before it are out of the queue, the rest keeps waiting.
         """
         return client._run(self._sending(client._session))
 
     async def send_async(self, client: AsyncClient) -> Sent:
+        """Send with an AsyncClient, as `send` does."""
         return await client._run(self._sending(client._session))
 
     def learn(self, client: Client, stream: str) -> Stream:
-        """Keep what a stream is like, so that rows are checked as they are queued."""
+        """Return the description of a stream, and note it, so that rows are checked as they are
+        queued.
+        """
         return client._run(learn(client._session, self._file, stream))
 
     async def learn_async(self, client: AsyncClient, stream: str) -> Stream:
+        """Learn a stream with an AsyncClient, as `learn` does."""
         return await client._run(learn(client._session, self._file, stream))
 
     @property
     def store_id(self) -> str | None:
-        """The store the file belongs to; None before the first contact."""
+        """The id of the store the file belongs to; None before the first contact."""
         with self._file.reading() as connection:
             home = home_of(connection)
         return None if home is None else home.store_id
 
     def move(self, client: Client) -> str:
-        """Make the file belong to the store of `client`, whose id is returned.
+        """Make the file belong to the store of `client`, and return the id of that store.
 
-        What waits is sent there from now on, under a new name, also what the store before may have
-        taken without saying so. The copies are replaced by the next sync.
+        Waiting batches are sent there from now on, under a new name, also those that the store
+        before may have taken without an acknowledgement. The next sync replaces the copies.
         """
         return client._run(visit(client._session, self._file, move=True)).store_id
 
     async def move_async(self, client: AsyncClient) -> str:
+        """Move the file with an AsyncClient, as `move` does."""
         home = await client._run(visit(client._session, self._file, move=True))
         return home.store_id
 
     def known_stream(self, stream: str) -> Stream | None:
         """Return a stream as it was at the last contact; None if there was none."""
         with self._file.reading() as connection:
-            return remembered(connection, stream)
+            return cached_stream(connection, stream)
 
     def _sending(self, session: Session) -> Flow[Sent]:
         return Sending(session, self._file, self._queue).all()
 
     def _sent(self, session: Session) -> Flow[Sent]:
-        """Send in a sync, which goes on where the store is there but does not take a batch."""
+        """Send in a sync, which continues if the store answers but does not take a batch."""
         run = Sending(session, self._file, self._queue)
         try:
             return (yield from run.all())
@@ -185,16 +191,16 @@ class Outbox:
             return replace(run.sent, error=error)
 
 
-_GAP = "SEQUENCE_GAP"
-_NUMBERS = frozenset({_GAP, "SEQUENCE_REUSED"})
-# About who sends, not about what is sent.
-_SENDER = frozenset({"BAD_NAME", "NAME_TOO_LONG"})
-# A store that keeps knowing each new random name from somebody else is broken.
-_MOST_NAMES = 3
+_SEQUENCE_GAP = "SEQUENCE_GAP"
+_SEQUENCE_REASONS = frozenset({_SEQUENCE_GAP, "SEQUENCE_REUSED"})
+# Refusals of the publisher's name, not of the batch.
+_SENDER_REASONS = frozenset({"BAD_NAME", "NAME_TOO_LONG"})
+# A store that already has sequences of each new random name is broken.
+_MOST_NEW_NAMES = 3
 
 
 class Sending:
-    """A sending is one send. `sent` is as far as it has come."""
+    """One send. `sent` counts what it has done so far."""
 
     def __init__(self, session: Session, file: CopyFile, queue: Queue) -> None:
         self._session = session
@@ -204,16 +210,16 @@ class Sending:
         self.sent = Sent()
 
     def all(self) -> Flow[Sent]:
-        """Send until nothing waits. Raises what keeps the next batch from being sent; it waits
-        on.
+        """Send until nothing waits. Raises the error of a batch that can't be sent; it keeps
+        waiting.
         """
         home = None
         while (waiting := self._queue.first()) is not None:
             home = home or (yield from visit(self._session, self._file))
-            yield from self._one(waiting, home)
+            yield from self._send_piece(waiting, home)
         return self.sent
 
-    def _one(self, waiting: Waiting, home: Home) -> Flow[None]:
+    def _send_piece(self, waiting: Waiting, home: Home) -> Flow[None]:
         room = Room.of(home.limits, self._session.max_message_bytes)
         if not waiting.whole:
             self._reject(waiting, _damaged(waiting))
@@ -229,14 +235,14 @@ class Sending:
             else:
                 self._cut(waiting, room)
         except PsoupError as error:
-            ours = error.detail.store_id == home.store_id
-            if ours and error.reason == _GAP and waiting.tried:
+            is_own_store = error.detail.store_id == home.store_id
+            if is_own_store and error.reason == _SEQUENCE_GAP and waiting.tried:
                 # The store does not know how far this publisher was: it is from a back-up and has
                 # not taken the batch, or the publisher was forgotten and it may have.
                 self._doubt(waiting, error)
-            elif ours and error.reason in _NUMBERS:
+            elif is_own_store and error.reason in _SEQUENCE_REASONS:
                 self._rename(waiting, error)
-            elif ours and _is_final(error):
+            elif is_own_store and _is_final(error):
                 self._reject(waiting, error)
             else:
                 raise
@@ -252,7 +258,7 @@ class Sending:
             self._queue.replace(waiting, pieces)
 
     def _cut(self, waiting: Waiting, room: Room) -> None:
-        """Cut a batch where the store takes less than when it was queued."""
+        """Cut a batch because the store takes less than when it was queued."""
         size = len(waiting.piece.payload)
         if waiting.tried:
             self._doubt(waiting, _too_large_now(waiting, room))
@@ -265,7 +271,7 @@ class Sending:
     def _publish(self, waiting: Waiting, home: Home) -> Flow[None]:
         if not self._queue.trying(waiting):
             return
-        # Named, so that a credential that changes meanwhile can't send it as another owner's.
+        # Tenant and owner are named: a credential that changes now must not make it another's.
         request = pb.PublishRequest(
             tenant=home.tenant,
             owner=home.owner,
@@ -290,23 +296,23 @@ class Sending:
     def _rename(self, waiting: Waiting, error: PsoupError) -> None:
         if self._queue.rename(waiting):
             self._names += 1
-            if self._names > _MOST_NAMES:
+            if self._names > _MOST_NEW_NAMES:
                 raise error
 
     def _reject(self, waiting: Waiting, error: PsoupError) -> None:
-        found = self._queue.reject(waiting, error)
-        self.sent = replace(self.sent, rejected=(*self.sent.rejected, *found))
+        rejected = self._queue.reject(waiting, error)
+        self.sent = replace(self.sent, rejected=(*self.sent.rejected, *rejected))
 
     def _doubt(self, waiting: Waiting, error: PsoupError) -> None:
-        found = self._queue.doubt(waiting, error)
-        self.sent = replace(self.sent, doubtful=(*self.sent.doubtful, *found))
+        doubtful = self._queue.doubt(waiting, error)
+        self.sent = replace(self.sent, doubtful=(*self.sent.doubtful, *doubtful))
 
 
 def _is_final(error: PsoupError) -> bool:
-    """Return whether the same batch would be refused again, by this store as it is."""
+    """Return whether this store, as it is, would refuse the same batch again."""
     match error:
         case InvalidRequest():
-            return error.reason not in _SENDER
+            return error.reason not in _SENDER_REASONS
         case NotFound() | PreconditionFailed():
             return error.reason in ("UNKNOWN_STREAM", "STREAM_DROPPED")
     return False

@@ -1,17 +1,16 @@
-"""The queue: what was published while offline, waiting in the file to be sent or for a decision.
+"""The queue: batches published offline, which wait in the file to be sent or for a decision.
 
 Batches have numbers that grow in the order of queuing; one that was cut has several pieces. The
-first that waits is sent with the publisher's next sequence, and only when it has been acknowledged
-the next one follows. So the sequence needs no place in the queue: it belongs to whatever comes
-first, and a batch that is refused leaves no gap.
+first that waits is sent with the publisher's next sequence, and the next one only when it has been
+acknowledged. So the sequence is not stored in the queue: it belongs to the first batch, and a batch
+that is refused leaves no gap.
 
-A batch is put aside where the store refuses it for good, and where it is doubtful: the store says
-that its sequence was taken, but no longer knows by which rows. After a file was copied, or came
-from a back-up, another batch may have had that number. So a doubtful batch is neither sent nor
-dropped.
+A batch is put aside if the store refuses it for good, or if it is doubtful: the store says that its
+sequence was taken, but no longer knows by which rows. After a file was copied, or came from a
+back-up, another batch may have had that number. So a doubtful batch is neither sent nor dropped.
 
-Every method is one transaction, and says which batch of which sequence it is about: if another
-process was faster it does nothing.
+Every method is one transaction, and names the batch and sequence it is about: if another process
+was faster it does nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from typing import Any, Literal
 
 from client_sdk._exceptions import LimitExceeded, PsoupError
 from client_sdk.copies._file.file import CopyFile
-from client_sdk.copies._file.home import begin_anew, identity, identity_for, new_batch, use_up
+from client_sdk.copies._file.home import identity, identity_for, new_batch, take_new_name, use_up
 from client_sdk.copies._file.records import seal
 from client_sdk.copies._queue.batches import Doubtful, Piece, Queued, QueuedStream, Rejected
 
@@ -36,8 +35,8 @@ QUEUE_BYTES = 256 << 20
 class Waiting:
     """The first piece that waits, and the identity it is sent with.
 
-    `tried` is the mark of the identity with which it may have been sent before; None if it was not.
-    It is not `whole` where it is not what was queued.
+    `tried` is the mark of the identity with which it may have been sent before, or None. It is not
+    `whole` if it was damaged in the file.
     """
 
     batch: int
@@ -51,7 +50,7 @@ class Waiting:
 
     @property
     def tried_otherwise(self) -> bool:
-        """True if it may have been sent with another identity than it would be sent with now."""
+        """True if it may have been sent with another identity than the present one."""
         return self.tried is not None and self.tried != self.mark
 
     @property
@@ -64,15 +63,17 @@ class Waiting:
 
 
 class Queue:
+    """The batches of a file that wait to be sent."""
+
     def __init__(self, file: CopyFile, limit: int = QUEUE_BYTES) -> None:
-        """`limit` is in bytes, of what waits and what was put aside."""
+        """Open the queue of a file. `limit` is in bytes, of what waits and what was put aside."""
         self._file = file
         self._limit = limit
 
     # ---- queuing
 
     def put(self, stream: str, pieces: Sequence[Piece]) -> int | None:
-        """Queue all pieces or none, on the disk when this returns; return the batch's number.
+        """Queue all pieces or none, and return the number of the batch. It is on the disk then.
 
         Raises LimitExceeded if the queue is full.
         """
@@ -86,10 +87,10 @@ class Queue:
 
     def _check_room(self, connection: sqlite3.Connection, pieces: Sequence[Piece]) -> None:
         sums = connection.execute("SELECT coalesce(sum(length(payload)), 0) FROM _psoup_queue")
-        held, more = int(sums.fetchone()[0]), sum(len(piece.payload) for piece in pieces)
-        if held + more > self._limit:
+        used, more = int(sums.fetchone()[0]), sum(len(piece.payload) for piece in pieces)
+        if used + more > self._limit:
             raise LimitExceeded(
-                f"the queue holds {held:,} bytes and may hold {self._limit:,}; this batch takes "
+                f"the queue holds {used:,} bytes and may hold {self._limit:,}; this batch takes "
                 f"{more:,} more. Send it, discard what was refused, or open the file with a "
                 "larger queue_bytes"
             )
@@ -116,20 +117,23 @@ class Queue:
             if row is None:
                 return None
             batch, number, stream, kind, payload, rows, checksum, _, tried, _, _ = row
-            who = identity_for(connection, batch)
-        piece, identity_ = Piece(kind, payload, rows), (who.name, who.next_sequence)
+            publisher = identity_for(connection, batch)
+        piece, identity_ = Piece(kind, payload, rows), (publisher.name, publisher.next_sequence)
         return Waiting(batch, number, stream, piece, checksum, *identity_, tried)
 
     def trying(self, waiting: Waiting) -> bool:
-        """Note that a piece may leave now; False if it must not, being another process's by
-        now.
+        """Note that a piece is sent now. Return False if it must not be, because another process
+        was faster.
 
-        The note is on the disk before the piece is sent: what has left under a sequence is never
-        cut otherwise.
+        The note is on the disk before the piece is sent: what was sent under a sequence is never
+        cut in another way.
         """
         with self._file.writing(durable=waiting.tried is None) as connection:
-            who = identity(connection)
-            if not _waits(connection, waiting) or f"{who.name} {who.next_sequence}" != waiting.mark:
+            publisher = identity(connection)
+            if (
+                not _waits(connection, waiting)
+                or f"{publisher.name} {publisher.next_sequence}" != waiting.mark
+            ):
                 return False
             connection.execute(
                 "UPDATE _psoup_queue SET tried = ? WHERE batch = ? AND piece = ?",
@@ -138,9 +142,9 @@ class Queue:
         return True
 
     def acknowledge(self, sent: Waiting) -> None:
-        """Take a piece that is in the store out of the queue; the next has the next sequence.
+        """Remove a piece that is in the store from the queue; the next one has the next sequence.
 
-        That is on the disk before the next is sent: the store remembers only its last batch for
+        That is on the disk before the next is sent: the store remembers only the last batch for
         certain.
         """
         with self._file.writing(durable=True) as connection:
@@ -148,7 +152,7 @@ class Queue:
             use_up(connection, sent.publisher, sent.sequence)
 
     def reject(self, sent: Waiting, error: PsoupError) -> list[Rejected]:
-        """Put a piece aside; its sequence goes to the next. Gives nothing if it is gone
+        """Put a piece aside; its sequence goes to the next. Return nothing if it is gone
         already.
         """
         with self._file.writing(durable=True) as connection:
@@ -157,32 +161,35 @@ class Queue:
 
     def doubt(self, sent: Waiting, error: PsoupError) -> list[Doubtful]:
         """Put a piece aside, and with it the sequence that it may have. Return nothing if it is
-        gone already."""
+        gone.
+        """
         name, _, sequence = (sent.tried or sent.mark).rpartition(" ")
-        said = {**_why(error), "publisher": name, "sequence": int(sequence)}
+        reason = {**_why(error), "publisher": name, "sequence": int(sequence)}
         with self._file.writing(durable=True) as connection:
-            rows = put_aside(connection, "doubtful", sent.batch, sent.number, said)
+            rows = put_aside(connection, "doubtful", sent.batch, sent.number, reason)
             if rows and not sent.tried_otherwise:
                 use_up(connection, sent.publisher, sent.sequence, end=True)
         return [Doubtful.from_row(row) for row in rows]
 
     def rename(self, sent: Waiting) -> bool:
-        """Goes on under another name, if the store knows this one from somebody else.
+        """Continue under another name, because the store has this one from another file.
 
-        Gives False if there is nothing to be done: the piece is gone, or the name is another
-        already.
+        Return False if there is nothing to do: the piece is gone, or the name has changed already.
         """
         with self._file.writing(durable=True) as connection:
-            who = identity(connection)
-            if not _waits(connection, sent) or f"{who.name} {who.next_sequence}" != sent.mark:
+            publisher = identity(connection)
+            if (
+                not _waits(connection, sent)
+                or f"{publisher.name} {publisher.next_sequence}" != sent.mark
+            ):
                 return False
             _unmark(connection, sent)
-            begin_anew(connection)
+            take_new_name(connection)
         return True
 
     def replace(self, before: Waiting, pieces: Sequence[Piece]) -> None:
-        """Put checked or cut pieces in the place of one; does nothing if that one may have
-        left.
+        """Put checked or cut pieces in the place of one. Do nothing if that one may have been
+        sent.
         """
         with self._file.writing(durable=True) as connection:
             if not _waits(connection, before) or _was_tried(connection, before):
@@ -220,7 +227,7 @@ def _rows(
 
 
 def _shift(connection: sqlite3.Connection, before: Waiting, by: int) -> None:
-    """Make room behind a piece; by way of negative numbers, since each number is there once."""
+    """Make room behind a piece, through negative numbers, since each number exists once."""
     connection.execute(
         "UPDATE _psoup_queue SET piece = -(piece + ?) WHERE batch = ? AND piece > ?",
         (by, before.batch, before.number),
@@ -231,14 +238,14 @@ def _shift(connection: sqlite3.Connection, before: Waiting, by: int) -> None:
 
 
 def _checksum(stream: str, piece: Piece) -> str:
-    """Compute the checksum of a piece: a flipped bit must not be published."""
-    found = hashlib.blake2b(f"{stream} {piece.kind} {piece.row_count} ".encode(), digest_size=16)
-    found.update(piece.payload if isinstance(piece.payload, bytes) else b"")
-    return found.hexdigest()
+    """Return the checksum of a piece: a flipped bit must not be published."""
+    digest = hashlib.blake2b(f"{stream} {piece.kind} {piece.row_count} ".encode(), digest_size=16)
+    digest.update(piece.payload if isinstance(piece.payload, bytes) else b"")
+    return digest.hexdigest()
 
 
 def _waits(connection: sqlite3.Connection, sent: Waiting) -> bool:
-    """Return whether that very piece still waits."""
+    """Return whether exactly that piece still waits."""
     rows = connection.execute(
         f"SELECT 1 FROM _psoup_queue WHERE batch = ? AND piece = ? AND checksum = ? AND {WAITING}",
         (sent.batch, sent.number, sent.checksum),
@@ -288,7 +295,7 @@ def put_aside(
     piece: int,
     why: Mapping[str, Any],
 ) -> list[Sequence[Any]]:
-    """Put a piece aside; return its row as it is then, none where it does not wait any more."""
+    """Put a piece aside, and return its row as it is then; nothing if it does not wait any more."""
     return connection.execute(
         f"UPDATE _psoup_queue SET {column} = ? "
         f"WHERE batch = ? AND piece = ? AND {WAITING} RETURNING {FIELDS}",
@@ -297,7 +304,7 @@ def put_aside(
 
 
 class PutAside:
-    """The pieces that were put aside. Each method is one transaction; changes give their count of
+    """The pieces that were put aside. Each method is one transaction; changes return a number of
     pieces.
     """
 
@@ -311,21 +318,21 @@ class PutAside:
         return [Doubtful.from_row(row) for row in self._rows(DOUBTFUL)]
 
     def requeue(self, batch: int | None) -> int:
-        """Let what was refused wait again, at the end, in its order."""
-        return self._again(REFUSED, batch, "was refused")
+        """Queue refused pieces again, at the end, in their order."""
+        return self._queue_again(REFUSED, batch, "was refused")
 
     def resend(self, batch: int | None) -> int:
-        """Let what is doubtful wait again, at the end, as a new batch with a new identity."""
-        return self._again(DOUBTFUL, batch, "was found doubtful")
+        """Queue doubtful pieces again, at the end, as a new batch with a new identity."""
+        return self._queue_again(DOUBTFUL, batch, "was found doubtful")
 
     def discard(self, batch: int | None) -> int:
-        """Delete what was refused, or the one batch, doubtful or refused."""
+        """Delete all refused pieces, or those of one batch, doubtful or refused."""
         where = REFUSED if batch is None else f"({REFUSED} OR {DOUBTFUL})"
         with self._file.writing() as connection:
-            found = _places(connection, where, batch, "was put aside")
-            for one in found:
-                connection.execute("DELETE FROM _psoup_queue WHERE batch = ? AND piece = ?", one)
-        return len(found)
+            places = _places(connection, where, batch, "was put aside")
+            for place in places:
+                connection.execute("DELETE FROM _psoup_queue WHERE batch = ? AND piece = ?", place)
+        return len(places)
 
     def _rows(self, where: str) -> list[Sequence[Any]]:
         with self._file.reading() as connection:
@@ -333,11 +340,11 @@ class PutAside:
                 f"SELECT {FIELDS} FROM _psoup_queue WHERE {where} ORDER BY batch, piece"
             ).fetchall()
 
-    def _again(self, where: str, batch: int | None, what: str) -> int:
+    def _queue_again(self, where: str, batch: int | None, what: str) -> int:
         with self._file.writing(durable=True) as connection:
-            found = _places(connection, where, batch, what)
+            places = _places(connection, where, batch, what)
             numbers: dict[int, int] = {}
-            for old, piece in found:
+            for old, piece in places:
                 if old not in numbers:
                     numbers[old] = new_batch(connection)
                 connection.execute(
@@ -345,18 +352,18 @@ class PutAside:
                     "tried = NULL WHERE batch = ? AND piece = ?",
                     (numbers[old], old, piece),
                 )
-        return len(found)
+        return len(places)
 
 
 def _places(
     connection: sqlite3.Connection, where: str, batch: int | None, what: str
 ) -> list[Place]:
-    """Find the pieces. Raises ValueError if a batch is named that is not among them."""
+    """Return batch and number of pieces. Raises ValueError for a batch that is not among them."""
     rows = connection.execute(
         f"SELECT batch, piece FROM _psoup_queue WHERE {where} ORDER BY batch, piece"
     ).fetchall()
-    found = [row for row in rows if batch is None or row[0] == batch]
-    if batch is not None and not found:
-        others = ", ".join(map(str, dict.fromkeys(batch for batch, _ in rows))) or "none"
-        raise ValueError(f"no batch {batch} {what}; those that were: {others}")
-    return found
+    places = [row for row in rows if batch is None or row[0] == batch]
+    if batch is not None and not places:
+        numbers = ", ".join(map(str, dict.fromkeys(batch for batch, _ in rows))) or "none"
+        raise ValueError(f"no batch {batch} {what}; those that were: {numbers}")
+    return places

@@ -1,7 +1,7 @@
 """Sync and watch as flows.
 
-A sync is one call for all copies, and further ones for what was cut, refused or wrong. A watch has
-rounds of Sync on one call, which is taken up again from the tokens when it is cut.
+A sync is one call for all copies, and further ones for those that were cut, refused or wrong. A
+watch has rounds of Sync on one call. If it is cut, another call continues from the tokens.
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ from client_sdk.copies._sync.items import Change, Item, Step
 from client_sdk.copies._sync.transfer import Overtaken, promote
 from psoup.v1 import psoup_pb2 as pb
 
-# A server takes no more in one call.
+# The most items that a server takes in one call.
 MOST_ITEMS = 1000
-_FRAME = 5
+# The bytes of gRPC's framing of a message.
+_FRAME_BYTES = 5
 _KEY_NAME_BYTES = 100
 
 
@@ -50,8 +51,10 @@ class SyncOptions:
     send: bool = True
 
     def request(self, session: Session, items: Sequence[Item], budget: int) -> pb.SyncRequest:
-        """Make the request. If the ids that repairs name take more than a message may have, ask for
-        the answers of damaged copies whole."""
+        """Return the request.
+
+        If the ids in repairs take more than a message may have, damaged copies are requested whole.
+        """
         request = self._request(session, items, budget)
         if request.ByteSize() > MOST_TYPED_BYTES:
             for item in items:
@@ -73,13 +76,13 @@ class SyncOptions:
 
 
 def new_key(name: str) -> str:
-    """Make the client key of a registration: the copy's name, made unique."""
+    """Return a client key for a registration: the copy's name, made unique."""
     short = name.encode()[:_KEY_NAME_BYTES].decode(errors="ignore")
     return f"{short}@{secrets.token_hex(8)}"
 
 
 def open_items(file: CopyFile, options: SyncOptions, clock: DeviceClock) -> list[Item]:
-    """Make an item of each copy, the most important first. Raises UnknownCopy."""
+    """Return an item for each copy, those of the highest priority first. Raises UnknownCopy."""
     file.take_doubt()
     with file.reading() as connection:
         if options.only is None:
@@ -93,10 +96,10 @@ def open_items(file: CopyFile, options: SyncOptions, clock: DeviceClock) -> list
 
 
 def register(file: CopyFile, session: Session, item: Item) -> Flow[None]:
-    """Return the item a handle. If the store refuses that, the item has its error.
+    """Register the query of an item. If the store refuses it, the item gets the error.
 
-    The key is the copy's own: if it has another query, that was kept under the copy's name
-    before, and makes room for this one.
+    The client key belongs to the copy. If it has another query, that was kept under the copy's name
+    before, and is replaced.
     """
     declaration = item.declaration
     if item.is_gone:
@@ -123,37 +126,38 @@ def register(file: CopyFile, session: Session, item: Item) -> Flow[None]:
 
 
 def meet(file: CopyFile, session: Session, items: Sequence[Item]) -> Flow[None]:
-    """Find out which store answers, if the file does not know its own, or has to register.
+    """Find out which store answers, if the file has no store yet or a query must be registered.
 
     Raises OtherStore.
     """
     with file.reading() as connection:
-        known = home_of(connection) is not None
-    if (items and not known) or any(item.must_register for item in items):
+        has_home = home_of(connection) is not None
+    if (items and not has_home) or any(item.must_register for item in items):
         yield from visit(session, file)
 
 
 def learn_streams(file: CopyFile, session: Session, items: Sequence[Item]) -> Flow[None]:
-    """Keep what the streams of copies are like, so that rows can be checked as they are queued.
+    """Note the descriptions of the streams of copies, so that rows can be checked as they are
+    queued.
 
-    What fails is left for the next sync: the copies are what counts.
+    A failure is left to the next sync: the copies are more important.
     """
     learnt: set[str] = set()
     for item in items:
         if item.error is not None or item.declaration.stream or not item.declaration.handle:
             continue
         try:
-            found = yield from _flows.registration(session, item.declaration.handle)
-            if found.stream not in learnt:
-                yield from learn(session, file, found.stream)
+            registration = yield from _flows.registration(session, item.declaration.handle)
+            if registration.stream not in learnt:
+                yield from learn(session, file, registration.stream)
         except PsoupError:
             return
-        learnt.add(found.stream)
-        _amend(file, item, stream=found.stream)
+        learnt.add(registration.stream)
+        _amend(file, item, stream=registration.stream)
 
 
 def prepare_item(file: CopyFile, session: Session, item: Item) -> Flow[None]:
-    """Find out how the answer is computed from base rows, if that is not known yet."""
+    """Learn how the answer is computed from base rows, if that is unknown."""
     while item.error is None:
         item.error = yield from learn_computation(file, session, item.declaration)
         if not item.must_register:
@@ -167,7 +171,7 @@ def _amend(file: CopyFile, item: Item, **fields: Any) -> None:
 
 
 class SyncRun:
-    """A run is one sync. The caller holds the lock of the file."""
+    """One sync. The caller holds the lock of the file."""
 
     def __init__(
         self, file: CopyFile, session: Session, options: SyncOptions, clock: DeviceClock
@@ -176,7 +180,7 @@ class SyncRun:
         self._clock = clock
         self._session = session
         self._options = options
-        self._left = options.byte_budget
+        self._remaining_bytes = options.byte_budget
         self._attempts = Attempts(session.retry, Repeat.READ, session.timeout)
         self._progress = False
         self._received = 0
@@ -200,9 +204,9 @@ class SyncRun:
                     self._promote()
                     if not any(item.due for item in self._live()):
                         break
-            if self._left is not None and self._left <= 0:
+            if self._remaining_bytes is not None and self._remaining_bytes <= 0:
                 break
-        if self._left is None or self._left > 0:
+        if self._remaining_bytes is None or self._remaining_bytes > 0:
             yield from learn_streams(self._file, self._session, self._items)
         return self._synced()
 
@@ -210,14 +214,14 @@ class SyncRun:
         return [item for item in self._items if item.error is None]
 
     def _promote(self) -> None:
-        """Make the answers of one position the ones that are seen."""
+        """Make the answers of one position visible."""
         live = self._live()
         promote(self._file, [item.declaration.copy_id for item in live], self._clock)
-        if any(item.begins_anew for item in live):
+        if any(item.replaces_everything for item in live):
             self._file.scrub()
 
     def _due(self) -> list[Item]:
-        """Return the items to ask for; with one position all of them, until all have ended in one
+        """Return the items to request. With one position all of them, until all have ended in one
         call.
         """
         if self._options.one_position:
@@ -244,17 +248,17 @@ class SyncRun:
         self._progress = False
         for item in due:
             item.ask()
-        request = self._options.request(self._session, due, self._left or 0)
+        request = self._options.request(self._session, due, self._remaining_bytes or 0)
         self._asked = request.least_position
         yield Listen("Sync", request, self._attempts.remaining())
         skipped: set[int] = set()
         moved = False
         while (part := (yield Hear())) is not None:
             moved = True
-            size = part.ByteSize() + _FRAME
+            size = part.ByteSize() + _FRAME_BYTES
             self._received += size
-            if self._left is not None:
-                self._left -= size
+            if self._remaining_bytes is not None:
+                self._remaining_bytes -= size
             if part.item in skipped:
                 continue
             step = due[part.item].take(part)
@@ -266,11 +270,11 @@ class SyncRun:
         for number in skipped:
             if due[number].due:
                 due[number].reopen()
-        if self._left is None and not moved:
+        if self._remaining_bytes is None and not moved:
             raise ServerError("the server ended a sync with nothing in it", code="ABORTED")
 
     def _after(self, error: PsoupError) -> Flow[None]:
-        """Wait after an error. Raises it if the call is not made again."""
+        """Wait after an error. Raises it if the call is not to be repeated."""
         if self._session.forget(error, self._asked):
             return
         if isinstance(error, Timeout) and self._progress:

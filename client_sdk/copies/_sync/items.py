@@ -1,4 +1,4 @@
-"""An item is one copy in a sync: what is asked for it, and what the parts that come do to it."""
+"""Items: one copy in a sync, what is requested for it, and how received parts change it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Literal
 from client_sdk._exceptions import PsoupError, ServerError, UnknownCopy
 from client_sdk._grpc.channels import detail_from, error_for
 from client_sdk._session import HANDLE_GONE
-from client_sdk.copies._changes.told import RESETS
+from client_sdk.copies._changes.reported import RESETS
 from client_sdk.copies._file import catalog, tables
 from client_sdk.copies._file.catalog import Record
 from client_sdk.copies._file.clock import DeviceClock
@@ -31,7 +31,7 @@ from client_sdk.copies._sync.transfer import (
 from client_sdk.copies._sync.verify import NO_REPAIR, WHOLE, Repair, compare, is_due, verify
 from psoup.v1 import psoup_pb2 as pb
 
-# gRPC's numbers, which a refusal carries.
+# The names of gRPC's status codes, by the number that a refusal carries.
 _CODES = (
     *("OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND"),
     *("ALREADY_EXISTS", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION"),
@@ -41,23 +41,22 @@ _CODES = (
 
 
 class Step(enum.Enum):
-    """A part comes to one of these."""
+    """What a received part has led to."""
 
     HELD = "it waits for the parts that follow"
-    STAGED = "what came is kept"
+    STAGED = "the parts so far are in the file"
     ENDED = "the copy is complete"
-    REFUSED = "it can't be answered"
-    WRONG = "what came was not what was told; it is asked for in another way"
+    REFUSED = "the store refused the item"
+    WRONG = "count or digest was wrong; the item is requested in another way"
 
 
 @dataclass
 class Item:
-    """An item of a sync. `declaration` and `basis` are those of the file when it was last looked
-    at.
+    """One copy in a sync. `declaration` and `basis` are those of the file when it was last read.
 
-    `verified` says that every row was read in this round; `repair` is what that has found.
-    `replaced` says that the registration has got another query since. `resumed` says that an
-    earlier sync began the transfer: its end lacks what the caller has written since.
+    `verified` is True if every row was read in this round; `repair` is what that showed to be
+    necessary. `replaced` is True if the registration has another query since. `resumed` is True if
+    an earlier sync began the transfer: its end lacks what the caller has written since.
     """
 
     file: CopyFile
@@ -98,22 +97,23 @@ class Item:
 
     @property
     def due(self) -> bool:
-        """True if the item is to be asked for, perhaps once more after a resumed transfer."""
+        """True if the item is to be requested, perhaps once more after a resumed transfer."""
         return self.error is None and (not self.ended or self.resumed)
 
     @property
     def must_register(self) -> bool:
-        """True if registering the query, perhaps again, is the way on."""
+        """True if the query has to be registered, perhaps again."""
         if not self.declaration.sql or self.registered:
             return False
         return self.is_gone if self.error is not None else not self.declaration.handle
 
     @property
     def is_gone(self) -> bool:
+        """True if the registration does not exist any more."""
         return self.error is not None and self.error.reason in HANDLE_GONE
 
     @property
-    def begins_anew(self) -> bool:
+    def replaces_everything(self) -> bool:
         """True if nothing of the answer before may stay in the file."""
         return self.whole and self.reason in RESETS
 
@@ -129,18 +129,20 @@ class Item:
     # ---- asking
 
     def ask(self) -> None:
-        """Begin a call: after the end of a resumed transfer, one up to what the store has now."""
+        """Begin a call. After the end of a resumed transfer, it asks for what the store has now."""
         self.resumed = self.resumed and not self.ended
         self.ended = False
 
     def reopen(self) -> None:
-        """Goes on from what the file has now. What had come since the last token is of no use."""
+        """Continue from what the file has now. Parts since the last token are dropped."""
         self.inbox = Inbox()
         self._verify()
         with self.file.writing() as connection:
             record = catalog.by_id(connection, self.declaration.copy_id)
             if record is None:
-                self.error = UnknownCopy(f"{self.name} was forgotten, or kept anew, meanwhile")
+                self.error = UnknownCopy(
+                    f"{self.name} was forgotten, or declared again, during the sync"
+                )
                 return
             if not record.intact:
                 catalog.redeclare(connection, record.declaration)
@@ -154,7 +156,7 @@ class Item:
             self._expect(record, staged.shape if staged is not None else None)
 
     def _verify(self) -> None:
-        """Read every row where that is due, and finds out what is to be repaired."""
+        """Read every row if that is due, and find out what is to be repaired."""
         with self.file.reading() as connection:
             record = catalog.by_id(connection, self.declaration.copy_id)
             base = None if record is None else record.base
@@ -175,7 +177,7 @@ class Item:
         return self.clock.micros()
 
     def _goes_on(self, record: Record) -> bool:
-        """Return whether what is staged belongs to what is asked for now."""
+        """Return whether the staged rows belong to what is requested now."""
         staged = record.stage
         assert staged is not None
         if staged.repair != self.repair.mark:
@@ -190,7 +192,7 @@ class Item:
             self.shape = record.base.shape
 
     def ask_whole(self) -> None:
-        """Ask for the whole answer, not for what differs."""
+        """Request the whole answer instead of the differences."""
         self.repair, self.verified = WHOLE, True
         self.reopen()
 
@@ -207,16 +209,16 @@ class Item:
             changes=bool(declaration.changes),
         )
         if not (self.repair.whole and resume):
-            # Asked for again, a whole answer that is under way would begin anew.
+            # Requested again, a whole answer that is being transferred would start over.
             self.repair.ask(item)
         return item
 
     # ---- taking
 
     def take(self, part: pb.SyncPart) -> Step:
-        """Take one part, and says what it came to.
+        """Take one part, and return what it has led to.
 
-        Raises what the file raises, Overtaken, and ServerError for rows that can't be read.
+        Raises the errors of the file, Overtaken, and ServerError for rows that can't be read.
         """
         try:
             return self._take(part)
@@ -264,8 +266,10 @@ class Item:
         return Step.HELD
 
     def _forget_query(self) -> None:
-        """Forget what was learnt of a query that another one has replaced: its stream, and of base
-        rows how the answer is computed, so that those that are here are of no use any more."""
+        """Forget what was learnt of a query that another one has replaced: its stream.
+
+        For base rows also how the answer is computed, and the rows, which are of no use any more.
+        """
         with self.file.writing() as connection:
             record = catalog.by_id(connection, self.declaration.copy_id)
             if record is not None:
@@ -276,7 +280,7 @@ class Item:
 
     def _shape(self) -> Shape:
         if self.shape is None:
-            raise ServerError("rows came before their columns were told", code=GARBLED)
+            raise ServerError("rows were received before their columns", code=GARBLED)
         return self.shape
 
     def _count(self) -> None:
@@ -298,26 +302,27 @@ class Item:
         self.repaired += len(repair.damaged)
         if self.whole or repair.needed:
             self._note_verified()
-        if self.begins_anew and not self.hidden:
+        if self.replaces_everything and not self.hidden:
             self.file.scrub()
         self.repair, self.ended = NO_REPAIR, True
 
     def next_round(self) -> None:
-        """Begin another round: counts from here."""
+        """Begin another round, with its own counts."""
         self.ended, self.registered, self.verified, self.attempts = False, False, False, 0
         self.whole, self.reason, self.replaced = False, "", False
         self.rows = self.removed = self.repaired = 0
 
     def _ask_otherwise(self, mismatch: Mismatch) -> None:
-        """Ask again if count or digest were wrong.
+        """Request the item again after a wrong count or digest.
 
-        First every row is read and the store compares; then all is sent; then there is no way on.
+        The first time every row is read and the store compares; the second time everything is sent.
+        After that the item has failed.
         """
         self.inbox = Inbox()
         self.attempts += 1
         if self.attempts > 2:
             self.error = ServerError(
-                f"{mismatch.message}, even where the whole answer was sent", code="DATA_LOSS"
+                f"{mismatch.message}, even after the whole answer was sent", code="DATA_LOSS"
             )
             return
         with self.file.writing() as connection:
@@ -334,8 +339,8 @@ class Item:
 
 
 def _refusal(refused: pb.SyncRefused) -> PsoupError:
-    known = 0 <= refused.code < len(_CODES)
-    code = _CODES[refused.code] if known else "UNKNOWN"
+    is_known_code = 0 <= refused.code < len(_CODES)
+    code = _CODES[refused.code] if is_known_code else "UNKNOWN"
     return error_for(code, refused.message, detail_from(refused.detail))
 
 
@@ -344,11 +349,12 @@ Status = Literal["changed", "unchanged", "incomplete", "refused"]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change is what a sync did to one copy.
+    """What a sync did to one copy.
 
-    "incomplete": the byte budget, or a transfer of one position, left the rest for the next sync;
-    the copy is of an earlier position. "refused": `error` says why; the copy is as it was. `whole`
-    is True if all rows were sent, and `reason` says why. `repaired` rows were found damaged.
+    `status` is "changed", "unchanged", "incomplete" (the byte budget, or a transfer of one
+    position, left the rest for the next sync; the copy is of an earlier position) or "refused"
+    (`error` says why; the copy is as it was). `whole` is True if all rows were sent, and `reason`
+    says why. `rows` were received and `removed` deleted. `repaired` rows had been damaged.
     """
 
     status: Status

@@ -1,4 +1,4 @@
-"""Rows and ids as they come over the wire: checked, and made into what the file holds."""
+"""Rows and ids as they are received: checked, and converted to what the file holds."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from client_sdk.copies._file.records import Shape
 from client_sdk.copies._file.tables import stored
 from psoup.v1 import psoup_pb2 as pb
 
-# A call that failed with it may be made again.
+# The code of errors after which the call is repeated.
 GARBLED = "ABORTED"
 
 _HEAD = ("_row_id", "_visible_from", "_visible_until", "_checksum", "_sort_key")
 
 
 def typed_rows(rows: Sequence[pb.SyncRow], shape: Shape) -> list[StoredRow]:
-    """Make rows of messages.
+    """Return rows of messages.
 
-    Raises ServerError with the code GARBLED if a row is not what its checksum says.
+    Raises ServerError with the code GARBLED if a row does not match its checksum.
     """
     columns = shape.columns
     values = [[from_value(value) for value in row.values] for row in rows]
     if any(len(row) != len(columns) for row in values):
-        raise ServerError("a row came with other columns than were told", code=GARBLED)
+        raise ServerError("a row has other columns than the answer", code=GARBLED)
     if any(row.HasField("key") != shape.keyed for row in rows):
-        raise ServerError("a row came with a key, or without one, unlike others", code=GARBLED)
+        raise ServerError("some rows have a key and others have none", code=GARBLED)
     names = [column.name for column in columns]
     with _values_that_fit():
-        made = [dict(zip(names, row, strict=True)) for row in values]
-        batch = pa.RecordBatch.from_pylist(made, schema=schema_of(columns))
+        dicts = [dict(zip(names, row, strict=True)) for row in values]
+        batch = pa.RecordBatch.from_pylist(dicts, schema=schema_of(columns))
     heads = [
         (
             row.row_id,
@@ -51,7 +51,7 @@ def typed_rows(rows: Sequence[pb.SyncRow], shape: Shape) -> list[StoredRow]:
 
 
 def arrow_rows(content: bytes, shape: Shape) -> list[StoredRow]:
-    """Make rows of an Arrow IPC stream. Raises ServerError as `typed_rows` does."""
+    """Return rows of an Arrow IPC stream. Raises ServerError as `typed_rows` does."""
     with _values_that_fit():
         table = pa.ipc.open_stream(content).read_all().combine_chunks()
         ids, begins, ends, checksums, sort_keys = (table.column(name) for name in _HEAD)
@@ -72,15 +72,15 @@ def _checked(
     heads: Sequence[Sequence[Any]], rows: Any, keys: Sequence[Sequence[int]], shape: Shape
 ) -> list[StoredRow]:
     columns = zip(rows.columns, shape.columns, strict=True)
-    values = [stored(_one(array), column) for array, column in columns]
-    made: list[StoredRow] = list(zip(*heads, *values, *keys, strict=True))
-    wrong = Checksums(shape.stored).wrong(made)
+    values = [stored(_single_array(array), column) for array, column in columns]
+    stored_rows: list[StoredRow] = list(zip(*heads, *values, *keys, strict=True))
+    wrong = Checksums(shape.stored).wrong(stored_rows)
     if wrong:
-        raise ServerError(f"row {wrong[0]} came with a wrong checksum", code=GARBLED)
-    return made
+        raise ServerError(f"row {wrong[0]} has a wrong checksum", code=GARBLED)
+    return stored_rows
 
 
-def _one(array: Any) -> pa.Array:
+def _single_array(array: Any) -> pa.Array:
     return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
 
 
@@ -89,14 +89,14 @@ def _values_that_fit() -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, KeyError, ValueError, TypeError) as error:
-        raise ServerError(f"rows came that can't be read: {error}", code=GARBLED) from error
+        raise ServerError(f"received rows can't be read: {error}", code=GARBLED) from error
 
 
 def ids_of(runs: Sequence[int]) -> list[int]:
-    """Read ids that came as runs: skip, take, skip, take, …"""
-    found: list[int] = []
+    """Return ids that were received as runs: skip, take, skip, take, …"""
+    ids: list[int] = []
     place = 0
     for skip, take in zip(runs[::2], runs[1::2], strict=True):
-        found.extend(range(place + skip, place + skip + take))
+        ids.extend(range(place + skip, place + skip + take))
         place += skip + take
-    return found
+    return ids

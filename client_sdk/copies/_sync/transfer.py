@@ -1,6 +1,6 @@
-"""A transfer: the parts of a Sync, checked as they come and put into the file in transactions.
+"""A transfer: the parts of a Sync, checked as they are received, and written in transactions.
 
-There is one transaction for each resume token, which stages what came, and one for each end.
+There is one transaction for each resume token, which stages the rows so far, and one for each end.
 """
 
 from __future__ import annotations
@@ -10,7 +10,14 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 from client_sdk._exceptions import PsoupError
-from client_sdk.copies._changes.told import RESETS, Move, WrongRows, follow, note_ended, seen_at
+from client_sdk.copies._changes.reported import (
+    RESETS,
+    Move,
+    WrongRows,
+    follow,
+    note_ended,
+    visible_now,
+)
 from client_sdk.copies._file import catalog, tables
 from client_sdk.copies._file.catalog import Record
 from client_sdk.copies._file.checksums import NO_ROWS, StoredRow
@@ -25,13 +32,15 @@ Basis = tuple[bytes, bytes]
 
 
 class Overtaken(PsoupError):
-    """The copy is another than when this transfer began: someone else synced, kept or forgot it."""
+    """The copy has changed since this transfer began: another process synced, declared or forgot
+    it.
+    """
 
     code = "ABORTED"
 
 
 class Mismatch(PsoupError):
-    """The rows do not come to the count and digest that were told. The copy is as it was."""
+    """The rows do not have the count and digest that the store sent. The copy is as it was."""
 
     code = "DATA_LOSS"
 
@@ -39,8 +48,9 @@ class Mismatch(PsoupError):
 def stage(
     file: CopyFile, copy_id: int, basis: Basis, inbox: Inbox, resume: bytes, repair: Repair
 ) -> Basis:
-    """Keep what came, with the token that goes on from there; return the new basis. Raises
-    Overtaken.
+    """Write the received parts, with the token to continue from, and return the new basis.
+
+    Raises Overtaken.
     """
     with file.writing() as connection:
         record = _expected(connection, copy_id, basis)
@@ -54,9 +64,9 @@ def stage(
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """The end of a transfer, and what it is to become: the version that is seen or, if
-    `hidden`, the one that follows. `now` is the store's by the client's clock and its `offset`, in
-    microseconds.
+    """The end of a transfer. It makes the visible version or, if `hidden`, the following one.
+
+    `now` is the store's by the client's clock and its `offset`, in microseconds.
     """
 
     end: pb.SyncEnd
@@ -67,10 +77,10 @@ class Ending:
 
 
 def finish(file: CopyFile, copy_id: int, basis: Basis, inbox: Inbox, ending: Ending) -> Basis:
-    """Make a version of what came, and tells what that changes.
+    """Make a version of the received parts, and report what it changes.
 
-    Count and digest must be those that were told. They follow from those before and what changed;
-    of a whole answer, and of one that is repaired, they are computed from all rows. Raises
+    Count and digest must be those that the store sent. They follow from those before and the
+    changes; for a whole answer, and after a repair, they are computed from all rows. Raises
     Overtaken or Mismatch.
     """
     repair, hidden = ending.repair, ending.hidden
@@ -86,7 +96,7 @@ def finish(file: CopyFile, copy_id: int, basis: Basis, inbox: Inbox, ending: End
         else:
             table = _table_to_change(connection, record, hidden)
         shape = staged.shape or _base(record).shape
-        reason = staged.reason or WHOLE_FOR_NO_REASON if before is None else _kept_reason(record)
+        reason = staged.reason or UNSPECIFIED_REASON if before is None else _kept_reason(record)
         base_rows = record.declaration.base_rows
         version = Version.from_wire(
             ending.end, table, shape, before, base_rows, reason, ending.offset
@@ -99,7 +109,7 @@ def finish(file: CopyFile, copy_id: int, basis: Basis, inbox: Inbox, ending: End
         all_read = before is None or repair.needed
         after = tables.sums_of(connection, table, shape) if all_read else changes.sums
         if after != version.sums or tables.count_of(connection, table) != version.row_count:
-            raise Mismatch(f"{record.name}: count and digest are not those that were told")
+            raise Mismatch(f"{record.name}: count or digest differ from the store's")
         _note_ended(connection, record, inbox)
         if hidden:
             _put_versions(connection, record, record.version, version)
@@ -115,19 +125,20 @@ def _see(
     now: int,
     touched: Collection[int] | None,
 ) -> None:
-    """Make a version the one that is seen, and tells what changed: of the rows `touched` and by
-    time, or with None of all. Raises Mismatch if rows are damaged.
+    """Make a version visible, and report what changed in the rows `touched` and by time.
+
+    With None all rows are compared. Raises Mismatch if rows are damaged.
     """
     try:
-        follow(connection, record, Move(version, seen_at(version, now), touched))
+        follow(connection, record, Move(version, visible_now(version, now), touched))
     except WrongRows:
         raise Mismatch(f"{record.name}: rows are damaged") from None
     _put_versions(connection, record, replace(version, reason=""), None)
 
 
 def promote(file: CopyFile, copy_ids: Sequence[int], clock: DeviceClock) -> None:
-    """Make the versions that follow those that are seen, all at once. Raises Mismatch if rows
-    of one are damaged.
+    """Make the following versions visible, all at once. Raises Mismatch if rows of one are
+    damaged.
     """
     with file.writing() as connection:
         for copy_id in copy_ids:
@@ -148,29 +159,32 @@ def forget_answer(connection: sqlite3.Connection, record: Record) -> None:
 
 
 def _put_versions(
-    connection: sqlite3.Connection, record: Record, seen: Version | None, following: Version | None
+    connection: sqlite3.Connection,
+    record: Record,
+    visible: Version | None,
+    following: Version | None,
 ) -> None:
-    """Keep these versions and nothing staged, and drops the tables that are not in use.
+    """Write these versions and nothing staged, and drop the tables that are not in use.
 
-    If another version is seen than before, its NOW begins again.
+    If the visible version changes, its NOW begins again.
     """
     copy_id = record.copy_id
-    catalog.put_versions(connection, copy_id, seen, following, None)
-    if seen is not record.version:
-        catalog.put_shown(connection, copy_id, None)
+    catalog.put_versions(connection, copy_id, visible, following, None)
+    if visible is not record.version:
+        catalog.put_latest_now(connection, copy_id, None)
     connection.execute("DELETE FROM _psoup_removed WHERE copy_id = ?", (copy_id,))
-    kept = [version.table for version in (seen, following) if version is not None]
-    tables.drop_but(connection, copy_id, kept)
+    in_use = [version.table for version in (visible, following) if version is not None]
+    tables.drop_other_tables(connection, copy_id, in_use)
 
 
 # ---- the steps
 
-# Why a whole answer came, where the server did not say.
-WHOLE_FOR_NO_REASON = "UNSPECIFIED"
+# The reason of a whole answer if the server did not say one.
+UNSPECIFIED_REASON = "UNSPECIFIED"
 
 
 def _kept_reason(record: Record) -> str:
-    """Return the reason of a whole answer that is not seen yet, and is changed before it is."""
+    """Return the reason of a whole answer that is not visible yet, and is changed before it is."""
     return record.following.reason if record.following is not None else ""
 
 
@@ -182,20 +196,20 @@ def _note_ended(connection: sqlite3.Connection, record: Record, inbox: Inbox) ->
 def _expected(connection: sqlite3.Connection, copy_id: int, basis: Basis) -> Record:
     record = catalog.by_id(connection, copy_id)
     if record is None:
-        raise Overtaken("the copy was forgotten, or kept anew, while it was synced")
+        raise Overtaken("the copy was forgotten, or declared again, during the sync")
     if record.basis != basis:
-        raise Overtaken(f"{record.name} was synced by someone else meanwhile")
+        raise Overtaken(f"{record.name} was synced by another process or thread")
     return record
 
 
 def _base(record: Record) -> Version:
     if record.base is None:
-        raise Overtaken(f"{record.name}: changes came for a copy that is not there")
+        raise Overtaken(f"{record.name}: changes were received for a copy without an answer")
     return record.base
 
 
 def _begun(connection: sqlite3.Connection, record: Record, inbox: Inbox, repair: Repair) -> Stage:
-    """Return the stage that what came belongs to; a new one where it begins."""
+    """Return the stage that the received parts belong to, a new one if they begin a transfer."""
     begin, stage = inbox.begin, record.stage
     if begin is None:
         return stage or Stage(b"", "", False, None, "", repair.mark)
@@ -207,14 +221,14 @@ def _begun(connection: sqlite3.Connection, record: Record, inbox: Inbox, repair:
     reason = reason_name(begin.reason)
     if stage is not None:
         drop_stage(connection, record)
-        # The copy is still what the answer that was staged was to replace.
+        # The copy is still the answer that the staged one was to replace.
         reason = stage.reason if stage.reason in RESETS else reason
     shape = Shape.from_wire(begin) if whole else None
     return Stage(b"", "", True, shape, reason, repair.mark)
 
 
 def reason_name(reason: pb.SyncReason) -> str:
-    """Name a reason; a newer server may have some that are not known here."""
+    """Return the name of a reason; a newer server may have unknown ones."""
     if reason not in pb.SyncReason.values():
         return f"REASON_{reason}"
     name = pb.SyncReason.Name(reason).removeprefix("SYNC_REASON_")
@@ -235,14 +249,16 @@ def _put(connection: sqlite3.Connection, record: Record, staged: Stage, inbox: I
 
 
 def _check_staged(connection: sqlite3.Connection, record: Record, staged: Stage) -> None:
-    """Raise Mismatch if a row that was staged is not as it was left."""
+    """Raise Mismatch if a staged row was damaged in the file."""
     columns = (staged.shape or _base(record).shape).stored
     if staged.table and tables.damaged(connection, staged.table, columns):
         raise Mismatch(f"{record.name}: rows that were staged are damaged")
 
 
 def _table_to_change(connection: sqlite3.Connection, record: Record, hidden: bool) -> str:
-    """Return the copy's table; a copy of it if the changes are not to be seen yet."""
+    """Return the table of the copy, or a duplicate of it if the changes are not to be visible
+    yet.
+    """
     base = _base(record)
     if not hidden or record.following is not None:
         return base.table
@@ -259,7 +275,7 @@ def _change(
     repair: Repair,
     changes: Changes,
 ) -> None:
-    """Apply what was staged and what came since. Damaged rows go, unless they came again."""
+    """Apply what was staged and received. Damaged rows are removed, unless they were sent again."""
     changes.remove_all("SELECT row_id FROM _psoup_removed WHERE copy_id = ?", record.copy_id)
     changes.remove([*inbox.removed, *repair.damaged])
     if staged.table:
@@ -269,8 +285,9 @@ def _change(
 
 @dataclass
 class Inbox:
-    """An inbox has what came since the last transaction: at most what is between two resume
-    tokens. `ended` are ids of `removed`.
+    """The parts received since the last transaction, at most those between two resume tokens.
+
+    `ended` are ids of `removed`.
     """
 
     begin: pb.SyncBegin | None = None

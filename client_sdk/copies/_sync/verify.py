@@ -1,9 +1,9 @@
-"""Verification of a copy's rows, and the cheapest repair of what it finds.
+"""Verification of a copy's rows, and the cheapest repair of their damage.
 
-Every row has a checksum of the store's making, and every answer a count and a digest. A sync checks
-the rows that come, and compares count and digest of the copy with those the store tells. Only
-reading all rows shows whether each is still what its checksum says. They are read where that is
-due: on doubt, a day after the last time, and when a program asks for it.
+Every row has a checksum made by the store, and every answer a count and a digest. A sync checks the
+rows it receives, and compares count and digest of the copy with those of the store. Only reading
+all rows shows whether each still matches its checksum. They are read when that is due: on doubt, a
+day after the last time, and when a program asks for it.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ from client_sdk.copies._file.file import CopyFile, check_pages
 from client_sdk.copies._file.records import Version
 from psoup.v1 import psoup_pb2 as pb
 
-_DAY = 86_400_000_000
+# Every row is read at least this often.
+_VERIFY_MICROS = 86_400_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """Every row of a copy was read, and this was found.
+    """The result of reading every row of a copy.
 
-    `damaged` of the `rows` are not what their checksums say. `complete` is False if rows are
-    missing, or there are others than the store has sent.
+    `damaged` of the `rows` don't match their checksums. `complete` is False if rows are missing, or
+    there are rows that the store has not sent.
     """
 
     rows: int
@@ -43,30 +44,32 @@ class Verified:
 def is_due(record: Record, now: int) -> bool:
     """Return whether every row of the copy is to be read before the copy is synced.
 
-    A verification in the future was noted by a clock that was wrong, and does not count.
+    A verification in the future was noted by a wrong clock, and does not count.
     """
-    return record.verified is None or not 0 <= now - record.verified < _DAY
+    return record.verified is None or not 0 <= now - record.verified < _VERIFY_MICROS
 
 
 def verify(connection: sqlite3.Connection, version: Version) -> tuple[Verified, Repair]:
-    """Read every row of a version; return what was found, and what puts it right.
+    """Read every row of a version, and return the result and the repair that it needs.
 
-    If the ids are right, rows that are damaged are sent again. If they are not, the store
-    compares. If most is damaged, or the table is gone, the whole answer is sent.
+    If the ids are right, damaged rows are sent again. If they are not, the store compares. If most
+    rows are damaged, or the table is gone, the whole answer is sent.
     """
     if not tables.exists(connection, version.table):
         return Verified(0, 0, False), WHOLE
     damaged = tables.damaged(connection, version.table, version.shape.stored)
     complete = tables.sums_of(connection, version.table, version.shape) == version.sums
-    found = Verified(tables.count_of(connection, version.table), len(damaged), complete)
+    verified = Verified(tables.count_of(connection, version.table), len(damaged), complete)
     sendable = all(row_id >= 0 for row_id in damaged)
     if complete and sendable:
-        return found, _resend(damaged, version.row_count)
-    return found, _compare(connection, version, damaged)
+        return verified, _resend(damaged, version.row_count)
+    return verified, _compare(connection, version, damaged)
 
 
 def compare(connection: sqlite3.Connection, version: Version) -> Repair:
-    """Read every row; the store is told which are there and whole, and finds what differs."""
+    """Read every row, and return a repair in which the store compares the sound rows with its
+    own.
+    """
     if not tables.exists(connection, version.table):
         return WHOLE
     damaged = tables.damaged(connection, version.table, version.shape.stored)
@@ -74,35 +77,36 @@ def compare(connection: sqlite3.Connection, version: Version) -> Repair:
 
 
 def verify_copies(file: CopyFile, only: Sequence[str] | None, now: int) -> dict[str, Verified]:
-    """Verify what is seen of the copies of a file, of all or of `only` these names.
+    """Verify the visible versions of the copies of a file, of all or of `only` these names.
 
-    A copy that is not sound is in doubt, so that the next sync repairs it. Copies that have not
-    been synced are left out. Raises UnknownCopy, and FileDamaged if SQLite's own check fails.
+    A copy that is not sound is marked as doubtful, so that the next sync repairs it. Copies that
+    have not been synced are left out. Raises UnknownCopy, and FileDamaged if SQLite's own check
+    fails.
     """
     with file.reading() as connection:
         check_pages(connection, file.name)
-        known = catalog.records(connection)
-        asked = known if only is None else [catalog.find(connection, name) for name in only]
-        found = [
+        all_records = catalog.records(connection)
+        records = all_records if only is None else [catalog.find(connection, name) for name in only]
+        results = [
             (record, verify(connection, record.version)[0])
-            for record in asked
+            for record in records
             if record.version is not None
         ]
     with file.writing() as connection:
-        for record, verified in found:
+        for record, verified in results:
             if not verified.sound:
                 catalog.put_verified(connection, record.copy_id, None)
             elif record.following is None:
                 catalog.put_verified(connection, record.copy_id, now)
-    return {record.name: verified for record, verified in found}
+    return {record.name: verified for record, verified in results}
 
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """A repair is what a sync asks for besides what is new.
+    """What a sync requests besides what is new.
 
-    `damaged` rows leave the copy unless they are sent again. `have` are the ids of all other rows,
-    if the store is to find out what differs. `whole` asks for everything.
+    `damaged` rows are removed from the copy unless they are sent again. `have` are the ids of all
+    other rows, if the store is to find the differences. `whole` requests everything.
     """
 
     damaged: Sequence[int] = ()
@@ -148,13 +152,13 @@ def _resend(damaged: Sequence[int], count: int) -> Repair:
 
 
 def _to_runs(ids: Sequence[int]) -> pb.Ids:
-    """Write ids, which ascend from 0 upwards, as the wire has them: skip, take, skip, take, …"""
+    """Return ascending ids, from 0 upwards, as the wire has them: skip, take, skip, take, …"""
     runs: list[int] = []
     place = 0
-    for one in ids:
-        if runs and one == place:
+    for row_id in ids:
+        if runs and row_id == place:
             runs[-1] += 1
         else:
-            runs += [one - place, 1]
-        place = one + 1
+            runs += [row_id - place, 1]
+        place = row_id + 1
     return pb.Ids(runs=runs)

@@ -1,4 +1,4 @@
-"""Sinks write an answer, by format, each replacing its output all at once."""
+"""Sinks, which write an answer in a format and replace their output all at once."""
 
 from __future__ import annotations
 
@@ -34,19 +34,21 @@ _FILES = {"parquet": ParquetSink, "json": JsonSink, "jsonl": JsonLinesSink}
 
 
 def format_of(path: Path) -> str:
-    """Tells the format by the suffix. Raises BadPull if that says nothing."""
+    """Return the format of a path by its suffix. Raises BadPull if that does not name one."""
     suffix = path.suffix.lower()
     if suffix in SUFFIXES:
         return SUFFIXES[suffix]
-    known = f"end it in {', '.join(SUFFIXES)}, or give the format (--format): {', '.join(FORMATS)}"
+    formats = (
+        f"end it in {', '.join(SUFFIXES)}, or give the format (--format): {', '.join(FORMATS)}"
+    )
     if suffix in _SPREADSHEETS:
-        raise BadPull(f"{path}: spreadsheets are not written, but open a .csv; {known}")
-    what = f"{suffix} is no format that is written" if suffix else "the name has no suffix"
-    raise BadPull(f"{path}: the format can't be told from the name, {what}; {known}")
+        raise BadPull(f"{path}: spreadsheets are not written, but open a .csv; {formats}")
+    what = f"{suffix} is no known suffix" if suffix else "the name has no suffix"
+    raise BadPull(f"{path}: the name does not say the format, {what}; {formats}")
 
 
 def sink_for(path: Path, form: str, name: str, csv_safe: bool = False) -> Sink:
-    """Make the sink. Raises BadPull if `path` can't be an output of that format."""
+    """Return the sink. Raises BadPull if `path` can't be an output of that format."""
     if not path.resolve().parent.is_dir():
         raise BadPull(f"{path}: there is no folder {path.resolve().parent}")
     if (form == "delta" and path.is_file()) or (form != "delta" and path.is_dir()):
@@ -54,7 +56,7 @@ def sink_for(path: Path, form: str, name: str, csv_safe: bool = False) -> Sink:
         raise BadPull(f"{path} is {kind}, and {form} needs the other")
     if form == "sqlite":
         if name.lower() == ABOUT:
-            raise BadPull(f"{name} is taken by the table of pulls; name the pull otherwise")
+            raise BadPull(f"{name} is the name of the table of pulls; give the pull another name")
         return SqliteSink(path, name)
     if form == "delta":
         try:

@@ -15,7 +15,9 @@ from client_sdk.pulls._sinks.files import Output, Stamp
 
 
 class DeltaSink:
-    """A sink for a Delta table. Raises ImportError, with the way on, without `deltalake`."""
+    """A sink for a Delta table. Raises ImportError, which says what to install, without
+    `deltalake`.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path.resolve()
@@ -52,7 +54,7 @@ class DeltaSink:
 
 
 def delta_module() -> Any:
-    """Load `deltalake`. Raises ImportError with the way on."""
+    """Return the module `deltalake`. Raises ImportError, which says what to install."""
     try:
         import deltalake
         import deltalake.exceptions

@@ -39,7 +39,7 @@ Stamp = list[list[int]]
 
 @dataclass(frozen=True)
 class Output:
-    """An output is an answer on its way out, with its rows in order, as often as asked for.
+    """An answer to be written, whose rows can be read in order as often as necessary.
 
     Batches have exactly `schema`.
     """
@@ -56,12 +56,12 @@ class Output:
 
 
 class Sink(Protocol):
-    """A sink is one place an answer is written to, by one writer at a time.
+    """A place that an answer is written to, by one writer at a time.
 
-    `write` replaces what is there all at once: whoever reads, and whatever is killed, sees the old
-    answer or the new one. If the output is the trouble it raises one of `failures`. `stamp` is
-    cheap and changes whenever somebody wrote; `fingerprint` is of the content. Both are None if
-    there is nothing that `write` could have written.
+    `write` replaces the output all at once: readers see the old answer or the new one, whatever is
+    killed. If the output fails it raises one of `failures`. `stamp` is cheap and changes with every
+    write; `fingerprint` is of the content. Both are None if there is nothing that `write` could
+    have written.
     """
 
     @property
@@ -170,17 +170,17 @@ def _encoded(value: Any) -> bytes:
 
 
 def stamp_of(*paths: Path) -> Stamp | None:
-    """Return size, time and inode of each file that is there; None if the first is not."""
-    found: Stamp = []
+    """Return size, time and inode of each file that exists; None if the first does not."""
+    stamp: Stamp = []
     for path in paths:
         try:
             stat = path.stat()
         except FileNotFoundError:
-            if not found:
+            if not stamp:
                 return None
             continue
-        found.append([stat.st_size, stat.st_mtime_ns, stat.st_ino])
-    return found
+        stamp.append([stat.st_size, stat.st_mtime_ns, stat.st_ino])
+    return stamp
 
 
 @contextmanager

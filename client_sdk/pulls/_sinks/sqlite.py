@@ -20,7 +20,7 @@ from client_sdk._wire.values import Column
 from client_sdk.pulls._sinks.files import Output, Stamp, plain_values, stamp_of
 
 ABOUT = "psoup_pulls"
-PATIENCE = 30.0
+BUSY_SECONDS = 30.0
 
 _DECLARED = {"BOOLEAN": "INTEGER", "BIGINT": "INTEGER", "DOUBLE": "REAL"}
 _ABOUT_TABLE = f"""CREATE TABLE IF NOT EXISTS {ABOUT} (
@@ -28,9 +28,7 @@ _ABOUT_TABLE = f"""CREATE TABLE IF NOT EXISTS {ABOUT} (
 
 
 class SqliteSink:
-    """A sink for a table. Readers see the old rows until the commit, and wait for it as long as
-    they like.
-    """
+    """A sink for a table. Readers see the old rows until the commit."""
 
     failures: tuple[type[Exception], ...] = (OSError, sqlite3.Error)
 
@@ -62,7 +60,7 @@ class SqliteSink:
         return digest.hexdigest()
 
     def _connect(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(self._path, timeout=PATIENCE, isolation_level=None)
+        connection = sqlite3.connect(self._path, timeout=BUSY_SECONDS, isolation_level=None)
         # Pages that don't fit the cache would be written early, and shut readers out from then on.
         connection.execute("PRAGMA cache_spill = OFF")
         return connection
@@ -79,15 +77,15 @@ class SqliteSink:
                 raise
 
     def _prepare(self, connection: sqlite3.Connection, output: Output) -> None:
-        """Make an empty table of the answer's columns."""
-        wanted = create_table(self._table, output.columns)
+        """Create an empty table of the answer's columns."""
+        statement = create_table(self._table, output.columns)
         declared = self._declared(connection)
-        if declared == wanted:
+        if declared == statement:
             connection.execute(f"DELETE FROM {quoted(self._table)}")
             return
         if declared is not None:
             connection.execute(f"DROP TABLE {quoted(self._table)}")
-        connection.execute(wanted)
+        connection.execute(statement)
 
     def _describe(self, connection: sqlite3.Connection, output: Output) -> None:
         columns = {column.name: column.type for column in output.columns}
@@ -107,7 +105,7 @@ class SqliteSink:
 
 
 def create_table(name: str, columns: tuple[Column, ...]) -> str:
-    declared = [f"{quoted(each.name)} {_DECLARED.get(each.kind, 'TEXT')}" for each in columns]
+    declared = [f"{quoted(column.name)} {_DECLARED.get(column.kind, 'TEXT')}" for column in columns]
     return f"CREATE TABLE {quoted(name)} ({', '.join(declared)})"
 
 
@@ -125,7 +123,5 @@ def _rows(output: Output) -> Iterator[tuple[Any, ...]]:
 
 
 def _odd_double(value: float) -> Any:
-    """Return what stands for a number that is not finite: SQLite knows infinity, and makes NULL of
-    NaN.
-    """
+    """Return the value for a number that is not finite. SQLite has infinity, and makes NaN NULL."""
     return "NaN" if math.isnan(value) else value

@@ -9,7 +9,7 @@ import pytest
 
 from client_sdk import Client, Copies, MockTransport, Retry, ServerError
 from client_sdk._wire.values import Column, from_micros, timestamp
-from client_sdk.copies._changes.told import RESETS
+from client_sdk.copies._changes.reported import RESETS
 from client_sdk.copies._file.checksums import Checksums, digest
 from client_sdk.copies._sync import transfer
 from psoup.v1 import psoup_pb2 as pb

@@ -14,7 +14,7 @@ from hypothesis.stateful import Bundle, MultipleResults, initialize, multiple, r
 
 from client_sdk import AnswerChange, Synced
 from client_sdk.copies._file.catalog import find
-from client_sdk.copies._file.tables import told_table
+from client_sdk.copies._file.tables import reported_table
 from querystem.query import Query
 from tests.client_sdk.copies.test_copies_machine import Kept, Offline
 from tests.support.client_sdk.change_reader import ChangeReader, Identity
@@ -141,7 +141,7 @@ class Changing(Offline):
     def _flip(self, one: Followed, what: str) -> None:
         with self.copies._file.writing() as connection:
             copy_id = find(connection, one.name).copy_id
-            table = told_table(copy_id) if what == "told" else "_psoup_changes"
+            table = reported_table(copy_id) if what == "told" else "_psoup_changes"
             names = [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
             if not names:
                 return

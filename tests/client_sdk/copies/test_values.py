@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from client_sdk._wire.values import Column, schema_of
 from client_sdk.copies._file.checksums import Checksums, digest, signed, sum_of_bytes
-from client_sdk.copies._file.tables import restored, shown, stored
+from client_sdk.copies._file.tables import restored, sql_expression, stored
 from datastem.types import parse_type
 from tests.oracle import checksums
 
@@ -156,7 +156,8 @@ def test_sql_sees_iso_text(at: datetime, day: date) -> None:
     connection = sqlite3.connect(":memory:")
     stamp = stored(pa.array([at], COLUMNS[6].arrow), COLUMNS[6])[0]
     number = stored(pa.array([day], COLUMNS[7].arrow), COLUMNS[7])[0]
-    select = f"SELECT {shown('a', COLUMNS[6])}, {shown('b', COLUMNS[7])} FROM (SELECT ? a, ? b)"
+    columns = f"{sql_expression('a', COLUMNS[6])}, {sql_expression('b', COLUMNS[7])}"
+    select = f"SELECT {columns} FROM (SELECT ? a, ? b)"
     seen = connection.execute(select, (stamp, number)).fetchone()
     connection.close()
     text = at.replace(tzinfo=None).isoformat(" ", "microseconds")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from client_sdk import BadPull, Credentials, Hook, Pull, Schedule, Store, load_pulls
-from client_sdk.pulls._file import OWN, SHARED
+from client_sdk.pulls._file import PULL_KEYS, SHARED_KEYS
 from client_sdk.pulls._pull import name_from
 
 FULL = """
@@ -164,7 +164,7 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 
 def test_every_key_is_used_by_some_pull(tmp_path: Path) -> None:
     """The full examples have all of them but one, so none is read and then forgotten."""
-    missing = [key for key in OWN | SHARED if f"\n{key}" not in FULL + SHOWN]
+    missing = [key for key in PULL_KEYS | SHARED_KEYS if f"\n{key}" not in FULL + SHOWN]
     assert missing == ["owner"]
 
 

@@ -171,7 +171,7 @@ def test_pulls_due_together_stay_together(place: Place) -> None:
     with Puller(pulls, clock=clock, draw=lambda: next(draws)) as puller:
         for _ in range(3):
             rounds.append([report.name for report in puller.turn()])
-            left = min(puller._left(name) for name in puller._tables)
+            left = min(puller._seconds_until(name) for name in puller._tables)
             clock.wait(left)
     assert rounds == [["a", "b"]] * 3
 

@@ -1,9 +1,8 @@
-"""The answer that changes were told up to, and how the next one follows it.
+"""The answer up to which changes have been reported, and how the next one follows it.
 
-Its rows are in a table of their own, so that what is told does not depend on the copy: one that is
-damaged, and repaired or sent whole, is compared with what was told before. If that is damaged
-itself, or an answer replaces another that has nothing to do with it, the log begins again and says
-why.
+Its rows are in a table of their own, so that reports do not depend on the copy: a copy that is
+damaged, and repaired or sent whole, is compared with what was reported before. If that is damaged
+itself, or an unrelated answer replaces another, the log begins again and says why.
 """
 
 from __future__ import annotations
@@ -18,22 +17,22 @@ from client_sdk.copies._changes.tagging import Passage
 from client_sdk.copies._file import catalog, tables
 from client_sdk.copies._file.catalog import DAMAGED, REPLACED, Record
 from client_sdk.copies._file.checksums import HEAD, Checksums, StoredRow
-from client_sdk.copies._file.records import Told, Version
+from client_sdk.copies._file.records import Reported, Version
 from client_sdk.copies._query.answers import visible
 
 # After a whole answer for one of these reasons there is nothing to compare.
 RESETS = frozenset({REPLACED, "PERMISSION"})
 
-_MARKED = "temp._psoup_touched"
+_MARKED_ROWS = "temp._psoup_touched"
 _CHECKSUM = HEAD - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A move leads to a version that is seen at `now`.
+    """A step to a version, which becomes visible at `now`.
 
-    Rows with the ids `touched` may have changed, and of others only what time tells; with None any
-    may have. `synced` says that a sync makes the move, and not time alone.
+    Rows with the ids `touched` may have changed, and others only by time; with None any may have.
+    `synced` is False if time alone makes the step.
     """
 
     version: Version
@@ -46,61 +45,61 @@ class Move:
         return bool(self.version.reason)
 
 
-def seen_at(version: Version, now: int) -> int | None:
-    """Return the NOW at which a version is seen once it has come, in microseconds; `now` is that of
-    the device.
+def visible_now(version: Version, now: int) -> int | None:
+    """Return the NOW at which a new version is read, in microseconds; `now` is that of the
+    device.
     """
     return max(now, version.now or 0) if version.shape.slides else version.now
 
 
 class WrongRows(Exception):
-    """Rows of the version that is to be told are not what their checksums say."""
+    """Rows of the version that is to be reported don't match their checksums."""
 
 
 def follow(connection: sqlite3.Connection, record: Record, move: Move) -> None:
-    """Tells what the move changes, if changes of the copy are kept.
+    """Report what the move changes, if changes of the copy are kept.
 
-    Raises WrongRows; then nothing was told.
+    Raises WrongRows; then nothing was reported.
     """
     if not record.declaration.changes:
         return
-    if record.told is None and not record.told_lost:
+    if record.reported is None and not record.reported_lost:
         _begin(connection, record, move)
         return
     reason = _reset_by(connection, record, move)
     if not reason:
-        assert record.told is not None
-        told = _Following(connection, record, record.told, move).tell()
-        reason = "" if told else DAMAGED
+        assert record.reported is not None
+        is_reported = _Report(connection, record, record.reported, move).report()
+        reason = "" if is_reported else DAMAGED
     if reason:
         _begin(connection, record, move)
         log.reset(connection, record.copy_id, reason)
 
 
 def _reset_by(connection: sqlite3.Connection, record: Record, move: Move) -> str:
-    """Return the reason why there is nothing to compare; empty if there is."""
-    told, version = record.told, move.version
-    if record.told_lost or version.reason in RESETS:
-        return record.told_lost or version.reason
-    if told is None or not tables.exists(connection, tables.told_table(record.copy_id)):
+    """Return the reason why there is nothing to compare with; empty if there is."""
+    reported, version = record.reported, move.version
+    if record.reported_lost or version.reason in RESETS:
+        return record.reported_lost or version.reason
+    if reported is None or not tables.exists(connection, tables.reported_table(record.copy_id)):
         return DAMAGED
-    if told.shape.stored != version.shape.stored:
+    if reported.shape.stored != version.shape.stored:
         return version.reason or DAMAGED
-    if move.touched is None and not _is_sound(connection, record.copy_id, told):
+    if move.touched is None and not _is_sound(connection, record.copy_id, reported):
         return DAMAGED
     return ""
 
 
-def _is_sound(connection: sqlite3.Connection, copy_id: int, told: Told) -> bool:
-    table = tables.told_table(copy_id)
-    if tables.checksum_sums(connection, table) != told.sums:
+def _is_sound(connection: sqlite3.Connection, copy_id: int, reported: Reported) -> bool:
+    table = tables.reported_table(copy_id)
+    if tables.checksum_sums(connection, table) != reported.sums:
         return False
-    return not tables.damaged(connection, table, told.shape.stored)
+    return not tables.damaged(connection, table, reported.shape.stored)
 
 
 def _begin(connection: sqlite3.Connection, record: Record, move: Move) -> None:
-    """Take the version for told, whatever was told before. Raises WrongRows."""
-    copy_id, version, table = record.copy_id, move.version, tables.told_table(record.copy_id)
+    """Take the version as reported, whatever was reported before. Raises WrongRows."""
+    copy_id, version, table = record.copy_id, move.version, tables.reported_table(record.copy_id)
     columns = version.shape.stored
     if not move.whole and tables.damaged(connection, version.table, columns):
         raise WrongRows
@@ -114,43 +113,47 @@ def _begin(connection: sqlite3.Connection, record: Record, move: Move) -> None:
         connection.execute(f"CREATE INDEX {table}_key ON {table} ({key})")
     sums = tables.checksum_sums(connection, table)
     assert sums is not None
-    series = secrets.token_hex(8) if record.told is None else record.told.series
-    catalog.put_told(connection, copy_id, Told(version.shape, move.now, sums, series))
+    series = secrets.token_hex(8) if record.reported is None else record.reported.series
+    catalog.put_reported(connection, copy_id, Reported(version.shape, move.now, sums, series))
     _forget_ended(connection, copy_id)
 
 
-def _between(one: int | None, other: int | None) -> str:
-    """Return a condition on rows that is true for those that enter or leave between two NOWs, in
-    two comparisons of most rows.
+def _between(before: int | None, after: int | None) -> str:
+    """Return a condition that is true for rows that enter or leave between two NOWs.
+
+    Most rows take two comparisons.
     """
-    if one is None or other is None:
-        return f"({visible(one)}) <> ({visible(other)})"
-    low, high = sorted((one, other))
-    left = f"visible_until <= {high} AND visible_until > {low}"
-    return f"({left}) OR (visible_from > {low} AND visible_from <= {high})"
+    if before is None or after is None:
+        return f"({visible(before)}) <> ({visible(after)})"
+    low, high = sorted((before, after))
+    leaving = f"visible_until <= {high} AND visible_until > {low}"
+    return f"({leaving}) OR (visible_from > {low} AND visible_from <= {high})"
 
 
-class _Following:
-    """One move of one copy, from what was told."""
+class _Report:
+    """The report of one move of one copy."""
 
     def __init__(
-        self, connection: sqlite3.Connection, record: Record, told: Told, move: Move
+        self, connection: sqlite3.Connection, record: Record, reported: Reported, move: Move
     ) -> None:
         self._connection = connection
         self._record = record
-        self._told = told
+        self._reported = reported
         self._move = move
-        self._mirror = tables.told_table(record.copy_id)
+        self._mirror = tables.reported_table(record.copy_id)
         self._table = move.version.table
 
-    def tell(self) -> bool:
-        """Tells the changes, unless rows that were told before are damaged. Raises WrongRows."""
+    def report(self) -> bool:
+        """Report the changes, and return True. Return False if rows reported before are damaged.
+
+        Raises WrongRows.
+        """
         waiting = self._mark()
-        marked = f"row_id IN (SELECT row_id FROM {_MARKED})"
+        marked = f"row_id IN (SELECT row_id FROM {_MARKED_ROWS})"
         old = self._rows(f"SELECT * FROM {self._mirror} WHERE {marked}")
         select = f"SELECT * FROM {self._table} WHERE {marked} AND {visible(self._move.now)}"
         new = self._rows(select)
-        sums = Checksums(self._told.shape.stored)
+        sums = Checksums(self._reported.shape.stored)
         if sums.wrong(old):
             return False
         if sums.wrong(self._unchecked(new, waiting)):
@@ -164,33 +167,35 @@ class _Following:
         return True
 
     def _mark(self) -> Collection[int]:
-        """Mark the rows that may have changed; return the ids of those that only time touched."""
+        """Mark the rows that may have changed, and return the ids of those that only time
+        touched.
+        """
         execute, move = self._connection.execute, self._move
         execute("CREATE TEMP TABLE IF NOT EXISTS _psoup_touched (row_id INTEGER PRIMARY KEY)")
-        execute(f"DELETE FROM {_MARKED}")
-        shown = f"SELECT row_id, checksum FROM {self._table} WHERE {visible(move.now)}"
-        told = f"SELECT row_id, checksum FROM {self._mirror}"
+        execute(f"DELETE FROM {_MARKED_ROWS}")
+        visible_rows = f"SELECT row_id, checksum FROM {self._table} WHERE {visible(move.now)}"
+        reported_rows = f"SELECT row_id, checksum FROM {self._mirror}"
         if move.touched is None:
-            self._mark_all(f"SELECT row_id FROM ({told} EXCEPT {shown})")
-            self._mark_all(f"SELECT row_id FROM ({shown} EXCEPT {told})")
+            self._mark_all(f"SELECT row_id FROM ({reported_rows} EXCEPT {visible_rows})")
+            self._mark_all(f"SELECT row_id FROM ({visible_rows} EXCEPT {reported_rows})")
             return ()
         self._connection.executemany(
-            f"INSERT INTO {_MARKED} VALUES (?)", ((row_id,) for row_id in move.touched)
+            f"INSERT INTO {_MARKED_ROWS} VALUES (?)", ((row_id,) for row_id in move.touched)
         )
-        if move.now == self._told.now:
+        if move.now == self._reported.now:
             return ()
         # Rows that left and are no longer there were touched, when they expired.
         self._mark_all(
-            f"SELECT row_id FROM {self._table} WHERE {_between(self._told.now, move.now)}"
+            f"SELECT row_id FROM {self._table} WHERE {_between(self._reported.now, move.now)}"
         )
-        marked = {row_id for (row_id,) in execute(f"SELECT row_id FROM {_MARKED}")}
+        marked = {row_id for (row_id,) in execute(f"SELECT row_id FROM {_MARKED_ROWS}")}
         return marked.difference(move.touched)
 
     def _mark_all(self, ids: str) -> None:
-        self._connection.execute(f"INSERT OR IGNORE INTO {_MARKED} {ids}")
+        self._connection.execute(f"INSERT OR IGNORE INTO {_MARKED_ROWS} {ids}")
 
     def _unchecked(self, new: list[StoredRow], waiting: Collection[int]) -> list[StoredRow]:
-        """Return the rows that were in the file; those that a sync has just brought were
+        """Return the rows that were in the file before. Those that a sync has just received were
         checked.
         """
         return new if self._move.touched is None else [row for row in new if row[0] in waiting]
@@ -208,33 +213,35 @@ class _Following:
             waiting=waiting,
             twins=self._twins() if old and new else (),
             whole=move.whole,
-            left_told=record.declaration.changes != WITHOUT_LEFT,
+            reports_left=record.declaration.changes != WITHOUT_LEFT,
         )
         log.append(self._connection, record.copy_id, passage.tags(old, new))
 
     def _ended(self) -> set[int]:
-        found = self._connection.execute(
+        rows = self._connection.execute(
             "SELECT row_id FROM _psoup_ended WHERE copy_id = ?", (self._record.copy_id,)
         )
-        return {row_id for (row_id,) in found}
+        return {row_id for (row_id,) in rows}
 
     def _twins(self) -> set[int]:
-        """Find the keys that are on several rows of the answer that is told now."""
-        if not self._told.shape.keyed:
+        """Return the stream keys that several rows of the present answer have."""
+        if not self._reported.shape.keyed:
             return set()
-        key = tables.value_names(self._told.shape.stored)[-1]
-        marked = f"row_id IN (SELECT row_id FROM {_MARKED})"
+        key = tables.value_names(self._reported.shape.stored)[-1]
+        marked = f"row_id IN (SELECT row_id FROM {_MARKED_ROWS})"
         of_marked = f"SELECT {key} FROM {self._mirror} WHERE {marked}"
-        found = self._connection.execute(
+        rows = self._connection.execute(
             f"SELECT {key} FROM {self._mirror} WHERE {key} IN ({of_marked}) "
             f"GROUP BY {key} HAVING count(*) > 1"
         )
-        return {twin for (twin,) in found}
+        return {twin for (twin,) in rows}
 
     def _put(self, old: list[StoredRow], new: list[StoredRow]) -> None:
-        sums = self._told.sums.minus(_checksums(old)).plus(_checksums(new))
-        told = replace(self._told, shape=self._move.version.shape, now=self._move.now, sums=sums)
-        catalog.put_told(self._connection, self._record.copy_id, told)
+        sums = self._reported.sums.minus(_checksums(old)).plus(_checksums(new))
+        reported = replace(
+            self._reported, shape=self._move.version.shape, now=self._move.now, sums=sums
+        )
+        catalog.put_reported(self._connection, self._record.copy_id, reported)
         _forget_ended(self._connection, self._record.copy_id)
 
 
@@ -246,7 +253,7 @@ def _checksums(rows: Iterable[StoredRow]) -> list[int]:
 
 
 def note_ended(connection: sqlite3.Connection, copy_id: int, ids: Iterable[int]) -> None:
-    """Note that keys of these rows were updated or deleted, until the next changes are told."""
+    """Note that stream keys of these rows were updated or deleted, for the next report."""
     connection.executemany(
         "INSERT OR IGNORE INTO _psoup_ended VALUES (?, ?)", ((copy_id, row_id) for row_id in ids)
     )
