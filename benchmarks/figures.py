@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-# Reported apart also without colours, by their markers.
+# Told apart also without colours, by their markers.
 _COLOURS = ("#1b6ca8", "#d1495b", "#3a7d44", "#8a5a9e", "#c77d0a", "#4d4d4d")
 _MARKERS = "osD^vP"
 _LEAST_WIDTH = 8.0

@@ -63,7 +63,7 @@ def main(target: str, folder: str) -> int:
         for sql in (*STREAMS, *VIEWS):
             client.define(sql)
         handles = {name: client.register(sql, key=name).handle for name, sql in QUERIES.items()}
-        instants = sorted(row["ts"] for some in rows.values() for row in some)
+        instants = sorted(row["ts"] for arguments in rows.values() for row in arguments)
         now = instants[0]
         while now < instants[-1] + STEP:
             publish(client, rows, now, now + STEP)
@@ -92,27 +92,27 @@ def chosen(
     rows: Iterable[Mapping[str, str]], columns: Mapping[str, str], at: str
 ) -> list[dict[str, Any]]:
     """Some columns of rows, which are numbers, and the instant of each."""
-    found = [
+    names = [
         {name: int(row[source]) for name, source in columns.items()}
         | {"ts": datetime.fromisoformat(row[at]).replace(tzinfo=UTC)}
         for row in rows
     ]
-    return sorted(found, key=lambda row: row["ts"])
+    return sorted(names, key=lambda row: row["ts"])
 
 
 def publish(
     client: Client, rows: Mapping[str, list[dict[str, Any]]], begin: datetime, end: datetime
 ) -> None:
     """Publishes the rows of an interval; then all streams have come to its end."""
-    for name, some in rows.items():
-        if among := [row for row in some if begin <= row["ts"] < end]:
+    for name, chunk in rows.items():
+        if among := [row for row in chunk if begin <= row["ts"] < end]:
             client.publish(name, among)
     for name in rows:
         client.heartbeat(name, end - timedelta(microseconds=1))
 
 
 def show(client: Client, now: datetime, handles: Mapping[str, bytes]) -> None:
-    counts = [f"{name.split()[0]} {len(client.invoke(one))}" for name, one in handles.items()]
+    counts = [f"{name.split()[0]} {len(client.invoke(row))}" for name, row in handles.items()]
     print(f"{now:%H:%M:%S}  {', '.join(counts)}")
 
 

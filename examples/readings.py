@@ -23,12 +23,12 @@ class Reading(NamedTuple):
 def readings(count: int, seed: int = 2003) -> list[Reading]:
     """Forty a second from START on; one in fifty is up to half a minute late."""
     dice = random.Random(seed)
-    made = []
+    rows = []
     for turn in range(count):
         late = dice.uniform(0, 30) if dice.random() < 0.02 else 0.0
         at = START + timedelta(seconds=round(turn / 40 - late, 3))
-        made.append(Reading(dice.randint(1, 8), dice.randint(1, 9), dice.randint(0, 400) / 4, at))
-    return made
+        rows.append(Reading(dice.randint(1, 8), dice.randint(1, 9), dice.randint(0, 400) / 4, at))
+    return rows
 
 
 @dataclass(frozen=True)
@@ -78,8 +78,8 @@ class Question:
 
     def naive(self, rows: Iterable[Reading], window: Window, now: datetime) -> list[Reading]:
         """The answer as a loop over every row, in the store's order: by ts, then by arrival."""
-        found = [row for row in rows if window.holds(row.at, now) and self.holds(row)]
-        return sorted(found, key=lambda row: row.at)
+        matches = [row for row in rows if window.holds(row.at, now) and self.holds(row)]
+        return sorted(matches, key=lambda row: row.at)
 
 
 PHONE = Question(

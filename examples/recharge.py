@@ -33,12 +33,12 @@ def recharge(address: str, folder: Path, console: Console) -> bool:
         copies.keep("lanes", KEPT["lanes"], base_rows=True)
         with Client(address) as client:
             first = copies.sync(client)
-        console.print(f"  tablet keeps two answers and disconnects: {told(first)}")
+        console.print(f"  tablet keeps two answers and disconnects: {summary(first)}")
 
         now, later = len(copies["slow"]), almost_a_minute_after_its_last_row(copies)
-        left, cars = copies["slow"].rows(later), copies["lanes"].rows(later)
+        remaining, cars = copies["slow"].rows(later), copies["lanes"].rows(later)
         console.print(
-            f"  offline, by time alone: in a minute {len(left):,} of {now:,} slow cars are left,\n"
+            f"  offline, by time alone: in a minute {len(remaining):,} of {now:,} slow cars remain,\n"
             f"  {sum(row['cars'] for row in cars):,} of all {EARLY + LATE:,}"
         )
         copies.publish("detector", [{"lane": 9, "speed": 3.5}])
@@ -48,7 +48,7 @@ def recharge(address: str, folder: Path, console: Console) -> bool:
             publish(client, dice, MISSED)
             second = copies.sync(client)
             console.print(
-                f"  back again: {second.sent.rows} row sent, exactly once; {told(second)}"
+                f"  back again: {second.sent.rows} row sent, exactly once; {summary(second)}"
             )
             right = first.complete and second.complete and agrees(client, copies)
     console.print(
@@ -67,7 +67,7 @@ def publish(client: Client, dice: random.Random, count: int) -> None:
     client.publish("detector", rows)
 
 
-def told(synced: Synced) -> str:
+def summary(synced: Synced) -> str:
     rows = sum(change.rows for change in synced.values())
     return f"{rows:,} rows, {synced.received_bytes:,} bytes received"
 

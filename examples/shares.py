@@ -45,7 +45,7 @@ def publish_some(client: Client) -> None:
         with contextlib.suppress(Conflict):
             client.define(stream)
     names = {"IBM": "Big Blue", "SUN": "Sun Microsystems", "SAP": "SAP"}
-    client.publish("names", [{"symbol": each, "name": name} for each, name in names.items()])
+    client.publish("names", [{"symbol": row, "name": name} for row, name in names.items()])
     prices = [("IBM", 184.25), ("SAP", 190.5), ("SUN", 5.5), ("IBM", 183.0)]
     client.publish("trades", [{"symbol": symbol, "price": price} for symbol, price in prices])
 

@@ -154,7 +154,7 @@ class StoredPairs:
         for number, query in enumerate(workload.queries):
             stem.insert(number, query.where)
         matches = pieces.in_order(self._matches(workload, stem))
-        self._known = cached_stream(matches, len(workload.queries), len(numbers))
+        self._known = remembered(matches, len(workload.queries), len(numbers))
 
     def _matches(self, workload: JoinWorkload, stem: QueryStem) -> list[pa.Table]:
         tables = []

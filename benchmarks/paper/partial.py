@@ -37,7 +37,7 @@ class Partial:
         live = pa.array(range(len(queries)), pa.int64())
         self.matches = pieces.merge(pa.concat_tables(tables), live)
         self._base = base
-        self._known = cached_stream(self.matches, len(queries), base.high)
+        self._known = remembered(self.matches, len(queries), base.high)
 
     def find(self, number: int, window: RowWindow) -> Int64s:
         """The ids of the rows of query `number` in the window, ascending."""
@@ -49,7 +49,7 @@ class Partial:
         return np.concatenate([self._known.probe(number, b).between(lo, hi) for b in blocks])
 
 
-def cached_stream(matches: pa.Table, queries: int, high: int) -> MatchCache:
+def remembered(matches: pa.Table, queries: int, high: int) -> MatchCache:
     """The matches of rows with ids below `high`, as a server has them after the first invoke."""
     cache = MatchCache(1 << 40)
     run = MatchPieces(matches.combine_chunks().to_batches()[0])

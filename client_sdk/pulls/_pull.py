@@ -100,7 +100,7 @@ class Pull:
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
             raise BadPull(
-                f"name: {self.name!r} is not allowed; up to 63 letters, digits, _ . and -, beginning "
+                f"name: {self.name!r} is not allowed; up to 63 letters, digits, _ . and -, begin "
                 "with a letter, and not with sqlite_"
             )
         object.__setattr__(self, "to", Path(self.to))

@@ -30,13 +30,15 @@ ROWS: list[dict[str, Any]] = [
 )
 def test_pieces_cut_anywhere_give_the_batches(batches: list[list[int]], cuts: list[int]) -> None:
     schema = pa.schema([("n", pa.int64()), ("t", pa.string())])
-    made = [
-        pa.record_batch([pa.array(each, pa.int64()), pa.array(map(str, each), pa.string())], schema)
-        for each in batches
+    received = [
+        pa.record_batch(
+            [pa.array(piece, pa.int64()), pa.array(map(str, piece), pa.string())], schema
+        )
+        for piece in batches
     ]
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, schema) as writer:
-        for batch in made:
+        for batch in received:
             writer.write_batch(batch)
     payload = sink.getvalue().to_pybytes()
     reader, at = PieceReader(), 0
@@ -46,7 +48,7 @@ def test_pieces_cut_anywhere_give_the_batches(batches: list[list[int]], cuts: li
         got += reader.feed(payload[at : at + cut])
         at += cut
     reader.finish()
-    assert got == made
+    assert got == received
 
 
 def test_half_a_batch_is_noticed() -> None:

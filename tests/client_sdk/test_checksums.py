@@ -112,9 +112,13 @@ def test_definitions_and_registrations(direct: Client, flipped: Client, line: Fl
         except PsoupError:
             pass
     assert line.flips > 10
-    assert {one.name for one in direct.streams()} <= {f"s{number}" for number in range(20)}
-    for one in direct.registrations():
-        assert one.key is not None and one.sql == SQL.format(one.key.removeprefix("key "))
+    assert {registration.name for registration in direct.streams()} <= {
+        f"s{number}" for number in range(20)
+    }
+    for registration in direct.registrations():
+        assert registration.key is not None and registration.sql == SQL.format(
+            registration.key.removeprefix("key ")
+        )
 
 
 def refusal_of(server: ServerProcess, content: bytes, promised: bool = False) -> str:

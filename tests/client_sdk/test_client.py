@@ -41,8 +41,8 @@ def an_answer(position: bytes) -> Callable[[Any], Any]:
 
 
 def least(transport: MockTransport) -> bytes:
-    found: bytes = transport.requests("Invoke")[-1].least_position
-    return found
+    requests: bytes = transport.requests("Invoke")[-1].least_position
+    return requests
 
 
 def test_a_client_reads_its_own_writes() -> None:
@@ -212,7 +212,9 @@ def test_the_tree_is_drawn_completely() -> None:
     from client_sdk import _exceptions
 
     drawn = _exceptions.__doc__ or ""
-    kinds = [each for each in vars(_exceptions).values() if isinstance(each, type)]
+    kinds = [
+        error_class for error_class in vars(_exceptions).values() if isinstance(error_class, type)
+    ]
     for kind in kinds:
         if issubclass(kind, PsoupError):
             assert kind.__name__ in drawn
@@ -232,10 +234,10 @@ async def test_one_mock_serves_both_clients() -> None:
     )
     with Client(transport=transport) as client:
         assert client.invoke(HANDLE).rows == []
-    async with AsyncClient(transport=transport) as other:
-        assert (await other.invoke(HANDLE)).rows == []
+    async with AsyncClient(transport=transport) as async_client:
+        assert (await async_client.invoke(HANDLE)).rows == []
         with pytest.raises(NotFound):
-            await other.stream("s")
+            await async_client.stream("s")
     assert transport.closed
 
 

@@ -116,8 +116,8 @@ class KeyedStore:
 
     def key(self, owner: str = "main") -> tuple[str, str]:
         """A new key's id and secret."""
-        made = self.operator.create_key(owner, roles=["administrator"])
-        return made.key.id, made.secret
+        created = self.operator.create_key(owner, roles=["administrator"])
+        return created.key.id, created.secret
 
 
 @pytest.fixture(scope="module")
@@ -181,25 +181,25 @@ def test_a_token_file_is_read_again(store: KeyedStore, tmp_path: Path) -> None:
 @pytest.mark.process
 async def test_a_token_that_was_renewed_meanwhile_is_shown(store: KeyedStore) -> None:
     """The function gives an old token first and a new one when it is asked again: one call."""
-    (old, gone), (_, fresh) = store.key(), store.key()
+    (old, revoked), (_, fresh) = store.key(), store.key()
     store.operator.revoke_key(old)
-    given: list[str] = []
+    tokens: list[str] = []
 
     def token() -> str:
-        given.append(gone if not given else fresh)
-        return given[-1]
+        tokens.append(revoked if not tokens else fresh)
+        return tokens[-1]
 
     async def later() -> str:
         return token()
 
     with Client(store.address, credentials=Credentials(token), retry=QUICK) as client:
         client.define("CREATE STREAM renewed (a BIGINT)")
-    assert given[:2] == [gone, fresh]
-    given.clear()
+    assert tokens[:2] == [revoked, fresh]
+    tokens.clear()
     credentials = Credentials(later)
     async with AsyncClient(store.address, credentials=credentials, retry=QUICK) as aio:
         answer = await aio.ask("SELECT a FROM renewed")
-    assert answer.rows == [] and given[:2] == [gone, fresh]
+    assert answer.rows == [] and tokens[:2] == [revoked, fresh]
     with Client(store.address, credentials=credentials) as client, pytest.raises(TypeError):
         client.status()
 
@@ -307,8 +307,8 @@ def test_a_renewed_certificate_is_shown(tmp_path: Path) -> None:
         *("--tls-client-ca", str(authority.ca), "--auth", "certificates"),
     )
     try:
-        own = authority.client("bob", "acme", timedelta(seconds=4))
-        credentials = Credentials(ca=authority.ca, cert=own.cert, key=own.key)
+        pair_of_client = authority.client("bob", "acme", timedelta(seconds=4))
+        credentials = Credentials(ca=authority.ca, cert=pair_of_client.cert, key=pair_of_client.key)
         with Client(server.address, credentials=credentials, retry=QUICK) as client:
             assert client.owner() == "bob"
             threading.Event().wait(4.5)

@@ -86,11 +86,11 @@ def test_a_store_that_comes_back_is_found_at_once() -> None:
 
 
 def test_a_client_that_is_closed_ends_its_calls() -> None:
-    held = threading.Event()
+    started = threading.Event()
 
     class Slow(FakeStore):
         def ListStreams(self, request: pb.ListStreamsRequest) -> pb.ListStreamsResponse:
-            held.wait(10)
+            started.wait(10)
             return super().ListStreams(request)
 
     with serving(Slow()) as target:
@@ -98,7 +98,7 @@ def test_a_client_that_is_closed_ends_its_calls() -> None:
         threading.Timer(0.2, client.close).start()
         with pytest.raises(ConnectionFailed, match="the client was closed"):
             client.streams()
-        held.set()
+        started.set()
 
 
 def test_a_refusal_for_now_is_waited_out() -> None:
@@ -157,10 +157,10 @@ async def test_the_async_client_does_what_the_other_does() -> None:
             async with await client.invoke_stream(query) as answer:
                 values = [value async for batch in answer for value in batch.column(0).to_pylist()]
             assert values == list(range(3, 11))
-            listed = [each.key async for each in client.registrations(page_size=1)]
+            listed = [piece.key async for piece in client.registrations(page_size=1)]
             assert listed == ["k"]
-            one, all_ = await asyncio.gather(client.stream("s"), client.streams())
-            assert [one.id] == [each.id for each in all_]
+            registration, all_ = await asyncio.gather(client.stream("s"), client.streams())
+            assert [registration.id] == [piece.id for piece in all_]
             await client.unregister(query)
             with pytest.raises(NotFound):
                 await client.invoke(query)
@@ -195,5 +195,5 @@ async def test_a_refusal_on_a_line_is_read_as_such(refused: int) -> None:
             with pytest.raises(NotFound):
                 await publisher.publish_many("s", [[{"a": n}] for n in range(12)])
             assert publisher.next_sequence == refused
-        with Client(target) as other, pytest.raises(NotFound):
-            other.publisher("me").publish_many("s", [[{"a": n}] for n in range(12)])
+        with Client(target) as second, pytest.raises(NotFound):
+            second.publisher("me").publish_many("s", [[{"a": n}] for n in range(12)])

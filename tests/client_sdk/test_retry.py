@@ -170,21 +170,21 @@ def test_a_deadline_that_passes_in_a_pause_tells_what_was_met() -> None:
 
 def test_pauses_double_up_to_the_longest() -> None:
     retry = Retry(first=1.0, longest=5.0)
-    for made, whole in enumerate([1.0, 2.0, 4.0, 5.0, 5.0], start=1):
-        assert whole / 2 <= retry.pause(made) <= whole
+    for attempts, whole in enumerate([1.0, 2.0, 4.0, 5.0, 5.0], start=1):
+        assert whole / 2 <= retry.pause(attempts) <= whole
 
 
 def test_many_batches_carry_on_after_a_cut() -> None:
-    taken: list[int] = []
+    sequences: list[int] = []
     failures = {3: 1, 7: 2}
 
     def publish(request: pb.PublishRequest) -> pb.PublishResponse:
         if failures.get(request.sequence, 0):
             failures[request.sequence] -= 1
             raise DOWN
-        duplicate = request.sequence in taken
+        duplicate = request.sequence in sequences
         if not duplicate:
-            taken.append(request.sequence)
+            sequences.append(request.sequence)
         return pb.PublishResponse(
             position=b"%d" % request.sequence, row_count=1, duplicate=duplicate
         )
@@ -192,20 +192,22 @@ def test_many_batches_carry_on_after_a_cut() -> None:
     client, _ = connect(Publish=publish)
     publisher = client.publisher("me")
     many = publisher.publish_many("s", ([{"a": n}] for n in range(10)))
-    assert taken == list(range(1, 11))
+    assert sequences == list(range(1, 11))
     assert (many.batches, many.row_count, publisher.next_sequence) == (10, 10, 11)
     assert client.position == b"10"
 
 
 def test_a_bad_batch_waits_for_those_before_it() -> None:
     client, transport = connect(Publish=lambda request: pb.PublishResponse(row_count=1))
-    seen: list[int] = []
+    sequences: list[int] = []
     publisher = client.publisher("me")
     with pytest.raises(InvalidRequest):
         publisher.publish_many(
-            "s", [[{"a": 1}], [{"a": 2}], [{"a": "x"}]], progress=lambda p: seen.append(p.row_count)
+            "s",
+            [[{"a": 1}], [{"a": 2}], [{"a": "x"}]],
+            progress=lambda p: sequences.append(p.row_count),
         )
-    assert (seen, publisher.next_sequence) == ([1, 1], 3)
+    assert (sequences, publisher.next_sequence) == ([1, 1], 3)
     assert len(transport.requests("PublishStream")) == 2
 
 

@@ -33,7 +33,7 @@ def a_stream(ordered_by: str | None = None, key: tuple[str, ...] = (), **columns
     return Stream("s", 1, described, ordered_by, None, timedelta(hours=1), 0, None, "", 0, key)
 
 
-def one(type_: str, value: Any) -> Any:
+def single_value(type_: str, value: Any) -> Any:
     """The value after a round through a one-column table."""
     return to_table([{"x": value}], a_stream(x=type_)).column("x")[0].as_py()
 
@@ -61,7 +61,7 @@ def one(type_: str, value: Any) -> Any:
     ],
 )
 def test_a_value_that_fits_arrives_as_it_is(type_: str, value: Any, expected: Any) -> None:
-    got = one(type_, value)
+    got = single_value(type_, value)
     if isinstance(expected, datetime):
         expected = expected.replace(tzinfo=UTC)
     assert got == expected
@@ -69,7 +69,7 @@ def test_a_value_that_fits_arrives_as_it_is(type_: str, value: Any, expected: An
 
 @pytest.mark.parametrize("type_", COLUMNS.values())
 def test_none_is_null_in_every_type(type_: str) -> None:
-    assert one(type_, None) is None
+    assert single_value(type_, None) is None
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,7 @@ def test_pandas_values_that_do_not_fit_are_named() -> None:
 )
 def test_cut_payloads_are_the_table_again(texts: list[str], limit: int, rows: int) -> None:
     table = to_table([{"x": text} for text in texts], a_stream(x="TEXT"))
-    parts = [pa.ipc.open_stream(each).read_all() for each in payloads(table, limit, rows)]
+    parts = [pa.ipc.open_stream(payload).read_all() for payload in payloads(table, limit, rows)]
     assert pa.concat_tables(parts).equals(table)
     assert all(len(to_ipc(part)) <= limit and part.num_rows <= rows for part in parts)
 
@@ -244,8 +244,8 @@ AT = datetime(2026, 1, 1, tzinfo=UTC)
     ids=["dicts", "arrow", "pandas"],
 )
 def test_a_delete_needs_its_key_and_its_time(rows: Any) -> None:
-    found = to_table(rows, KEYED).to_pylist()
-    assert found == [{"name": "a", "count": None, "at": AT, "_op": "delete"}]
+    table = to_table(rows, KEYED).to_pylist()
+    assert table == [{"name": "a", "count": None, "at": AT, "_op": "delete"}]
 
 
 @pytest.mark.parametrize(

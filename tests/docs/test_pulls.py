@@ -14,7 +14,7 @@ import pytest
 from client_sdk import Pull, PullReport, Store, load_pulls
 from client_sdk.pulls import FORMATS
 from client_sdk.pulls._deliver import facts
-from client_sdk.pulls._file import OWN, SHARED
+from client_sdk.pulls._file import PULL_KEYS, SHARED_KEYS
 from client_sdk.pulls._sinks import SUFFIXES
 from psoup.cli import cli, problems
 from psoup.cli.pull import pull as command
@@ -109,7 +109,7 @@ def test_the_keys_are_all_there() -> None:
     documented: dict[str, bool] = {}
     for keys, shared, _ in table(PAGE, "key", "in `[defaults]`", ""):
         documented |= {key: shared == "yes" for key in re.findall(r"`(\w+)`", keys)}
-    assert documented == {key: key in SHARED for key in OWN | SHARED}
+    assert documented == {key: key in SHARED_KEYS for key in PULL_KEYS | SHARED_KEYS}
 
 
 def test_the_facts_for_the_hook_are_all_there() -> None:

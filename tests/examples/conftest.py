@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from client_sdk import Client
-from tests.examples.typescript import Driver, Told, assert_same, build
+from tests.examples.typescript import CopyAnswer, Driver, assert_same, build
 from tests.support.server.process import ServerProcess
 
 
@@ -60,11 +60,11 @@ class Pair:
     def tenant(self) -> str:
         return self.path.parent.name
 
-    def sync(self, *options: object) -> Told:
+    def sync(self, *options: object) -> CopyAnswer:
         """Afterwards its rows are those of a fresh answer."""
-        told = self.driver.told("sync", self.path, *options)
-        assert_same(told, self.client, self.handle)
-        return told
+        answer = self.driver.rows_after("sync", self.path, *options)
+        assert_same(answer, self.client, self.handle)
+        return answer
 
     def publish_numbers(self, select: str, count: int = 1500) -> None:
         """Registers the query over a stream `m` with so many rows."""

@@ -44,13 +44,13 @@ def test_nexmark_as_views_is_nexmark_written_out(tmp_path: Path, shared_data: Pa
 
 def _agrees(client: Client, name: str, instants: list[datetime]) -> int:
     """The number of instants at which a query has an answer, which is that of its text."""
-    handle, found = client.register(QUERIES[name], key=name), 0
+    handle, answer = client.register(QUERIES[name], key=name), 0
     for now in instants:
         through = client.invoke(handle, as_of=now, knowledge="today").rows
         written = client.ask(NEXMARK[name][0], as_of=now, knowledge="today").rows
         assert _bag(through) == _bag(written), (name, now)
-        found += bool(through)
-    return found
+        answer += bool(through)
+    return answer
 
 
 def _instants(folder: Path) -> list[datetime]:

@@ -30,6 +30,6 @@ def test_my_shares_and_their_names(tmp_path: Path) -> None:
     finally:
         server.stop()
     assert first == ["sync: 3 rows came", "a new name: 1 rows came", *SHOWN]
-    offline, *rest = run(server.address, tmp_path / "shares.db")
+    offline, *output = run(server.address, tmp_path / "shares.db")
     assert offline.startswith("offline: ")
-    assert rest == SHOWN
+    assert output == SHOWN

@@ -70,15 +70,18 @@ def test_help_names_every_command_and_option(pair: Pair) -> None:
 
 def _in_place(pair: Pair, arguments: list[str]) -> list[str]:
     """The same with the files and the server of the test."""
-    placed = [str(pair.path.parent / one) if one.endswith(".jsonl") else one for one in arguments]
+    placed = [
+        str(pair.path.parent / argument) if argument.endswith(".jsonl") else argument
+        for argument in arguments
+    ]
     return [*placed, "--address", pair.address, "--tenant", pair.tenant]
 
 
-def _same_lines(found: list[str], written: list[str]) -> None:
+def _same_lines(printed: list[str], written: list[str]) -> None:
     def without_instants(lines: list[str]) -> list[str]:
         return [re.sub(r" at \S+Z$", "", line) for line in lines]
 
-    assert without_instants(found) == without_instants(written)
+    assert without_instants(printed) == without_instants(written)
 
 
 # ---- answers
@@ -138,8 +141,8 @@ def test_a_copy_follows_its_answer(pair: Pair, select: str) -> None:
     pair.sync()
     for step in range(8):
         pair.client.publish("s", [_event(chance, 4 * step, n) for n in range(chance.randrange(6))])
-        told = pair.sync()
-    assert told.rows
+        answer = pair.sync()
+    assert answer.rows
 
 
 def _event(chance: random.Random, second: int, number: int) -> dict[str, Any]:
@@ -166,7 +169,7 @@ def test_a_join_with_names_follows_their_updates(pair: Pair) -> None:
         "SELECT n.name, t.price FROM trades t WINDOW(RANGE 1 HOUR), names n "
         "WHERE t.symbol = n.symbol ORDER BY t.price"
     )
-    pair.client.publish("names", [{"symbol": each, "name": each.lower()} for each in "ABC"])
+    pair.client.publish("names", [{"symbol": sql, "name": sql.lower()} for sql in "ABC"])
     trades = [{"symbol": "ABCD"[n % 4], "price": float(n)} for n in range(20)]
     pair.client.publish("trades", trades)
     assert len(pair.sync().rows) == 15
@@ -184,15 +187,15 @@ def test_rows_come_and_go_by_the_clock_alone(pair: Pair) -> None:
     pair.register("SELECT a FROM c BEGIN NOW - 4 SECONDS END NOW - 1 SECOND")
     pair.client.publish("c", [{"a": a} for a in range(5)])
     synced = int(pair.sync().summary["synced"])
-    kept = pair.path.read_bytes()
+    row_count = pair.path.read_bytes()
     begin, until = (int(bound) for bound in pair.lines()[2][2:4])
     time.sleep(max(0, until / 1e6 - time.time()) + 0.1)
     for now in (begin - 1, begin, begin + 1, until - 1, until, until + 1):
-        told = pair.driver.told("rows", pair.path, "--now", now)
-        assert_same(told, pair.client, pair.handle)
-        assert len(told.rows) == (5 if begin <= max(now, synced) < until else 0)
-    assert pair.driver.told("rows", pair.path).rows == []
-    assert pair.path.read_bytes() == kept, "no message was needed"
+        answer = pair.driver.rows_after("rows", pair.path, "--now", now)
+        assert_same(answer, pair.client, pair.handle)
+        assert len(answer.rows) == (5 if begin <= max(now, synced) < until else 0)
+    assert pair.driver.rows_after("rows", pair.path).rows == []
+    assert pair.path.read_bytes() == row_count, "no message was needed"
 
 
 # ---- cut and resumed
@@ -207,15 +210,17 @@ def test_a_transfer_in_many_calls(pair: Pair, select: str) -> None:
     calls = 0
     rows: list[str] = []
     while not rows:
-        told = pair.driver.run("sync", pair.path, *options)
-        assert told == ["there is more to come: sync again"], "what came since the first call"
+        answer = pair.driver.run("sync", pair.path, *options)
+        assert answer == ["there is more to come: sync again"], "what came since the first call"
         with contextlib.suppress(Refused):
             rows = pair.driver.run("rows", pair.path)
         if not rows:
             pair.client.publish("m", [{"a": -calls, "t": "more"}])
             calls += 1
     assert calls >= 3
-    assert len(pair.driver.told("rows", pair.path).rows) == 1500, "the answer of the first call"
+    assert len(pair.driver.rows_after("rows", pair.path).rows) == 1500, (
+        "the answer of the first call"
+    )
     last = pair.sync("--budget", 500)
     assert len(last.rows) == (1500 + calls if select.startswith("SELECT a") else 1501)
 
@@ -232,9 +237,9 @@ def test_killed_in_the_middle(pair: Pair, target: Path) -> None:
     assert len(pair.sync().rows) == 1500
 
 
-def _wait_for(found: Callable[[], int]) -> int:
+def _wait_for(result: Callable[[], int]) -> int:
     for _ in range(2000):
-        if number := found():
+        if number := result():
             return number
         time.sleep(0.01)
     raise AssertionError("nothing came")

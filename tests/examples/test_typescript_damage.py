@@ -19,14 +19,14 @@ pytestmark = [pytest.mark.long, pytest.mark.process]
 def test_damage_is_found_and_mended(pair: Pair, select: str) -> None:
     pair.publish_numbers(select, 40)
     right = pair.sync().rows
-    kept = pair.lines()
+    content = pair.lines()
     for name, damage in DAMAGES.items():
-        lines = copy.deepcopy(kept)
+        lines = copy.deepcopy(content)
         damage(lines)
         pair.write(lines)
         if name not in UNSEEN:
-            shown = pair.driver.run("rows", pair.path)
-            assert shown[0] == "the copy is damaged; the next sync mends it", name
+            rows = pair.driver.run("rows", pair.path)
+            assert rows[0] == "the copy is damaged; the next sync mends it", name
         assert pair.sync().rows == right, name
         assert "damaged" not in pair.driver.run("rows", pair.path)[0], name
 
@@ -99,4 +99,4 @@ def test_a_repair_that_is_cut_goes_on(pair: Pair) -> None:
     while pair.driver.run("sync", pair.path, *options)[0].startswith("there is more"):
         calls += 1
     assert 3 <= calls < 20
-    assert pair.driver.told("rows", pair.path).rows == right
+    assert pair.driver.rows_after("rows", pair.path).rows == right

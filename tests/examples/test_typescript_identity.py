@@ -32,14 +32,21 @@ class Asking:
 def asking(target: Path, tmp_path: Path) -> Iterator[Asking]:
     authority = Authority(tmp_path / "pki")
     operator = first_key(tmp_path / "store", "operator", owner="main")
-    pair, own = authority.server(), authority.client("device")
+    pair, client_pair = authority.server(), authority.client("device")
     server = ServerProcess(
         tmp_path / "store",
         *("--tls-cert", str(pair.cert), "--tls-key", str(pair.key)),
         *("--tls-client-ca", str(authority.ca), "--auth", "keys"),
     )
-    credentials = Credentials(operator, ca=authority.ca, cert=own.cert, key=own.key)
-    tls: list[object] = ["--tls-ca", authority.ca, "--tls-cert", own.cert, "--tls-key", own.key]
+    credentials = Credentials(operator, ca=authority.ca, cert=client_pair.cert, key=client_pair.key)
+    tls: list[object] = [
+        "--tls-ca",
+        authority.ca,
+        "--tls-cert",
+        client_pair.cert,
+        "--tls-key",
+        client_pair.key,
+    ]
     with Client(server.address, credentials=credentials) as client:
         yield Asking(server, client, authority, tls)
     server.stop()
@@ -53,18 +60,21 @@ def test_a_copy_of_a_store_that_asks_who_calls(
     client.define("CREATE STREAM m (a BIGINT)")
     first = client.create_key("main", roles=["administrator"])
     token.write_text(first.secret)
-    shown = [*asking.tls, "--token-file", token]
+    options = [*asking.tls, "--token-file", token]
     start = ["register", path, "SELECT a FROM m", "--address", asking.server.address, "--key", "k"]
     with pytest.raises(Refused, match="asks who calls"):
         driver.run(*start, *asking.tls)
-    driver.run(*start, *shown)
+    driver.run(*start, *options)
     (registered,) = client.registrations()
     client.publish("m", [{"a": 1}])
-    assert_same(driver.told("sync", path, *shown), client, registered.handle)
+    assert_same(driver.rows_after("sync", path, *options), client, registered.handle)
     (tmp_path / "rows.jsonl").write_text('{"a": "2"}\n')
     address = ["--address", asking.server.address]
-    driver.run("publish", "m", tmp_path / "rows.jsonl", *address, *shown)
-    assert len(assert_same(driver.told("sync", path, *shown), client, registered.handle).rows) == 2
+    driver.run("publish", "m", tmp_path / "rows.jsonl", *address, *options)
+    assert (
+        len(assert_same(driver.rows_after("sync", path, *options), client, registered.handle).rows)
+        == 2
+    )
 
     fresh = client.create_key("main", roles=["administrator"])
 
@@ -76,12 +86,12 @@ def test_a_copy_of_a_store_that_asks_who_calls(
 
     renewal = threading.Timer(0.5, renew)
     renewal.start()
-    lines = driver.run("watch", path, "--rounds", "2", *shown)
+    lines = driver.run("watch", path, "--rounds", "2", *options)
     renewal.join()
     assert lines[-2:][0] == "3", lines
     token.write_text(first.secret)
     with pytest.raises(Refused, match="revoked"):
-        driver.run("sync", path, *shown)
+        driver.run("sync", path, *options)
 
 
 def test_a_store_it_does_not_know_gets_no_token(

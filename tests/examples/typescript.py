@@ -35,8 +35,8 @@ def build(folder: Path) -> Path:
     _check_node(_needed("node"))
     if importlib.util.find_spec("grpc_tools") is None:
         pytest.skip("needs grpcio-tools")
-    made = shutil.ignore_patterns("node_modules", "build", "generated")
-    target = shutil.copytree(SOURCE, folder / "examples" / "typescript", ignore=made)
+    generated = shutil.ignore_patterns("node_modules", "build", "generated")
+    target = shutil.copytree(SOURCE, folder / "examples" / "typescript", ignore=generated)
     shutil.copytree(ROOT / "proto", folder / "proto")
     patience = ("--fetch-retries=1", "--fetch-retry-mintimeout=1000")
     installed = _run(target, npm, "ci", "--prefer-offline", "--loglevel=error", *patience)
@@ -53,10 +53,10 @@ def unit_tests(target: Path) -> subprocess.CompletedProcess[str]:
 
 
 def _needed(tool: str) -> str:
-    found = shutil.which(tool)
-    if found is None:
+    path = shutil.which(tool)
+    if path is None:
         pytest.skip(f"needs {tool}")
-    return found
+    return path
 
 
 def _check_node(node: str) -> None:
@@ -83,7 +83,7 @@ class Refused(Exception):
 
 
 @dataclass(frozen=True)
-class Told:
+class CopyAnswer:
     """Rows as the client shows them, and what it says of its copy."""
 
     rows: list[list[str | None]]
@@ -110,20 +110,20 @@ class Driver:
     def run(self, *arguments: object) -> list[str]:
         """The lines it wrote. Raises Refused."""
         assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.write(json.dumps([str(one) for one in arguments]) + "\n")
+        self._process.stdin.write(json.dumps([str(argument) for argument in arguments]) + "\n")
         self._process.stdin.flush()
         lines: list[str] = []
         for line in self._process.stdout:
             if line.startswith("exit "):
                 if line != "exit 0\n":
                     raise Refused("".join(lines))
-                return [one.rstrip("\n") for one in lines]
+                return [argument.rstrip("\n") for argument in lines]
             lines.append(line)
         raise AssertionError(f"the driver ended: {lines}")
 
-    def told(self, command: str, path: Path, *options: object) -> Told:
+    def rows_after(self, command: str, path: Path, *options: object) -> CopyAnswer:
         *rows, summary = map(json.loads, self.run(command, path, "--json", *options))
-        return Told(rows, summary)
+        return CopyAnswer(rows, summary)
 
     def close(self) -> None:
         assert self._process.stdin is not None and self._process.stdout is not None
@@ -136,13 +136,13 @@ def instant(micros: str | None) -> datetime | None:
     return None if micros is None else EPOCH + timedelta(microseconds=int(micros))
 
 
-def assert_same(told: Told, client: Client, handle: bytes) -> Answer:
+def assert_same(printed: CopyAnswer, client: Client, handle: bytes) -> Answer:
     """The copy's rows are those of a fresh answer at its NOW, in order and to the last bit."""
-    now = told.now
+    now = printed.now
     answer = client.invoke(handle, as_of=now, knowledge="today" if now else "then")
     kinds = [column.type for column in answer.columns]
-    found = [[_value(text, kind) for text, kind in zip(r, kinds, strict=True)] for r in told.rows]
-    assert list(map(_exact, found)) == [_exact(list(row.values())) for row in answer.rows]
+    rows = [[_value(text, kind) for text, kind in zip(r, kinds, strict=True)] for r in printed.rows]
+    assert list(map(_exact, rows)) == [_exact(list(row.values())) for row in answer.rows]
     return answer
 
 

@@ -29,13 +29,13 @@ def copies(request: pytest.FixtureRequest, tmp_path: Path, store: InsideStore) -
     """Both kinds, by the store's clock."""
     path = tmp_path / "copies.db"
     in_file = request.param == "file"
-    made = Copies(path, clock=store.now) if in_file else Copies.in_memory(clock=store.now)
-    with made:
-        yield made
+    opened = Copies(path, clock=store.now) if in_file else Copies.in_memory(clock=store.now)
+    with opened:
+        yield opened
 
 
 @pytest.fixture
-def kept(store: InsideStore, copies: Copies) -> Copies:
+def trade_copies(store: InsideStore, copies: Copies) -> Copies:
     """Two copies that have not been synced."""
     store.client.define(TRADES)
     copies.keep("dear", DEAR)

@@ -18,8 +18,8 @@ def read(copies: Copies, name: str) -> list[AnswerChange]:
 def short(changes: list[AnswerChange]) -> list[str]:
     """A change as the papers write it: +<a, 99>, u<a, 95>, -<a, 95>."""
     return [
-        f"{one.tag}{' '.join(str(value) for value in (one.row or one.old or {}).values())}"
-        for one in changes
+        f"{change.tag}{' '.join(str(value) for value in (change.row or change.old or {}).values())}"
+        for change in changes
     ]
 
 

@@ -14,7 +14,7 @@ def wire(schema: StreamSchema) -> Stream:
     return Stream(
         name=schema.name,
         id=1,
-        columns=tuple(Column(one.name, str(one.type)) for one in schema.columns),
+        columns=tuple(Column(column.name, str(column.type)) for column in schema.columns),
         ordered_by=schema.ordered_by,
         retain=retain,
         ahead=timedelta(hours=1),

@@ -74,16 +74,16 @@ def check(client: Client, copies: Copies, instant: datetime) -> None:
 
 
 def test_by_its_handle_alone_and_with_sql_over_the_answer(client: Client, tmp_path: Path) -> None:
-    made = client.register("SELECT b, max(a) AS most FROM e GROUP BY b ORDER BY b DESC")
+    registered = client.register("SELECT b, max(a) AS most FROM e GROUP BY b ORDER BY b DESC")
     publish(client, 100, 6)
     with Copies(tmp_path / "phone.db") as copies:
-        copy = copies.keep("most", handle=made, base_rows=True)
+        copy = copies.keep("most", handle=registered, base_rows=True)
         assert copies.sync(client).complete
-        rows = client.invoke(made).rows
+        rows = client.invoke(registered).rows
         assert copy.rows() == rows and len(copy) == 3
         assert copies.query("SELECT b FROM most WHERE most >= 104") == [{"b": "z"}, {"b": "x"}]
         assert copy.query("SELECT * FROM most") == rows
-        client.unregister(made)
+        client.unregister(registered)
         assert copies.sync(client)["most"].status == "refused"
         assert copy.rows() == rows
 

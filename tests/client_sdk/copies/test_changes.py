@@ -32,7 +32,7 @@ def test_a_key_that_ends(store: InsideStore, rooms: Copies) -> None:
     measure(store, rooms, "a", 20)
     store.client.delete("rooms", [{"room": "b"}])
     rooms.sync(store.client)
-    assert [(one.tag, one.old, one.why) for one in read(rooms, "hot")] == [
+    assert [(change.tag, change.old, change.why) for change in read(rooms, "hot")] == [
         ("-", {"room": "a", "temp": 99}, "ended"),
         ("-", {"room": "b", "temp": 98}, "ended"),
     ]

@@ -13,26 +13,26 @@ MINUTE = timedelta(minutes=1)
 
 
 def test_rows_leave_by_themselves_in_the_order_of_their_instants(
-    store: InsideStore, kept: Copies
+    store: InsideStore, trade_copies: Copies
 ) -> None:
-    kept.keep("dear", DEAR, changes=True)
-    kept.sync(store.client)
+    trade_copies.keep("dear", DEAR, changes=True)
+    trade_copies.sync(store.client)
     for price in (101.0, 103.0, 102.0):
         store.wait(60)
         store.client.publish("trades", [trade("IBM", price)])
-        kept.sync(store.client)
+        trade_copies.sync(store.client)
     begun = store.now()
-    read(kept, "dear")
+    read(trade_copies, "dear")
     store.line.calls.clear()
     store.wait(500)
-    assert [(one.tag, one.why) for one in read(kept, "dear")] == [("-", "left")]
+    assert [(change.tag, change.why) for change in read(trade_copies, "dear")] == [("-", "left")]
     store.wait(600)
-    left = read(kept, "dear")
-    assert short(left) == ["-IBM 103.0", "-IBM 102.0"]
-    assert [one.at and one.at - begun for one in left] == [9 * MINUTE, 10 * MINUTE]
-    assert store.line.calls == [] and read(kept, "dear") == []
-    kept.sync(store.client)
-    assert read(kept, "dear") == []
+    departures = read(trade_copies, "dear")
+    assert short(departures) == ["-IBM 103.0", "-IBM 102.0"]
+    assert [change.at and change.at - begun for change in departures] == [9 * MINUTE, 10 * MINUTE]
+    assert store.line.calls == [] and read(trade_copies, "dear") == []
+    trade_copies.sync(store.client)
+    assert read(trade_copies, "dear") == []
 
 
 def test_rows_enter_by_themselves(store: InsideStore, copies: Copies) -> None:
@@ -48,7 +48,7 @@ def test_rows_enter_by_themselves(store: InsideStore, copies: Copies) -> None:
     (entered,) = read(copies, "later")
     assert entered.tag == "+" and entered.at == published + timedelta(minutes=1)
     store.wait(3600)
-    assert [one.tag for one in read(copies, "later")] == ["-"]
+    assert [change.tag for change in read(copies, "later")] == ["-"]
 
 
 def test_what_entered_and_left_between_two_readings_is_not_told(
@@ -63,15 +63,15 @@ def test_what_entered_and_left_between_two_readings_is_not_told(
     assert read(copies, "later") == []
 
 
-def test_without_those_that_leave(store: InsideStore, kept: Copies) -> None:
-    kept.keep("dear", DEAR, changes="without left")
-    kept.sync(store.client)
+def test_without_those_that_leave(store: InsideStore, trade_copies: Copies) -> None:
+    trade_copies.keep("dear", DEAR, changes="without left")
+    trade_copies.sync(store.client)
     store.client.publish("trades", [trade("IBM", 101.0)])
-    kept.sync(store.client)
+    trade_copies.sync(store.client)
     store.wait(3600)
-    assert [one.tag for one in read(kept, "dear")] == ["+"]
-    kept.sync(store.client)
-    assert read(kept, "dear") == []
+    assert [change.tag for change in read(trade_copies, "dear")] == ["+"]
+    trade_copies.sync(store.client)
+    assert read(trade_copies, "dear") == []
 
 
 def test_event_time_moves_with_the_sync(store: InsideStore, copies: Copies) -> None:
@@ -88,4 +88,4 @@ def test_event_time_moves_with_the_sync(store: InsideStore, copies: Copies) -> N
     store.wait(3600)
     changes = read(copies, "now")
     assert short(changes) == ["+Ann", "-Ann", "+Bob"]
-    assert [one.at and (one.at - begun).total_seconds() for one in changes] == [0, 60, 300]
+    assert [change.at and (change.at - begun).total_seconds() for change in changes] == [0, 60, 300]

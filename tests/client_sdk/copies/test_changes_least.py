@@ -35,9 +35,9 @@ def _open(store: InsideStore, copies: Copies, sql: str) -> None:
     read(copies, "answer")
 
 
-def _put(store: InsideStore, copies: Copies, k: int, v: int, other: int = 0) -> None:
+def _put(store: InsideStore, copies: Copies, k: int, v: int, row: int = 0) -> None:
     store.wait(1)
-    store.client.publish("n", [{"k": k, "v": v, "other": other}])
+    store.client.publish("n", [{"k": k, "v": v, "other": row}])
     assert copies.sync(store.client).complete
 
 
@@ -46,7 +46,7 @@ def test_a_row_beside_a_query_is_the_update_of_the_one_with_its_key(
     store: InsideStore, copies: Copies, name: str
 ) -> None:
     _open(store, copies, INSIDE[name])
-    _put(store, copies, 1, 10, other=7)
+    _put(store, copies, 1, 10, row=7)
     assert read(copies, "answer") == [], "an update to equal values is no change"
     _put(store, copies, 1, 11)
     (change,) = read(copies, "answer")
@@ -75,7 +75,7 @@ def test_equal_rows_of_joins_are_not_told_to_go_and_come(
     store: InsideStore, copies: Copies, name: str
 ) -> None:
     _open(store, copies, JOINS[name])
-    _put(store, copies, 1, 10, other=7)
+    _put(store, copies, 1, 10, row=7)
     assert read(copies, "answer") == []
     rows = copies["answer"].rows()
     _put(store, copies, 1, 11)

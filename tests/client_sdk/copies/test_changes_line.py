@@ -25,13 +25,13 @@ UNKNOWN_REASON = 4711
 def row(row_id: int, text: str, key: int | None = None, until: int | None = None) -> pb.SyncRow:
     stored = (row_id, None, until, b"", 0, text, *([] if key is None else [key]))
     columns = COLUMNS if key is None else KEYED
-    made = pb.SyncRow(row_id=row_id, visible_until=until, values=[pb.Value(text=text)], key=key)
-    made.checksum = Checksums(columns).of([stored])[0]
-    return made
+    message = pb.SyncRow(row_id=row_id, visible_until=until, values=[pb.Value(text=text)], key=key)
+    message.checksum = Checksums(columns).of([stored])[0]
+    return message
 
 
-def rows(*made: pb.SyncRow) -> pb.SyncPart:
-    return pb.SyncPart(rows=pb.SyncRows(rows=made))
+def rows(*messages: pb.SyncRow) -> pb.SyncPart:
+    return pb.SyncPart(rows=pb.SyncRows(rows=messages))
 
 
 def whole(**fields: Any) -> pb.SyncPart:
@@ -54,10 +54,10 @@ def end(*ids: int, token: bytes = b"token") -> pb.SyncPart:
 
 
 def connect(*calls: list[pb.SyncPart]) -> tuple[Client, MockTransport]:
-    left = list(calls)
+    scripts = list(calls)
     register = pb.RegisterResponse(handle=bytes(16))
     transport = MockTransport(
-        {"Register": lambda _: register, "Sync": lambda request: iter(left.pop(0))}
+        {"Register": lambda _: register, "Sync": lambda request: iter(scripts.pop(0))}
     )
     return Client(transport=transport, retry=Retry(attempts=3, first=0.0)), transport
 
@@ -72,7 +72,9 @@ def copies(tmp_path: Path):
 def tags(copies: Copies) -> list[str]:
     with copies.changes("c") as batch:
         assert not batch.reset
-        return [f"{one.tag}{(one.row or one.old or {})['t']} {one.why}" for one in batch]
+        return [
+            f"{change.tag}{(change.row or change.old or {})['t']} {change.why}" for change in batch
+        ]
 
 
 def test_changes_are_asked_for(copies: Copies) -> None:
@@ -127,9 +129,9 @@ R = range(1, 6)
 
 
 def test_keys_count_in_the_checksum(copies: Copies) -> None:
-    other = row(1, "a", 7)
-    other.key = 8
-    client, _ = connect(*[[whole(), rows(other), end(1)]] * 3)
+    altered = row(1, "a", 7)
+    altered.key = 8
+    client, _ = connect(*[[whole(), rows(altered), end(1)]] * 3)
     with pytest.raises(ServerError, match="checksum"):
         copies.sync(client)
 
@@ -177,8 +179,8 @@ def reason(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
             f"client_sdk.copies._sync.{module}.reason_name",
             lambda number: named.get(number) or usual(number),
         )
-    found: str = request.param
-    return found
+    batch: str = request.param
+    return batch
 
 
 def number_of(reason: str) -> int:
@@ -206,7 +208,7 @@ def test_an_answer_that_replaces_another(
         raise RuntimeError
     copies.sync(client)
     with copies.changes("c") as batch:
-        assert batch.reset == reason and [one.tag for one in batch] == ["+"]
+        assert batch.reset == reason and [change.tag for change in batch] == ["+"]
         assert batch.answer == ({"t": "open"}, {"t": "later"})
     assert tags(copies) == []
 

@@ -54,7 +54,7 @@ def test_with_an_event_loop(process: ServerProcess, client: Client, tmp_path: Pa
     client.define(ROOMS)
 
     async def follow() -> list[str]:
-        found: list[str] = []
+        changes: list[str] = []
         tenant = client._session.tenant
         async with AsyncClient(process.address, tenant=tenant) as connected:
             with Copies(tmp_path / "phone.db") as copies:
@@ -65,7 +65,7 @@ def test_with_an_event_loop(process: ServerProcess, client: Client, tmp_path: Pa
                     async for _ in copies.watch_async(connected):
                         break
                     with copies.changes("hot") as batch:
-                        found += [change.tag for change in batch]
-        return found
+                        changes += [change.tag for change in batch]
+        return changes
 
     assert asyncio.run(follow()) == ["+", "u", "-"]

@@ -34,25 +34,25 @@ class Followed(Kept):
     syncs: int = 0
 
 
-def identity_of(asked: Asked) -> Identity | None:
+def identity_of(question: Asked) -> Identity | None:
     """What an answer's columns tell of the identity of its rows."""
-    query: Query = asked.query
+    query: Query = question.query
     names = [column.name for column in query.columns]
     if query.grouping is not None:
         keys = len(query.grouping.keys)
         return {0: lambda row: None, 2: lambda row: (row["b"], row["a"])}.get(keys)
     if query.distinct:
         return lambda row: row["b"]
-    if asked.table.keyed:
+    if question.table.keyed:
         return (lambda row: row["b"]) if "b" in names else None
     return (lambda row: row["row_id"]) if "row_id" in names else None
 
 
 class Changing(Offline):
-    kept = Bundle("kept")
+    kept_copies = Bundle("kept_copies")
 
     @initialize(
-        target=kept,
+        target=kept_copies,
         seed=st.integers(0, 2**32),
         in_memory=st.booleans(),
         first=st.lists(questions, min_size=3, max_size=3),
@@ -60,30 +60,30 @@ class Changing(Offline):
     def open(  # type: ignore[override]
         self, seed: int, in_memory: bool, first: list[Question]
     ) -> MultipleResults[Kept]:
-        found = super().open(seed=seed, in_memory=in_memory, first=first)
-        return multiple(*found.values)
+        opened = super().open(seed=seed, in_memory=in_memory, first=first)
+        return multiple(*opened.values)
 
     def _keep(self, question: Question, priority: int) -> Kept:
-        asked = self.ask(question)
-        if asked.base_rows:
-            asked = self.ask(Question(**{**vars(question), "base_rows": False}))
+        answered = self.ask(question)
+        if answered.base_rows:
+            answered = self.ask(Question(**{**vars(question), "base_rows": False}))
         name = f"copy{len(self.all)}"
         self.copies.keep(
-            name, asked.text, window=asked.window or None, priority=priority, changes=True
+            name, answered.text, window=answered.window or None, priority=priority, changes=True
         )
-        one = Followed(name, asked, reader=ChangeReader(name, identity_of(asked)))
-        self.all[name] = one
-        return one
+        copy = Followed(name, answered, reader=ChangeReader(name, identity_of(answered)))
+        self.all[name] = copy
+        return copy
 
-    @rule(one=kept)
-    def read(self, one: Followed) -> None:
-        self._read(one)
+    @rule(copy=kept_copies)
+    def read(self, copy: Followed) -> None:
+        self._read(copy)
 
-    @rule(one=kept, copied=st.booleans())
-    def die_in_a_batch(self, one: Followed, copied: bool) -> None:
+    @rule(copy=kept_copies, copied=st.booleans())
+    def die_in_a_batch(self, copy: Followed, copied: bool) -> None:
         """The next batch has the same changes, and may have more."""
-        with pytest.raises(_Killed), self.copies.changes(one.name) as batch:
-            seen: list[AnswerChange] = list(batch)
+        with pytest.raises(_Killed), self.copies.changes(copy.name) as batch:
+            changes: list[AnswerChange] = list(batch)
             files = self._files() if copied and not self.in_memory else {}
             raise _Killed
         if files:
@@ -91,56 +91,56 @@ class Changing(Offline):
             for path, content in files.items():
                 path.write_bytes(content)
             self.copies = self._open()
-        with pytest.raises(_Killed), self.copies.changes(one.name) as batch:
-            assert list(batch)[: len(seen)] == seen
+        with pytest.raises(_Killed), self.copies.changes(copy.name) as batch:
+            assert list(batch)[: len(changes)] == changes
             raise _Killed
-        self._read(one)
+        self._read(copy)
 
     @rule(
-        one=kept,
+        copy=kept_copies,
         kind=st.sampled_from(("told", "row", "log")),
         then=st.sampled_from(("read", "sync")),
         server=st.integers(0, 1),
     )
-    def damage_changes(self, one: Followed, kind: str, then: str, server: int) -> None:
+    def damage_changes(self, copy: Followed, kind: str, then: str, server: int) -> None:
         """What was told is lost: the next batch that notices it says so, and has the answer."""
         if kind == "told":
-            flip_in_state(self.copies, one.name, self.chance, "told")
+            flip_in_state(self.copies, copy.name, self.chance, "told")
         elif kind == "row":
-            self._flip(one, "told")
+            self._flip(copy, "told")
         else:
-            self._flip(one, "changes")
+            self._flip(copy, "changes")
         if then == "sync":
-            assert self.copies.sync(self._client(server), only=[one.name]).complete
+            assert self.copies.sync(self._client(server), only=[copy.name]).complete
         if kind == "row":
             # It is noticed when such a row changes, or all are compared.
-            flip_in_state(self.copies, one.name, self.chance, "state")
-            self.copies.sync(self._client(server), only=[one.name])
-        self._read(one, damaged=True)
+            flip_in_state(self.copies, copy.name, self.chance, "state")
+            self.copies.sync(self._client(server), only=[copy.name])
+        self._read(copy, damaged=True)
 
     # ---- means
 
-    def _read(self, one: Followed, *, damaged: bool = False) -> None:
-        before = len(one.reader.resets)
-        one.reader.read(self.copies, syncs=one.syncs)
-        one.syncs = 0
-        assert one.reader.resets[before:] in ([], ["DAMAGED"] if damaged else [])
+    def _read(self, copy: Followed, *, damaged: bool = False) -> None:
+        before = len(copy.reader.resets)
+        copy.reader.read(self.copies, syncs=copy.syncs)
+        copy.syncs = 0
+        assert copy.reader.resets[before:] in ([], ["DAMAGED"] if damaged else [])
 
-    def _check_all(self, asked: list[Any], synced: Synced, one_position: bool) -> None:
-        super()._check_all(asked, synced, one_position)
-        for one in asked:
-            one.syncs += 2 if synced.get(one.name) is None else 1
-            if one.reader.rows is None or self.chance.random() < 0.5:
-                self._read(one)
+    def _check_all(self, requested: list[Any], synced: Synced, one_position: bool) -> None:
+        super()._check_all(requested, synced, one_position)
+        for copy in requested:
+            copy.syncs += 2 if synced.get(copy.name) is None else 1
+            if copy.reader.rows is None or self.chance.random() < 0.5:
+                self._read(copy)
 
     def _files(self) -> dict[Path, bytes]:
         """What is on the disk in this moment."""
         folder = Path(self.own_folder)
         return {path: path.read_bytes() for path in folder.iterdir() if path.is_file()}
 
-    def _flip(self, one: Followed, what: str) -> None:
+    def _flip(self, copy: Followed, what: str) -> None:
         with self.copies._file.writing() as connection:
-            copy_id = find(connection, one.name).copy_id
+            copy_id = find(connection, copy.name).copy_id
             table = reported_table(copy_id) if what == "told" else "_psoup_changes"
             names = [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
             if not names:

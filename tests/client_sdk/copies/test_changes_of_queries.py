@@ -26,7 +26,7 @@ def test_example_8(store: InsideStore, copies: Copies) -> None:
     changes = read(copies, "rooms")
     assert short(changes) == ["+a 99", "+b 75", "+c 80", "ua 95"]
     assert changes[3].old == {"room": "a", "temp": 99}
-    assert [one.at and one.at.timestamp() for one in changes] == [2, 2, 4, 4]
+    assert [change.at and change.at.timestamp() for change in changes] == [2, 2, 4, 4]
 
 
 def test_section_8(store: InsideStore, copies: Copies) -> None:
@@ -51,7 +51,7 @@ def test_section_10_3_2(
 ) -> None:
     for temp in readings:
         measure(store, rooms, "r", temp)
-    assert "".join(one.tag for one in read(rooms, "hot")) == tags
+    assert "".join(change.tag for change in read(rooms, "hot")) == tags
 
 
 @pytest.mark.parametrize("readings", [(89, 87, 79, 78), (89, 79, 87, 78)])
@@ -112,7 +112,10 @@ def test_joins_come_and_go(store: InsideStore, copies: Copies) -> None:
     measure(store, copies, "a", 10)
     changes = read(copies, "warm")
     assert short(changes) == ["+Ann 25", "-Ann 25", "+Ann 26", "-Ann 26"]
-    assert [one.why for one in changes] == ["new", "ended", "new", "ended"]
+    assert [change.why for change in changes] == ["new", "ended", "new", "ended"]
     measure(store, copies, "a", 30)
     store.wait(3600)
-    assert [(one.tag, one.why) for one in read(copies, "warm")] == [("+", "new"), ("-", "left")]
+    assert [(change.tag, change.why) for change in read(copies, "warm")] == [
+        ("+", "new"),
+        ("-", "left"),
+    ]

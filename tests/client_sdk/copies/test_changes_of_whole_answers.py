@@ -97,7 +97,7 @@ def test_all_copies_at_one_position(store: InsideStore, rooms: Copies) -> None:
     assert short(read(rooms, "counts")) == ["u8"]
     store.client.publish("rooms", [{"room": "b", "temp": 10}])
     rooms.sync(store.client, one_position=True)
-    assert [(one.tag, one.why) for one in read(rooms, "hot")] == [("-", "ended")]
+    assert [(change.tag, change.why) for change in read(rooms, "hot")] == [("-", "ended")]
 
 
 def test_a_transfer_in_pieces_is_one_change(store: InsideStore, rooms: Copies) -> None:

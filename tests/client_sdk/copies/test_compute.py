@@ -37,8 +37,8 @@ SCALE = Scale(1_700_000_000 * SECOND, SECOND)
 
 def sent(query: Query, schema: StreamSchema, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     """Rows as a copy keeps them."""
-    own = slides(query) and query.refresh is None
-    outputs = query.outputs if own else base_query(query, schema).outputs
+    names = slides(query) and query.refresh is None
+    outputs = query.outputs if names else base_query(query, schema).outputs
     columns = {ROW_ID: pa.array([row["row_id"] for row in rows], pa.int64())}
     for output in outputs:
         values = [evaluate_row(output.expression, row) for row in rows]
@@ -46,9 +46,9 @@ def sent(query: Query, schema: StreamSchema, rows: Sequence[Mapping[str, Any]]) 
     return pa.table(columns)
 
 
-def computed(found: Computation, rows: pa.Table, now: int) -> list[tuple[Any, ...]]:
-    answer = found.answer(rows, from_micros(now))
-    assert answer.schema == pa.schema([(one.name, one.arrow) for one in found.columns])
+def computed(bound: Computation, rows: pa.Table, now: int) -> list[tuple[Any, ...]]:
+    answer = bound.answer(rows, from_micros(now))
+    assert answer.schema == pa.schema([(column.name, column.arrow) for column in bound.columns])
     return [tuple(row.values()) for row in answer.to_pylist()]
 
 
@@ -67,10 +67,10 @@ def test_oracle_any_query_over_its_base_rows(case: Any, step: int) -> None:
     schema, rows, sql = case
     now = SCALE.origin + step * SCALE.unit
     query = bind_query(sql, {schema.name: schema}.get)
-    found = prepare(sql, None, wire(schema), None)
-    assert found.sync_window == ""
+    answer = prepare(sql, None, wire(schema), None)
+    assert answer.sync_window == ""
     chosen = naive_rows(query, rows, now, schema.retain)
-    got = computed(found, sent(query, schema, chosen[::-1]), now)
+    got = computed(answer, sent(query, schema, chosen[::-1]), now)
     if slides(query):
         assert len(got) == len(chosen), "the copy is the answer, there is nothing to compute"
     else:
@@ -82,7 +82,10 @@ def test_oracle_any_query_over_its_base_rows(case: Any, step: int) -> None:
 def test_oracle_as_of_the_last_refresh_point(case: Any, period: int, step: int, on: int) -> None:
     """Rows that came by the sync; NOW is then, or later. Arrival time: they came in order."""
     schema, rows, sql = case
-    rows = [{**row, "row_id": n} for n, row in enumerate(sorted(rows, key=lambda one: one["ts"]))]
+    rows = [
+        {**row, "row_id": n}
+        for n, row in enumerate(sorted(rows, key=lambda base_row: base_row["ts"]))
+    ]
     sql = f"{sql} REFRESH EVERY {period} SECONDS"
     try:
         query = bind_query(sql, {schema.name: schema}.get)
@@ -90,20 +93,22 @@ def test_oracle_as_of_the_last_refresh_point(case: Any, period: int, step: int, 
         reject()
     synced_at = SCALE.origin + step * SCALE.unit + on
     now = synced_at + on * SECOND // 2
-    known = [row for row in rows if row["ts"] <= synced_at]
+    arrived = [row for row in rows if row["ts"] <= synced_at]
     try:
-        found = prepare(sql, None, wire(schema), None)
+        answer = prepare(sql, None, wire(schema), None)
     except NotComputable as refused:
         assert "counts rows" in str(refused) and "without base_rows" in refused.hint
         return
     assert isinstance(query.refresh, RefreshEvery)
-    wider = replace(query, refresh=None).with_window(bind_window(found.sync_window, schema))
-    held = naive_rows(wider, known, synced_at, schema.retain)
-    visible = naive_rows(wider, known, now, schema.retain)
-    assert {row["row_id"] for row in visible} <= {row["row_id"] for row in held} or _waits(wider)
-    events = [Event(schema.name, row["ts"], [row], row["ts"]) for row in known]
+    wider = replace(query, refresh=None).with_window(bind_window(answer.sync_window, schema))
+    base_rows = naive_rows(wider, arrived, synced_at, schema.retain)
+    visible = naive_rows(wider, arrived, now, schema.retain)
+    assert {row["row_id"] for row in visible} <= {row["row_id"] for row in base_rows} or _waits(
+        wider
+    )
+    events = [Event(schema.name, row["ts"], [row], row["ts"]) for row in arrived]
     expected = History({schema.name: schema}, events, now).ask(query)
-    got = computed(found, sent(query, schema, visible), now)
+    got = computed(answer, sent(query, schema, visible), now)
     assert not difference(expected.answer, got), (sql, now)
 
 
@@ -139,10 +144,10 @@ def test_current_rows_of_a_keyed_stream() -> None:
 
 def test_parameters_and_another_window() -> None:
     sql = "SELECT b, count(*) AS n FROM s WHERE a > :least GROUP BY b LIMIT :most RANGE 5 SECONDS"
-    found = prepare(sql, {"least": 3, "most": 1}, wire(ARRIVALS), "ROWS 7")
-    assert found.sync_window == "ROWS 7"
+    answer = prepare(sql, {"least": 3, "most": 1}, wire(ARRIVALS), "ROWS 7")
+    assert answer.sync_window == "ROWS 7"
     columns = {ROW_ID: [1, 2], "ts": pa.array([1, 2], pa.timestamp("us", "UTC")), "b": ["y", "x"]}
-    got = found.answer(pa.table(columns), None)
+    got = answer.answer(pa.table(columns), None)
     assert got.to_pylist() == [{"b": "x", "n": 1}]
     with pytest.raises(QueryProblem, match=":most has no value"):
         prepare(sql, {"least": 3}, wire(ARRIVALS), None)
@@ -168,15 +173,15 @@ def test_what_base_rows_do_not_tell_is_refused(schema: StreamSchema, tail: str, 
 
 
 def test_columns_of_another_query_are_refused() -> None:
-    found = prepare("SELECT sum(a) AS n FROM s", None, wire(ARRIVALS), None)
+    bound = prepare("SELECT sum(a) AS n FROM s", None, wire(ARRIVALS), None)
     with pytest.raises(ValueError, match="computed from _row_id BIGINT, ts TIMESTAMP, a BIGINT"):
-        found.answer(pa.table({ROW_ID: [1], "b": ["x"]}), None)
+        bound.answer(pa.table({ROW_ID: [1], "b": ["x"]}), None)
 
 
 def test_nothing_at_all_is_an_answer_too() -> None:
-    found = prepare("SELECT count(*) AS n, sum(a) AS s FROM s", None, wire(EVENTS), None)
+    answer = prepare("SELECT count(*) AS n, sum(a) AS s FROM s", None, wire(EVENTS), None)
     empty = pa.schema([(ROW_ID, pa.int64()), ("ts", pa.timestamp("us", "UTC")), ("a", pa.int64())])
-    assert found.answer(empty.empty_table(), None).to_pylist() == [{"n": 0, "s": None}]
+    assert answer.answer(empty.empty_table(), None).to_pylist() == [{"n": 0, "s": None}]
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

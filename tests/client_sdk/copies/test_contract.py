@@ -20,59 +20,63 @@ from tests.support.client_sdk.inside import InsideStore
 # ---- keeping
 
 
-def test_keeping_needs_no_connection(kept: Copies) -> None:
-    assert kept.names == ["dear", "counts"] and "dear" in kept and len(kept) == 2
-    assert not kept["dear"].synced and kept["dear"].handle is None
+def test_keeping_needs_no_connection(trade_copies: Copies) -> None:
+    assert (
+        trade_copies.names == ["dear", "counts"]
+        and "dear" in trade_copies
+        and len(trade_copies) == 2
+    )
+    assert not trade_copies["dear"].synced and trade_copies["dear"].handle is None
     with pytest.raises(NotSynced, match="dear"):
-        kept["dear"].rows()
+        trade_copies["dear"].rows()
 
 
-def test_the_first_sync_registers_and_fills(store: InsideStore, kept: Copies) -> None:
+def test_the_first_sync_registers_and_fills(store: InsideStore, trade_copies: Copies) -> None:
     store.client.publish("trades", [trade("IBM", 184.5), trade("X", 3.0)])
-    synced = kept.sync(store.client)
+    synced = trade_copies.sync(store.client)
     assert synced.complete and synced.changed == ["dear", "counts"]
     assert synced["dear"].whole and synced["dear"].reason == "FIRST" and synced["dear"].rows == 1
-    assert kept["dear"].rows() == [{"symbol": "IBM", "price": 184.5}]
-    assert list(kept["counts"]) == [{"symbol": "IBM", "n": 1}, {"symbol": "X", "n": 1}]
-    check(store, kept)
+    assert trade_copies["dear"].rows() == [{"symbol": "IBM", "price": 184.5}]
+    assert list(trade_copies["counts"]) == [{"symbol": "IBM", "n": 1}, {"symbol": "X", "n": 1}]
+    check(store, trade_copies)
 
 
-def test_later_ones_send_what_changed(store: InsideStore, kept: Copies) -> None:
+def test_later_ones_send_what_changed(store: InsideStore, trade_copies: Copies) -> None:
     store.client.publish("trades", [trade("IBM", 184.5)] * 50)
-    kept.sync(store.client)
+    trade_copies.sync(store.client)
     store.client.publish("trades", [trade("IBM", 190.0), trade("SUN", 101.0)])
-    synced = kept.sync(store.client)
+    synced = trade_copies.sync(store.client)
     assert (synced["dear"].rows, synced["dear"].whole) == (2, False)
-    assert len(kept["dear"]) == 52
-    check(store, kept)
-    assert {one.status for one in kept.sync(store.client).values()} == {"unchanged"}
+    assert len(trade_copies["dear"]) == 52
+    check(store, trade_copies)
+    assert {change.status for change in trade_copies.sync(store.client).values()} == {"unchanged"}
 
 
-def test_unknown_names_say_which_are_known(kept: Copies) -> None:
+def test_unknown_names_say_which_are_known(trade_copies: Copies) -> None:
     with pytest.raises(UnknownCopy, match="dear, counts"):
-        kept["deer"]
+        trade_copies["deer"]
     with pytest.raises(KeyError):
-        kept["deer"]
+        trade_copies["deer"]
 
 
-def test_the_same_again_changes_nothing(store: InsideStore, kept: Copies) -> None:
+def test_the_same_again_changes_nothing(store: InsideStore, trade_copies: Copies) -> None:
     store.client.publish("trades", [trade("IBM", 184.5)])
-    kept.sync(store.client)
-    kept.keep("dear", DEAR)
-    kept.keep("dear", DEAR, priority=5)
-    assert len(kept["dear"]) == 1
-    assert kept.sync(store.client)["dear"].status == "unchanged"
+    trade_copies.sync(store.client)
+    trade_copies.keep("dear", DEAR)
+    trade_copies.keep("dear", DEAR, priority=5)
+    assert len(trade_copies["dear"]) == 1
+    assert trade_copies.sync(store.client)["dear"].status == "unchanged"
 
 
-def test_another_text_replaces_the_copy(store: InsideStore, kept: Copies) -> None:
+def test_another_text_replaces_the_copy(store: InsideStore, trade_copies: Copies) -> None:
     store.client.publish("trades", [trade("IBM", 184.5, 7)])
-    kept.sync(store.client)
-    kept.keep("dear", "SELECT size FROM trades WHERE price > 100 RANGE 10 MINUTES")
+    trade_copies.sync(store.client)
+    trade_copies.keep("dear", "SELECT size FROM trades WHERE price > 100 RANGE 10 MINUTES")
     with pytest.raises(NotSynced):
-        kept["dear"].rows()
-    kept.sync(store.client)
-    assert kept["dear"].rows() == [{"size": 7}]
-    check(store, kept)
+        trade_copies["dear"].rows()
+    trade_copies.sync(store.client)
+    assert trade_copies["dear"].rows() == [{"size": 7}]
+    check(store, trade_copies)
 
 
 def test_a_copy_of_a_handle(store: InsideStore, copies: Copies) -> None:
@@ -90,13 +94,13 @@ def test_a_copy_of_a_handle(store: InsideStore, copies: Copies) -> None:
     assert len(copies["dear"]) == 1
 
 
-def test_forgetting(store: InsideStore, kept: Copies) -> None:
-    kept.sync(store.client)
-    kept.forget("dear")
-    assert kept.names == ["counts"]
+def test_forgetting(store: InsideStore, trade_copies: Copies) -> None:
+    trade_copies.sync(store.client)
+    trade_copies.forget("dear")
+    assert trade_copies.names == ["counts"]
     with pytest.raises(UnknownCopy):
-        kept.forget("dear")
-    assert list(kept.sync(store.client)) == ["counts"]
+        trade_copies.forget("dear")
+    assert list(trade_copies.sync(store.client)) == ["counts"]
 
 
 @pytest.mark.parametrize("name", ["", "_psoup_x", "sqlite_x", "a\0b"])
@@ -132,25 +136,29 @@ def test_nothing_kept_is_nothing_to_sync(store: InsideStore, copies: Copies) -> 
 # ---- what the store refuses
 
 
-def test_a_text_that_is_wrong_is_told_and_others_go_on(store: InsideStore, kept: Copies) -> None:
-    kept.keep("wrong", "SELECT prize FROM trades RANGE 1 MINUTE")
-    synced = kept.sync(store.client)
+def test_a_text_that_is_wrong_is_told_and_others_go_on(
+    store: InsideStore, trade_copies: Copies
+) -> None:
+    trade_copies.keep("wrong", "SELECT prize FROM trades RANGE 1 MINUTE")
+    synced = trade_copies.sync(store.client)
     assert isinstance(synced["wrong"].error, QueryProblem) and not synced.complete
     assert synced["dear"].status == "changed"
-    kept.keep("wrong", "SELECT price FROM trades RANGE 1 MINUTE")
-    assert kept.sync(store.client).complete
+    trade_copies.keep("wrong", "SELECT price FROM trades RANGE 1 MINUTE")
+    assert trade_copies.sync(store.client).complete
 
 
-def test_what_was_unregistered_is_registered_again(store: InsideStore, kept: Copies) -> None:
+def test_what_was_unregistered_is_registered_again(
+    store: InsideStore, trade_copies: Copies
+) -> None:
     store.client.publish("trades", [trade("IBM", 184.5)])
-    kept.sync(store.client)
-    handle = kept["dear"].handle
+    trade_copies.sync(store.client)
+    handle = trade_copies["dear"].handle
     assert handle is not None
     store.client.unregister(handle)
-    synced = kept.sync(store.client)
+    synced = trade_copies.sync(store.client)
     assert synced.complete and synced["dear"].reason == "OTHER_REGISTRATION"
-    assert kept["dear"].handle != handle
-    check(store, kept)
+    assert trade_copies["dear"].handle != handle
+    check(store, trade_copies)
 
 
 def test_a_stream_made_anew_with_other_columns(store: InsideStore, copies: Copies) -> None:
@@ -172,46 +180,48 @@ def test_a_stream_made_anew_with_other_columns(store: InsideStore, copies: Copie
 # ---- time
 
 
-def test_a_selection_slides_by_itself(store: InsideStore, kept: Copies) -> None:
+def test_a_selection_slides_by_itself(store: InsideStore, trade_copies: Copies) -> None:
     store.client.publish("trades", [trade("IBM", 184.5)])
     store.wait(300)
     store.client.publish("trades", [trade("SUN", 184.5)])
-    kept.sync(store.client)
-    state = kept["dear"].state
+    trade_copies.sync(store.client)
+    state = trade_copies["dear"].state
     assert state.slides and state.now == store.now() and state.pattern == "WKS"
     assert state.good_until is None and state.fresh()
     later = store.now() + timedelta(seconds=300)
-    assert [row["symbol"] for row in kept["dear"].rows(later)] == ["SUN"]
-    assert len(kept["dear"]) == 2
+    assert [row["symbol"] for row in trade_copies["dear"].rows(later)] == ["SUN"]
+    assert len(trade_copies["dear"]) == 2
     store.wait(300)
-    assert [row["symbol"] for row in kept["dear"]] == ["SUN"]
+    assert [row["symbol"] for row in trade_copies["dear"]] == ["SUN"]
     store.wait(600)
-    assert len(kept["dear"]) == 0
-    assert kept.sync(store.client)["dear"].removed == 0
+    assert len(trade_copies["dear"]) == 0
+    assert trade_copies.sync(store.client)["dear"].removed == 0
 
 
-def test_rows_that_leave_at_the_very_instant_of_a_sync(store: InsideStore, kept: Copies) -> None:
+def test_rows_that_leave_at_the_very_instant_of_a_sync(
+    store: InsideStore, trade_copies: Copies
+) -> None:
     """They count as gone, here and there: nothing has to be repaired."""
     store.client.publish("trades", [trade("IBM", 184.5)])
-    kept.sync(store.client)
+    trade_copies.sync(store.client)
     store.wait(600)
     store.line.calls.clear()
-    assert kept.sync(store.client)["dear"].status == "unchanged"
+    assert trade_copies.sync(store.client)["dear"].status == "unchanged"
     assert [method for method, _ in store.line.calls] == ["Sync"]
-    assert kept["dear"].state.row_count == len(kept["dear"]) == 0
+    assert trade_copies["dear"].state.row_count == len(trade_copies["dear"]) == 0
 
 
-def test_groups_stay_and_say_so(store: InsideStore, kept: Copies) -> None:
+def test_groups_stay_and_say_so(store: InsideStore, trade_copies: Copies) -> None:
     store.client.publish("trades", [trade("IBM", 184.5)])
-    kept.sync(store.client)
-    state = kept["counts"].state
+    trade_copies.sync(store.client)
+    state = trade_copies["counts"].state
     assert not state.slides and state.now is not None
     store.wait(3600)
-    assert len(kept["counts"]) == 1
+    assert len(trade_copies["counts"]) == 1
     assert state.good_until == state.now + timedelta(minutes=10)
     assert not state.fresh(store.now()) and state.fresh(state.now)
-    kept.sync(store.client)
-    assert len(kept["counts"]) == 0
+    trade_copies.sync(store.client)
+    assert len(trade_copies["counts"]) == 0
 
 
 def test_rows_enter_by_time_alone(store: InsideStore, copies: Copies) -> None:
@@ -226,131 +236,133 @@ def test_rows_enter_by_time_alone(store: InsideStore, copies: Copies) -> None:
     assert len(copies["then"]) == 0
 
 
-def test_now_never_runs_backwards(store: InsideStore, kept: Copies) -> None:
+def test_now_never_runs_backwards(store: InsideStore, trade_copies: Copies) -> None:
     store.client.publish("trades", [trade("IBM", 184.5)])
-    kept.sync(store.client)
+    trade_copies.sync(store.client)
     store.wait(601)
-    assert len(kept["dear"]) == 0
+    assert len(trade_copies["dear"]) == 0
     store.wait(-400)
-    assert len(kept["dear"]) == 0
+    assert len(trade_copies["dear"]) == 0
 
 
-def test_a_clock_behind_the_store_s_is_not_believed(store: InsideStore, kept: Copies) -> None:
+def test_a_clock_behind_the_store_s_is_not_believed(
+    store: InsideStore, trade_copies: Copies
+) -> None:
     store.client.publish("trades", [trade("IBM", 184.5)])
-    kept.sync(store.client)
+    trade_copies.sync(store.client)
     store.wait(-3600)
-    assert len(kept["dear"]) == 1
+    assert len(trade_copies["dear"]) == 1
 
 
-def test_an_instant_before_the_copy_s_own(store: InsideStore, kept: Copies) -> None:
-    kept.sync(store.client)
+def test_an_instant_before_the_copy_s_own(store: InsideStore, trade_copies: Copies) -> None:
+    trade_copies.sync(store.client)
     with pytest.raises(ValueError, match="may be gone"):
-        kept["dear"].rows(store.now() - timedelta(seconds=1))
+        trade_copies["dear"].rows(store.now() - timedelta(seconds=1))
 
 
 # ---- a bad line
 
 
-def test_a_cut_is_taken_up_where_it_was(store: InsideStore, kept: Copies) -> None:
+def test_a_cut_is_taken_up_where_it_was(store: InsideStore, trade_copies: Copies) -> None:
     store.client.publish("trades", [trade("IBM", 184.5)] * 100)
     store.line.cuts = [9, 9]
-    synced = kept.sync(store.client, only=["dear"])
+    synced = trade_copies.sync(store.client, only=["dear"])
     assert synced.complete and synced["dear"].rows == 100
     assert [method for method, _ in store.line.calls].count("Sync") == 3
-    assert len(kept["dear"]) == 100
+    assert len(trade_copies["dear"]) == 100
 
 
-def test_when_retries_end_the_old_copy_is_there(store: InsideStore, kept: Copies) -> None:
+def test_when_retries_end_the_old_copy_is_there(store: InsideStore, trade_copies: Copies) -> None:
     store.client.publish("trades", [trade("IBM", 184.5)])
-    kept.sync(store.client)
+    trade_copies.sync(store.client)
     store.client.publish("trades", [trade("SUN", 184.5)] * 100)
     store.line.cuts = [6, 0, 0, 0]
     with pytest.raises(ConnectionFailed):
-        kept.sync(store.client, only=["dear"])
-    assert [row["symbol"] for row in kept["dear"]] == ["IBM"]
-    synced = kept.sync(store.client)
+        trade_copies.sync(store.client, only=["dear"])
+    assert [row["symbol"] for row in trade_copies["dear"]] == ["IBM"]
+    synced = trade_copies.sync(store.client)
     assert synced["dear"].status == "changed" and synced["dear"].rows < 100
-    check(store, kept)
+    check(store, trade_copies)
 
 
-def test_a_budget_leaves_the_rest_for_later(store: InsideStore, kept: Copies) -> None:
-    kept.keep("counts", COUNTS, priority=9)
+def test_a_budget_leaves_the_rest_for_later(store: InsideStore, trade_copies: Copies) -> None:
+    trade_copies.keep("counts", COUNTS, priority=9)
     store.client.publish("trades", [trade("IBM", 184.5)] * 100)
-    synced = kept.sync(store.client, byte_budget=500)
+    synced = trade_copies.sync(store.client, byte_budget=500)
     assert synced["counts"].status == "changed"
     assert synced["dear"].status == "incomplete" and not synced.complete
     calls = 1
-    while not kept.sync(store.client, byte_budget=500).complete:
+    while not trade_copies.sync(store.client, byte_budget=500).complete:
         calls += 1
     assert calls > 3
-    check(store, kept)
+    check(store, trade_copies)
 
 
 @pytest.mark.parametrize("one_position", [False, True])
 def test_a_resumed_transfer_includes_what_was_written_since(
-    store: InsideStore, kept: Copies, one_position: bool
+    store: InsideStore, trade_copies: Copies, one_position: bool
 ) -> None:
     """The transfer was begun before the edit, so that its end alone does not include it."""
-    kept.sync(store.client)
+    trade_copies.sync(store.client)
     store.client.publish("trades", [trade("IBM", 184.5)] * 60)
-    kept.sync(store.client, only=["dear"], byte_budget=500, one_position=one_position)
-    assert kept["dear"].staged
-    kept.publish("trades", [trade("MINE", 150.0)])
-    synced = kept.sync(store.client, only=["dear"], one_position=one_position)
+    trade_copies.sync(store.client, only=["dear"], byte_budget=500, one_position=one_position)
+    assert trade_copies["dear"].staged
+    trade_copies.publish("trades", [trade("MINE", 150.0)])
+    synced = trade_copies.sync(store.client, only=["dear"], one_position=one_position)
     assert synced.complete and synced.sent.batches == 1
-    assert [row["symbol"] for row in kept["dear"]].count("MINE") == 1
-    kept.sync(store.client)
-    check(store, kept)
+    assert [row["symbol"] for row in trade_copies["dear"]].count("MINE") == 1
+    trade_copies.sync(store.client)
+    check(store, trade_copies)
 
 
 def test_a_resumed_transfer_that_spends_the_budget_is_incomplete(
-    store: InsideStore, kept: Copies
+    store: InsideStore, trade_copies: Copies
 ) -> None:
-    kept.sync(store.client)
+    trade_copies.sync(store.client)
     store.client.publish("trades", [trade("IBM", 184.5)] * 60)
-    kept.sync(store.client, only=["dear"], byte_budget=500)
-    while kept["dear"].staged:
+    trade_copies.sync(store.client, only=["dear"], byte_budget=500)
+    while trade_copies["dear"].staged:
         store.client.publish("trades", [trade("LATE", 150.0)])
-        synced = kept.sync(store.client, only=["dear"], byte_budget=500)
-        late = [row["symbol"] for row in kept["dear"]].count("LATE")
+        synced = trade_copies.sync(store.client, only=["dear"], byte_budget=500)
+        late = [row["symbol"] for row in trade_copies["dear"]].count("LATE")
         assert not synced.complete or late
-    assert kept.sync(store.client).complete
-    check(store, kept)
+    assert trade_copies.sync(store.client).complete
+    check(store, trade_copies)
 
 
-def test_one_position_shows_all_or_none(store: InsideStore, kept: Copies) -> None:
-    kept.keep("prices", "SELECT price FROM trades RANGE 10 MINUTES")
-    kept.sync(store.client)
+def test_one_position_shows_all_or_none(store: InsideStore, trade_copies: Copies) -> None:
+    trade_copies.keep("prices", "SELECT price FROM trades RANGE 10 MINUTES")
+    trade_copies.sync(store.client)
     store.client.publish("trades", [trade("IBM", 184.5)] * 60)
     for _ in range(100):
-        synced = kept.sync(store.client, byte_budget=700, one_position=True)
-        if {len(kept[name]) for name in kept} != {0}:
+        synced = trade_copies.sync(store.client, byte_budget=700, one_position=True)
+        if {len(trade_copies[name]) for name in trade_copies} != {0}:
             break
         assert not synced.complete
         store.client.publish("trades", [trade("SUN", 101.0)])
-    assert len({kept[name].state.position for name in kept}) == 1
-    assert len(kept["dear"]) == len(kept["prices"]) >= 60
-    kept.sync(store.client)
-    check(store, kept)
+    assert len({trade_copies[name].state.position for name in trade_copies}) == 1
+    assert len(trade_copies["dear"]) == len(trade_copies["prices"]) >= 60
+    trade_copies.sync(store.client)
+    check(store, trade_copies)
 
 
 def test_a_budget_that_is_spent_early_loses_nothing_staged(
-    store: InsideStore, kept: Copies
+    store: InsideStore, trade_copies: Copies
 ) -> None:
     """What was staged of the second copy stays, though the first alone spends the budget."""
-    kept.keep("counts", COUNTS, priority=9)
+    trade_copies.keep("counts", COUNTS, priority=9)
     store.client.publish("trades", [trade("IBM", 184.5)] * 60)
-    kept.sync(store.client, byte_budget=900, one_position=True)
-    kept.sync(store.client, byte_budget=1, one_position=True)
-    received = kept.sync(store.client, one_position=True)["dear"].rows
+    trade_copies.sync(store.client, byte_budget=900, one_position=True)
+    trade_copies.sync(store.client, byte_budget=1, one_position=True)
+    received = trade_copies.sync(store.client, one_position=True)["dear"].rows
     assert 0 < received < 60
-    check(store, kept)
+    check(store, trade_copies)
 
 
-def test_pandas(store: InsideStore, kept: Copies) -> None:
+def test_pandas(store: InsideStore, trade_copies: Copies) -> None:
     store.client.publish("trades", [trade("IBM", 184.5)])
-    kept.sync(store.client)
-    frame = kept["dear"].to_pandas()
+    trade_copies.sync(store.client)
+    frame = trade_copies["dear"].to_pandas()
     assert frame.to_dict("records") == [{"symbol": "IBM", "price": 184.5}]
 
 

@@ -81,10 +81,10 @@ class SdkSeen:
 
 
 class Offline(World):
-    kept = Bundle("kept")
+    kept_copies = Bundle("kept_copies")
 
     @initialize(
-        target=kept,
+        target=kept_copies,
         seed=st.integers(0, 2**32),
         in_memory=st.booleans(),
         first=st.lists(questions, min_size=3, max_size=3),
@@ -105,22 +105,22 @@ class Offline(World):
 
     # ---- what the client does
 
-    @rule(target=kept, question=questions, priority=st.integers(0, 3))
+    @rule(target=kept_copies, question=questions, priority=st.integers(0, 3))
     def keep(self, question: Question, priority: int) -> Kept:
         return self._keep(question, priority)
 
     def _keep(self, question: Question, priority: int) -> Kept:
-        asked = self.ask(question, computes=True)
-        one = Kept(f"copy{len(self.all)}", asked)
+        answered = self.ask(question, computes=True)
+        copy = Kept(f"copy{len(self.all)}", answered)
         self.copies.keep(
-            one.name,
-            asked.text,
-            window=asked.window or None,
-            base_rows=asked.base_rows,
+            copy.name,
+            answered.text,
+            window=answered.window or None,
+            base_rows=answered.base_rows,
             priority=priority,
         )
-        self.all[one.name] = one
-        return one
+        self.all[copy.name] = copy
+        return copy
 
     @rule()
     def reopen(self) -> None:
@@ -131,7 +131,7 @@ class Offline(World):
     @rule(
         server=st.integers(0, 1),
         news=st.lists(news, max_size=3),
-        asked=st.lists(kept, min_size=1, max_size=3, unique_by=id),
+        requested=st.lists(kept_copies, min_size=1, max_size=3, unique_by=id),
         cuts=st.lists(st.none() | st.integers(0, 9), max_size=4),
         budget=st.sampled_from((None, None, None, 1, 300, 2000)),
         away=st.sampled_from((None, None, 0, 5, 100)),
@@ -142,7 +142,7 @@ class Offline(World):
         self,
         server: int,
         news: list[News],
-        asked: list[Kept],
+        requested: list[Kept],
         cuts: list[int | None],
         budget: int | None,
         away: int | None,
@@ -157,95 +157,95 @@ class Offline(World):
         try:
             synced = self.copies.sync(
                 client,
-                only=[one.name for one in asked],
+                only=[copy.name for copy in requested],
                 byte_budget=budget,
                 one_position=one_position,
                 away=None if away is None else timedelta(seconds=away),
             )
         except ConnectionFailed:
             synced = Synced({})
-        self._check_all(asked, synced, one_position)
+        self._check_all(requested, synced, one_position)
         self._check_nothing_repaired()
 
     @rule(
         server=st.integers(0, 1),
         news=st.lists(news, max_size=3),
-        one=kept,
+        copy=kept_copies,
         budget=st.sampled_from((1, 100, 400)),
     )
-    def recharge(self, server: int, news: list[News], one: Kept, budget: int) -> None:
+    def recharge(self, server: int, news: list[News], copy: Kept, budget: int) -> None:
         """Until it is complete, in as many calls as that takes."""
         for place, name, batch in news:
             self.publish(server=place, name=name, batch=batch)
         client = self._client(server)
         for _ in range(1000):
-            synced = self.copies.sync(client, only=[one.name], byte_budget=budget)
+            synced = self.copies.sync(client, only=[copy.name], byte_budget=budget)
             self._check_nothing_repaired()
             if synced.complete:
-                return self._check_all([one], synced, False)
-            assert synced[one.name].status == "incomplete"
+                return self._check_all([copy], synced, False)
+            assert synced[copy.name].status == "incomplete"
         raise AssertionError("it never ends")
 
     @rule(
         server=st.integers(0, 1),
-        one=kept,
+        copy=kept_copies,
         cuts=st.lists(st.integers(0, 6), max_size=2),
         kind=st.sampled_from(
             ("row", "row", "lost", "state", "declaration", "spare", "stage", "sound")
         ),
     )
-    def damage(self, server: int, one: Kept, cuts: list[int | None], kind: str) -> None:
+    def damage(self, server: int, copy: Kept, cuts: list[int | None], kind: str) -> None:
         """The next sync puts it right; it finds by itself what is not a value of a row."""
         if kind == "row":
-            flip_in_rows(self.copies, one.name, self.chance)
-            self.copies.verify([one.name])
+            flip_in_rows(self.copies, copy.name, self.chance)
+            self.copies.verify([copy.name])
         elif kind == "lost":
-            lose_row(self.copies, one.name, self.chance)
+            lose_row(self.copies, copy.name, self.chance)
         else:
-            flip_in_state(self.copies, one.name, self.chance, kind)
+            flip_in_state(self.copies, copy.name, self.chance, kind)
         client = self._client(server)
         self.line.cuts = cuts
-        synced = self.copies.sync(client, only=[one.name])
+        synced = self.copies.sync(client, only=[copy.name])
         assert synced.complete
-        self._check_all([one], synced, False)
+        self._check_all([copy], synced, False)
 
-    @rule(server=st.integers(0, 1), one=kept)
-    def unregister(self, server: int, one: Kept) -> None:
+    @rule(server=st.integers(0, 1), copy=kept_copies)
+    def unregister(self, server: int, copy: Kept) -> None:
         """It is registered again by the next sync."""
-        handle = self.copies[one.name].handle
+        handle = self.copies[copy.name].handle
         if handle is None:
             return
         client = self._client(server)
         client.unregister(handle)
-        synced = self.copies.sync(client, only=[one.name])
-        assert synced[one.name].whole and self.copies[one.name].handle != handle
-        self._check_all([one], synced, False)
+        synced = self.copies.sync(client, only=[copy.name])
+        assert synced[copy.name].whole and self.copies[copy.name].handle != handle
+        self._check_all([copy], synced, False)
 
-    @rule(server=st.integers(0, 1), one=kept)
-    def nothing_new(self, server: int, one: Kept) -> None:
+    @rule(server=st.integers(0, 1), copy=kept_copies)
+    def nothing_new(self, server: int, copy: Kept) -> None:
         """A sync right after another is one call of few bytes."""
         self.run(self.cores[server].follower.catch_up())
         client = self._client(server)
         for _ in range(3):
             self.line.calls.clear()
             self.line.bytes_sent = 0
-            synced = self.copies.sync(client, only=[one.name])
-        assert synced[one.name].status == "unchanged"
+            synced = self.copies.sync(client, only=[copy.name])
+        assert synced[copy.name].status == "unchanged"
         assert [method for method, _ in self.line.calls] == ["Sync"]
         assert self.line.bytes_sent <= 200
-        self._check_all([one], synced, False)
+        self._check_all([copy], synced, False)
 
     # ---- checks
 
-    def _check_all(self, asked: list[Kept], synced: Synced, one_position: bool) -> None:
-        for one in asked:
-            change = synced.get(one.name)
+    def _check_all(self, requested: list[Kept], synced: Synced, one_position: bool) -> None:
+        for copy in requested:
+            change = synced.get(copy.name)
             ended = change is not None and change.status in ("changed", "unchanged")
             if ended:
-                one.asked.clock = UNKNOWN if one_position else one.target_clock
-            self._check_one(one)
+                copy.asked.clock = UNKNOWN if one_position else copy.target_clock
+            self._check_one(copy)
         if one_position and synced.complete and len(synced):
-            assert len({self.copies[one.name].state.position for one in asked}) == 1
+            assert len({self.copies[copy.name].state.position for copy in requested}) == 1
 
     def _check_nothing_repaired(self) -> None:
         """Repair would hide it where a change was told or taken wrongly."""
@@ -253,32 +253,32 @@ class Offline(World):
             for item in request.items if method == "Sync" else ():
                 assert not (item.whole or item.HasField("have") or item.HasField("resend"))
 
-    def _check_one(self, one: Kept) -> None:
-        copy = self.copies[one.name]
-        if not copy.synced:
+    def _check_one(self, kept_copy: Kept) -> None:
+        answer_copy = self.copies[kept_copy.name]
+        if not answer_copy.synced:
             return
-        stays = one.asked.query.refresh is not None and not one.asked.computes
-        if stays and one.asked.clock == UNKNOWN:
+        stays = kept_copy.asked.query.refresh is not None and not kept_copy.asked.computes
+        if stays and kept_copy.asked.clock == UNKNOWN:
             return
-        self.check(one.asked, SdkSeen(copy))
-        seen = SdkSeen(copy)
-        if seen.slides and (seen.good_until is None or self.clock < seen.good_until):
-            now = max(self.clock, seen.now or 0)
-            assert seen.answer(None) == seen.answer(now)
+        self.check(kept_copy.asked, SdkSeen(answer_copy))
+        answer = SdkSeen(answer_copy)
+        if answer.slides and (answer.good_until is None or self.clock < answer.good_until):
+            now = max(self.clock, answer.now or 0)
+            assert answer.answer(None) == answer.answer(now)
 
     def _note(self, item: pb.SyncItem, part: pb.SyncPart) -> None:
         """A refresh point is found out when a target is chosen, and then kept."""
-        one = next(one for one in self.all.values() if self._handle(one) == item.handle)
-        resumed = item.token in one.resumes
+        copy = next(copy for copy in self.all.values() if self._handle(copy) == item.handle)
+        resumed = item.token in copy.resumes
         begun = part.HasField("begin") and not part.begin.continued and not resumed
-        gone = part.begin.reason in NEW_TARGET
-        if begun or gone:
-            one.target_clock = self.clock
+        removed = part.begin.reason in NEW_TARGET
+        if begun or removed:
+            copy.target_clock = self.clock
         if part.HasField("resume"):
-            one.resumes.add(part.resume)
+            copy.resumes.add(part.resume)
 
-    def _handle(self, one: Kept) -> bytes | None:
-        return self.copies[one.name].handle if one.name in self.copies else None
+    def _handle(self, copy: Kept) -> bytes | None:
+        return self.copies[copy.name].handle if copy.name in self.copies else None
 
     # ---- means
 

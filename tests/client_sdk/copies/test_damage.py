@@ -50,7 +50,7 @@ def row(number: int) -> dict[str, Any]:
 
 
 @pytest.fixture
-def kept(store: InsideStore, filed: Copies) -> Copies:
+def synced_copies(store: InsideStore, filed: Copies) -> Copies:
     store.client.define(STREAM)
     store.client.publish("s", [row(number) for number in range(60)])
     for name, sql in QUERIES.items():
@@ -67,124 +67,126 @@ def check(store: InsideStore, copies: Copies) -> None:
 
 
 @pytest.mark.parametrize("name", QUERIES)
-def test_every_column_of_the_rows(store: InsideStore, kept: Copies, name: str) -> None:
+def test_every_column_of_the_rows(store: InsideStore, synced_copies: Copies, name: str) -> None:
     """Also while there is something new."""
-    table = rows_table(kept, name)
+    table = rows_table(synced_copies, name)
     assert table is not None
-    with kept._file.reading() as connection:
+    with synced_copies._file.reading() as connection:
         columns = columns_of(connection, table)
     assert columns == COLUMNS[: len(columns)]
     chance = random.Random(2003)
     for turn, column in enumerate(columns * 3):
-        said = flip_in_rows(kept, name, chance, column)
+        verified = flip_in_rows(synced_copies, name, chance, column)
         if turn % 2:
             store.client.publish("s", [row(100 + turn)])
-        assert not kept.verify()[name].sound, said
-        synced = kept.sync(store.client)
-        assert synced.complete, said
+        assert not synced_copies.verify()[name].sound, verified
+        synced = synced_copies.sync(store.client)
+        assert synced.complete, verified
         if column != "row_id":
-            assert synced[name].repaired == 1 or synced[name].whole, said
-        check(store, kept)
-        assert kept.sync(store.client)[name].rows == 0
+            assert synced[name].repaired == 1 or synced[name].whole, verified
+        check(store, synced_copies)
+        assert synced_copies.sync(store.client)[name].rows == 0
 
 
-def test_a_damaged_row_alone_is_sent_again(store: InsideStore, kept: Copies) -> None:
+def test_a_damaged_row_alone_is_sent_again(store: InsideStore, synced_copies: Copies) -> None:
     chance = random.Random(1)
-    flip_in_rows(kept, "rows", chance, "c4")
-    kept.verify()
-    change = kept.sync(store.client)["rows"]
+    flip_in_rows(synced_copies, "rows", chance, "c4")
+    synced_copies.verify()
+    change = synced_copies.sync(store.client)["rows"]
     assert (change.rows, change.repaired, change.whole) == (1, 1, False)
-    lose_row(kept, "rows", chance)
-    change = kept.sync(store.client)["rows"]
+    lose_row(synced_copies, "rows", chance)
+    change = synced_copies.sync(store.client)["rows"]
     assert (change.rows, change.whole) == (1, False)
-    check(store, kept)
+    check(store, synced_copies)
 
 
 def test_a_whole_answer_that_repairs_is_taken_up_where_it_was_cut(
-    store: InsideStore, kept: Copies
+    store: InsideStore, synced_copies: Copies
 ) -> None:
-    table = rows_table(kept, "rows")
-    with kept._file.writing() as connection:
+    table = rows_table(synced_copies, "rows")
+    with synced_copies._file.writing() as connection:
         connection.execute(f"UPDATE {table} SET sort_key = x'00'")
-    kept.verify()
+    synced_copies.verify()
     store.line.cuts = [9, 9, 9]
-    change = kept.sync(store.client, only=["rows"])["rows"]
+    change = synced_copies.sync(store.client, only=["rows"])["rows"]
     assert (change.rows, change.whole, change.status) == (60, True, "changed")
-    check(store, kept)
+    check(store, synced_copies)
 
 
-def test_a_row_that_was_never_there(store: InsideStore, kept: Copies) -> None:
-    table = rows_table(kept, "rows")
-    with kept._file.writing() as connection:
-        made = list(connection.execute(f"SELECT * FROM {table} LIMIT 1").fetchone())
-        made[0] = 5000
-        places = ", ".join("?" * len(made))
-        connection.execute(f"INSERT INTO {table} VALUES ({places})", made)
-    change = kept.sync(store.client)["rows"]
+def test_a_row_that_was_never_there(store: InsideStore, synced_copies: Copies) -> None:
+    table = rows_table(synced_copies, "rows")
+    with synced_copies._file.writing() as connection:
+        fake = list(connection.execute(f"SELECT * FROM {table} LIMIT 1").fetchone())
+        fake[0] = 5000
+        places = ", ".join("?" * len(fake))
+        connection.execute(f"INSERT INTO {table} VALUES ({places})", fake)
+    change = synced_copies.sync(store.client)["rows"]
     assert change.rows == 0 and not change.whole
-    check(store, kept)
+    check(store, synced_copies)
 
 
-def test_all_rows_damaged_are_sent_whole(store: InsideStore, kept: Copies) -> None:
-    with kept._file.writing() as connection:
-        connection.execute(f"UPDATE {rows_table(kept, 'rows')} SET c1 = c1 + 1")
-    kept.verify()
-    change = kept.sync(store.client)["rows"]
+def test_all_rows_damaged_are_sent_whole(store: InsideStore, synced_copies: Copies) -> None:
+    with synced_copies._file.writing() as connection:
+        connection.execute(f"UPDATE {rows_table(synced_copies, 'rows')} SET c1 = c1 + 1")
+    synced_copies.verify()
+    change = synced_copies.sync(store.client)["rows"]
     assert change.whole and change.reason == "ASKED"
-    check(store, kept)
+    check(store, synced_copies)
 
 
 @pytest.mark.parametrize("column", ["state", "declaration", "spare", "shown"])
-def test_what_is_remembered_of_a_copy(store: InsideStore, kept: Copies, column: str) -> None:
+def test_what_is_remembered_of_a_copy(
+    store: InsideStore, synced_copies: Copies, column: str
+) -> None:
     chance = random.Random(7)
     for _ in range(4):
-        kept["rows"].rows()
-        assert flip_in_state(kept, "rows", chance, column)
-        assert kept.sync(store.client).complete
-        check(store, kept)
+        synced_copies["rows"].rows()
+        assert flip_in_state(synced_copies, "rows", chance, column)
+        assert synced_copies.sync(store.client).complete
+        check(store, synced_copies)
 
 
-def test_both_declarations_damaged(store: InsideStore, kept: Copies) -> None:
+def test_both_declarations_damaged(store: InsideStore, synced_copies: Copies) -> None:
     for column in ("declaration", "spare"):
-        flip_in_state(kept, "rows", random.Random(3), column)
+        flip_in_state(synced_copies, "rows", random.Random(3), column)
     with pytest.raises(FileDamaged, match="keep it again"):
-        kept.sync(store.client)
-    kept.forget("rows")
-    kept.keep("rows", QUERIES["rows"])
-    assert kept.sync(store.client).complete
-    check(store, kept)
+        synced_copies.sync(store.client)
+    synced_copies.forget("rows")
+    synced_copies.keep("rows", QUERIES["rows"])
+    assert synced_copies.sync(store.client).complete
+    check(store, synced_copies)
 
 
-def test_a_staged_row_damaged(store: InsideStore, kept: Copies) -> None:
+def test_a_staged_row_damaged(store: InsideStore, synced_copies: Copies) -> None:
     """Found when the transfer is to become the copy."""
     store.client.publish("s", [row(number) for number in range(200, 260)])
-    assert not kept.sync(store.client, only=["rows"], byte_budget=700).complete
-    staged = staged_table(kept, "rows")
-    with kept._file.writing() as connection:
+    assert not synced_copies.sync(store.client, only=["rows"], byte_budget=700).complete
+    staged = staged_table(synced_copies, "rows")
+    with synced_copies._file.writing() as connection:
         update = (
             f"UPDATE {staged} SET c1 = c1 + 1 WHERE row_id = (SELECT min(row_id) FROM {staged})"
         )
         assert connection.execute(update).rowcount == 1
-    assert kept.sync(store.client).complete
-    check(store, kept)
+    assert synced_copies.sync(store.client).complete
+    check(store, synced_copies)
 
 
-def test_a_row_broken_while_a_transfer_is_staged(store: InsideStore, kept: Copies) -> None:
+def test_a_row_broken_while_a_transfer_is_staged(store: InsideStore, synced_copies: Copies) -> None:
     store.client.publish("s", [row(number) for number in range(200, 260)])
-    assert not kept.sync(store.client, only=["rows"], byte_budget=700).complete
-    flip_in_rows(kept, "rows", random.Random(4), "c1")
-    kept.verify()
+    assert not synced_copies.sync(store.client, only=["rows"], byte_budget=700).complete
+    flip_in_rows(synced_copies, "rows", random.Random(4), "c1")
+    synced_copies.verify()
     calls = 0
-    while not kept.sync(store.client, byte_budget=900).complete:
+    while not synced_copies.sync(store.client, byte_budget=900).complete:
         calls += 1
         assert calls < 50
-    check(store, kept)
+    check(store, synced_copies)
 
 
-def test_bytes_of_the_file(store: InsideStore, kept: Copies, tmp_path: Path) -> None:
+def test_bytes_of_the_file(store: InsideStore, synced_copies: Copies, tmp_path: Path) -> None:
     """Any byte: a sync repairs it, or the file says that it is damaged and is recovered."""
     path = tmp_path / "copies.db"
-    kept.close()
+    synced_copies.close()
     whole = path.read_bytes()
     chance = random.Random(11)
     outcomes = {"repaired": 0, "recovered": 0}

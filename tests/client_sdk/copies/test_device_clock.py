@@ -63,9 +63,9 @@ def test_rows_leave_when_they_leave_in_the_store(copies: Copies, store: InsideSt
 
 
 def test_another_process_knows_the_offset(copies: Copies, device: Device, tmp_path: Path) -> None:
-    with Copies(tmp_path / "phone.db", clock=DeviceClock(device.wall, device.uptime)) as others:
-        assert len(others["dear"]) == 1
-        assert others["dear"].state.clock_offset == -device.ahead
+    with Copies(tmp_path / "phone.db", clock=DeviceClock(device.wall, device.uptime)) as second:
+        assert len(second["dear"]) == 1
+        assert second["dear"].state.clock_offset == -device.ahead
 
 
 def test_a_clock_that_was_set_makes_the_offset_unknown(

@@ -26,7 +26,7 @@ from tests.support.client_sdk.inside import InsideStore
 
 
 @pytest.fixture
-def kept(store: InsideStore, filed: Copies) -> Copies:
+def trade_copies(store: InsideStore, filed: Copies) -> Copies:
     store.client.define(TRADES)
     store.client.publish("trades", [trade("IBM", 184.5)] * 20)
     filed.keep("dear", DEAR)
@@ -35,22 +35,24 @@ def kept(store: InsideStore, filed: Copies) -> Copies:
     return filed
 
 
-def test_it_is_there_after_a_restart(store: InsideStore, kept: Copies, tmp_path: Path) -> None:
+def test_it_is_there_after_a_restart(
+    store: InsideStore, trade_copies: Copies, tmp_path: Path
+) -> None:
     store.wait(5)
-    kept["dear"].rows()
-    kept.close()
+    trade_copies["dear"].rows()
+    trade_copies.close()
     store.wait(-100)
     with Copies(tmp_path / "copies.db", clock=store.now) as again:
         assert again.names == ["dear", "counts"] and len(again["dear"]) == 20
-        assert {one.status for one in again.sync(store.client).values()} == {"unchanged"}
+        assert {change.status for change in again.sync(store.client).values()} == {"unchanged"}
 
 
 def test_now_does_not_run_back_over_a_restart(
-    store: InsideStore, kept: Copies, tmp_path: Path
+    store: InsideStore, trade_copies: Copies, tmp_path: Path
 ) -> None:
     store.wait(700)
-    assert len(kept["dear"]) == 0
-    kept.close()
+    assert len(trade_copies["dear"]) == 0
+    trade_copies.close()
     store.wait(-300)
     with Copies(tmp_path / "copies.db", clock=store.now) as again:
         assert len(again["dear"]) == 0
@@ -58,19 +60,19 @@ def test_now_does_not_run_back_over_a_restart(
         assert again["dear"].state.now == store.now()
 
 
-def test_its_marks(kept: Copies, tmp_path: Path) -> None:
-    kept.close()
-    with closing(sqlite3.connect(tmp_path / "copies.db")) as other:
-        assert other.execute("PRAGMA application_id").fetchone() == (APPLICATION_ID,)
-        assert other.execute("PRAGMA user_version").fetchone() == (FORMAT,)
-        assert other.execute("PRAGMA journal_mode").fetchone() == ("wal",)
-        assert other.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+def test_its_marks(trade_copies: Copies, tmp_path: Path) -> None:
+    trade_copies.close()
+    with closing(sqlite3.connect(tmp_path / "copies.db")) as connection:
+        assert connection.execute("PRAGMA application_id").fetchone() == (APPLICATION_ID,)
+        assert connection.execute("PRAGMA user_version").fetchone() == (FORMAT,)
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
-def test_a_newer_file(kept: Copies, tmp_path: Path) -> None:
-    kept.close()
-    with closing(sqlite3.connect(tmp_path / "copies.db")) as other:
-        other.execute(f"PRAGMA user_version = {FORMAT + 1}")
+def test_a_newer_file(trade_copies: Copies, tmp_path: Path) -> None:
+    trade_copies.close()
+    with closing(sqlite3.connect(tmp_path / "copies.db")) as connection:
+        connection.execute(f"PRAGMA user_version = {FORMAT + 1}")
     with pytest.raises(WrongFile, match="newer version"):
         Copies(tmp_path / "copies.db")
 
@@ -84,10 +86,10 @@ def test_a_file_of_a_format_that_was_never_released_is_refused(tmp_path: Path) -
 
 
 def test_an_upgrade_is_done_at_once_or_not_at_all(
-    kept: Copies, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trade_copies: Copies, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The place where upgrades are written is used, though no format has one yet."""
-    kept.close()
+    trade_copies.close()
     path = tmp_path / "copies.db"
     with closing(sqlite3.connect(path)) as connection:
         connection.execute(f"PRAGMA user_version = {FORMAT - 1}")
@@ -105,8 +107,8 @@ def test_an_upgrade_is_done_at_once_or_not_at_all(
 
 
 def test_other_files(tmp_path: Path) -> None:
-    with closing(sqlite3.connect(tmp_path / "other.db")) as other:
-        other.execute("CREATE TABLE t (a)")
+    with closing(sqlite3.connect(tmp_path / "other.db")) as connection:
+        connection.execute("CREATE TABLE t (a)")
     with pytest.raises(WrongFile, match="another program"):
         Copies(tmp_path / "other.db")
     (tmp_path / "text").write_text("no database at all, but long enough to be taken for one" * 40)
@@ -118,55 +120,59 @@ def test_other_files(tmp_path: Path) -> None:
         Copies(tmp_path)
 
 
-def test_no_room(store: InsideStore, kept: Copies) -> None:
+def test_no_room(store: InsideStore, trade_copies: Copies) -> None:
     """Nothing changes, and when there is room again it goes on."""
     store.client.publish("trades", [trade("x" * 500, 184.5)] * 400)
-    with kept._file.alone() as connection:
+    with trade_copies._file.alone() as connection:
         pages = connection.execute("PRAGMA page_count").fetchone()[0]
         connection.execute(f"PRAGMA max_page_count = {pages + 8}")
     with pytest.raises(FileFull, match="as they were"):
-        kept.sync(store.client)
+        trade_copies.sync(store.client)
     with pytest.raises(FileFull):
-        kept.keep("large", "SELECT price FROM trades WHERE symbol <> '" + "y" * 90_000 + "'")
-    assert len(kept["dear"]) == 20
-    with kept._file.alone() as connection:
+        trade_copies.keep(
+            "large", "SELECT price FROM trades WHERE symbol <> '" + "y" * 90_000 + "'"
+        )
+    assert len(trade_copies["dear"]) == 20
+    with trade_copies._file.alone() as connection:
         connection.execute("PRAGMA max_page_count = 1000000")
-    assert kept.sync(store.client).complete
-    assert len(kept["dear"]) == 420
-    check(store, kept)
+    assert trade_copies.sync(store.client).complete
+    assert len(trade_copies["dear"]) == 420
+    check(store, trade_copies)
 
 
-def test_a_file_that_another_writes(store: InsideStore, kept: Copies, tmp_path: Path) -> None:
+def test_a_file_that_another_writes(
+    store: InsideStore, trade_copies: Copies, tmp_path: Path
+) -> None:
     """Reading goes on; writing waits, and says so when it has waited long enough."""
-    with closing(sqlite3.connect(tmp_path / "copies.db", isolation_level=None)) as other:
-        other.execute("BEGIN IMMEDIATE")
+    with closing(sqlite3.connect(tmp_path / "copies.db", isolation_level=None)) as second:
+        second.execute("BEGIN IMMEDIATE")
         store.wait(10)
-        assert len(kept["dear"]) == 20
-        with kept._file.alone() as connection:
+        assert len(trade_copies["dear"]) == 20
+        with trade_copies._file.alone() as connection:
             connection.execute("PRAGMA busy_timeout = 50")
         with pytest.raises(FileBusy, match="another process"):
-            kept.keep("more", DEAR)
-        other.execute("ROLLBACK")
-    kept.keep("more", DEAR)
+            trade_copies.keep("more", DEAR)
+        second.execute("ROLLBACK")
+    trade_copies.keep("more", DEAR)
 
 
-def test_one_sync_at_a_time(store: InsideStore, kept: Copies, tmp_path: Path) -> None:
+def test_one_sync_at_a_time(store: InsideStore, trade_copies: Copies, tmp_path: Path) -> None:
     store.client._session.timeout = 0.2
-    with Copies(tmp_path / "copies.db", clock=store.now) as other:
-        held = other._lock.acquire(1.0)
-        assert next(held, "free") == "free"
+    with Copies(tmp_path / "copies.db", clock=store.now) as second:
+        acquired = second._lock.acquire(1.0)
+        assert next(acquired, "free") == "free"
         with pytest.raises(FileBusy, match="another sync"):
-            kept.sync(store.client)
-        other._lock.release()
-    assert kept.sync(store.client).complete
+            trade_copies.sync(store.client)
+        second._lock.release()
+    assert trade_copies.sync(store.client).complete
 
 
 def test_what_another_synced_meanwhile_is_not_overwritten(
-    store: InsideStore, kept: Copies, tmp_path: Path
+    store: InsideStore, trade_copies: Copies, tmp_path: Path
 ) -> None:
     """The lock apart: a transfer is taken only on what it was begun from."""
     store.client.publish("trades", [trade("SUN", 184.5)] * 100)
-    with Copies(tmp_path / "copies.db", clock=store.now) as other:
+    with Copies(tmp_path / "copies.db", clock=store.now) as second:
         parts = 0
 
         def sync_in_between(item: object, part: object) -> None:
@@ -174,36 +180,39 @@ def test_what_another_synced_meanwhile_is_not_overwritten(
             parts += 1
             if parts == 5:
                 store.line._note = lambda item, part: None
-                other.sync(store.client)
+                second.sync(store.client)
 
         store.line._note = sync_in_between
-        kept._lock, other._lock = other._lock, type(other._lock)(type(other._file)(None))
-        assert kept.sync(store.client).complete
-    check(store, kept)
+        trade_copies._lock, second._lock = (
+            second._lock,
+            type(second._lock)(type(second._file)(None)),
+        )
+        assert trade_copies.sync(store.client).complete
+    check(store, trade_copies)
 
 
-def test_kept_anew_in_the_middle_of_a_sync(store: InsideStore, kept: Copies) -> None:
+def test_kept_anew_in_the_middle_of_a_sync(store: InsideStore, trade_copies: Copies) -> None:
     store.client.publish("trades", [trade("SUN", 184.5)] * 100)
 
     def keep_anew(item: object, part: object) -> None:
         store.line._note = lambda item, part: None
-        kept.keep("dear", "SELECT price FROM trades WHERE price > 100 RANGE 1 MINUTE")
+        trade_copies.keep("dear", "SELECT price FROM trades WHERE price > 100 RANGE 1 MINUTE")
 
     store.line._note = keep_anew
-    synced = kept.sync(store.client)
+    synced = trade_copies.sync(store.client)
     assert isinstance(synced["dear"].error, UnknownCopy) and synced["counts"].status == "changed"
-    assert kept.sync(store.client).complete
-    check(store, kept)
+    assert trade_copies.sync(store.client).complete
+    check(store, trade_copies)
 
 
-def test_threads_take_turns(store: InsideStore, kept: Copies) -> None:
+def test_threads_take_turns(store: InsideStore, trade_copies: Copies) -> None:
     problems: list[BaseException] = []
 
     def read() -> None:
         try:
             for _ in range(30):
-                assert len(kept["dear"].rows()) in (20, 21)
-                assert kept.query("SELECT count(*) AS n FROM dear")[0]["n"] in (20, 21)
+                assert len(trade_copies["dear"].rows()) in (20, 21)
+                assert trade_copies.query("SELECT count(*) AS n FROM dear")[0]["n"] in (20, 21)
         except BaseException as problem:
             problems.append(problem)
 
@@ -211,15 +220,15 @@ def test_threads_take_turns(store: InsideStore, kept: Copies) -> None:
     for thread in threads:
         thread.start()
     store.client.publish("trades", [trade("SUN", 184.5)])
-    kept.sync(store.client)
+    trade_copies.sync(store.client)
     for thread in threads:
         thread.join()
     assert problems == []
 
 
-def test_recovery(store: InsideStore, kept: Copies, tmp_path: Path) -> None:
+def test_recovery(store: InsideStore, trade_copies: Copies, tmp_path: Path) -> None:
     path = tmp_path / "copies.db"
-    kept.close()
+    trade_copies.close()
     content = bytearray(path.read_bytes())
     content[100:108] = b"\xff" * 8
     path.write_bytes(content)
@@ -233,13 +242,15 @@ def test_recovery(store: InsideStore, kept: Copies, tmp_path: Path) -> None:
         Copies.recover(tmp_path / "nothing.db")
 
 
-def test_recovery_keeps_what_was_kept(store: InsideStore, kept: Copies, tmp_path: Path) -> None:
+def test_recovery_keeps_what_was_kept(
+    store: InsideStore, trade_copies: Copies, tmp_path: Path
+) -> None:
     """A page of rows is gone; what was declared is not."""
     path = tmp_path / "copies.db"
-    with kept._file.reading() as connection:
+    with trade_copies._file.reading() as connection:
         select = "SELECT rootpage FROM sqlite_master WHERE name LIKE '_psoup_rows%'"
         pages = [page for (page,) in connection.execute(select)]
-    kept.close()
+    trade_copies.close()
     content = bytearray(path.read_bytes())
     for page in pages:
         content[(page - 1) * 4096 : page * 4096] = bytes(4096)

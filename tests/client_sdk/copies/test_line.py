@@ -34,9 +34,9 @@ Script = Iterable[Any] | Callable[[pb.SyncRequest], Any]
 
 def sync_row(row_id: int, text: str, until: int | None = None, **fields: Any) -> pb.SyncRow:
     stored = (row_id, None, until, b"", 0, text)
-    made = pb.SyncRow(row_id=row_id, visible_until=until, values=[pb.Value(text=text)])
-    made.checksum = fields.get("checksum", Checksums(COLUMNS).of([stored])[0])
-    return made
+    message = pb.SyncRow(row_id=row_id, visible_until=until, values=[pb.Value(text=text)])
+    message.checksum = fields.get("checksum", Checksums(COLUMNS).of([stored])[0])
+    return message
 
 
 def begin(whole: bool = True, **fields: Any) -> pb.SyncPart:
@@ -45,8 +45,8 @@ def begin(whole: bool = True, **fields: Any) -> pb.SyncPart:
     return pb.SyncPart(begin=pb.SyncBegin(mode=mode, columns=columns, **fields))
 
 
-def rows(*made: pb.SyncRow) -> pb.SyncPart:
-    return pb.SyncPart(rows=pb.SyncRows(rows=made))
+def rows(*messages: pb.SyncRow) -> pb.SyncPart:
+    return pb.SyncPart(rows=pb.SyncRows(rows=messages))
 
 
 def end(*ids: int, token: bytes = b"token", **fields: Any) -> pb.SyncPart:
@@ -57,10 +57,10 @@ def end(*ids: int, token: bytes = b"token", **fields: Any) -> pb.SyncPart:
 
 def connect(*script: Any, **handlers: Any) -> tuple[Client, MockTransport]:
     """Each item is what one Sync gives: parts, and errors where they come."""
-    left = list(script)
+    scripts = list(script)
 
     def sync(request: pb.SyncRequest) -> Iterable[pb.SyncPart]:
-        for part in left.pop(0):
+        for part in scripts.pop(0):
             if isinstance(part, Exception):
                 raise part
             yield part
@@ -134,10 +134,10 @@ def test_a_digest_that_is_never_right(copies: Copies) -> None:
     copies.sync(client)
     synced = copies.sync(client)
     assert synced["c"].status == "refused" and isinstance(synced["c"].error, ServerError)
-    asked = [request.items[0] for request in transport.requests("Sync")[1:]]
-    assert [item.HasField("have") for item in asked] == [False, True, False]
-    assert [item.whole for item in asked] == [False, False, True]
-    assert {item.token for item in asked} == {b"token"}
+    requests = [request.items[0] for request in transport.requests("Sync")[1:]]
+    assert [item.HasField("have") for item in requests] == [False, True, False]
+    assert [item.whole for item in requests] == [False, False, True]
+    assert {item.token for item in requests} == {b"token"}
     assert texts(copies) == ["x"]
 
 
@@ -233,8 +233,8 @@ def test_values_that_are_none_of_their_type() -> None:
         number = Checksums((Column("n", "BIGINT"),)).of([(1, None, None, b"", 0, 5)])[0]
         part = begin()
         part.begin.columns[0].type = "BIGINT"
-        one = pb.SyncRow(row_id=1, checksum=number, values=[pb.Value(bigint=5)])
-        client, _ = connect([part, rows(one), end(1)])
+        message = pb.SyncRow(row_id=1, checksum=number, values=[pb.Value(bigint=5)])
+        client, _ = connect([part, rows(message), end(1)])
         copies.sync(client)
         with copies._file.writing() as connection:
             connection.execute("UPDATE _psoup_rows_1_1 SET c0 = 'five'")
@@ -254,9 +254,9 @@ def test_a_watch_tells_what_is_refused_and_ends() -> None:
     with Copies.in_memory() as copies:
         copies.keep("c", handle=HANDLE)
         client, _ = connect(Watch=watch)
-        told = list(copies.watch(client, every=timedelta(seconds=2)))
-        assert [synced["c"].status for synced in told] == ["changed", "refused"]
-        error = told[1]["c"].error
+        rounds = list(copies.watch(client, every=timedelta(seconds=2)))
+        assert [synced["c"].status for synced in rounds] == ["changed", "refused"]
+        error = rounds[1]["c"].error
         assert isinstance(error, NotFound) and error.detail == ErrorDetail(
             reason="UNKNOWN_HANDLE", hint="register again", row=0
         )
@@ -283,8 +283,8 @@ def test_a_watch_that_was_told_wrong_asks_again(copies: Copies) -> None:
 
 def test_a_wrong_text_in_a_watch(copies: Copies) -> None:
     client, _ = connect(Register=[NotFound("no such stream")])
-    told = list(copies.watch(client))
-    assert [synced["c"].status for synced in told] == ["refused"]
+    rounds = list(copies.watch(client))
+    assert [synced["c"].status for synced in rounds] == ["refused"]
 
 
 def test_signed_numbers() -> None:

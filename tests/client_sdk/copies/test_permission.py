@@ -56,14 +56,14 @@ def test_a_copy_becomes_that_of_whoever_syncs_it(store: InsideStore, copies: Cop
     store.client.define("CREATE POLICY mine ON trades USING (symbol = claim('symbol'))")
     store.client.publish("trades", [trade("IBM", 184.5), trade("SAP", 190.0)])
     copies.keep("dear", DEAR)
-    found = []
+    registration = []
     for owner, symbol in (("alice", "IBM"), ("bob", "SAP")):
         claims = {"symbol": symbol}
         with acting_as(Principal("main", owner, frozenset({"field"}), claims)):
             synced = copies.sync(store.client)
         assert synced.complete and [row["symbol"] for row in copies["dear"].rows()] == [symbol]
-        found.append(copies["dear"].handle)
-    assert found[0] != found[1], "a registration is its owner's"
+        registration.append(copies["dear"].handle)
+    assert registration[0] != registration[1], "a registration is its owner's"
 
 
 @pytest.mark.parametrize("emptied", [False, True])

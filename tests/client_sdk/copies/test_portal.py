@@ -46,10 +46,10 @@ def test_an_edit_outlives_whatever_answers(
         copies.sync(client)
         copies.publish("s", [{"a": 1}])
         copies.publish("s", [{"a": 2}])
-        with portal(kind) as target, client_of(target, tenant) as there:
+        with portal(kind) as target, client_of(target, tenant) as stored:
             for attempt in (copies.send, copies.sync):
                 with pytest.raises(PsoupError) as caught:
-                    attempt(there)
+                    attempt(stored)
                 if kind in NOT_OURS:
                     assert isinstance(caught.value, ForeignAnswer)
                     assert "this is not a PSoup store" in str(caught.value)
@@ -88,29 +88,29 @@ def test_a_clone_of_a_file_neither_loses_nor_doubles(server: ServerProcess, tmp_
 
 
 def test_a_file_does_not_go_to_another_store_unasked(server: ServerProcess, tmp_path: Path) -> None:
-    other = ServerProcess(tmp_path / "other")
+    second = ServerProcess(tmp_path / "other")
     try:
         with (
-            client_of(server.address, "apart") as mine,
-            client_of(other.address, "apart") as theirs,
+            client_of(server.address, "apart") as first_client,
+            client_of(second.address, "apart") as second_client,
             Copies(tmp_path / "phone.db") as copies,
         ):
-            for client in (mine, theirs):
+            for client in (first_client, second_client):
                 client.define("CREATE STREAM s (a BIGINT)")
             copies.keep("all", "SELECT a FROM s")
-            copies.sync(mine)
+            copies.sync(first_client)
             copies.publish("s", [{"a": 1}])
             for attempt in (copies.send, copies.sync):
                 with pytest.raises(OtherStore):
-                    attempt(theirs)
+                    attempt(second_client)
             with pytest.raises(OtherStore):
-                copies.sync(theirs, send=False)
-            assert copies.sync(mine).sent.rows == 1
-            assert copies.sync(theirs).complete and copies["all"].rows() == []
-            assert copies.store_id == theirs.status().store_id
+                copies.sync(second_client, send=False)
+            assert copies.sync(first_client).sent.rows == 1
+            assert copies.sync(second_client).complete and copies["all"].rows() == []
+            assert copies.store_id == second_client.status().store_id
             copies.publish("s", [{"a": 2}])
-            copies.move(mine)
-            assert copies.sync(mine).sent.rows == 1
+            copies.move(first_client)
+            assert copies.sync(first_client).sent.rows == 1
             assert [row["a"] for row in copies["all"].rows()] == [1, 2]
     finally:
-        other.stop()
+        second.stop()

@@ -201,12 +201,14 @@ async def test_the_same_on_an_event_loop(
     process: ServerProcess, client: Client, copies: Copies
 ) -> None:
     await asyncio.to_thread(client.publish, "s", rows(0, 5))
-    async with AsyncClient(process.address, tenant=client._session.tenant) as other:
-        both = await asyncio.gather(copies.sync_async(other), copies.sync_async(other))
+    async with AsyncClient(process.address, tenant=client._session.tenant) as async_client:
+        both = await asyncio.gather(
+            copies.sync_async(async_client), copies.sync_async(async_client)
+        )
         assert all(synced.complete for synced in both)
         assert len(copies["all"]) == 5
-        watching = copies.watch_async(other, only=["all"])
-        await other.publish("s", rows(5, 5))
+        watching = copies.watch_async(async_client, only=["all"])
+        await async_client.publish("s", rows(5, 5))
         assert (await anext(watching))["all"].rows == 5
         await watching.aclose()  # type: ignore[attr-defined]
     check(client, copies) if copies.sync(client).complete else None

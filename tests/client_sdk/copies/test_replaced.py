@@ -12,49 +12,51 @@ SIZES = "SELECT size FROM trades WHERE price > 100 RANGE 10 MINUTES"
 TOTALS = "SELECT sum(size) AS total, max(price) AS most FROM trades RANGE 1 HOUR"
 
 
-def test_another_text_of_a_name_keeps_its_registration(store: InsideStore, kept: Copies) -> None:
+def test_another_text_of_a_name_keeps_its_registration(
+    store: InsideStore, trade_copies: Copies
+) -> None:
     store.client.publish("trades", [trade("IBM", 184.5, 7)])
-    kept.sync(store.client)
-    handle = kept["dear"].handle
-    kept.keep("dear", SIZES)
-    kept.sync(store.client)
-    assert kept["dear"].handle == handle and kept["dear"].rows() == [{"size": 7}]
+    trade_copies.sync(store.client)
+    handle = trade_copies["dear"].handle
+    trade_copies.keep("dear", SIZES)
+    trade_copies.sync(store.client)
+    assert trade_copies["dear"].handle == handle and trade_copies["dear"].rows() == [{"size": 7}]
     assert len(list(store.client.registrations())) == 2
-    kept.keep("dear", SIZES, window="RANGE 1 MINUTE")
-    kept.sync(store.client)
-    assert kept["dear"].handle == handle and len(list(store.client.registrations())) == 2
+    trade_copies.keep("dear", SIZES, window="RANGE 1 MINUTE")
+    trade_copies.sync(store.client)
+    assert trade_copies["dear"].handle == handle and len(list(store.client.registrations())) == 2
 
 
-def test_there_and_back_before_a_sync(store: InsideStore, kept: Copies) -> None:
-    kept.sync(store.client)
-    handle = kept["dear"].handle
-    kept.keep("dear", SIZES)
-    kept.keep("dear", DEAR)
-    assert kept.sync(store.client)["dear"].reason == "FIRST"
-    assert kept["dear"].handle == handle
-    check(store, kept)
+def test_there_and_back_before_a_sync(store: InsideStore, trade_copies: Copies) -> None:
+    trade_copies.sync(store.client)
+    handle = trade_copies["dear"].handle
+    trade_copies.keep("dear", SIZES)
+    trade_copies.keep("dear", DEAR)
+    assert trade_copies.sync(store.client)["dear"].reason == "FIRST"
+    assert trade_copies["dear"].handle == handle
+    check(store, trade_copies)
 
 
-def test_what_others_registered_stays_theirs(store: InsideStore, kept: Copies) -> None:
-    theirs = store.client.register(DEAR, key="theirs")
-    kept.keep("shared", handle=theirs)
-    kept.sync(store.client)
-    kept.keep("shared", SIZES)
-    kept.sync(store.client)
-    assert kept["shared"].handle != theirs.handle
-    assert store.client.registration(theirs).sql == DEAR
+def test_what_others_registered_stays_theirs(store: InsideStore, trade_copies: Copies) -> None:
+    registered = store.client.register(DEAR, key="theirs")
+    trade_copies.keep("shared", handle=registered)
+    trade_copies.sync(store.client)
+    trade_copies.keep("shared", SIZES)
+    trade_copies.sync(store.client)
+    assert trade_copies["shared"].handle != registered.handle
+    assert store.client.registration(registered).sql == DEAR
 
 
 @pytest.mark.parametrize("one_position", [False, True])
 def test_replaced_by_somebody_else(store: InsideStore, copies: Copies, one_position: bool) -> None:
     store.client.define(TRADES)
-    theirs = store.client.register(DEAR, key="theirs")
+    registered = store.client.register(DEAR, key="theirs")
     store.client.publish("trades", [trade("IBM", 184.5, 7), trade("SAP", 90.0)])
-    copies.keep("shared", handle=theirs)
+    copies.keep("shared", handle=registered)
     copies.keep("counts", COUNTS)
     copies.sync(store.client, one_position=one_position)
     again = store.client.register(TOTALS, key="theirs", replace=True)
-    assert again.handle == theirs.handle and again.replaced and not again.created
+    assert again.handle == registered.handle and again.replaced and not again.created
     change = copies.sync(store.client, one_position=one_position)["shared"]
     assert (change.whole, change.reason, change.status) == (True, "REPLACED", "changed")
     assert copies["shared"].rows() == [{"total": 8, "most": 184.5}]
@@ -64,9 +66,9 @@ def test_replaced_by_somebody_else(store: InsideStore, copies: Copies, one_posit
 
 def test_replaced_in_the_middle_of_a_transfer(store: InsideStore, copies: Copies) -> None:
     store.client.define(TRADES)
-    theirs = store.client.register(DEAR, key="theirs")
+    registered = store.client.register(DEAR, key="theirs")
     store.client.publish("trades", [trade(f"S{n}", 101.0 + n, n) for n in range(200)])
-    copies.keep("shared", handle=theirs)
+    copies.keep("shared", handle=registered)
     assert copies.sync(store.client, byte_budget=1000)["shared"].status == "incomplete"
     store.client.register(SIZES, key="theirs", replace=True)
     assert copies.sync(store.client)["shared"].reason == "REPLACED"
@@ -75,9 +77,9 @@ def test_replaced_in_the_middle_of_a_transfer(store: InsideStore, copies: Copies
 
 def test_base_rows_are_computed_in_the_new_way(store: InsideStore, copies: Copies) -> None:
     store.client.define(TRADES)
-    theirs = store.client.register(COUNTS, key="theirs")
+    registered = store.client.register(COUNTS, key="theirs")
     store.client.publish("trades", [trade("IBM", 184.5, 7), trade("SAP", 90.0)])
-    copies.keep("shared", handle=theirs, base_rows=True)
+    copies.keep("shared", handle=registered, base_rows=True)
     copies.sync(store.client)
     assert len(copies["shared"].rows()) == 2
     store.client.register(TOTALS, key="theirs", replace=True)
@@ -92,8 +94,8 @@ def test_base_rows_are_computed_in_the_new_way(store: InsideStore, copies: Copie
 def test_the_stream_of_a_replaced_query_is_learnt_again(store: InsideStore, copies: Copies) -> None:
     store.client.define(TRADES)
     store.client.define("CREATE STREAM other (a BIGINT)")
-    theirs = store.client.register(DEAR, key="theirs")
-    copies.keep("shared", handle=theirs)
+    registered = store.client.register(DEAR, key="theirs")
+    copies.keep("shared", handle=registered)
     copies.sync(store.client)
     store.client.register("SELECT a FROM other", key="theirs", replace=True)
     copies.sync(store.client)
@@ -112,5 +114,5 @@ def test_without_the_word_or_the_key(store: InsideStore) -> None:
         client.register(COUNTS, replace=True)
     rows = [{"client_key": "mine", "p": 1}, {"client_key": "new", "p": 2}]
     sql = "SELECT size FROM trades WHERE size > :p"
-    made = client.register_many(sql, rows, replace=True)
-    assert (made.created_count, made.replaced_count) == (1, 1)
+    registered = client.register_many(sql, rows, replace=True)
+    assert (registered.created_count, registered.replaced_count) == (1, 1)

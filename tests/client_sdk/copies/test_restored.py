@@ -113,23 +113,23 @@ def test_a_client_forgets_a_position_that_is_gone(
     with Copies(tmp_path / "copies.db", clock=life.store.now) as copies:
         old = life.store.client
         _spoil(life, copies)
-        gone = old.position
-        assert gone is not None
+        lost_position = old.position
+        assert lost_position is not None
         going_on(life)
         line, retry = life.store.line, Retry(attempts=3, first=0.0)
         client = Client(transport=line, retry=retry)
-        client.position = gone
+        client.position = lost_position
         assert copies.sync(client).complete
-        assert client.position != gone
-        client.position = gone
+        assert client.position != lost_position
+        client.position = lost_position
         handle = client.register(DEAR, key="mine").handle
-        client.position = gone
+        client.position = lost_position
         answer = client.invoke(handle)
-        assert client.position == answer.position != gone
+        assert client.position == answer.position != lost_position
         assert [name for name, _ in line.calls[-2:]] == ["Invoke"] * 2
         # One that the caller brings is the caller's to give up.
         with pytest.raises(InvalidRequest) as refused:
-            Client(transport=line, retry=retry).invoke(handle, least_position=gone)
+            Client(transport=line, retry=retry).invoke(handle, least_position=lost_position)
         assert refused.value.reason == "FOREIGN_POSITION"
 
 

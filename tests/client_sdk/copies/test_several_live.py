@@ -54,5 +54,5 @@ def test_copies_of_joins_are_what_the_store_would_answer(client: Client, tmp_pat
         for name, sql in QUERIES.items():
             copies.keep(name, sql)
         check_later(client, copies, publish, partial(check, client, copies), (0.0, 0.7, 1.3, 2.5))
-        shown = client.invoke(copies["groups"].handle or b"").to_arrow()
-        assert copies["groups"].to_arrow().to_pylist() == shown.to_pylist()
+        rows = client.invoke(copies["groups"].handle or b"").to_arrow()
+        assert copies["groups"].to_arrow().to_pylist() == rows.to_pylist()

@@ -15,12 +15,12 @@ from tests.client_sdk.copies.trades import trade
 from tests.support.client_sdk.inside import InsideStore
 
 
-def test_sql_over_a_copy_and_over_several(store: InsideStore, kept: Copies) -> None:
+def test_sql_over_a_copy_and_over_several(store: InsideStore, trade_copies: Copies) -> None:
     store.client.publish("trades", [trade("IBM", 184.5), trade("IBM", 101.0), trade("X", 3.0)])
-    kept.sync(store.client)
-    top = kept["dear"].query("SELECT symbol, max(price) AS top FROM dear GROUP BY symbol")
+    trade_copies.sync(store.client)
+    top = trade_copies["dear"].query("SELECT symbol, max(price) AS top FROM dear GROUP BY symbol")
     assert top == [{"symbol": "IBM", "top": 184.5}]
-    joined = kept.query(
+    joined = trade_copies.query(
         "SELECT counts.symbol, n, price FROM counts LEFT JOIN dear USING (symbol) "
         "WHERE counts.symbol = :symbol ORDER BY price",
         {"symbol": "IBM"},
@@ -30,7 +30,7 @@ def test_sql_over_a_copy_and_over_several(store: InsideStore, kept: Copies) -> N
         {"symbol": "IBM", "n": 2, "price": 184.5},
     ]
     store.wait(601)
-    assert kept.query("SELECT count(*) AS n FROM dear") == [{"n": 0}]
+    assert trade_copies.query("SELECT count(*) AS n FROM dear") == [{"n": 0}]
 
 
 @pytest.mark.parametrize(
@@ -50,14 +50,14 @@ def test_sql_over_a_copy_and_over_several(store: InsideStore, kept: Copies) -> N
         "",
     ],
 )
-def test_sql_that_is_wrong_or_writes(store: InsideStore, kept: Copies, sql: str) -> None:
-    kept.sync(store.client)
+def test_sql_that_is_wrong_or_writes(store: InsideStore, trade_copies: Copies, sql: str) -> None:
+    trade_copies.sync(store.client)
     if sql:
         with pytest.raises(LocalQueryProblem):
-            kept.query(sql)
+            trade_copies.query(sql)
     else:
-        assert kept.query(sql) == []
-    assert kept.sync(store.client).complete
+        assert trade_copies.query(sql) == []
+    assert trade_copies.sync(store.client).complete
 
 
 def test_values_in_sql(store: InsideStore, copies: Copies) -> None:
@@ -75,8 +75,8 @@ def test_values_in_sql(store: InsideStore, copies: Copies) -> None:
     ]
     store.client.publish("v", [dict(zip(names, row, strict=True)) for row in rows])
     copies.sync(store.client)
-    seen = copies.query("SELECT * FROM v")
-    assert seen[0] == {
+    selected = copies.query("SELECT * FROM v")
+    assert selected[0] == {
         "t": "a",
         "x": 1.5,
         "d": 12.5,
@@ -84,8 +84,8 @@ def test_values_in_sql(store: InsideStore, copies: Copies) -> None:
         "day": "2024-02-29",
         "yes": 1,
     }
-    assert list(seen[1].values()) == [None, "NaN", None, None, None, None]
-    assert (seen[2]["at"], seen[2]["day"]) == ("0001-01-01 00:00:00.000000", "0001-01-01")
+    assert list(selected[1].values()) == [None, "NaN", None, None, None, None]
+    assert (selected[2]["at"], selected[2]["day"]) == ("0001-01-01 00:00:00.000000", "0001-01-01")
     for condition, value in (("at = ?", at), ("at = ?", early), ("day = ?", date(2024, 2, 29))):
         assert len(copies.query(f"SELECT t FROM v WHERE {condition}", [value])) == 1
     assert copies.query("SELECT t FROM v WHERE d > ?", [Decimal(12)]) == [{"t": "a"}]

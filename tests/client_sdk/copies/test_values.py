@@ -48,7 +48,8 @@ row = st.tuples(
 
 def table_of(rows: list[tuple[Any, ...]]) -> pa.Table:
     arrays = [
-        pa.array([one[place] for one in rows], column.arrow) for place, column in enumerate(COLUMNS)
+        pa.array([values[place] for values in rows], column.arrow)
+        for place, column in enumerate(COLUMNS)
     ]
     return pa.Table.from_arrays(arrays, schema=schema_of(COLUMNS)).combine_chunks()
 
@@ -60,9 +61,9 @@ def through_sqlite(rows: list[Any]) -> list[tuple[Any, ...]]:
     names = ", ".join(f"c{n}" for n in range(len(COLUMNS)))
     connection.execute(f"CREATE TABLE t ({names})")
     connection.executemany(f"INSERT INTO t VALUES ({places})", rows)
-    found = connection.execute("SELECT * FROM t").fetchall()
+    fetched = connection.execute("SELECT * FROM t").fetchall()
     connection.close()
-    return found
+    return fetched
 
 
 def bits(value: Any) -> Any:
@@ -76,10 +77,10 @@ def bits(value: Any) -> Any:
 def test_values_come_back_as_they_were(rows: list[tuple[Any, ...]]) -> None:
     table = table_of(rows)
     columns = [stored(table.column(n).combine_chunks(), column) for n, column in enumerate(COLUMNS)]
-    kept = through_sqlite(list(zip(*columns, strict=True)))
+    restored_table = through_sqlite(list(zip(*columns, strict=True)))
     back = [
         restored(values, column)
-        for values, column in zip(zip(*kept, strict=True), COLUMNS, strict=True)
+        for values, column in zip(zip(*restored_table, strict=True), COLUMNS, strict=True)
     ]
     assert pa.Table.from_arrays(back, schema=schema_of(COLUMNS)).schema == table.schema
     for array, before in zip(back, table.columns, strict=True):
@@ -99,16 +100,19 @@ def test_checksums_are_those_of_the_wire(rows: list[Any]) -> None:
     types = [parse_type(column.type) for column in COLUMNS]
     table = table_of([values for *_, values in rows])
     columns = [stored(table.column(n).combine_chunks(), column) for n, column in enumerate(COLUMNS)]
-    kept = [
+    stored_rows = [
         (*head, 0, *values)
         for (*head, _), values in zip(rows, zip(*columns, strict=True), strict=True)
     ]
-    found = Checksums(COLUMNS).of(kept)
-    assert found == [
+    computed = Checksums(COLUMNS).of(stored_rows)
+    assert computed == [
         checksums.checksum(row_id, begin, until, key, values, types)
         for row_id, begin, until, key, values in rows
     ]
-    right = [(*one[:4], signed(total), *one[5:]) for one, total in zip(kept, found, strict=True)]
+    right = [
+        (*number[:4], signed(total), *number[5:])
+        for number, total in zip(stored_rows, computed, strict=True)
+    ]
     assert Checksums(COLUMNS).wrong(right) == []
 
 
@@ -119,8 +123,8 @@ def test_the_example_of_the_protocol() -> None:
         Column("d", "DECIMAL(10,2)"),
         Column("i", "BIGINT"),
     )
-    one = (7, 1_000_000, None, b"", 0, "IBM", 184.5, "-12.50", None)
-    assert Checksums(columns).of([one]) == [0x69E3A7265E71E899]
+    row = (7, 1_000_000, None, b"", 0, "IBM", 184.5, "-12.50", None)
+    assert Checksums(columns).of([row]) == [0x69E3A7265E71E899]
     assert digest([7]).hex() == "dda1a1b5cb045ff70d21b083019afbfb"
     assert digest([7, 8]).hex() == "13d836a57c56b5951ddb4013bbc0e5f7"
     assert digest([]) == bytes(16)
@@ -138,15 +142,15 @@ def test_sums_of_texts(content: bytes) -> None:
 
 @pytest.mark.parametrize("place", range(len(COLUMNS)))
 @pytest.mark.parametrize("other", [7, 1.5, "text", b"bytes", None, "12.345678", 2**40])
-def test_a_value_of_another_type_is_wrong_and_no_other_row_is(place: int, other: Any) -> None:
+def test_a_value_of_another_type_is_wrong_and_no_other_row_is(place: int, wrong_value: Any) -> None:
     chance = random.Random(3)
     values = (1, 3, 2.5, "1.50000", "0.2500", "word", 5, 9)
     sums = Checksums(COLUMNS)
     rows = [(n, None, None, b"k", 0, *values) for n in range(5)]
-    rows = [(*one[:4], signed(sums.of([one])[0]), *one[5:]) for one in rows]
+    rows = [(*row[:4], signed(sums.of([row])[0]), *row[5:]) for row in rows]
     bad = chance.randrange(5)
     changed = list(rows[bad])
-    changed[5 + place] = other
+    changed[5 + place] = wrong_value
     same = changed[5 + place] == values[place]
     assert sums.wrong([*rows[:bad], tuple(changed), *rows[bad + 1 :]]) == ([] if same else [bad])
 
@@ -158,7 +162,7 @@ def test_sql_sees_iso_text(at: datetime, day: date) -> None:
     number = stored(pa.array([day], COLUMNS[7].arrow), COLUMNS[7])[0]
     columns = f"{sql_expression('a', COLUMNS[6])}, {sql_expression('b', COLUMNS[7])}"
     select = f"SELECT {columns} FROM (SELECT ? a, ? b)"
-    seen = connection.execute(select, (stamp, number)).fetchone()
+    row = connection.execute(select, (stamp, number)).fetchone()
     connection.close()
     text = at.replace(tzinfo=None).isoformat(" ", "microseconds")
-    assert seen == (text, day.isoformat())
+    assert row == (text, day.isoformat())

@@ -25,19 +25,19 @@ DAMAGED = Verified(rows=ROWS, damaged=1, complete=True)
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The tables whose rows were all read and held against their checksums."""
-    found: list[str] = []
+    selects: list[str] = []
     damaged = tables.damaged
 
     def noted(connection, table, columns):
-        found.append(table)
+        selects.append(table)
         return damaged(connection, table, columns)
 
     monkeypatch.setattr(tables, "damaged", noted)
-    return found
+    return selects
 
 
 @pytest.fixture
-def kept(store: InsideStore, filed: Copies) -> Copies:
+def synced_copies(store: InsideStore, filed: Copies) -> Copies:
     store.client.define("CREATE STREAM s (i BIGINT, t TEXT) RETAIN 30 DAYS")
     store.client.publish("s", [{"i": n, "t": f"text {n}"} for n in range(ROWS)])
     filed.keep("rows", "SELECT * FROM s RANGE 20 DAYS")
@@ -56,99 +56,101 @@ def check(store: InsideStore, copies: Copies) -> None:
 
 def test_sums_follow_from_those_before() -> None:
     chance = random.Random(5)
-    there: list[int] = []
+    present: list[int] = []
     sums = NO_ROWS
     for _ in range(50):
         came = [chance.randrange(-(2**63), 2**63) for _ in range(chance.randrange(9))]
-        gone = chance.sample(there, chance.randrange(len(there) + 1))
-        there = [number for number in [*there, *came] if number not in gone]
-        sums = sums.plus(came).minus(gone)
-        assert sums == Sums(len(there), digest(there)) == Sums.of(there)
+        removed = chance.sample(present, chance.randrange(len(present) + 1))
+        present = [number for number in [*present, *came] if number not in removed]
+        sums = sums.plus(came).minus(removed)
+        assert sums == Sums(len(present), digest(present)) == Sums.of(present)
 
 
 # ---- what a sync looks at
 
 
 def test_a_sync_reads_no_row_that_was_there(
-    store: InsideStore, kept: Copies, read: list[str]
+    store: InsideStore, synced_copies: Copies, read: list[str]
 ) -> None:
-    kept.sync(store.client)
+    synced_copies.sync(store.client)
     store.client.publish("s", [{"i": 1000, "t": "new"}])
-    change = kept.sync(store.client)["rows"]
+    change = synced_copies.sync(store.client)["rows"]
     assert (change.rows, read) == (1, [])
-    check(store, kept)
+    check(store, synced_copies)
 
 
 def test_a_value_that_changes_is_found_by_verify_and_repaired_by_the_next_sync(
-    store: InsideStore, kept: Copies
+    store: InsideStore, synced_copies: Copies
 ) -> None:
-    flip(kept)
-    assert kept.sync(store.client)["rows"].repaired == 0
-    assert kept.verify() == {"rows": DAMAGED}
+    flip(synced_copies)
+    assert synced_copies.sync(store.client)["rows"].repaired == 0
+    assert synced_copies.verify() == {"rows": DAMAGED}
     assert not DAMAGED.sound
-    assert kept.sync(store.client)["rows"].repaired == 1
-    check(store, kept)
-    assert kept.verify()["rows"].sound
-    assert kept.sync(store.client)["rows"].repaired == 0
+    assert synced_copies.sync(store.client)["rows"].repaired == 1
+    check(store, synced_copies)
+    assert synced_copies.verify()["rows"].sound
+    assert synced_copies.sync(store.client)["rows"].repaired == 0
 
 
-def test_a_row_that_is_lost_is_noticed_by_its_sync(store: InsideStore, kept: Copies) -> None:
-    assert lose_row(kept, "rows", random.Random(1))
-    change = kept.sync(store.client)["rows"]
+def test_a_row_that_is_lost_is_noticed_by_its_sync(
+    store: InsideStore, synced_copies: Copies
+) -> None:
+    assert lose_row(synced_copies, "rows", random.Random(1))
+    change = synced_copies.sync(store.client)["rows"]
     assert (change.rows, change.whole) == (1, False)
-    check(store, kept)
+    check(store, synced_copies)
 
 
-def test_a_table_that_is_gone_comes_whole(store: InsideStore, kept: Copies) -> None:
-    with kept._file.writing() as connection:
-        connection.execute(f"DROP TABLE {rows_table(kept, 'rows')}")
-    assert kept.sync(store.client)["rows"].whole
-    check(store, kept)
+def test_a_table_that_is_gone_comes_whole(store: InsideStore, synced_copies: Copies) -> None:
+    with synced_copies._file.writing() as connection:
+        connection.execute(f"DROP TABLE {rows_table(synced_copies, 'rows')}")
+    assert synced_copies.sync(store.client)["rows"].whole
+    check(store, synced_copies)
 
 
-def test_a_sync_that_notices_reads_everything(store: InsideStore, kept: Copies) -> None:
+def test_a_sync_that_notices_reads_everything(store: InsideStore, synced_copies: Copies) -> None:
     """So what it could not have noticed is repaired with what it has."""
-    flip(kept)
-    assert lose_row(kept, "rows", random.Random(3))
-    change = kept.sync(store.client)["rows"]
+    flip(synced_copies)
+    assert lose_row(synced_copies, "rows", random.Random(3))
+    change = synced_copies.sync(store.client)["rows"]
     assert change.repaired == 1 and not change.whole
-    check(store, kept)
+    check(store, synced_copies)
 
 
 def test_what_was_noticed_is_not_forgotten_when_the_line_is_cut(
-    store: InsideStore, kept: Copies, read: list[str]
+    store: InsideStore, synced_copies: Copies, read: list[str]
 ) -> None:
-    flip(kept)
-    assert lose_row(kept, "rows", random.Random(3))
+    flip(synced_copies)
+    assert lose_row(synced_copies, "rows", random.Random(3))
     store.line.cuts = [None, 0, 0, 0]
     with pytest.raises(Exception, match="cut"):
-        kept.sync(store.client)
+        synced_copies.sync(store.client)
     read.clear()
-    assert kept.sync(store.client)["rows"].repaired == 1
+    assert synced_copies.sync(store.client)["rows"].repaired == 1
     assert len(read) == 1
-    check(store, kept)
+    check(store, synced_copies)
 
 
 # ---- when it is due
 
 
-def test_once_a_day(store: InsideStore, kept: Copies, read: list[str]) -> None:
+def test_once_a_day(store: InsideStore, synced_copies: Copies, read: list[str]) -> None:
     store.wait(DAY - 60)
-    kept.sync(store.client)
+    synced_copies.sync(store.client)
     assert read == []
-    flip(kept)
+    flip(synced_copies)
     store.wait(120)
-    assert kept.sync(store.client)["rows"].repaired == 1
+    assert synced_copies.sync(store.client)["rows"].repaired == 1
     assert len(read) == 1
     store.wait(DAY - 60)
-    kept.sync(store.client)
+    synced_copies.sync(store.client)
     assert len(read) == 1
 
 
 def test_a_clock_that_was_ahead_does_not_put_it_off(
-    store: InsideStore, kept: Copies, tmp_path: Path
+    store: InsideStore, synced_copies: Copies, tmp_path: Path
 ) -> None:
-    kept.close()
+    synced_copies.close()
     ahead = store.now() + timedelta(days=900)
     with Copies(tmp_path / "copies.db", clock=lambda: ahead) as wrong:
         assert wrong.verify()["rows"].sound
@@ -158,55 +160,59 @@ def test_a_clock_that_was_ahead_does_not_put_it_off(
 
 
 def test_another_version_of_the_sdk(
-    store: InsideStore, kept: Copies, monkeypatch: pytest.MonkeyPatch
+    store: InsideStore, synced_copies: Copies, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    flip(kept)
+    flip(synced_copies)
     monkeypatch.setattr(catalog, "_sdk_version", lambda: "9.9")
-    assert kept.sync(store.client)["rows"].repaired == 1
+    assert synced_copies.sync(store.client)["rows"].repaired == 1
 
 
 @pytest.mark.parametrize("content", [None, 5, "text", b"", b"odd", bytes(16), bytes(40)])
-def test_what_is_noted_may_be_anything(store: InsideStore, kept: Copies, content: object) -> None:
+def test_what_is_noted_may_be_anything(
+    store: InsideStore, synced_copies: Copies, content: object
+) -> None:
     """Also what versions before this one have written there."""
     for turn in range(2):
-        with kept._file.writing() as connection:
+        with synced_copies._file.writing() as connection:
             connection.execute("UPDATE _psoup_copies SET sound = ?", (content,))
         if turn:
-            flip(kept, "c0")
-        assert kept.sync(store.client)["rows"].repaired == turn
+            flip(synced_copies, "c0")
+        assert synced_copies.sync(store.client)["rows"].repaired == turn
 
 
-def test_a_note_that_is_damaged_is_doubt(store: InsideStore, kept: Copies) -> None:
+def test_a_note_that_is_damaged_is_doubt(store: InsideStore, synced_copies: Copies) -> None:
     for turn in range(6):
-        flip(kept)
-        assert flip_in_state(kept, "rows", random.Random(turn), "sound")
-        assert kept.sync(store.client)["rows"].repaired == 1
-        check(store, kept)
+        flip(synced_copies)
+        assert flip_in_state(synced_copies, "rows", random.Random(turn), "sound")
+        assert synced_copies.sync(store.client)["rows"].repaired == 1
+        check(store, synced_copies)
 
 
-def test_damage_that_a_reader_met(store: InsideStore, kept: Copies, tmp_path: Path) -> None:
+def test_damage_that_a_reader_met(
+    store: InsideStore, synced_copies: Copies, tmp_path: Path
+) -> None:
     """The next sync repairs it, in this process or in another one."""
     for again in (False, True):
-        table = rows_table(kept, "rows")
-        with kept._file.writing() as connection:
+        table = rows_table(synced_copies, "rows")
+        with synced_copies._file.writing() as connection:
             connection.execute(f"UPDATE {table} SET c0 = 'none' WHERE row_id = 7")
         with pytest.raises(FileDamaged, match="next sync repairs"):
-            kept["rows"].rows()
+            synced_copies["rows"].rows()
         if again:
-            kept.close()
-            kept = Copies(tmp_path / "copies.db", clock=store.now)
-        assert kept.sync(store.client)["rows"].repaired == 1
-        check(store, kept)
-    kept.close()
+            synced_copies.close()
+            synced_copies = Copies(tmp_path / "copies.db", clock=store.now)
+        assert synced_copies.sync(store.client)["rows"].repaired == 1
+        check(store, synced_copies)
+    synced_copies.close()
 
 
 # ---- a file that was not closed in order
 
 
 @pytest.fixture
-def left_open(kept: Copies, tmp_path: Path) -> Iterator[Path]:
+def left_open(synced_copies: Copies, tmp_path: Path) -> Iterator[Path]:
     """A file as a process leaves it that is killed, with a value that was damaged."""
-    flip(kept)
+    flip(synced_copies)
     path = tmp_path / "left" / "copies.db"
     path.parent.mkdir()
     for name in ("copies.db", "copies.db-wal"):
@@ -232,18 +238,18 @@ def test_a_file_left_open_is_verified_also_when_others_only_read_it_first(
 
 
 def test_a_file_that_another_has_open_was_not_left_open(
-    store: InsideStore, kept: Copies, tmp_path: Path, read: list[str]
+    store: InsideStore, synced_copies: Copies, tmp_path: Path, read: list[str]
 ) -> None:
-    with Copies(tmp_path / "copies.db", clock=store.now) as other:
-        assert len(other["rows"]) == ROWS
-    kept.sync(store.client)
+    with Copies(tmp_path / "copies.db", clock=store.now) as second:
+        assert len(second["rows"]) == ROWS
+    synced_copies.sync(store.client)
     assert read == []
 
 
 def test_a_file_closed_in_order_is_not_read_again(
-    store: InsideStore, kept: Copies, tmp_path: Path, read: list[str]
+    store: InsideStore, synced_copies: Copies, tmp_path: Path, read: list[str]
 ) -> None:
-    kept.close()
+    synced_copies.close()
     with Copies(tmp_path / "copies.db", clock=store.now) as copies:
         copies.sync(store.client)
     assert read == []
@@ -252,33 +258,37 @@ def test_a_file_closed_in_order_is_not_read_again(
 # ---- verify
 
 
-def test_verify_asks_for_names(store: InsideStore, kept: Copies) -> None:
-    kept.keep("never", "SELECT i FROM s RANGE 1 MINUTE")
-    assert kept.verify() == {"rows": Verified(ROWS, 0, True)} == kept.verify(["rows"])
-    assert kept.verify(["never"]) == {}
+def test_verify_asks_for_names(store: InsideStore, synced_copies: Copies) -> None:
+    synced_copies.keep("never", "SELECT i FROM s RANGE 1 MINUTE")
+    assert (
+        synced_copies.verify()
+        == {"rows": Verified(ROWS, 0, True)}
+        == synced_copies.verify(["rows"])
+    )
+    assert synced_copies.verify(["never"]) == {}
     with pytest.raises(UnknownCopy):
-        kept.verify(["other"])
+        synced_copies.verify(["other"])
     with pytest.raises(TypeError):
-        kept.verify("rows")
+        synced_copies.verify("rows")
 
 
-def test_verify_tells_of_rows_that_are_missing(store: InsideStore, kept: Copies) -> None:
-    lose_row(kept, "rows", random.Random(1))
-    assert kept.verify() == {"rows": Verified(ROWS - 1, 0, False)}
-    with kept._file.writing() as connection:
-        connection.execute(f"DROP TABLE {rows_table(kept, 'rows')}")
-    assert kept.verify() == {"rows": Verified(0, 0, False)}
-    assert kept.sync(store.client)["rows"].whole
-    check(store, kept)
+def test_verify_tells_of_rows_that_are_missing(store: InsideStore, synced_copies: Copies) -> None:
+    lose_row(synced_copies, "rows", random.Random(1))
+    assert synced_copies.verify() == {"rows": Verified(ROWS - 1, 0, False)}
+    with synced_copies._file.writing() as connection:
+        connection.execute(f"DROP TABLE {rows_table(synced_copies, 'rows')}")
+    assert synced_copies.verify() == {"rows": Verified(0, 0, False)}
+    assert synced_copies.sync(store.client)["rows"].whole
+    check(store, synced_copies)
 
 
 def test_verify_finds_pages_that_are_broken(
-    store: InsideStore, kept: Copies, tmp_path: Path
+    store: InsideStore, synced_copies: Copies, tmp_path: Path
 ) -> None:
-    with kept._file.reading() as connection:
+    with synced_copies._file.reading() as connection:
         select = "SELECT rootpage FROM sqlite_master WHERE name = '_psoup_queue'"
         (page,) = connection.execute(select).fetchone()
-    kept.close()
+    synced_copies.close()
     content = bytearray((tmp_path / "copies.db").read_bytes())
     content[(page - 1) * 4096 : page * 4096] = b"\xff" * 4096
     (tmp_path / "copies.db").write_bytes(content)
@@ -287,13 +297,13 @@ def test_verify_finds_pages_that_are_broken(
 
 
 def test_a_repair_that_takes_too_large_a_message_asks_for_all(
-    store: InsideStore, kept: Copies, monkeypatch: pytest.MonkeyPatch
+    store: InsideStore, synced_copies: Copies, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(flow, "MAX_TYPED_BYTES", 10)
-    flip(kept)
-    kept.verify()
-    synced = kept.sync(store.client)
+    flip(synced_copies)
+    synced_copies.verify()
+    synced = synced_copies.sync(store.client)
     assert synced.complete and synced["rows"].whole
     (request,) = [sent for method, sent in store.line.calls if method == "Sync"][-1:]
     assert request.items[0].whole and not request.items[0].HasField("resend")
-    check(store, kept)
+    check(store, synced_copies)

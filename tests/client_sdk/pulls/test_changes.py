@@ -53,14 +53,14 @@ def test_each_pull_appends_what_changed(place: Place, pull: Pull) -> None:
         measure(place, "a", temp)
         assert pull_once(place.client, pull).changes == 1
     assert pull_once(place.client, pull).changes == 0
-    found = appended(pull)
+    lines = appended(pull)
     odd = float("inf") if pull.changes_to and pull.changes_to.suffix == ".delta" else "Infinity"
     assert tags(pull) == [("+", 99.0), ("u", 95.0), ("u", odd), ("-", odd)]
-    assert [row["_why"] for row in found] == ["new", "changed", "changed", "ended"]
-    assert [row["_number"] for row in found] == sorted(row["_number"] for row in found)
-    assert found[0]["_at"] < found[1]["_at"]
-    if "_old" in found[1]:
-        assert found[1]["_old"] == {"room": "a", "temp": 99.0}
+    assert [row["_why"] for row in lines] == ["new", "changed", "changed", "ended"]
+    assert [row["_number"] for row in lines] == sorted(row["_number"] for row in lines)
+    assert lines[0]["_at"] < lines[1]["_at"]
+    if "_old" in lines[1]:
+        assert lines[1]["_old"] == {"room": "a", "temp": 99.0}
 
 
 def test_a_batch_that_was_appended_and_not_left(
@@ -116,16 +116,16 @@ def test_a_reset_has_all_rows(place: Place, pull: Pull) -> None:
     """Another text, with other columns: there is nothing to compare."""
     measure(place, "a", 99)
     pull_once(place.client, pull)
-    other = replace(pull, sql="SELECT room FROM rooms WHERE temp > 80")
-    pull_once(place.client, other)
-    marker, *rows = appended(other)[1:]
+    replaced = replace(pull, sql="SELECT room FROM rooms WHERE temp > 80")
+    pull_once(place.client, replaced)
+    marker, *rows = appended(replaced)[1:]
     assert (marker["_tag"], marker["_why"]) == ("reset", "REPLACED")
     if "rows" in marker:
         rows = marker["rows"]
     assert [row["room"] for row in rows] == ["a"]
     measure(place, "b", 98)
-    pull_once(place.client, other)
-    assert appended(other)[-1]["room"] == "b"
+    pull_once(place.client, replaced)
+    assert appended(replaced)[-1]["room"] == "b"
 
 
 def test_an_output_that_can_t_be_written(
@@ -162,8 +162,8 @@ def test_what_can_t_be(place: Place, tmp_path: Path) -> None:
     text = '[pulls.{0}]\nsql = "SELECT 1"\nto = "{0}.csv"\nchanges_to = "c.jsonl"\n'
     file = tmp_path / "pulls.toml"
     file.write_text(text.format("a"))
-    (found,) = load_pulls(file)
-    assert found.changes_to == tmp_path / "c.jsonl"
+    (error,) = load_pulls(file)
+    assert error.changes_to == tmp_path / "c.jsonl"
     file.write_text(text.format("a") + text.format("b"))
     with pytest.raises(BadPull, match="another pull"):
         load_pulls(file)

@@ -65,14 +65,14 @@ def test_csv_for_spreadsheets(place: Place, run: Run) -> None:
 
 def test_by_key_by_handle_and_by_text(run: Run, place: Place) -> None:
     place.trade(150)
-    made = place.client.register(DEAR, key="dear")
+    registered = place.client.register(DEAR, key="dear")
     first = run("dear", "--to", place.folder / "a.csv").stdout
     assert "  dear  1 row  changed: 1 received, whole (first)  -> " in first
     assert (
         "  dear  1 row  unchanged: 0 received  "
         in run("dear", "--to", place.folder / "a.csv").stdout
     )
-    assert "  b  1 row  " in run(made.hex, "--to", place.folder / "b.csv").stdout
+    assert "  b  1 row  " in run(registered.hex, "--to", place.folder / "b.csv").stdout
     query = "SELECT symbol, price FROM trades WHERE price > :least"
     options = ("--param", "least=100", "--window", "RANGE 1 HOUR", "--name", "my-own")
     assert (
@@ -87,9 +87,14 @@ def test_by_key_by_handle_and_by_text(run: Run, place: Place) -> None:
 def test_lines_for_programs_and_silence(run: Run, place: Place) -> None:
     place.trade(150)
     to = place.folder / "dear.csv"
-    said = json.loads(run("--sql", DEAR, "--to", to, "--json").stdout)
-    assert (said["pull"], said["rows"], said["received"], said["changed"]) == ("dear", 1, 1, True)
-    assert said["output"] == str(to) and said["error"] is None and said["next_in"] is None
+    output = json.loads(run("--sql", DEAR, "--to", to, "--json").stdout)
+    assert (output["pull"], output["rows"], output["received"], output["changed"]) == (
+        "dear",
+        1,
+        1,
+        True,
+    )
+    assert output["output"] == str(to) and output["error"] is None and output["next_in"] is None
     quiet = run("--sql", DEAR, "--to", to, "--quiet")
     assert (quiet.stdout, quiet.stderr) == ("", "")
     wrong = run("--sql", "SELECT prize FROM trades", "--to", to, "--json", code=1)
@@ -140,8 +145,8 @@ def test_1_refused(run: Run, place: Place) -> None:
         (["--file", "none.toml"], "does not exist"),
     ],
 )
-def test_2_wrong_usage(run: Run, arguments: list[str], said: str) -> None:
-    assert said in run(*arguments, code=2).stderr
+def test_2_wrong_usage(run: Run, arguments: list[str], output: str) -> None:
+    assert output in run(*arguments, code=2).stderr
 
 
 def test_3_no_store(run: Run, place: Place) -> None:
@@ -199,11 +204,11 @@ def test_a_file_and_what_it_would_do(run: Run, place: Place) -> None:
         '[pulls.cheap]\nsql = "SELECT price FROM trades WHERE price < 100"\nto = "all.sqlite"\n'
         '[pulls.nobody]\nkey = "nobody"\nto = "nobody.json"\non_change = "true"\njitter = "1m"\n'
     )
-    said = run("--file", path, "--check").stdout
-    assert "dear: registers: SELECT symbol, price FROM trades" in said
-    assert f"  to        {place.folder / 'all.sqlite'} (sqlite)\n" in said
-    assert "  schedule  every 15m after the first one, up to 1m later; after" in said
-    assert "  on change true (at most 5m)" in said
+    output = run("--file", path, "--check").stdout
+    assert "dear: registers: SELECT symbol, price FROM trades" in output
+    assert f"  to        {place.folder / 'all.sqlite'} (sqlite)\n" in output
+    assert "  schedule  every 15m after the first one, up to 1m later; after" in output
+    assert "  on change true (at most 5m)" in output
     assert not (place.folder / "all.sqlite").exists()
 
     result = run("--file", path, "--once", code=1)

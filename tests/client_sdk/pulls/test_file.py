@@ -65,7 +65,7 @@ def test_everything_a_file_can_say(tmp_path: Path) -> None:
     store = Store("store:7181", "desk", "me", 5.0)
     spans = (timedelta(minutes=1), timedelta(seconds=2), timedelta(minutes=10))
     quarter = Schedule(timedelta(minutes=15), spans[0], False, spans[1], spans[2])
-    dear, fleet, other = load_pulls(path, Store(owner="me"))
+    dear, fleet, second = load_pulls(path, Store(owner="me"))
     assert dear == Pull(
         "dear",
         tmp_path / "out/dear.parquet",
@@ -97,15 +97,15 @@ def test_everything_a_file_can_say(tmp_path: Path) -> None:
         schedule=Schedule(timedelta(hours=1), spans[0], True, spans[1], spans[2]),
         store=store,
     )
-    assert other.store == Store("elsewhere:7181", "desk", "me", 5.0)
-    assert other.state == tmp_path / "pulls.toml.elsewhere-7181-desk-me.psoup"
-    assert (other.format, other.hook, other.lease) == ("sqlite", None, None)
+    assert second.store == Store("elsewhere:7181", "desk", "me", 5.0)
+    assert second.state == tmp_path / "pulls.toml.elsewhere-7181-desk-me.psoup"
+    assert (second.format, second.hook, second.lease) == ("sqlite", None, None)
 
 
 def test_a_default_that_means_nothing_for_a_pull_is_left_out(tmp_path: Path) -> None:
     text = '[defaults]\njitter = "1m"\n[pulls.a]\nsql = "SELECT 1"\nto = "a.csv"\n'
-    (found,) = load_pulls(written(tmp_path, text))
-    assert found.schedule is None
+    (pulls,) = load_pulls(written(tmp_path, text))
+    assert pulls.schedule is None
 
 
 ONE = '[pulls.dear]\nsql = "SELECT * FROM trades"\nto = "dear.csv"\n'
@@ -147,12 +147,12 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("text", "said"), WRONG)
-def test_every_mistake_is_named(tmp_path: Path, text: str, said: str) -> None:
+def test_every_mistake_is_named(tmp_path: Path, text: str, message: str) -> None:
     path = written(tmp_path, text)
     with pytest.raises(BadPull) as wrong:
         load_pulls(path)
     assert str(wrong.value).startswith(f"{path}:")
-    assert said in str(wrong.value)
+    assert message in str(wrong.value)
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
@@ -190,11 +190,11 @@ tls_key = "pki/bob.key"
 def test_credentials_are_files_beside_the_file(tmp_path: Path) -> None:
     """What a pull does not say is as in [defaults], and what these don't as on the command line."""
     usual = Store(credentials=Credentials("psk_x", plaintext_token=True))
-    dear, other = load_pulls(written(tmp_path, SHOWN), usual)
+    dear, second = load_pulls(written(tmp_path, SHOWN), usual)
     token = tmp_path / "token"
     assert dear.store.credentials == Credentials(token_file=token, tls=True, plaintext_token=True)
     pki = tmp_path / "pki"
-    assert other.store.credentials == Credentials(
+    assert second.store.credentials == Credentials(
         None, token, pki / "ca.pem", pki / "bob.pem", pki / "bob.key", True, True
     )
     assert dear.store.names == ("", "")

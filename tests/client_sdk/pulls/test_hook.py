@@ -23,7 +23,7 @@ FACTS = "$PSOUP_PULL $PSOUP_FORMAT $PSOUP_ROWS $PSOUP_RECEIVED $PSOUP_NOW"
 TELL = f'echo "{FACTS}" >> "$PSOUP_OUTPUT.told"'
 
 
-def told(place: Place) -> list[str]:
+def reported(place: Place) -> list[str]:
     path = place.folder / "dear.csv.told"
     return path.read_text().splitlines() if path.exists() else []
 
@@ -39,7 +39,7 @@ def test_it_hears_of_every_change_and_of_nothing_else(place: Place) -> None:
     assert pull_once(place.client, pull).hook is None
     place.trade(160)
     pull_once(place.client, pull)
-    assert told(place) == [
+    assert reported(place) == [
         "dear csv 1 1 2025-03-03T09:00:00+00:00",
         "dear csv 2 1 2025-03-03T09:00:00+00:00",
     ]
@@ -59,7 +59,7 @@ def test_a_failure_is_reported_and_with_must_succeed_it_is_the_pull_s(place: Pla
         pull_once(place.client, strict)
     mended = replace(strict, hook=Hook(TELL, must_succeed=True))
     assert not pull_once(place.client, mended).changed
-    assert told(place) == ["dear csv 2 0 2025-03-03T09:00:00+00:00"]
+    assert reported(place) == ["dear csv 2 0 2025-03-03T09:00:00+00:00"]
 
 
 @pytest.mark.process
@@ -77,7 +77,7 @@ def test_a_change_it_did_not_hear_of_is_told_by_the_next_pull(
         with pytest.raises(KeyboardInterrupt):
             pull_once(place.client, pull)
     report = pull_once(place.client, pull)
-    assert (report.changed, report.written, len(told(place))) == (False, False, 1)
+    assert (report.changed, report.written, len(reported(place))) == (False, False, 1)
 
 
 @pytest.mark.process
@@ -105,8 +105,8 @@ def test_cut_off_anywhere_the_next_pull_makes_it_good(
     assert len(pull.to.read_text().splitlines()) in (2, 3)
     pull_once(place.client, pull)
     assert pull.to.read_text() == '"symbol","price"\n"IBM",150\n"IBM",160\n'
-    assert told(place)[-1].startswith("dear csv 2 ") and len(told(place)) == 2
-    assert not pull_once(place.client, pull).written and len(told(place)) == 2
+    assert reported(place)[-1].startswith("dear csv 2 ") and len(reported(place)) == 2
+    assert not pull_once(place.client, pull).written and len(reported(place)) == 2
 
 
 def test_past_its_limit_it_is_ended_with_all_it_started(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def _is_zombie(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
 
 
-def test_its_ending_by_a_signal_is_told(tmp_path: Path) -> None:
+def test_its_ending_by_a_signal_is_reported(tmp_path: Path) -> None:
     run = run_hook(Hook("kill -9 $$"), {})
     assert "killed by signal 9" in str(run.error)
     missing = run_hook(Hook("true", folder=tmp_path / "none"), {})
@@ -177,4 +177,4 @@ def test_it_does_not_get_the_token_of_the_pull(
     place.trade(150)
     hook = Hook('echo "${PSOUP_TOKEN-none} $PSOUP_TOKEN_FILE" >> "$PSOUP_OUTPUT.told"')
     pull_once(place.client, place.pull(hook=hook))
-    assert told(place) == ["none a file"]
+    assert reported(place) == ["none a file"]

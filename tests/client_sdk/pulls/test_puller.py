@@ -87,11 +87,11 @@ def test_pulls_of_one_state_share_a_round_trip(place: Place) -> None:
 def test_an_output_in_use_is_left_alone(place: Place) -> None:
     place.trade(150)
     state = place.folder / "all.psoup"
-    pull, other = place.pull(state=state), place.pull("other.csv", state=state)
+    pull, second = place.pull(state=state), place.pull("other.csv", state=state)
     with ReceiptFile(pull.receipt_path):
-        busy, fine = pull_many(place.client, [pull, other])
+        busy, fine = pull_many(place.client, [pull, second])
     assert isinstance(busy.error, OutputBusy) and fine.ok
-    assert not pull.to.exists() and other.to.exists()
+    assert not pull.to.exists() and second.to.exists()
     assert pull_once(place.client, pull).written
 
 
@@ -129,9 +129,9 @@ def test_pulls_made_together_have_one_state(place: Place) -> None:
 
 
 def test_pulls_in_each_other_s_way(place: Place) -> None:
-    for other in ({"name": "DEAR"}, {"name": "x", "to": place.folder / "dear.csv"}):
+    for second in ({"name": "DEAR"}, {"name": "x", "to": place.folder / "dear.csv"}):
         with pytest.raises(BadPull):
-            Puller([place.pull("dear.csv"), place.pull("other.csv", **other)])
+            Puller([place.pull("dear.csv"), place.pull("other.csv", **second)])
     Puller([place.pull("all.db", name="a"), place.pull("all.db", name="b")])
 
 
@@ -171,8 +171,8 @@ def test_pulls_due_together_stay_together(place: Place) -> None:
     with Puller(pulls, clock=clock, draw=lambda: next(draws)) as puller:
         for _ in range(3):
             rounds.append([report.name for report in puller.turn()])
-            left = min(puller._seconds_until(name) for name in puller._tables)
-            clock.wait(left)
+            seconds = min(puller._seconds_until(name) for name in puller._tables)
+            clock.wait(seconds)
     assert rounds == [["a", "b"]] * 3
 
 

@@ -149,8 +149,8 @@ def test_after_every_pull_the_output_is_the_answer(server: Server, rounds, outpu
                 if event in ("trade", "later"):
                     place.trade(101 + minute, minute * (1 if event == "trade" else 6))
                 elif event == "client":
-                    other = stack.enter_context(store.client())
-                    other.position, place.client = place.client.position, other
+                    second = stack.enter_context(store.client())
+                    second.position, place.client = place.client.position, second
                 elif event == "edit":
                     pull.to.write_bytes(b"")
                 else:
@@ -161,8 +161,8 @@ def test_after_every_pull_the_output_is_the_answer(server: Server, rounds, outpu
 
 def contents(pull: Pull) -> list[dict[str, Any]]:
     if pull.format == "parquet":
-        found: list[dict[str, Any]] = pyarrow.parquet.read_table(pull.to).to_pylist()
-        return found
+        files: list[dict[str, Any]] = pyarrow.parquet.read_table(pull.to).to_pylist()
+        return files
     if pull.format == "sqlite":
         names = ("symbol", "price")
         return [dict(zip(names, row, strict=True)) for row in read_sqlite(pull.to, pull.name)]
@@ -193,9 +193,9 @@ def test_a_key_with_its_text_is_registered_where_it_is_missing(place: Place) -> 
     place.trade(150)
     pull = place.pull(key="dear", sql=DEAR)
     assert pull_once(place.client, pull).rows == 1
-    (made,) = place.client.registrations()
-    assert made.key == "dear"
-    place.client.unregister(made.handle)
+    (registration,) = place.client.registrations()
+    assert registration.key == "dear"
+    place.client.unregister(registration.handle)
     place.trade(160)
     assert pull_once(place.client, pull).rows == 2
 
@@ -208,10 +208,10 @@ def test_an_expired_registration_is_made_again(place: Place, by: str) -> None:
         pull = place.pull(sql=DEAR, lease=second)
     else:
         key = None if by.endswith("a key") else "dear"
-        made = place.client.register(
+        registered = place.client.register(
             DEAR.replace("100", ":least"), key=key, parameters={"least": 100.0}, lease=second
         )
-        pull = place.pull(**({"key": "dear"} if by == "key" else {"handle": made.hex}))
+        pull = place.pull(**({"key": "dear"} if by == "key" else {"handle": registered.hex}))
     pull_once(place.client, pull)
     assert place.expire() >= 1
     assert list(place.client.registrations()) == []

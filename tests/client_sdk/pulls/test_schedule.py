@@ -137,11 +137,11 @@ def test_no_clock_can_put_a_pull_off_for_longer_than_awake_time(schedule, moves,
     times, table = begin(schedule)
     wait = times.done(table, draw=draw)
     for move, part in moves:
-        left = times.left(table)
+        remaining = times.left(table)
         {"run": times.run, "sleep": times.sleep, "back": lambda s: times.set_wall(-s)}[move](
             part * wait
         )
-        assert times.left(table) <= left or move == "back"
+        assert times.left(table) <= remaining or move == "back"
     times.run(wait)
     assert times.left(table) == 0
 
@@ -173,6 +173,6 @@ def test_durations() -> None:
     for text in ("", "15", "m", "1.5h", "-3s", "999999999w", "٣s"):
         with pytest.raises(ValueError, match="duration"):
             parse_duration(text)
-    shown = {0: "0s", 0.25: "0.25s", 42: "42s", 900: "15m", 3_900: "1h 5m", 90_061: "1d 1h"}
-    for seconds, text in shown.items():
+    short = {0: "0s", 0.25: "0.25s", 42: "42s", 900: "15m", 3_900: "1h 5m", 90_061: "1d 1h"}
+    for seconds, text in short.items():
         assert show_duration(timedelta(seconds=seconds)) == text

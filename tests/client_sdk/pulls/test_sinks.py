@@ -81,7 +81,7 @@ def test_a_failure_in_the_middle_leaves_the_old_answer(form: str, tmp_path: Path
     assert holds(path, form, table_of(ODD))
     assert (sink.stamp(), sink.fingerprint()) == before
     if form != "delta":
-        assert [each.name for each in tmp_path.iterdir()] == [path.name]
+        assert [file.name for file in tmp_path.iterdir()] == [path.name]
 
 
 @pytest.mark.parametrize("form", FORMATS)
@@ -176,10 +176,10 @@ def test_a_missing_deltalake_says_how_to_get_it(tmp_path, monkeypatch) -> None:
 
 @settings(max_examples=40)
 @given(st.lists(rows, max_size=9), st.lists(rows, max_size=9), st.integers(1, 4))
-def test_equal_rows_have_an_equal_digest_however_they_are_cut(left, right, size) -> None:
-    one, other = table_of(left), table_of(right)
-    assert _digest(one, 9) == _digest(one, size)
-    assert (_digest(one, 9) == _digest(other, size)) == same(one, other)
+def test_equal_rows_have_an_equal_digest_however_they_are_cut(first_cuts, right, size) -> None:
+    first, second = table_of(first_cuts), table_of(right)
+    assert _digest(first, 9) == _digest(first, size)
+    assert (_digest(first, 9) == _digest(second, size)) == same(first, second)
 
 
 def test_what_lies_under_a_null_does_not_count() -> None:
@@ -241,4 +241,4 @@ def test_a_killed_writer_leaves_the_old_answer_and_the_next_one_writes(tmp_path:
         assert holds(path, form, table_of(ODD))
         sink_for(path, form, "dear").write(output_of(table_of(ODD[:1])))
         assert holds(path, form, table_of(ODD[:1]))
-    assert {each.name for each in tmp_path.iterdir()} == {path.name for path in paths.values()}
+    assert {file.name for file in tmp_path.iterdir()} == {path.name for path in paths.values()}

@@ -21,13 +21,13 @@ def store() -> FlakyStore:
 
 @pytest.fixture
 def opened(tmp_path: Path) -> Iterator[Callable[[], Outbox]]:
-    """Opens the test's file, as often as it is called."""
+    """Return a function that opens the test's file, as often as it is called."""
     files: list[CopyFile] = []
 
-    def one() -> Outbox:
+    def open_outbox() -> Outbox:
         files.append(CopyFile(tmp_path / "phone.db"))
         return Outbox(files[-1])
 
-    yield one
+    yield open_outbox
     for file in files:
         file.close()

@@ -89,7 +89,7 @@ def test_a_batch_that_was_taken_and_then_refused_uses_up_its_sequence(
     outbox.publish("other", rows(2))
     outbox.publish("other", rows(3))
     sent = outbox.send(client)
-    assert [one.reason for one in sent.rejected] == ["UNKNOWN_STREAM"]
+    assert [rejected.reason for rejected in sent.rejected] == ["UNKNOWN_STREAM"]
     assert store.values("other") == [2, 3]
 
 
@@ -99,20 +99,20 @@ def test_another_store_gets_what_waits_only_when_told(
     outbox = opened()
     outbox.publish("s", rows(1))
     outbox.send(client_of(store))
-    other = FlakyStore()
-    client_of(other).define(SQL)
+    second = FlakyStore()
+    client_of(second).define(SQL)
     outbox.publish("s", rows(2))
     with pytest.raises(OtherStore, match=f"belongs to store {store.store_id}"):
-        outbox.send(client_of(other))
+        outbox.send(client_of(second))
     assert outbox.queued.rows == 1 and outbox.store_id == store.store_id
-    assert outbox.move(client_of(other)) == other.store_id == outbox.store_id
-    assert outbox.send(client_of(other)).rows == 1
-    assert (store.values(), other.values()) == ([1], [2])
+    assert outbox.move(client_of(second)) == second.store_id == outbox.store_id
+    assert outbox.send(client_of(second)).rows == 1
+    assert (store.values(), second.values()) == ([1], [2])
 
 
 def refusals() -> list[PsoupError]:
     """What a proxy, a captive portal or another store may answer to any call."""
-    said = ErrorDetail("UNKNOWN_STREAM", store_id="another")
+    message = ErrorDetail("UNKNOWN_STREAM", store_id="another")
     return [
         ForeignAnswer("this is not a PSoup store", code="UNIMPLEMENTED"),
         InvalidRequest("no", code="UNIMPLEMENTED"),
@@ -120,7 +120,7 @@ def refusals() -> list[PsoupError]:
         InvalidRequest("no", code="OUT_OF_RANGE"),
         LimitExceeded("no"),
         NotFound("no"),
-        NotFound("no such stream", detail=said),
+        NotFound("no such stream", detail=message),
         RowProblem("no such row", detail=ErrorDetail("WRONG_TYPE", store_id="another")),
         Conflict("not these rows", detail=ErrorDetail("SEQUENCE_REUSED", store_id="another")),
     ]
@@ -166,6 +166,6 @@ def test_a_batch_is_tried_only_when_it_may_have_left(
 
 def _tried(path: Path) -> list[Any]:
     raw = sqlite3.connect(path)
-    found = [row[0] for row in raw.execute("SELECT tried FROM _psoup_queue")]
+    rows = [row[0] for row in raw.execute("SELECT tried FROM _psoup_queue")]
     raw.close()
-    return found
+    return rows

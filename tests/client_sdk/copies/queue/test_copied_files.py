@@ -46,14 +46,14 @@ def test_a_file_from_a_backup_loses_nothing_new(
 @pytest.mark.parametrize("forgets", [False, True])
 @pytest.mark.parametrize("taken", range(4))
 def test_two_clones_send_what_waited_once(
-    store: FlakyStore, tmp_path: Path, opened: Callable[[], Outbox], forgets: bool, taken: int
+    store: FlakyStore, tmp_path: Path, opened: Callable[[], Outbox], forgets: bool, stored: int
 ) -> None:
     """Both files have the same batches, and each has some of its own; the first is anywhere."""
     outbox, client = opened(), client_of(store)
     for number in range(3):
         outbox.publish("s", rows(number))
     _back_up(tmp_path / "phone.db", tmp_path / "clone.db")
-    store.faults = iter([""] * taken + ["there"])
+    store.faults = iter([""] * stored + ["there"])
     outbox.publish("s", rows(10))
     with pytest.raises(ConnectionFailed):
         outbox.send(client)
@@ -66,11 +66,11 @@ def test_two_clones_send_what_waited_once(
     outbox.send(client)
     clone.publish("s", rows(22))
     clone.send(client)
-    undecided = [one for box in (outbox, clone) for one in box.doubtful]
+    undecided = [doubtful for box in (outbox, clone) for doubtful in box.doubtful]
     for box in (outbox, clone):
-        for one in box.doubtful:
-            there = one.content.column("a")[0].as_py() in store.values()
-            assert (box.discard if there else box.resend)(one.batch) == 1
+        for doubtful in box.doubtful:
+            present = doubtful.content.column("a")[0].as_py() in store.values()
+            assert (box.discard if present else box.resend)(doubtful.batch) == 1
         box.send(client)
         assert not box.queued and not box.doubtful and not box.rejected
     file.close()
@@ -129,7 +129,7 @@ def test_a_damaged_batch_is_not_published(
     raw.close()
     sent = outbox.send(client_of(store))
     assert store.values() == [2]
-    assert [(one.batch, one.reason) for one in sent.rejected] == [(1, "DAMAGED")]
+    assert [(rejected.batch, rejected.reason) for rejected in sent.rejected] == [(1, "DAMAGED")]
 
 
 def test_what_waits_survives_a_recovery(store: FlakyStore, tmp_path: Path) -> None:

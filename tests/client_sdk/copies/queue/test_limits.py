@@ -78,4 +78,4 @@ def test_what_may_have_left_is_not_cut_otherwise(
     store.limits = pb.Limits(batch_rows=2)
     sent = outbox.send(client)
     assert store.values() == [1, 2, 3, 4]
-    assert [one.reason for one in sent.doubtful] == ["TOO_LARGE_NOW"]
+    assert [doubtful.reason for doubtful in sent.doubtful] == ["TOO_LARGE_NOW"]

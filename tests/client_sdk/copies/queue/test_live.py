@@ -98,7 +98,7 @@ def test_servers_and_senders_are_killed(tmp_path: Path) -> None:
             outbox.send(client)
         assert values(server.address) == [number for number in range(40) if number != 25]
         assert not outbox.queued
-        assert [one.reason for one in outbox.rejected] == ["UNKNOWN_STREAM"]
+        assert [child.reason for child in outbox.rejected] == ["UNKNOWN_STREAM"]
     finally:
         file.close()
         server.stop()

@@ -66,7 +66,7 @@ def test_a_piece_that_was_tried_is_doubtful_for_another_owner(
                 copies.send(store.client)
     with acting_as(BOB):
         sent = copies.send(store.client)
-    assert sent.batches == 1 and [one.reason for one in sent.doubtful] == ["OTHER_OWNER"]
+    assert sent.batches == 1 and [batch.reason for batch in sent.doubtful] == ["OTHER_OWNER"]
     (doubtful,) = copies.doubtful
     assert doubtful.content.to_pylist() == [{"a": 10}]
     assert rows_of(store) == [*range(acknowledged), 10, 11]
@@ -117,5 +117,5 @@ def test_a_tried_piece_whose_publisher_was_forgotten_is_doubtful(
         store.client.forget_publishers([publisher.name])
         copies.publish("s", [{"a": 3}])
         sent = copies.send(store.client)
-    assert sent.batches == 1 and [one.reason for one in sent.doubtful] == ["SEQUENCE_GAP"]
+    assert sent.batches == 1 and [doubtful.reason for doubtful in sent.doubtful] == ["SEQUENCE_GAP"]
     assert rows_of(store) == [1, 2, 3]

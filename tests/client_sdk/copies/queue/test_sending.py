@@ -22,9 +22,9 @@ def test_what_is_queued_offline_is_sent_in_order(
     outbox = opened()
     assert not outbox.queued and outbox.publish("s", []) is None
     assert [outbox.publish("s", rows(n, n + 100)) for n in range(5)] == [1, 2, 3, 4, 5]
-    found = opened().queued
-    assert (found.batches, found.rows, list(found.streams)) == (5, 10, ["s"])
-    assert found.bytes > 0 and found.streams["s"].oldest <= datetime.now(UTC)
+    queued = opened().queued
+    assert (queued.batches, queued.rows, list(queued.streams)) == (5, 10, ["s"])
+    assert queued.bytes > 0 and queued.streams["s"].oldest <= datetime.now(UTC)
     sent = outbox.send(client_of(store))
     assert (sent.batches, sent.rows, sent.duplicates, sent.rejected) == (5, 10, 0, ())
     assert store.values() == [0, 100, 1, 101, 2, 102, 3, 103, 4, 104]
@@ -92,7 +92,7 @@ def test_what_the_store_refuses_for_good_is_put_aside(
     outbox.publish("s", rows(3))
     sent = outbox.send(client)
     assert (sent.batches, store.values()) == (2, [1, 3])
-    assert [one.reason for one in sent.rejected] == ["UNKNOWN_STREAM"] * 2
+    assert [rejected.reason for rejected in sent.rejected] == ["UNKNOWN_STREAM"] * 2
     assert (outbox.queued.batches, outbox.queued.rejected) == (0, 2)
     client.define("CREATE STREAM gone (a BIGINT, b TEXT)")
     assert outbox.requeue(sent.rejected[1].batch) == 1
