@@ -38,7 +38,7 @@ def recharge(address: str, folder: Path, console: Console) -> bool:
         now, later = len(copies["slow"]), almost_a_minute_after_its_last_row(copies)
         remaining, cars = copies["slow"].rows(later), copies["lanes"].rows(later)
         console.print(
-            f"  offline, by time alone: in a minute {len(remaining):,} of {now:,} slow cars remain,\n"
+            f"  offline, by time alone: in a minute {len(remaining):,} of {now:,} slow cars stay,\n"
             f"  {sum(row['cars'] for row in cars):,} of all {EARLY + LATE:,}"
         )
         copies.publish("detector", [{"lane": 9, "speed": 3.5}])
