@@ -141,7 +141,7 @@ def test_sums_of_texts(content: bytes) -> None:
 
 
 @pytest.mark.parametrize("place", range(len(COLUMNS)))
-@pytest.mark.parametrize("other", [7, 1.5, "text", b"bytes", None, "12.345678", 2**40])
+@pytest.mark.parametrize("wrong_value", [7, 1.5, "text", b"bytes", None, "12.345678", 2**40])
 def test_a_value_of_another_type_is_wrong_and_no_other_row_is(place: int, wrong_value: Any) -> None:
     chance = random.Random(3)
     values = (1, 3, 2.5, "1.50000", "0.2500", "word", 5, 9)

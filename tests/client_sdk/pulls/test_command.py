@@ -125,7 +125,7 @@ def test_1_refused(run: Run, place: Place) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "output"),
     [
         (["dear"], "give --to OUTPUT"),
         (["--to", "a.csv"], "give the client key or handle"),

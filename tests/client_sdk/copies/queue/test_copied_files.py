@@ -44,7 +44,7 @@ def test_a_file_from_a_backup_loses_nothing_new(
 
 
 @pytest.mark.parametrize("forgets", [False, True])
-@pytest.mark.parametrize("taken", range(4))
+@pytest.mark.parametrize("stored", range(4))
 def test_two_clones_send_what_waited_once(
     store: FlakyStore, tmp_path: Path, opened: Callable[[], Outbox], forgets: bool, stored: int
 ) -> None:
