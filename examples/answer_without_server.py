@@ -1,7 +1,7 @@
 """An answer over a store's folder, without a server: `python examples/answer_without_server.py
 STORE 'SELECT …'`.
 
-Nothing is written, and a server or an engine may run over the same folder meanwhile.
+Nothing is written, and a server or an engine may run over the same folder at the same time.
 """
 
 from __future__ import annotations

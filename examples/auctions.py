@@ -4,7 +4,7 @@
 
 The folder has NEXMark's `auction.csv` and `bid.csv`. An auction opens at one instant and closes at
 another, which makes two streams of it. Derived streams are views: a query names them as it names a
-stream, and they are computed when somebody asks. The paper's hours are scaled to rows that lie
+stream, and they are computed when a query is asked. The paper's hours are scaled to rows that lie
 within half a minute.
 """
 

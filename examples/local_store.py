@@ -22,7 +22,7 @@ def running_store(folder: Path) -> Iterator[str]:
     """A server and an engine over `folder`, as processes of their own, until the block is left.
 
     Gives the server's address as soon as it answers, which is before the engine has started.
-    Raises RuntimeError, with the end of its log, where the store does not come up.
+    Raises RuntimeError, with the end of its log, if the store does not start.
     """
     address = f"127.0.0.1:{_free_port()}"
     command = [sys.executable, "-m", "psoup.cli", "serve", str(folder / "store")]

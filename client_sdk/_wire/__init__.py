@@ -1,1 +1,1 @@
-"""Messages of psoup.v1 as Python values: columns, rows, answers, and what a store tells."""
+"""Messages of psoup.v1 as Python values: columns, rows, answers, and what a store reports."""

@@ -7,7 +7,7 @@ appended from there on.
 | column                  |                                                                      |
 |-------------------------|----------------------------------------------------------------------|
 | `_number`               | ascends                                                              |
-| `_tag`                  | `+`, `u` or `-`; `reset` where there is nothing to compare with      |
+| `_tag`                  | `+`, `u` or `-`; `reset` if there is nothing to compare with         |
 | `_why`, `_at`           | as of a change; of `reset` the reason                                |
 | those of the answer     | the row now, and of `-` the row before                               |
 

@@ -115,7 +115,7 @@ def _receipt(content: dict[str, Any]) -> Receipt:
 
 
 def _lock(descriptor: int, path: Path) -> None:
-    # Here, so that the rest of the SDK runs where there are no such locks.
+    # Imported here, so that the rest of the SDK runs on systems without such locks.
     import fcntl
 
     try:

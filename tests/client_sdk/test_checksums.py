@@ -215,7 +215,10 @@ def test_a_refusal_that_is_not_what_was_sent_says_nothing_of_the_request() -> No
 def test_the_documented_request() -> None:
     beat = Timestamp(seconds=1)
     request = pb.PublishRequest(stream="trades", publisher="desk", sequence=1, heartbeat=beat)
-    assert with_checksum(request).hex() in (ROOT / "docs" / "protocol.md").read_text().split()
+    assert (
+        with_checksum(request).hex()
+        in (ROOT / "docs" / "reference" / "protocol.md").read_text().split()
+    )
 
 
 def test_the_number_of_the_checksum_is_the_highest_of_every_request() -> None:

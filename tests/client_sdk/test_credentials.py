@@ -1,4 +1,4 @@
-"""Credentials: what a client shows, when it reads it again, and to whom it never shows it."""
+"""Credentials: what a client sends, when it reads them again, and where it never sends them."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class Pair:
         return answer
 
     def publish_numbers(self, select: str, count: int = 1500) -> None:
-        """Registers the query over a stream `m` with so many rows."""
+        """Registers the query over a stream `m` with `count` rows."""
         self.client.define("CREATE STREAM m (a BIGINT, t TEXT)")
         self.register(select)
         self.client.publish("m", [{"a": n, "t": f"text number {n}"} for n in range(count)])

@@ -246,7 +246,7 @@ def _wait_for(result: Callable[[], int]) -> int:
 
 
 def test_servers_come_and_go(pair: Pair, target: Path, tmp_path: Path) -> None:
-    """A watch lives through the death of its server, and is brought what came meanwhile."""
+    """A watch lives through the death of its server, and gets what was published in between."""
     with contextlib.ExitStack() as ending:
         first = ServerProcess(tmp_path / "store")
         ending.callback(first.stop)

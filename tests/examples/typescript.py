@@ -30,7 +30,7 @@ _NO_NETWORK = (
 
 
 def build(folder: Path) -> Path:
-    """Installs, generates and compiles in `folder`; where the tools are missing the test skips."""
+    """Installs, generates and compiles in `folder`; if the tools are missing the test skips."""
     npm = _needed("npm")
     _check_node(_needed("node"))
     if importlib.util.find_spec("grpc_tools") is None:

@@ -1,4 +1,4 @@
-"""Stores in this process for most tests; a server as a process where it has to be one."""
+"""Stores in this process for most tests; a server as a process for the others."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]
 
 @pytest.fixture
 def client(process: ServerProcess) -> Iterator[Client]:
-    """Of the server that is a process, as a tenant nobody else is."""
+    """A client of the server process, with a tenant of its own."""
     with Client(process.address, tenant=f"tenant-{next(_tenants)}") as client:
         yield client
 

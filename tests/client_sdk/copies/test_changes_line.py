@@ -214,7 +214,7 @@ def test_an_answer_that_replaces_another(
 
 
 def test_an_answer_that_replaces_another_and_is_cut(copies: Copies, reason: str) -> None:
-    """What was staged is gone from the store meanwhile: it is another answer all the same."""
+    """What was staged is gone from the store by then: it is another answer all the same."""
     client, _ = connect(
         [whole(), rows(row(1, "a", 7)), end(1)],
         [whole(reason=number_of(reason)), rows(row(1, "b", 7)), pb.SyncPart(resume=b"r")],

@@ -35,7 +35,7 @@ class Followed(Kept):
 
 
 def identity_of(question: Asked) -> Identity | None:
-    """What an answer's columns tell of the identity of its rows."""
+    """Return what identifies the rows of an answer, by its columns."""
     query: Query = question.query
     names = [column.name for column in query.columns]
     if query.grouping is not None:
@@ -103,7 +103,7 @@ class Changing(Offline):
         server=st.integers(0, 1),
     )
     def damage_changes(self, copy: Followed, kind: str, then: str, server: int) -> None:
-        """What was told is lost: the next batch that notices it says so, and has the answer."""
+        """The reported answer is lost: the next batch says so, and has the answer."""
         if kind == "told":
             flip_in_state(self.copies, copy.name, self.chance, "told")
         elif kind == "row":

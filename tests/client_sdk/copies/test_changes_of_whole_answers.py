@@ -1,4 +1,4 @@
-"""What changed where an answer came whole: compared, or begun anew."""
+"""Changes of answers that were sent whole: compared, or begun again."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_other_columns_reset(store: InsideStore, copies: Copies) -> None:
 
 
 def test_a_text_that_was_replaced_resets(store: InsideStore, copies: Copies) -> None:
-    """By whoever registered it: the copy only has the handle. Nothing of before is told."""
+    """By its owner: the copy only has the handle. Nothing of before is reported."""
     store.client.define(ROOMS)
     handle = store.client.register(HOT, key="hot")
     copies.keep("hot", handle=handle, changes=True)
@@ -82,7 +82,7 @@ def test_another_text_of_one_s_own_resets(store: InsideStore, rooms: Copies) -> 
 
 
 def test_all_copies_at_one_position(store: InsideStore, rooms: Copies) -> None:
-    """Changes are told when the copies are seen, and not before."""
+    """Changes are reported when the copies are visible, and not before."""
     rooms.keep("counts", "SELECT count(*) AS n FROM rooms", changes=True)
     rooms.sync(store.client)
     read(rooms, "counts")
@@ -151,7 +151,7 @@ def test_values_of_all_types(store: InsideStore, copies: Copies) -> None:
 
 
 def test_what_was_told_and_rows_are_damaged(store: InsideStore, rooms: Copies) -> None:
-    """Nothing is told before a sync has put the rows right."""
+    """Nothing is reported before a sync has put the rows right."""
     for room in ("a", "b", "c", "d"):
         measure(store, rooms, room, 99)
     table = rows_table(rooms, "hot")

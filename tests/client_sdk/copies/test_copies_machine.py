@@ -248,7 +248,7 @@ class Offline(World):
             assert len({self.copies[copy.name].state.position for copy in requested}) == 1
 
     def _check_nothing_repaired(self) -> None:
-        """Repair would hide it where a change was told or taken wrongly."""
+        """Repair would hide a change that was sent or applied wrongly."""
         for method, request in self.line.calls:
             for item in request.items if method == "Sync" else ():
                 assert not (item.whole or item.HasField("have") or item.HasField("resend"))

@@ -138,7 +138,7 @@ def test_an_old_transfer_says_nothing_of_the_clock(tmp_path: Path, store: Inside
 
 
 def test_this_machine(client: Client) -> None:
-    """Of a server that is a process, on a machine whose clock nobody has set."""
+    """With a server process, on a machine whose clock was not set."""
     assert machine_uptime().boot_id == machine_uptime().boot_id
     client.define("CREATE STREAM s (a BIGINT)")
     with Copies.in_memory() as copies:

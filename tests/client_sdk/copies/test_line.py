@@ -127,7 +127,7 @@ def test_rows_that_can_t_be_read(copies: Copies, part: pb.SyncPart) -> None:
 
 
 def test_a_digest_that_is_never_right(copies: Copies) -> None:
-    """The store compares, then sends all, and then it is told; the old copy stays."""
+    """The store compares, then sends all, and then it is an error; the old copy stays."""
     first = [begin(), rows(sync_row(1, "x")), end(1)]
     wrong = [begin(), rows(sync_row(1, "y")), end(1, digest=bytes(16), token=b"other")]
     client, transport = connect(first, wrong, wrong, wrong)

@@ -66,7 +66,7 @@ async def test_the_async_client_tells_a_portal_too(server: ServerProcess) -> Non
 
 
 def test_a_clone_of_a_file_neither_loses_nor_doubles(server: ServerProcess, tmp_path: Path) -> None:
-    """A server started anew knows the last sequence of a publisher only."""
+    """A server that was started again knows the last sequence of a publisher only."""
     store = tmp_path / "store"
     first = ServerProcess(store)
     phone, clone = tmp_path / "phone.db", tmp_path / "clone.db"

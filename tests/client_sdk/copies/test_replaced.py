@@ -1,4 +1,4 @@
-"""Copies whose query another one has replaced: by `keep`, or by somebody else."""
+"""Copies whose query another one has replaced: by `keep`, or by another program."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def lines(path: Path) -> list[str]:
 
 @dataclass
 class FakeClock:
-    """Time passes while somebody waits, and only then. `naps` are sleeps of the machine."""
+    """Time passes while the puller waits, and only then. `naps` are sleeps of the machine."""
 
     now: float = 1_700_000_000.0
     awake: float = 0.0

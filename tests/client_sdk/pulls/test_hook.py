@@ -1,4 +1,4 @@
-"""The command run on a change: what it is told, what its failure means, when it is run again."""
+"""The command run on a change: what it gets, what its failure means, when it is run again."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_past_its_limit_it_is_ended_with_all_it_started(tmp_path: Path) -> None:
 
 
 def _is_zombie(pid: int) -> bool:
-    """Ended, and whoever should take note has not yet."""
+    """It has ended, and its parent has not noticed yet."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
 
 

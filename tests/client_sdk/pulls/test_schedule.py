@@ -28,7 +28,7 @@ def schedules(draw):
 
 
 class Times:
-    """The two clocks. `run` is time awake, `sleep` time asleep, `set_wall` somebody's doing."""
+    """The two clocks. `run` is time awake, `sleep` time asleep, `set_wall` a change by hand."""
 
     def __init__(self, wall: float = NINE) -> None:
         self.wall, self.monotonic = wall, 5.0
@@ -133,7 +133,7 @@ def test_the_wait_is_an_interval_and_jitter_at_most(schedule, wall, took, draw) 
 
 @given(schedules(), st.lists(st.tuples(st.sampled_from(["run", "sleep", "back"]), draws)), draws)
 def test_no_clock_can_put_a_pull_off_for_longer_than_awake_time(schedule, moves, draw) -> None:
-    """Whatever sleep and setting do, so much time awake is enough; and sleep counts too."""
+    """Whatever sleep and setting do, that much time awake is enough; and sleep counts too."""
     times, table = begin(schedule)
     wait = times.done(table, draw=draw)
     for move, part in moves:

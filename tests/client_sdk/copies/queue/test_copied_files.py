@@ -18,7 +18,7 @@ from tests.support.client_sdk.flaky_store import FlakyStore, client_of, rows
 def test_a_file_from_a_backup_loses_nothing_new(
     store: FlakyStore, tmp_path: Path, opened: Callable[[], Outbox], forgets: bool
 ) -> None:
-    """Where the store has forgotten what a sequence held, the batch waits for a decision."""
+    """If the store has forgotten what a sequence held, the batch waits for a decision."""
     outbox, client = opened(), client_of(store)
     outbox.publish("s", rows(1))
     outbox.send(client)

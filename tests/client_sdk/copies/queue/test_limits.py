@@ -1,4 +1,4 @@
-"""Batches are cut to what the store takes, and a queue holds only so much."""
+"""Batches are cut to what the store takes, and a queue has a limit."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_rows_are_checked_against_the_limits_of_the_last_contact(
 def test_what_may_have_left_is_not_cut_otherwise(
     store: FlakyStore, opened: Callable[[], Outbox]
 ) -> None:
-    """It was taken whole, and the store that takes less now can't be asked: nobody guesses."""
+    """It was taken whole, and the store that takes less now can't be asked: nothing is guessed."""
     outbox, client = opened(), client_of(store)
     outbox.learn(client, "s")
     outbox.publish("s", rows(1, 2, 3))

@@ -29,7 +29,7 @@ with Client(sys.argv[2]) as client:
 
 
 def sender(path: Path, address: str) -> subprocess.Popen[str]:
-    """A process that sends the file's queue when it is told to."""
+    """A process that sends the file's queue on request."""
     command = [sys.executable, "-c", SENDER, str(path), address]
     process = subprocess.Popen(
         command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -58,7 +58,7 @@ def values(address: str) -> list[int]:
 
 
 def wait_for(outbox: Outbox, batches: int) -> None:
-    """Until no more than so many wait."""
+    """Wait until at most that many batches wait."""
     deadline = time.monotonic() + 60
     while outbox.queued.batches > batches and time.monotonic() < deadline:
         time.sleep(0.002)
