@@ -1,4 +1,4 @@
-"""Names and prose stay plain: variables are called by nouns, and sentences say "if", not "where"."""
+"""Names and prose stay plain: variables are nouns, and sentences say "if", not "where"."""
 
 from __future__ import annotations
 
