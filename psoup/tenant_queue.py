@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class QueuePlace(Generic[T]):
-    """The place of an entry in a queue."""
+    """The place of an entry in a queue. It has the entry as long as that waits."""
 
     __slots__ = ("_queue", "entry", "tenant", "waits")
 
@@ -103,6 +103,8 @@ class TenantQueue(Generic[T]):
 
     def _remove(self, place: QueuePlace[T]) -> None:
         place.waits = False
+        # An entry often knows its place: without this only the collector would free the two.
+        del place.entry
         line = self._lines[place.tenant]
         line.size -= 1
         if not line.size:

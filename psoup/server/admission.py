@@ -167,7 +167,9 @@ class Admission(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
                         ):
                             async for response in until_ended:
                                 yield response
-                                call.end_long_turn()
+                                if handler.stream_stream is None:
+                                    # With many requests the turn is that of a later one.
+                                    call.end_long_turn()
             except grpc.aio.BaseError:
                 raise
             except Exception as error:

@@ -307,7 +307,7 @@ class Follower:
         return replica
 
     async def _take(self, replica: Replica, previous: Replica) -> None:
-        """Make a replica the current one, unless that is another than `seen` already.
+        """Make a replica the current one, unless another one than `previous` is current already.
 
         The caller holds `_catching`, so it ends: only a commit of this server's own and an epoch
         can come in between.

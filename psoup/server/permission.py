@@ -176,7 +176,7 @@ class Acting:
 
     def demand_named(self, state: State, query: Query, streams: TenantStreams) -> None:
         """Raise PermissionDenied if the caller may not do what the rule says with what the text
-        of a query names itself, which was bound to `found`."""
+        of a query names itself, which was bound to `streams`."""
         named = named_objects(query)
         self.demand(state, streams.ids_of(named.streams | named.views))
 

@@ -205,9 +205,5 @@ class Quotas:
             return self._bucket(name, party, limit).used(limit)
 
 
-def _bounded(seconds: float) -> float:
-    return min(_MAX_RETRY_SECONDS, max(_MIN_RETRY_SECONDS, seconds))
-
-
 def _called(owner: str) -> str:
     return f"owner {owner}" if owner else "the tenant"

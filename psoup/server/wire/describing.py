@@ -106,8 +106,8 @@ def view_name(state: State, view_id: int) -> str:
 async def registration_messages(
     core: Core, call: Call, acting: Acting, registrations: Sequence[Registration]
 ) -> list[pb.Registration]:
-    """Return their queries are read in a thread, and others have their say between two of them. Of
-    streams that the caller may not read any more nothing is counted."""
+    """Describe registrations. Their queries are read in a thread, which other calls may interrupt
+    between two of them. Rows of streams that the caller may no longer read are not counted."""
 
     def read() -> list[Query]:
         memo = core.maker.memo

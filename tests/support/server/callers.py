@@ -38,21 +38,9 @@ def anyone() -> Acting:
 _PRINCIPAL: ContextVar[Principal] = ContextVar("principal", default=ANYONE)
 
 
-class TestsCall(Call):
-    """A call of the principal that `acting_as` names when it is used."""
-
-    @property
-    def principal(self) -> Principal:
-        return _PRINCIPAL.get()
-
-    @principal.setter
-    def principal(self, principal: Principal) -> None:
-        pass
-
-
 def new_call(seconds: float | None = None) -> Call:
     """Make a call of anyone, or of the principal that `acting_as` names, past the wire."""
-    return TestsCall(ANYONE, seconds=seconds)
+    return Call(_PRINCIPAL.get(), seconds=seconds)
 
 
 @contextmanager
