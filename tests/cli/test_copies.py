@@ -120,7 +120,7 @@ def test_status_says_what_is_kept_and_what_waits(run: Run, file: str, tmp_path: 
     assert status["queue"]["rows"] == 1
     forgotten = run("copy", "forget", file, "dear").stderr
     assert "psoup unregister" in forgotten
-    assert "those that are: later" in run("copy", "rows", file, "dear", code=1).stderr
+    assert "which has: later" in run("copy", "rows", file, "dear", code=1).stderr
 
 
 def test_what_is_queued_offline_is_sent_by_the_next_sync(
@@ -186,7 +186,7 @@ def test_what_is_doubtful_is_shown_and_decided(run: Run, file: str, tmp_path: Pa
     assert json.loads(run("copy", "status", file, "--json").stdout)["queue"]["doubtful"] == 2
     assert "UNVERIFIED" in run("copy", "doubtful", file).stdout
     assert json.loads(run("copy", "doubtful", file, "--json").stdout.splitlines()[0])["batch"] == 1
-    assert "0 deleted" in run("copy", "discard", file, "--yes").stderr
+    assert "deleted: 0 batches" in run("copy", "discard", file, "--yes").stderr
     assert "deleted: 1 batch" in run("copy", "discard", file, "1", "--yes").stderr
     assert "queued again: 1 batch" in run("copy", "resend", file).stderr
     assert "nothing is doubtful" in run("copy", "doubtful", file).stderr
@@ -209,7 +209,7 @@ def test_queued_rows_are_said_not_to_be_in_the_copy(
     assert "copies show them after a sync" in run("copy", "status", file).stderr
     assert "not sent yet, and not shown: 1 row" in run("copy", "rows", file, "all").stderr
     assert "not sent yet" not in run("copy", "rows", file, "others").stderr
-    assert "in no copy yet" in run("copy", "query", file, 'SELECT * FROM "all"').stderr
+    assert "not sent yet, and not shown" in run("copy", "query", file, 'SELECT * FROM "all"').stderr
     run("copy", "sync", file)
     assert "not sent yet" not in run("copy", "rows", file, "all").stderr
 

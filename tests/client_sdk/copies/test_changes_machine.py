@@ -71,18 +71,18 @@ class Changing(Offline):
         self.copies.keep(
             name, answered.text, window=answered.window or None, priority=priority, changes=True
         )
-        copy = Followed(name, answered, reader=ChangeReader(name, identity_of(answered)))
-        self.all[name] = copy
-        return copy
+        offline_copy = Followed(name, answered, reader=ChangeReader(name, identity_of(answered)))
+        self.all[name] = offline_copy
+        return offline_copy
 
-    @rule(copy=kept_copies)
-    def read(self, copy: Followed) -> None:
-        self._read(copy)
+    @rule(offline_copy=kept_copies)
+    def read(self, offline_copy: Followed) -> None:
+        self._read(offline_copy)
 
-    @rule(copy=kept_copies, copied=st.booleans())
-    def die_in_a_batch(self, copy: Followed, copied: bool) -> None:
+    @rule(offline_copy=kept_copies, copied=st.booleans())
+    def die_in_a_batch(self, offline_copy: Followed, copied: bool) -> None:
         """The next batch has the same changes, and may have more."""
-        with pytest.raises(_Killed), self.copies.changes(copy.name) as batch:
+        with pytest.raises(_Killed), self.copies.changes(offline_copy.name) as batch:
             changes: list[AnswerChange] = list(batch)
             files = self._files() if copied and not self.in_memory else {}
             raise _Killed
@@ -91,56 +91,56 @@ class Changing(Offline):
             for path, content in files.items():
                 path.write_bytes(content)
             self.copies = self._open()
-        with pytest.raises(_Killed), self.copies.changes(copy.name) as batch:
+        with pytest.raises(_Killed), self.copies.changes(offline_copy.name) as batch:
             assert list(batch)[: len(changes)] == changes
             raise _Killed
-        self._read(copy)
+        self._read(offline_copy)
 
     @rule(
-        copy=kept_copies,
+        offline_copy=kept_copies,
         kind=st.sampled_from(("told", "row", "log")),
         then=st.sampled_from(("read", "sync")),
         server=st.integers(0, 1),
     )
-    def damage_changes(self, copy: Followed, kind: str, then: str, server: int) -> None:
+    def damage_changes(self, offline_copy: Followed, kind: str, then: str, server: int) -> None:
         """The reported answer is lost: the next batch says so, and has the answer."""
         if kind == "told":
-            flip_in_state(self.copies, copy.name, self.chance, "told")
+            flip_in_state(self.copies, offline_copy.name, self.chance, "told")
         elif kind == "row":
-            self._flip(copy, "told")
+            self._flip(offline_copy, "told")
         else:
-            self._flip(copy, "changes")
+            self._flip(offline_copy, "changes")
         if then == "sync":
-            assert self.copies.sync(self._client(server), only=[copy.name]).complete
+            assert self.copies.sync(self._client(server), only=[offline_copy.name]).complete
         if kind == "row":
             # It is noticed when such a row changes, or all are compared.
-            flip_in_state(self.copies, copy.name, self.chance, "state")
-            self.copies.sync(self._client(server), only=[copy.name])
-        self._read(copy, damaged=True)
+            flip_in_state(self.copies, offline_copy.name, self.chance, "state")
+            self.copies.sync(self._client(server), only=[offline_copy.name])
+        self._read(offline_copy, damaged=True)
 
     # ---- means
 
-    def _read(self, copy: Followed, *, damaged: bool = False) -> None:
-        before = len(copy.reader.resets)
-        copy.reader.read(self.copies, syncs=copy.syncs)
-        copy.syncs = 0
-        assert copy.reader.resets[before:] in ([], ["DAMAGED"] if damaged else [])
+    def _read(self, offline_copy: Followed, *, damaged: bool = False) -> None:
+        before = len(offline_copy.reader.resets)
+        offline_copy.reader.read(self.copies, syncs=offline_copy.syncs)
+        offline_copy.syncs = 0
+        assert offline_copy.reader.resets[before:] in ([], ["DAMAGED"] if damaged else [])
 
-    def _check_all(self, requested: list[Any], synced: Synced, one_position: bool) -> None:
-        super()._check_all(requested, synced, one_position)
-        for copy in requested:
-            copy.syncs += 2 if synced.get(copy.name) is None else 1
-            if copy.reader.rows is None or self.chance.random() < 0.5:
-                self._read(copy)
+    def _check_all(self, affected_copies: list[Any], synced: Synced, one_position: bool) -> None:
+        super()._check_all(affected_copies, synced, one_position)
+        for offline_copy in affected_copies:
+            offline_copy.syncs += 2 if synced.get(offline_copy.name) is None else 1
+            if offline_copy.reader.rows is None or self.chance.random() < 0.5:
+                self._read(offline_copy)
 
     def _files(self) -> dict[Path, bytes]:
         """What is on the disk in this moment."""
         folder = Path(self.own_folder)
         return {path: path.read_bytes() for path in folder.iterdir() if path.is_file()}
 
-    def _flip(self, copy: Followed, what: str) -> None:
+    def _flip(self, offline_copy: Followed, what: str) -> None:
         with self.copies._file.writing() as connection:
-            copy_id = find(connection, copy.name).copy_id
+            copy_id = find(connection, offline_copy.name).copy_id
             table = reported_table(copy_id) if what == "told" else "_psoup_changes"
             names = [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
             if not names:

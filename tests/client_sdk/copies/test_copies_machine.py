@@ -111,16 +111,16 @@ class Offline(World):
 
     def _keep(self, question: Question, priority: int) -> Kept:
         answered = self.ask(question, computes=True)
-        copy = Kept(f"copy{len(self.all)}", answered)
+        offline_copy = Kept(f"copy{len(self.all)}", answered)
         self.copies.keep(
-            copy.name,
+            offline_copy.name,
             answered.text,
             window=answered.window or None,
             base_rows=answered.base_rows,
             priority=priority,
         )
-        self.all[copy.name] = copy
-        return copy
+        self.all[offline_copy.name] = offline_copy
+        return offline_copy
 
     @rule()
     def reopen(self) -> None:
@@ -131,7 +131,7 @@ class Offline(World):
     @rule(
         server=st.integers(0, 1),
         news=st.lists(news, max_size=3),
-        requested=st.lists(kept_copies, min_size=1, max_size=3, unique_by=id),
+        affected_copies=st.lists(kept_copies, min_size=1, max_size=3, unique_by=id),
         cuts=st.lists(st.none() | st.integers(0, 9), max_size=4),
         budget=st.sampled_from((None, None, None, 1, 300, 2000)),
         away=st.sampled_from((None, None, 0, 5, 100)),
@@ -142,7 +142,7 @@ class Offline(World):
         self,
         server: int,
         news: list[News],
-        requested: list[Kept],
+        affected_copies: list[Kept],
         cuts: list[int | None],
         budget: int | None,
         away: int | None,
@@ -157,95 +157,103 @@ class Offline(World):
         try:
             synced = self.copies.sync(
                 client,
-                only=[copy.name for copy in requested],
+                only=[offline_copy.name for offline_copy in affected_copies],
                 byte_budget=budget,
                 one_position=one_position,
                 away=None if away is None else timedelta(seconds=away),
             )
         except ConnectionFailed:
             synced = Synced({})
-        self._check_all(requested, synced, one_position)
+        self._check_all(affected_copies, synced, one_position)
         self._check_nothing_repaired()
 
     @rule(
         server=st.integers(0, 1),
         news=st.lists(news, max_size=3),
-        copy=kept_copies,
+        offline_copy=kept_copies,
         budget=st.sampled_from((1, 100, 400)),
     )
-    def recharge(self, server: int, news: list[News], copy: Kept, budget: int) -> None:
+    def recharge(self, server: int, news: list[News], offline_copy: Kept, budget: int) -> None:
         """Until it is complete, in as many calls as that takes."""
         for place, name, batch in news:
             self.publish(server=place, name=name, batch=batch)
         client = self._client(server)
         for _ in range(1000):
-            synced = self.copies.sync(client, only=[copy.name], byte_budget=budget)
+            synced = self.copies.sync(client, only=[offline_copy.name], byte_budget=budget)
             self._check_nothing_repaired()
             if synced.complete:
-                return self._check_all([copy], synced, False)
-            assert synced[copy.name].status == "incomplete"
+                return self._check_all([offline_copy], synced, False)
+            assert synced[offline_copy.name].status == "incomplete"
         raise AssertionError("it never ends")
 
     @rule(
         server=st.integers(0, 1),
-        copy=kept_copies,
+        offline_copy=kept_copies,
         cuts=st.lists(st.integers(0, 6), max_size=2),
         kind=st.sampled_from(
             ("row", "row", "lost", "state", "declaration", "spare", "stage", "sound")
         ),
     )
-    def damage(self, server: int, copy: Kept, cuts: list[int | None], kind: str) -> None:
+    def damage(self, server: int, offline_copy: Kept, cuts: list[int | None], kind: str) -> None:
         """The next sync puts it right; it finds by itself what is not a value of a row."""
         if kind == "row":
-            flip_in_rows(self.copies, copy.name, self.chance)
-            self.copies.verify([copy.name])
+            flip_in_rows(self.copies, offline_copy.name, self.chance)
+            self.copies.verify([offline_copy.name])
         elif kind == "lost":
-            lose_row(self.copies, copy.name, self.chance)
+            lose_row(self.copies, offline_copy.name, self.chance)
         else:
-            flip_in_state(self.copies, copy.name, self.chance, kind)
+            flip_in_state(self.copies, offline_copy.name, self.chance, kind)
         client = self._client(server)
         self.line.cuts = cuts
-        synced = self.copies.sync(client, only=[copy.name])
+        synced = self.copies.sync(client, only=[offline_copy.name])
         assert synced.complete
-        self._check_all([copy], synced, False)
+        self._check_all([offline_copy], synced, False)
 
-    @rule(server=st.integers(0, 1), copy=kept_copies)
-    def unregister(self, server: int, copy: Kept) -> None:
+    @rule(server=st.integers(0, 1), offline_copy=kept_copies)
+    def unregister(self, server: int, offline_copy: Kept) -> None:
         """It is registered again by the next sync."""
-        handle = self.copies[copy.name].handle
+        handle = self.copies[offline_copy.name].handle
         if handle is None:
             return
         client = self._client(server)
         client.unregister(handle)
-        synced = self.copies.sync(client, only=[copy.name])
-        assert synced[copy.name].whole and self.copies[copy.name].handle != handle
-        self._check_all([copy], synced, False)
+        synced = self.copies.sync(client, only=[offline_copy.name])
+        assert synced[offline_copy.name].whole and self.copies[offline_copy.name].handle != handle
+        self._check_all([offline_copy], synced, False)
 
-    @rule(server=st.integers(0, 1), copy=kept_copies)
-    def nothing_new(self, server: int, copy: Kept) -> None:
+    @rule(server=st.integers(0, 1), offline_copy=kept_copies)
+    def nothing_new(self, server: int, offline_copy: Kept) -> None:
         """A sync right after another is one call of few bytes."""
         self.run(self.cores[server].follower.catch_up())
         client = self._client(server)
         for _ in range(3):
             self.line.calls.clear()
             self.line.bytes_sent = 0
-            synced = self.copies.sync(client, only=[copy.name])
-        assert synced[copy.name].status == "unchanged"
+            synced = self.copies.sync(client, only=[offline_copy.name])
+        assert synced[offline_copy.name].status == "unchanged"
         assert [method for method, _ in self.line.calls] == ["Sync"]
         assert self.line.bytes_sent <= 200
-        self._check_all([copy], synced, False)
+        self._check_all([offline_copy], synced, False)
 
     # ---- checks
 
-    def _check_all(self, requested: list[Kept], synced: Synced, one_position: bool) -> None:
-        for copy in requested:
-            change = synced.get(copy.name)
+    def _check_all(self, affected_copies: list[Kept], synced: Synced, one_position: bool) -> None:
+        for offline_copy in affected_copies:
+            change = synced.get(offline_copy.name)
             ended = change is not None and change.status in ("changed", "unchanged")
             if ended:
-                copy.asked.clock = UNKNOWN if one_position else copy.target_clock
-            self._check_one(copy)
+                offline_copy.asked.clock = UNKNOWN if one_position else offline_copy.target_clock
+            self._check_one(offline_copy)
         if one_position and synced.complete and len(synced):
-            assert len({self.copies[copy.name].state.position for copy in requested}) == 1
+            assert (
+                len(
+                    {
+                        self.copies[offline_copy.name].state.position
+                        for offline_copy in affected_copies
+                    }
+                )
+                == 1
+            )
 
     def _check_nothing_repaired(self) -> None:
         """Repair would hide a change that was sent or applied wrongly."""
@@ -268,17 +276,21 @@ class Offline(World):
 
     def _note(self, item: pb.SyncItem, part: pb.SyncPart) -> None:
         """A refresh point is found out when a target is chosen, and then kept."""
-        copy = next(copy for copy in self.all.values() if self._handle(copy) == item.handle)
-        resumed = item.token in copy.resumes
+        offline_copy = next(
+            offline_copy
+            for offline_copy in self.all.values()
+            if self._handle(offline_copy) == item.handle
+        )
+        resumed = item.token in offline_copy.resumes
         begun = part.HasField("begin") and not part.begin.continued and not resumed
         removed = part.begin.reason in NEW_TARGET
         if begun or removed:
-            copy.target_clock = self.clock
+            offline_copy.target_clock = self.clock
         if part.HasField("resume"):
-            copy.resumes.add(part.resume)
+            offline_copy.resumes.add(part.resume)
 
-    def _handle(self, copy: Kept) -> bytes | None:
-        return self.copies[copy.name].handle if copy.name in self.copies else None
+    def _handle(self, offline_copy: Kept) -> bytes | None:
+        return self.copies[offline_copy.name].handle if offline_copy.name in self.copies else None
 
     # ---- means
 

@@ -299,7 +299,7 @@ def test_verify_finds_pages_that_are_broken(
 def test_a_repair_that_takes_too_large_a_message_asks_for_all(
     store: InsideStore, synced_copies: Copies, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(flow, "MAX_TYPED_BYTES", 10)
+    monkeypatch.setattr(flow, "MOST_TYPED_BYTES", 10)
     flip(synced_copies)
     synced_copies.verify()
     synced = synced_copies.sync(store.client)
