@@ -30,9 +30,9 @@ def main(target: str, path: str) -> int:
         copies.keep("shares", MINE)
         try:
             publish_some(client)
-            print(f"sync: {copies.sync(client)['shares'].rows} rows came")
+            print(f"rows of the first sync: {copies.sync(client)['shares'].rows}")
             client.publish("names", [{"symbol": "SUN", "name": "Oracle"}])
-            print(f"a new name: {copies.sync(client)['shares'].rows} rows came")
+            print(f"rows with a new name: {copies.sync(client)['shares'].rows}")
         except ConnectionFailed as problem:
             print(f"offline: {problem.message.splitlines()[0]}")
         show(copies)

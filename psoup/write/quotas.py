@@ -56,7 +56,7 @@ def check_objects(state: State, kind: str, tenant: str, owner: str, more: int = 
         if more and count + more > limit:
             who = f"owner {subject}" if subject else "the tenant"
             raise QuotaExceeded(
-                f"{who} may have {limit:,} {kind}, and has {count:,}",
+                f"the quota of {who} for {kind} is {limit:,}, and {count:,} of it is used",
                 field=kind,
                 expected=f"at most {limit}",
                 got=f"{count} and {more} more",

@@ -59,7 +59,7 @@ def test_who_may_do_what_and_how_much(tmp_path: Path) -> None:
         assert "write NAME=NUMBER" in run("quota", "set", "watches", code=2).stderr
         run("register", "--key", "one", "SELECT * FROM trades")
         refused = run("register", "--key", "two", "SELECT * FROM trades", code=1).stderr
-        assert "may have 1 registrations, and has 1" in refused
+        assert "for registrations is 1, and 1 of it is used" in refused
         listed = run("quota", "list").stdout
         assert "alice" in listed and "watches" in listed
         assert "registrations of tenant" in run("status").stdout

@@ -29,7 +29,7 @@ def test_my_shares_and_their_names(tmp_path: Path) -> None:
         first = run(server.address, tmp_path / "shares.db")
     finally:
         server.stop()
-    assert first == ["sync: 3 rows came", "a new name: 1 rows came", *SHOWN]
+    assert first == ["rows of the first sync: 3", "rows with a new name: 1", *SHOWN]
     offline, *output = run(server.address, tmp_path / "shares.db")
     assert offline.startswith("offline: ")
     assert output == SHOWN
