@@ -130,6 +130,7 @@ def compose(query: Query, streams: Sequence[ComposedStream]) -> Composition | No
     if isinstance(source, Leg):
         return NotComposed(_ONE_STREAM)
     legs = [item for item in source.items if isinstance(item, Leg)]
+    # The legs of subqueries come after those of the items, and are not joined here.
     streams = streams[: len(legs)]
     reason = _item_problem(source) or _time_problem(legs, streams)
     if reason is not None:
@@ -176,6 +177,7 @@ def _split_conditions(on: Expression) -> tuple[tuple[Expression, ...], tuple[Exp
     """Return the conditions of a join that are equalities of two legs, and the others."""
     equalities, remaining = [], []
     for condition in conjuncts(on):
+        # `a.ts - b.ts = d` also is an equality of the two legs, once the difference is taken apart.
         separated = without_differences([condition])
         if len(separated) == 1 and _is_equality(separated[0]):
             equalities.append(separated[0])
@@ -194,6 +196,7 @@ def _is_equality(condition: Expression) -> bool:
 def _unconnected(legs: int, equalities: Sequence[Expression]) -> int | None:
     """Return the first leg that equalities don't connect with leg 0, by way of others or not; None
     if all are."""
+    # Legs with equal labels are connected; an equality merges the labels of its two legs.
     group = list(range(legs))
     for equality in equalities:
         first_group, second_group = (group[number] for number in items_of(equality))
@@ -222,6 +225,8 @@ class _Join:
     def ordered(self, places: tuple[int, ...]) -> Composition:
         """Return the composition with the legs in this order."""
         prefixes = {str(place): item_column(k, "") for k, place in enumerate(places)}
+        # By their text: an equality that is written twice counts once, and the order is always the
+        # same.
         by_key = {sort_key(equality): equality for equality in _moved(self.equalities, prefixes)}
         factors = tuple(by_key[key] for key in sorted(by_key))
         local = [as_item(self.legs[place].where, k) for k, place in enumerate(places)]

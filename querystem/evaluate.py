@@ -63,6 +63,7 @@ def answer_at(
     There is at least one batch; row ids begin with 0, and none is missing. `retain` is how long the
     stream keeps its rows.
     """
+    # The ts of the oldest row that is still retained, in microseconds.
     oldest = None if retain is None else now - retain + 1
     high = sum(part.num_rows for part in rows)
     chosen = rows_in_window(query.leg.window, rows, now, oldest, high)
@@ -103,6 +104,7 @@ def rows_in_window(
     """
     region = _region(window, rows, now, oldest, high)
     chosen = [part.filter(pa.array(region.holds(*_moments(part)))) for part in rows]
+    # With partitions the region also holds rows that are too old for their partition.
     if isinstance(window, CountWindow) and window.partition_by:
         return [_newest_of_partitions(window, pa.concat_batches(chosen))]
     return chosen
@@ -118,6 +120,7 @@ def _region(
             return row_region(window, now, oldest, high)
         case CountWindow():
             past = time_region(UNBOUNDED, now, oldest, high)
+            # Rows with a ts after NOW have an id, but do not count yet among the stream's rows.
             moments = [_moments(part) for part in rows]
             waiting = sum(int((ts > now).sum()) for ts, _ in moments)
             newest = [timed for ts, ids in moments if (timed := _timed(ts, ids, past)) is not None]
@@ -150,6 +153,7 @@ def arrange(query: Query, rows: pa.RecordBatch) -> pa.RecordBatch:
     keeps are sorted.
     """
     chosen, places = _choose(query, rows, ties=not _is_decided(query))
+    # Only the columns that outputs read are put in order; sort keys are not copied.
     return project(query, chosen if places is None else _take(_with_inputs(query, chosen), places))
 
 
@@ -169,6 +173,7 @@ def _choose(query: Query, rows: pa.RecordBatch, ties: bool) -> tuple[pa.RecordBa
         return rows, time_order(*_moments(rows))
     if query.having != TRUE:
         rows = rows.filter(pa.array(matches(query.having, rows)))
+    # At most one row needs no order, and DISTINCT changes nothing.
     if rows.num_rows < 2 and not query.offset and query.limit != 0:
         return rows, None
     spending()(rows.num_rows * _SORT_UNITS)
@@ -210,12 +215,14 @@ def project(query: Query, rows: pa.RecordBatch) -> pa.RecordBatch:
 
 def _default_order(query: Query, rows: pa.RecordBatch) -> list[Ranker]:
     if query.grouping is not None:
+        # `finish` returns groups by ascending keys, so a group's place is its rank.
         return [lambda places: places]
     ts, ids = _moments(rows)
     return [by(ts), by(ids)]
 
 
 def _distinct(outputs: pa.RecordBatch, default: Sequence[Ranker], places: Int64s) -> Int64s:
+    # Of each class of equal outputs the row that comes first in the default order stays.
     code, firsts = codes([canonical(column) for column in outputs.columns], len(places))
     return leaders(default, places, code, len(firsts))
 
@@ -237,6 +244,7 @@ def _cut(query: Query, rankers: Sequence[Ranker], places: Int64s) -> Int64s:
 def _take(rows: pa.RecordBatch, places: Int64s | None) -> pa.RecordBatch:
     if places is None:
         return rows
+    # Rows that are in order already are not copied.
     if len(places) == rows.num_rows and (places == np.arange(len(places))).all():
         return rows
     return rows.take(pa.array(places))

@@ -50,6 +50,8 @@ _EVERYTHING: tuple[Span, ...] = ((cut_order(START), cut_order(END)),)
 def _merged(spans: Iterable[Span]) -> tuple[Span, ...]:
     """Return the union of spans, disjoint and in order."""
     merged: list[Span] = []
+    # Spans that touch are joined. `_inside` relies on that: a span within the union then lies in
+    # one of its spans.
     for begin, end in sorted(span for span in spans if span[0] < span[1]):
         if merged and begin <= merged[-1][1]:
             merged[-1] = merged[-1][0], max(merged[-1][1], end)
@@ -180,6 +182,8 @@ class Conjunction:
                 self._values[values.operand] = previous.intersection(values)
             case Texts(), Texts():
                 self._values[values.operand] = previous.intersection(values)
+            # Of facts that can't be intersected the later replaces the earlier. Forgetting one is
+            # sound: the predicate then implies less.
             case _:
                 self._values[values.operand] = values
 
@@ -236,6 +240,7 @@ class Conjunction:
         mean that they can't be compared."""
         if not (self.comparable and predicate.comparable):
             return False
+        # A predicate without matches implies everything.
         return self.matches_nothing or all(self._implies(part) for part in predicate.parts)
 
     def _implies(self, part: Formula) -> bool:
@@ -250,6 +255,8 @@ class Conjunction:
             return operand in self._not_null
         match part:
             case Some(parts):
+                # It is enough that one alternative is implied, though others may be implied only
+                # together.
                 return any(self._implies(inner) for inner in parts)
             case Every(parts):
                 return all(self._implies(inner) for inner in parts)
@@ -270,12 +277,14 @@ class Conjunction:
         """Return whether an operand must match a pattern: it is one of texts that do, or has a
         longer prefix than the pattern asks for."""
         allowed = self._values.get(operand)
+        # An operand that is one of a few texts: the pattern is tried on each.
         if isinstance(allowed, Texts):
             texts = sorted(allowed.texts)
             return bool(like(of_text(pa.array(texts, pa.string())), pattern).values.all())
         prefix = _prefix(pattern)
         if prefix is None:
             return pattern in self._likes.get(operand, ())
+        # Text that begins with a longer literal prefix also begins with this one, whatever follows.
         begins = (_literal_prefix(required) for required in self._likes.get(operand, ()))
         return any(begin.startswith(prefix) for begin in begins)
 
@@ -316,6 +325,7 @@ def _not_null_operands(part: Formula) -> Iterator[Expression]:
     match part:
         case Condition(Call(Op.IS_NULL, (operand,), _), False):
             yield operand
+        # LIKE and IN are neither true nor false for NULL, so their negation excludes it as well.
         case Condition(Call(Op.LIKE | Op.IN, (operand, *_), _), _):
             yield operand
         case Condition(Call(op, args, _), _) if op in COMPARISONS:
@@ -325,6 +335,7 @@ def _not_null_operands(part: Formula) -> Iterator[Expression]:
 def _prefix(pattern: str) -> str | None:
     """Return the prefix that a pattern asks for; None if it asks for more than a prefix."""
     begin = _literal_prefix(pattern)
+    # Patterns are in normal form, so the prefix was escaped in exactly this way.
     remainder = pattern[len(_escaped(begin)) :]
     return begin if remainder and not remainder.strip("%") else None
 
@@ -372,6 +383,8 @@ class ImplicationIndex:
         if predicate_id in self._keys:
             raise ValueError(f"predicate {predicate_id} is already in the index")
         predicate = Conjunction(where)
+        # A predicate that is not indexed is kept with None, so that it can be removed like the
+        # others.
         self._keys[predicate_id] = key = predicate.key if _is_indexable(predicate) else None
         if key is not None:
             self._by_key.setdefault(key, {})[predicate_id] = predicate
@@ -388,6 +401,7 @@ class ImplicationIndex:
         """Yield the ids of predicates that a predicate implies, each once, the newest first; stop
         after about `seconds`."""
         predicate, until = Conjunction(where), time.monotonic() + seconds
+        # A predicate is under one key only, so distinct keys yield each id once.
         for key in dict.fromkeys(predicate.keys):
             for id_, candidate in reversed(self._by_key.get(key, {}).items()):
                 if time.monotonic() > until:

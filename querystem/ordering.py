@@ -74,6 +74,7 @@ def descending(rankers: Sequence[Ranker]) -> list[Ranker]:
 
 
 def _reverse(ranker: Ranker) -> Ranker:
+    # Inverting the bits turns the order round, and unlike the negative it never overflows.
     return lambda places: ~ranker(places)
 
 
@@ -96,6 +97,8 @@ def sort(rankers: Sequence[Ranker], places: Int64s) -> Int64s:
 def first(rankers: Sequence[Ranker], places: Int64s, count: int) -> Int64s:
     """Return the first `count` of the places, in order; no others are sorted."""
     decided: list[Int64s] = []
+    # Each ranker settles places: those below the rank at position `need` are in, those above are
+    # out. Equal ones are left to the next ranker.
     open_, need = places, count
     for ranker in rankers:
         if need <= 0 or need >= len(open_):
@@ -106,6 +109,7 @@ def first(rankers: Sequence[Ranker], places: Int64s, count: int) -> Int64s:
         need -= len(decided[-1])
         open_ = open_[ranks == least]
     chosen = np.concatenate([*decided, open_[: max(need, 0)]])
+    # Places ascend again before the stable sort, so that equal rows keep their order.
     return sort(rankers, np.sort(chosen))
 
 
@@ -114,12 +118,14 @@ def leaders(rankers: Sequence[Ranker], places: Int64s, codes: Int64s, groups: in
     groups."""
     for ranker in rankers:
         ranks = ranker(places)
+        # least[g] is the least rank in group g. Only places that have it go on to the next ranker.
         least = np.full(groups, np.iinfo(np.int64).max)
         np.minimum.at(least, codes, ranks)
         is_least = ranks == least[codes]
         if not is_least.all():
             places, codes = places[is_least], codes[is_least]
     first_places = np.full(groups, -1, np.int64)
+    # Written from the last to the first, so that the first place of each group stays.
     first_places[codes[::-1]] = places[::-1]
     return first_places
 
@@ -141,12 +147,15 @@ def _prefixes(array: pa.Array) -> Ranker:
             return np.zeros(len(places), np.int64)
         ends = np.frombuffer(offsets, np.int32)[array.offset :].astype(np.int64)
         letters = np.frombuffer(content, np.uint8)
+        # starts and stops are the byte ranges of the texts; a NULL counts as an empty text.
         starts, stops = ends[places], ends[places + 1]
         if array.null_count:
             stops = np.where(array.is_valid().to_numpy(zero_copy_only=False)[places], stops, starts)
         prefix = np.zeros(len(places), np.uint64)
         for step in range(_PREFIX_BYTES):
             at = starts + step
+            # Past the end of the content any byte may be read, because it is masked by `at <
+            # stops`.
             letter = letters[np.minimum(at, len(letters) - 1)]
             prefix = prefix << np.uint64(8) | np.where(at < stops, letter, 0).astype(np.uint64)
         return (prefix ^ _SIGN).view(np.int64)
@@ -202,6 +211,7 @@ def _encoded(values: pa.Array, type_: Type, descending: bool, nulls_first: bool)
     if descending:
         content = _inverted(content)
     if values.null_count:
+        # A NULL has its first byte only, so that all NULLs are equal.
         content = pc.if_else(pa.array(is_valid), content, pa.scalar(_EMPTY, pa.binary()))
     return [_fixed(places.reshape(-1, 1)), content]
 
@@ -231,6 +241,7 @@ def _flipped(numbers: Any) -> Any:
 
 
 def _bytes(numbers: Any) -> Any:
+    # Big-endian, so that the order of the bytes is the order of the numbers.
     return np.ascontiguousarray(numbers.astype(">u8")).view(np.uint8).reshape(-1, 8)
 
 

@@ -304,6 +304,7 @@ class Query:
         query = object.__new__(Query)
         query.__dict__.update(self.__dict__)
         query.__dict__["source"] = replace(self.leg, where=where)
+        # Of the cached properties only these two depend on the predicate.
         for name in ("predicate_keys", "legs"):
             query.__dict__.pop(name, None)
         return query
@@ -400,6 +401,7 @@ class Query:
         periods = [
             min(refresh.period for refresh in refreshes) for refreshes in around if refreshes
         ]
+        # A period sets a window back by at most period − 1 microseconds, and these add up.
         return sum(periods) - len(periods) + 1 if periods else None
 
     @cached_property

@@ -70,6 +70,7 @@ def _of_distinct(aggregate: Aggregate, distinct: Distinct) -> list[GroupState]:
 
 def _distinct_sums(type_: Type, distinct: Distinct, squared: bool) -> Sums:
     groups = distinct.groups
+    # A sum is exact for at most MOST_TERMS numbers at once, so longer lists are added in slices.
     slices = [
         Sums.of(
             distinct.values.slice(start, MOST_TERMS),
@@ -80,6 +81,7 @@ def _distinct_sums(type_: Type, distinct: Distinct, squared: bool) -> Sums:
         )
         for start in range(0, max(len(distinct.codes), 1), MOST_TERMS)
     ]
+    # Every slice has all groups in the same order, so the codes are those groups, once per slice.
     return Sums.merge(slices, np.tile(np.arange(groups), len(slices)), groups)
 
 
@@ -90,9 +92,11 @@ def _number(aggregate: Aggregate, counts: Int64s, sums: Sums, squares: list[Any]
         values = deviations(sums.limbs, squares[0].limbs, counts, unit, source.scale)
         return Vector(target, _with_flags(values, sums, NAN | PLUS | MINUS), counts > 1)
     if aggregate.function is Function.AVG and target.kind is Kind.DECIMAL:
+        # The sum is brought to the target's scale first, and rounded once by the division.
         shifted = integers.multiply(
             to_integers(sums.limbs), integers.constant(10 ** (target.scale - source.scale))
         )
+        # A count of 0 must not divide; the result of such a group is NULL.
         average = integers.divide_rounding(shifted, np.maximum(counts, 1))
         return fit(average, target.scale, target, counts > 0)
     if target.kind is Kind.DOUBLE:

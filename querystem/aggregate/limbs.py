@@ -54,6 +54,8 @@ class Limbs:
     def of(cls, terms: Terms, codes: Int64s, groups: int) -> Limbs:
         if not len(codes):
             return cls(0, np.zeros((groups, 1), np.int64))
+        # `total` is a flat matrix of groups × width: digit j of group g is total[g * width + j].
+        # Column `step` of a term belongs `step` digits above its bin.
         low = int(terms.bins.min())
         width = int(terms.bins.max()) - low + len(terms.columns)
         places = codes * width + (terms.bins - low)
@@ -65,6 +67,7 @@ class Limbs:
     @classmethod
     def of_integer(cls, total: int) -> Limbs:
         """Return the limbs of a single group, whose sum is `total`."""
+        # Digits that are zero at the low end are left out, and counted in the offset.
         offset = ((total & -total).bit_length() - 1) // BITS if total else 0
         remainder, digits = total >> (BITS * offset), []
         while not -(1 << BITS) <= remainder < 1 << BITS:
@@ -77,6 +80,7 @@ class Limbs:
         """Return the sums of all parts; `codes` has the new group of each group of each part."""
         low = min(part.offset for part in parts)
         width = max(part.offset + part.digits.shape[1] for part in parts) - low
+        # One row for each group of each part, its digits shifted to the common offset.
         every = np.zeros((len(codes), width), np.int64)
         row = 0
         for part in parts:
@@ -84,6 +88,7 @@ class Limbs:
             start = part.offset - low
             every[row : row + count, start : start + size] = part.digits
             row += count
+        # Digits are below 2^32 in magnitude, so 2^21 of them add up exactly in doubles.
         added = [np.bincount(codes, weights=column, minlength=groups) for column in every.T]
         return cls(low, carried(np.stack(added, axis=1).astype(np.int64)))
 
@@ -99,9 +104,11 @@ def carried(digits: Int64s) -> Int64s:
     """
     for place in range(digits.shape[1] - 1):
         _carry(digits, place)
+    # This is 0 only if the last digit is in `[-2^32, 2^32)`, as it has to be.
     if ((digits[:, -1] >> BITS) + 1 >> 1).any():
         digits = np.concatenate([digits, np.zeros((len(digits), 1), np.int64)], axis=1)
         _carry(digits, digits.shape[1] - 2)
+    # A last column of 0 and −1 only is the sign of the one below, which can hold it itself.
     while digits.shape[1] > 1 and not ((digits[:, -1] + 1) >> 1).any():
         digits[:, -2] += digits[:, -1] << BITS
         digits = digits[:, :-1]
@@ -116,6 +123,7 @@ def magnitude(digits: Int64s) -> tuple[Int64s, Any]:
 
 
 def _carry(digits: Int64s, place: int) -> None:
+    # The shift rounds down, so the digit that stays is not negative, and the carry has the sign.
     over = digits[:, place] >> BITS
     digits[:, place] &= MASK
     digits[:, place + 1] += over
@@ -168,11 +176,14 @@ def squares(array: pa.Array, type_: Type) -> Terms:
             return _double_squares(array)
         case Kind.DECIMAL:
             low, high = (limb.view(np.uint64) for limb in _limbs(array))
+            # Two's complement of 128 bits: both halves are inverted and 1 is added. That carries
+            # into the high half only if the low one is 0.
             negative = high >> np.uint64(63) == 1
             borrow = (low == 0).astype(np.uint64)
             low, high = np.where(negative, -low, low), np.where(negative, ~high + borrow, high)
             digits = [low & _LOW, low >> _DIGIT, high & _LOW, high >> _DIGIT]
         case _:
+            # The magnitude of the least int64 overflows to itself, whose bits as uint64 are right.
             whole = np.abs(array.to_numpy()).view(np.uint64)
             digits = [whole & _LOW, whole >> _DIGIT]
     return Terms(np.zeros(len(array), np.int64), _squared(digits))
@@ -190,6 +201,7 @@ def _parts(array: pa.Array) -> tuple[UInt64s, UInt64s, Any]:
     """Return the parts of each double x = sign * mantissa * 2^(place - 1074): mantissa, place,
     sign."""
     bits = array.to_numpy().view(np.uint64)
+    # Subnormal doubles have exponent 0 and no hidden bit, but the place of exponent 1.
     exponent = (bits >> np.uint64(52)) & np.uint64(0x7FF)
     mantissa = (bits & _FRACTION) | (np.minimum(exponent, np.uint64(1)) << np.uint64(52))
     place = np.maximum(exponent, np.uint64(1)) - np.uint64(1)
@@ -202,6 +214,7 @@ def _parts(array: pa.Array) -> tuple[UInt64s, UInt64s, Any]:
 
 def _doubles(array: pa.Array) -> Terms:
     mantissa, place, sign = _parts(array)
+    # Bin and shift are the quotient and the remainder of the place by 32.
     shift = place & np.uint64(31)
     low, high = (mantissa & _LOW) << shift, (mantissa >> _DIGIT) << shift
     digits = [low & _LOW, (low >> _DIGIT) + (high & _LOW), high >> _DIGIT]

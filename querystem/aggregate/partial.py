@@ -110,6 +110,8 @@ class Partial:
 def partial(grouping: Grouping, rows: pa.RecordBatch) -> Partial:
     """Return the partial aggregates of `rows`, which have the columns the grouping reads, `ts` and
     `row_id`."""
+    # A slice has at most the rows whose sums are exact. No rows are one slice too: without keys
+    # they are one group.
     slices = [
         _partial(grouping, rows.slice(start, MOST_TERMS))
         for start in range(0, max(rows.num_rows, 1), MOST_TERMS)
@@ -128,6 +130,7 @@ def merge(partials: Sequence[Partial]) -> Partial:
     keys = [
         pa.concat_arrays(columns) for columns in zip(*(part.keys for part in partials), strict=True)
     ]
+    # The keys are canonical: `_partial` has made them so.
     code, firsts = codes(keys, count)
     groups = len(firsts)
     states = tuple(
@@ -181,6 +184,7 @@ def _state(
 ) -> GroupState:
     if need.argument is None:
         return Counts.of(code, groups)
+    # Several needs may have one argument, which is evaluated once.
     if need.argument not in arguments:
         arguments[need.argument] = _argument(need.argument, rows, code)
     argument, type_ = arguments[need.argument], need.argument.type

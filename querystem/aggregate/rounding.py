@@ -23,6 +23,7 @@ def to_integers(limbs: Limbs) -> Integers:
     digits = limbs.digits
     if limbs.offset == 0 and digits.shape[1] == 1:
         return digits[:, 0]
+    # The test is 0 only if the upper digit fits 32 signed bits: then both fit int64.
     if limbs.offset == 0 and digits.shape[1] == 2 and not ((digits[:, 1] >> 31) + 1 >> 1).any():
         return digits[:, 0] + (digits[:, 1] << BITS)
     return narrow(_wide(limbs))
@@ -55,8 +56,11 @@ def averages(limbs: Limbs, counts: Int64s, unit: int) -> Doubles:
         return _few_averages(limbs.digits.tolist(), counts.tolist(), exponent)
     digits, negative = magnitude(limbs.digits)
     divisor = np.maximum(counts, 1).astype(np.uint64)
+    # Zeros below the unit, so that the quotient has more bits than a double keeps.
     padded = np.concatenate([np.zeros((len(digits), _EXTRA_DIGITS), np.int64), digits], axis=1)
     remainder = np.zeros(len(digits), np.uint64)
+    # Long division, highest digit first. The remainder is below 2^32, so it and a digit fit 64
+    # bits.
     for place in range(padded.shape[1] - 1, -1, -1):
         remainder = (remainder << np.uint64(BITS)) | padded[:, place].astype(np.uint64)
         padded[:, place] = (remainder // divisor).astype(np.int64)
@@ -87,6 +91,7 @@ def deviations(sums: Limbs, squares: Limbs, counts: Int64s, unit: int, scale: in
     """
     roots = np.full(len(counts), np.nan)
     chosen = np.flatnonzero(counts > 1)
+    # Both terms are brought to one unit, 2^base. The variance is (n Σx² − (Σx)²) / (n (n − 1)).
     base = BITS * min(squares.offset, 2 * sums.offset)
     up = 2 * BITS * sums.offset - base, BITS * squares.offset - base
     moments = (_digits(sums)[chosen], _digits(squares)[chosen], counts[chosen])
@@ -107,6 +112,8 @@ def _root(numerator: int, denominator: int, unit: int) -> float:
     whether anything was cut off."""
     if not numerator:
         return 0.0
+    # The quotient has about 140 bits and its root 70: more than the 53 that stay. The shift is
+    # even, so that its root is a shift too.
     shift = max(0, 140 - numerator.bit_length() + denominator.bit_length())
     shift += shift % 2
     whole, remainder = divmod(numerator << shift, denominator)
@@ -133,6 +140,8 @@ def _rounded(digits: Int64s, cut: Any, exponent: int) -> Doubles:
     groups, width = digits.shape
     # One row per group, the lowest digit first, with two zeros below it.
     padded = np.concatenate([np.zeros((groups, 2), np.int64), digits], axis=1).astype(np.uint64)
+    # top[g] is the column of group g's highest digit that is not 0. The top three digits decide the
+    # 64 bits of `head`; the digits below only whether anything is cut off.
     top = width + 1 - np.argmax(padded[:, ::-1] != 0, axis=1)
     row = np.arange(groups)
     head = (padded[row, top] << np.uint64(32)) | padded[row, top - 1]
@@ -144,6 +153,8 @@ def _rounded(digits: Int64s, cut: Any, exponent: int) -> Doubles:
     lead = np.where(length, 32 - length, 0).astype(np.uint64)
     head = (head << lead) | ((third << lead) >> np.uint64(32))
     sticky = cut | lower | (((third << lead) & np.uint64(0xFFFFFFFF)) != 0)
+    # 53 bits stay, and 11 are cut. A tail above one half rounds up; exactly one half, with
+    # nothing cut off below it, rounds to even.
     mantissa, tail = head >> np.uint64(11), head & np.uint64(0x7FF)
     odd = (mantissa & np.uint64(1)) == 1
     mantissa += ((tail > 0x400) | ((tail == 0x400) & (sticky | odd))).astype(np.uint64)

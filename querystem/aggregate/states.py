@@ -73,6 +73,7 @@ class Sums:
             finite = np.isfinite(numbers)
             if not finite.all():
                 flags = _flags(numbers[~finite], codes[~finite], groups)
+                # Infinities and NaN have no digits; the flags keep them apart from the sum.
                 values, codes = pa.array(numbers[finite]), codes[finite]
         numbers_as_terms = (squares if squared else terms)(values, type_)
         return cls(Limbs.of(numbers_as_terms, codes, groups), flags)
@@ -116,6 +117,7 @@ class Extremes:
     ) -> Extremes:
         values = canonical(values)
         rankers = ascending(values, type_)
+        # chosen[g] is the place of group g's value, or −1 if the group has none.
         chosen = leaders(
             descending(rankers) if greatest else rankers, np.arange(len(values)), codes, groups
         )
@@ -152,8 +154,10 @@ class Ends:
         chosen = leaders(
             descending(rankers) if latest else rankers, np.arange(len(values)), codes, groups
         )
+        # Without values every place is −1, which can't index an empty array.
         if not len(values):
             return cls(_take(values, chosen), chosen, chosen, latest)
+        # A place of −1 reads the last ts and id. They mean nothing: the value beside them is NULL.
         return cls(_take(values, chosen), ts[chosen], ids[chosen], latest)
 
     @classmethod
@@ -196,6 +200,8 @@ class Distinct:
 
     @classmethod
     def merge(cls, parts: Sequence[Distinct], codes: Int64s, groups: int) -> Distinct:
+        # Group c of part p is number starts[p] + c among the groups of all parts, as `codes`
+        # counts.
         starts = np.cumsum([0, *[part.groups for part in parts]])
         old = np.concatenate(
             [part.codes + start for part, start in zip(parts, starts[:-1], strict=True)]

@@ -82,6 +82,7 @@ class _Answered:
         """Return whether it is the answer of an equal part from the same inputs, at the same
         NOW."""
         same = now == self.now and len(inputs) == len(self.inputs)
+        # Inputs are compared by identity: equal rows in two batches would take long to recognise.
         same = same and all(map(operator.is_, inputs, self.inputs))
         return same and part == self.part
 
@@ -121,6 +122,8 @@ class Combining:
         TooManyPairs, TooManyBytes.
         """
         inputs = list(legs)
+        # An answer is reused only for the very same input objects. Legs that occur once can have no
+        # second use, so parts that read them are not kept.
         self._repeated[:] = [leg for n, leg in enumerate(inputs) if _is_among(leg, inputs[:n])]
         return self._source(query, iter(inputs), parts, stored)
 
@@ -131,6 +134,8 @@ class Combining:
             return _leg_batch(legs, query.reads | {"ts", "row_id"})
         rows = self._from(query.source, query.reads, legs, stored)
         columns = {name: rows.columns[name] for name in query.reads - {"ts", "row_id"}}
+        # A batch without columns has no length, so a query that reads nothing gets `ts` and
+        # `row_id`.
         if "row_id" in query.reads or parts or not columns:
             columns["ts"] = pa.array(rows.ts).view(TIMESTAMP.arrow)
             columns["row_id"] = pa.array(place_of(rows.parts, len(rows)))
@@ -149,6 +154,8 @@ class Combining:
     ) -> ItemRows:
         names = from_reads(source, reads)
         rows = stored(names) if stored else self.combinations(source, names, legs)
+        # Each subquery's value becomes a column of the combinations, which WHERE then reads like
+        # any other column.
         for number, subquery in enumerate(source.subqueries):
             column = {subquery_column(number): self._value(subquery, rows, legs)}
             rows = ItemRows({**rows.columns, **column}, rows.ts, rows.parts)
@@ -159,23 +166,32 @@ class Combining:
 
         Items are joined; then rows of keyed streams are looked up, for what has been joined.
         """
+        # reads[n] are the columns of item n by its own names: those that the join compares and
+        # those that the clauses above take.
         reads = [side_reads(n, source.on, reads=names) for n in range(len(source.items))]
         items, versions = list[AnyRows](), dict[int, Versions]()
         for number, item in enumerate(source.items):
             if isinstance(item, Leg) and item.as_of is not None:
                 versions[number] = _versions(legs)
+                # The placeholder is one row that no factor reads. It joins with every combination
+                # and changes none.
                 items.append(ItemRows.placeholder())
             else:
                 items.append(self._item(item, reads[number], legs))
+        # Factors that read a looked-up item wait until its rows are there; `on` is the rest.
         on, later = without_items(source.on, versions)
         inputs = [rows.batch(n, side_reads(n, on)) for n, rows in enumerate(items)]
         places = self.places(source, inputs, on)
         for number, item_versions in versions.items():
             as_of = _as_of(source.items[number])
+            # The combinations are assembled again for each item: the lookup before has dropped
+            # those without a row.
             joined = side_by_side(items, places, lookup_reads(source.items))
             looked_up = look_up(as_of, item_versions, joined.whole(), reads[number])
             present = np.flatnonzero(looked_up.places >= 0)
             items[number] = looked_up.rows
+            # `places` of all items are narrowed alike, so that index k stays the same combination
+            # in each.
             places = [item_places[present] for item_places in places]
             places[number] = looked_up.places[present]
         together = self.beside(items, places, {*names, *columns_of(later)})
@@ -193,6 +209,8 @@ class Combining:
         self, items: Sequence[AnyRows], places: Sequence[Int64s], names: Collection[str]
     ) -> ItemRows:
         """Return combinations of rows; raise TooManyBytes if there is no room for them."""
+        # The bytes are reserved before the rows are copied, so that the join fails before memory
+        # runs out.
         row_bytes = sum(item.row_bytes(number, names) for number, item in enumerate(items))
         self.room.take(round(row_bytes * len(places[0])))
         return side_by_side(items, places, names)
@@ -210,6 +228,7 @@ class Combining:
                 return self._left_join(item, reads, legs)
 
     def _left_join(self, item: LeftJoin, reads: frozenset[str], legs: Legs) -> ItemRows:
+        # The left side also needs the columns that rows of a keyed stream are looked up by.
         by = lookup_reads((item.right,))
         sides = side_reads(0, item.on, reads=reads | by), side_reads(1, item.on, reads=reads)
         left_rows = self._from(item.left, sides[0], legs)
@@ -219,6 +238,8 @@ class Combining:
             )
             right_rows: AnyRows = looked_up.rows
             pairs = looked_up.pairs
+            # ON is evaluated only for pairs that exist. A left row whose partner fails ON stays,
+            # alone.
             both = side_by_side([left_rows, right_rows], pairs, {*columns_of(item.on)})
             true = np.flatnonzero(matches(item.on, both.whole()))
             pairs_found: Sequence[Int64s] = [rows[true] for rows in pairs]
@@ -226,6 +247,7 @@ class Combining:
             right_rows = self._item(item.right, sides[1], legs)
             inputs = [left_rows.batch(0, sides[0]), right_rows.batch(1, sides[1])]
             pairs_found = self.places(item, inputs, item.on)
+        # A left row without a pair is kept once: its place on the right is −1, which gives NULLs.
         partnered = np.zeros(len(left_rows), np.bool_)
         partnered[pairs_found[0]] = True
         alone = np.flatnonzero(~partnered)
@@ -252,6 +274,7 @@ class Combining:
         else:
             queries = [self._query(query, legs) for query in part.queries]
             answer = united(part, queries, self.mask)
+        # Only if every leg occurs again can this part be answered again from the same inputs.
         if all(_is_among(leg, self._repeated) for leg in inputs):
             self._answered.append(_Answered(part, inputs, self.now, answer))
         return answer
@@ -261,6 +284,8 @@ class Combining:
         return self.now if query.refresh is None else next(self.nows, self.now)
 
     def _rows(self, query: Query, legs: Legs) -> ItemRows:
+        # The copy has another NOW; it shares `runs`, `room`, `nows` and the kept answers with this
+        # one.
         rows = replace(self, now=self._inner_now(query))._source(query, legs, parts=True)
         if not query.timed:
             answer_rows = kept_rows(query, rows_or_groups(query, [rows]))

@@ -44,9 +44,13 @@ def look_up(
     as_of: AsOf, versions: Versions, combinations: pa.RecordBatch, reads: frozenset[str]
 ) -> LookedUp:
     """Return the row that goes with each combination."""
+    # ids[k] is the row id for combination k. The fetched rows have each id once, ascending, without
+    # those that the leg's predicate rejects.
     ids = _current_ids(as_of, versions, combinations)
     rows = ItemRows.of_leg(versions.rows(_ascending(ids), reads | {"ts", "row_id"}))
     (row_ids,) = rows.parts
+    # An id that is absent gets the place of another row, or the place past the end. The ids at the
+    # places are therefore compared; index −1 reads the appended −1, which equals no id.
     places = np.searchsorted(row_ids, ids)
     places[places == len(row_ids)] = -1
     missing = (ids < 0) | (np.append(row_ids, -1)[places] != ids)
@@ -65,6 +69,8 @@ def _current_ids(as_of: AsOf, versions: Versions, combinations: pa.RecordBatch) 
     keys = [values_of(key, combinations) for key in as_of.keys]
     instant = values_of(as_of.instant, combinations)
     row = None if as_of.row is None else values_of(as_of.row, combinations)
+    # `find` takes no NULL, so only complete combinations are looked up, and `places` brings the ids
+    # back to them.
     complete = np.ones(combinations.num_rows, np.bool_)
     for column in (*keys, instant):
         complete &= column.is_valid().to_numpy(zero_copy_only=False)

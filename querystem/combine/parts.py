@@ -65,6 +65,8 @@ def _places(
                 column += _width(item)
         case SetOperation(_, queries):
             for number, query in enumerate(queries):
+                # A set operation puts the branch number into part `column`; the parts of the branch
+                # follow it.
                 yield from _places(query, column + 1, (*branches, (column, number)))
         case Query():
             yield from _places(source.source, column, branches)
@@ -76,6 +78,8 @@ def _width(source: Source | Item) -> int:
         case From(items):
             return sum(_width(item) for item in items)
         case SetOperation(_, queries):
+            # One part for the branch number. Narrower branches are padded to the width of the
+            # widest.
             return 1 + max(_width(query) for query in queries)
         case Query():
             return _width(source.source)

@@ -54,6 +54,7 @@ def _query_reads(query: Query) -> Iterator[frozenset[str]]:
 
 def _from_legs(source: From, reads: Collection[str]) -> Iterator[frozenset[str]]:
     names = from_reads(source, reads)
+    # Items come before subqueries: `Combining` takes the legs from one iterator in this order.
     for number, item in enumerate(source.items):
         yield from _item_legs(item, side_reads(number, source.on, reads=names))
     for subquery in source.subqueries:
@@ -70,6 +71,7 @@ def _item_legs(item: Item, reads: frozenset[str]) -> Iterator[frozenset[str]]:
             for query in queries:
                 yield from _query_reads(query)
         case LeftJoin(left_side, right_side, on):
+            # The left side is read for the join, and for what rows on the right are looked up by.
             names = reads | lookup_reads((right_side,))
             yield from _from_legs(left_side, side_reads(0, on, reads=names))
             yield from _item_legs(right_side, side_reads(1, on, reads=reads))

@@ -52,6 +52,8 @@ class LegItem:
     def take(self, places: Int64s, names: Collection[str]) -> ItemRows:
         """Return some rows with some of the columns, as `ItemRows.take` does."""
         columns = {*names, "ts", "row_id"}
+        # `LegColumns.take` has no place −1. Only rows that are present are taken; `back` then
+        # spreads them, and its −1 become rows of NULLs.
         present = np.flatnonzero(places >= 0)
         if len(present) == len(places):
             return ItemRows.of_leg(self.rows.take(places, columns)).with_columns(names)
@@ -62,6 +64,8 @@ class LegItem:
     def row_bytes(self, number: int, names: Collection[str]) -> float:
         """Return the bytes of a row, at most, with those of its columns that are among `names`."""
         read = sum(item_column(number, name) in names for name in self.names)
+        # 16 bytes are the instant and the row id. The bytes of columns are shared out evenly,
+        # because they are not assembled yet.
         return 16 + self.rows.row_bytes * read / max(1, len(self.names))
 
     def batch(self, number: int, reads: Collection[str]) -> pa.RecordBatch:
@@ -120,9 +124,12 @@ class ItemRows:
 
         A place of −1 gives a row of NULLs, without an instant, and with −1 for its parts.
         """
+        # All rows in order need no copy.
         if is_every(places, len(self)):
             return self if names is None else self.with_columns(names)
         missing = places < 0
+        # Without a missing row the plain take is used: no mask is checked, and no array is extended
+        # by a default.
         mask = missing if missing.any() else None
         chosen = pa.array(places, mask=mask)
         columns = {
@@ -154,6 +161,7 @@ class ItemRows:
 
     def whole(self) -> pa.RecordBatch:
         """Return all columns, by the names they have."""
+        # A batch without columns has no length, so one column of NULLs stands for it.
         names = [*self.columns] or [""]
         columns = [*self.columns.values()] or [pa.nulls(len(self))]
         return pa.RecordBatch.from_arrays(columns, names=names)
@@ -165,6 +173,8 @@ class ItemRows:
             inside = time_region(window, now, None, FOR_EVER).holds(self.ts, place)
             return self.take(np.flatnonzero(inside))
         assert isinstance(window, CountWindow), "rows of a query inside a query have no row id"
+        # Rows after NOW do not count among the newest. The last key of lexsort is the first to
+        # decide: rows ascend by ts, then by place.
         past = np.flatnonzero(self.ts <= now)
         newest = past[np.lexsort((place[past], self.ts[past]))][-window.rows :]
         return self.take(newest)
@@ -189,6 +199,7 @@ def _take(numbers: Int64s, places: Int64s, missing: Mask | None, default: int) -
 
 def is_every(places: Int64s, count: int) -> bool:
     """Return whether places are those of all of `count` rows, in order."""
+    # The ends are compared first: most selections fail there, without an array of all places.
     if len(places) != count or not count or places[0] or places[-1] != count - 1:
         return False
     return bool((places == np.arange(count)).all())
@@ -211,6 +222,7 @@ def side_by_side(
         rows = item.take(chosen, item_names)
         sides.append(rows)
         columns |= {item_column(number, name): column for name, column in rows.columns.items()}
+    # A missing row has SINCE_EVER, the least instant, so the ts of the other sides decides.
     ts = reduce(np.maximum, [side.ts for side in sides])
     return ItemRows(columns, ts, tuple(part for side in sides for part in side.parts))
 
@@ -223,6 +235,7 @@ def place_of(parts: Sequence[Int64s], count: int) -> Int64s:
     if len(parts) == 1:
         return parts[0]
     number = one_number(parts)
+    # Parts that do not fit into one number are replaced by their rank in the order of the parts.
     if number is None:
         number = np.empty(count, np.int64)
         number[number_order(parts)] = np.arange(count)

@@ -46,6 +46,7 @@ def _columns(operation: SetOperation, branches: Sequence[ItemRows]) -> dict[str,
     query."""
     names = [[column.name for column in query.columns] for query in operation.queries]
     columns = {}
+    # The operation has a column `ts` only if all branches have it.
     if all("ts" in branch.columns for branch in branches):
         columns["ts"] = pa.concat_arrays([branch.columns["ts"] for branch in branches])
     for same in zip(*names, strict=True):
@@ -55,6 +56,8 @@ def _columns(operation: SetOperation, branches: Sequence[ItemRows]) -> dict[str,
 
 
 def _appended(columns: Mapping[str, pa.Array], branches: Sequence[ItemRows]) -> ItemRows:
+    # The branch number is the first part, so rows of one ts are ordered by branch, then by their
+    # parts.
     numbers = np.repeat(np.arange(len(branches)), [len(branch) for branch in branches])
     ts = np.concatenate([branch.ts for branch in branches])
     parts = _padded([branch.parts for branch in branches])
@@ -79,6 +82,8 @@ def _counted(
 ) -> ItemRows:
     """Return the rows of two queries by their values; the first query has `first` of them."""
     values = [columns[column.name] for column in outputs]
+    # code[r] is the number of row r's value, over the rows of both queries; firsts[c] is the first
+    # row with value c. `counts` has the rows per value for each query.
     code, firsts = codes([canonical(value) for value in values], len(values[0]))
     counts = [np.bincount(part, minlength=len(firsts)) for part in (code[:first], code[first:])]
     # For each distinct value: how many copies of it the result has, and its first row.
@@ -87,6 +92,8 @@ def _counted(
     count = all_counts[in_result]
     places = np.repeat(firsts[in_result], count)
     result = {c.name: v.take(pa.array(places)) for c, v in zip(outputs, values, strict=True)}
+    # copy[k] counts the equal rows before row k: 0, 1, … within each value. It makes ids of equal
+    # rows different.
     copy = np.arange(len(places)) - np.repeat(np.cumsum(count) - count, count)
     keys = [canonical(value) for value in result.values()]
     ids = key_ids([*keys, pa.array(copy)], len(places))

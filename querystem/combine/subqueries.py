@@ -61,6 +61,7 @@ class _Pairs:
 
     def have(self, on: Expression) -> Mask:
         """Return a mask of the outer rows: true for those that are in a pair."""
+        # Without a condition, or without inner rows, the answer is the same for all outer rows.
         if on == TRUE or not len(self.inner):
             return np.full(len(self.outer), bool(len(self.inner)))
         return self._joins.partnered(self._sides(on), on)
@@ -94,12 +95,16 @@ def _any(subquery: SubQuery, pairs: _Pairs) -> pa.Array:
     assert operand is not None and op is not None
     output = subquery.query.outputs[0]
     value = ColumnRef(item_column(1, output.name), output.expression.type)
+    # NULL values can't make a comparison true; they only make it unknown, so they are set apart.
     is_valid = pairs.inner.columns[output.name].is_valid().to_numpy(zero_copy_only=False)
     deciding = pairs.among(np.flatnonzero(is_valid))
     choosing = side_reads(1, on)
+    # If the condition reads the value itself, rows with equal `choosing` columns are not
+    # interchangeable, and none may be dropped.
     if output.name not in choosing and len(deciding.inner):
         deciding = deciding.among(_deciding(deciding.inner, value, output.name, op, choosing))
     true = deciding.have(_and(on, Call(op, (operand, value), BOOLEAN)))
+    # A NULL operand is unknown against any row that ON allows, and so is a NULL value.
     unknown = pairs.values(operand).is_null().to_numpy(zero_copy_only=False) & pairs.have(on)
     unknown |= pairs.among(np.flatnonzero(~is_valid)).have(on)
     return pa.array(true, mask=unknown & ~true)
@@ -117,6 +122,7 @@ def _deciding(
     every = np.arange(len(column))
     least = ascending(column, value.type)
     greatest = descending(least)
+    # Without conditions all rows are one class; the caller ensures that there is a row.
     code, firsts = np.zeros(len(column), np.int64), every[:1]
     if choosing:
         columns = [canonical(inner.columns[column_name]) for column_name in sorted(choosing)]
@@ -142,6 +148,7 @@ def _and(first: Expression, second: Expression) -> Expression:
 def _scalar(subquery: SubQuery, pairs: _Pairs) -> pa.Array:
     """Return the query's value for each outer row, with which at most one of its rows goes."""
     name = subquery.query.outputs[0].name
+    # The value of no row is appended, at place `len(inner)`; outer rows without a partner keep it.
     values = pa.concat_arrays([pairs.inner.columns[name], _of_nothing(subquery.query)])
     places = np.full(len(pairs.outer), len(pairs.inner))
     if subquery.on != TRUE:
@@ -157,6 +164,7 @@ def _of_nothing(query: Query) -> pa.Array:
     output = query.outputs[0].expression
     if query.grouping is None:
         return pa.nulls(1, output.type.arrow)
+    # Without keys there is one group even of no rows, so COUNT gives 0 here and not NULL.
     aggregates = Grouping((), query.grouping.aggregates)
     return values_of(output, finish(aggregates, partial(aggregates, _no_rows(aggregates))))
 

@@ -54,6 +54,8 @@ def _bounded(
     match value:
         case Call(Op.SUB, (begin, end), _) if _are_moments(begin, end):
             yield _compared(op, begin, end, limit)
+        # Only < and <= of a magnitude are a conjunction of two bounds; > and >= would be a
+        # disjunction.
         case Call(Op.ABS, (Call(Op.SUB, (begin, end), _),), _) if op in (
             Op.LT,
             Op.LE,

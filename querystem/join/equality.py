@@ -58,6 +58,7 @@ class HashJoin:
         left_keys, right_keys = equal_keys(
             left_keys, equality.left.type, right_keys, equality.right.type
         )
+        # Without places each combination has its own value already, and nothing is repeated.
         if left_places is None and right_places is None:
             return left_keys, right_keys
         if pa.types.is_string(left_keys.type):
@@ -77,6 +78,7 @@ class HashJoin:
         if not small:
             return 0
         keys = self.keys
+        # Equal keys are equal in their first column, so counting buckets of that one gives a bound.
         if small * _SMALL_TABLE_PROBES > large and _is_int64(keys[0][0]):
             left_counts, right_counts = (_buckets(columns[0]) for columns in self._mixed_keys)
             return int(left_counts @ right_counts)
@@ -87,6 +89,8 @@ class HashJoin:
         """The number of pairs."""
         if not self.at_most:
             return 0
+        # Both sides number their keys alike: the pairs of key c are left_counts[c] *
+        # right_counts[c]. Keys with NULL, coded −1, are in no pair.
         left_counts, right_counts = (np.bincount(code[code >= 0]) for code in self.codes)
         common = min(len(left_counts), len(right_counts))
         # Python's integers: the sum of products may be past int64.
@@ -95,6 +99,7 @@ class HashJoin:
     @cached_property
     def codes(self) -> tuple[Int64s, Int64s]:
         """A number for each key of both sides, equal for equal keys; -1 for one that holds NULL."""
+        # Both sides are coded in one array, the left rows first, so that equal keys share a code.
         columns = [pa.concat_arrays(pair) for pair in zip(*self.keys, strict=True)]
         spending()(_ROW_UNITS * len(columns[0]))
         code, _ = codes(columns, len(columns[0]))
@@ -108,6 +113,8 @@ class HashJoin:
         if not self.at_most:
             return
         for table in self._joined("inner"):
+            # Arrow's left output comes first. It is the probing side, whichever of our sides that
+            # is.
             probed, built = (table.column(number).to_numpy() for number in (0, 1))
             spending()(_PAIR_UNITS * len(probed))
             yield (built, probed) if self._build_side == 0 else (probed, built)
@@ -116,6 +123,7 @@ class HashJoin:
         """Return whether each row of the left side is in a pair."""
         partnered = np.zeros(self.left.length, np.bool_)
         if self.left.length and self.right.length:
+            # The semi-join has to report rows of our left side, which is the table or the probe.
             way = "right semi" if self._build_side == 0 else "left semi"
             for table in self._joined(way):
                 partnered[table.column(0).to_numpy()] = True
@@ -126,6 +134,7 @@ class HashJoin:
         left, in chunks."""
         build = self._build_side
         sides = self.keys
+        # Mixing costs a pass over both sides, so it is done only if the table's keys may collide.
         if any(_is_crowded(column, len(sides[1 - build][0])) for column in sides[build]):
             sides = self._mixed_keys
         table = _keyed(sides[build], 0, len(sides[build][0]))
@@ -161,6 +170,7 @@ def _multiplicities(columns: Columns, length: int) -> Int64s:
         counts = pc.value_counts(columns[0].drop_null()).field("counts")
         multiplicities: Int64s = counts.to_numpy()
         return multiplicities
+    # `codes` counts NULL as a value; the bound may be too great then, never too small.
     code, _ = codes(columns, length)
     return np.bincount(code)
 
@@ -184,6 +194,7 @@ def _keyed(columns: Columns, begin: int, end: int) -> pa.Table:
     """Return the rows `[begin, end)` of the key's columns, and their numbers."""
     parts = [column.slice(begin, end - begin) for column in columns]
     names = [f"key{number}" for number in range(len(parts))]
+    # The numbers count in the whole side, not in the chunk.
     return pa.table([*parts, pa.array(np.arange(begin, end))], names=[*names, "row"])
 
 
@@ -228,6 +239,7 @@ def _mixed(array: pa.Array) -> pa.Array:
     if not _is_int64(array):
         return array
     numbers = array.view(pa.int64())
+    # An Arrow array with NULLs would become doubles in numpy. The mask restores the NULLs below.
     if array.null_count:
         numbers = numbers.fill_null(0)
     plain = numbers.to_numpy().view(np.uint64)

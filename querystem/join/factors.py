@@ -83,6 +83,7 @@ def comparison(factor: JoinFactor, joined: frozenset[int], item: int) -> Compari
     if not isinstance(condition, Call) or condition.op not in MIRROR:
         return None
     compared = Comparison(condition.op, *condition.args)
+    # The sides of a condition may be written in either order; `right` has to be the item alone.
     for way in (compared, compared.mirrored):
         left_items = items_of(way.left)
         if items_of(way.right) == {item} and left_items and left_items <= joined:

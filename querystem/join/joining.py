@@ -74,6 +74,8 @@ def join(
     TooManyPairs if all steps together would look at more than `most_pairs`, before the step that
     would; TooManyBytes if there is no `room` for the pairs that stay.
     """
+    # Conditions about one item filter its rows first. The others join the items one by one; the
+    # order is chosen again after each step, from the rows that the step has left.
     factors = join_factors(on)
     sides = [chosen_side(number, rows, factors) for number, rows in enumerate(items)]
     factors = [factor for factor in factors if len(factor.items) > 1]
@@ -102,6 +104,8 @@ def chosen_side(number: int, rows: pa.RecordBatch, factors: Sequence[JoinFactor]
     for factor in factors:
         if factor.items == {number}:
             side = side.matching(factor.condition)
+        # A condition without columns that is not true leaves no combination, whatever the items
+        # hold.
         elif not factor.items and not _is_true(factor.condition):
             side = side.chosen(np.empty(0, np.int64))
     return side
@@ -117,15 +121,18 @@ def _add(
 ) -> tuple[Side, JoinStep]:
     """Join one more item to what was joined before, by the factors that this makes usable."""
     method = choose(joined, item, number, factors)
+    # The bytes of a pair while it is made: the pair, and its place in each item of the result.
     nbytes = _PAIR_BYTES + _PLACE_BYTES * (len(joined.items) + 1)
     budget.check(method, nbytes)
     parts, candidates = [], 0
     for pairs in method.source.pairs():
         candidates += len(pairs[0])
         parts.append(true_pairs(joined, item, pairs, method.residual))
+        # Only pairs that stay are reserved, batch by batch, so that a growing join stops early.
         budget.room.take(nbytes * len(parts[-1][0]))
     budget.remaining -= candidates
     combined = joined.with_pairs(item, concatenated(parts))
+    # The pairs themselves are freed; the places of the combinations stay reserved.
     budget.room.give_back(_PAIR_BYTES * combined.length)
     rows = joined.length, item.length
     return combined, JoinStep(number, method.name, rows, candidates, combined.length)
@@ -147,8 +154,12 @@ class _Budget:
         """Raise TooManyPairs if a method has more pairs to look at than the limit still allows;
         TooManyBytes if it keeps them all, `nbytes` each, and there is no room for them."""
         source = method.source
+        # `count` costs about as much as the join, so it is asked only if the cheap bound exceeds
+        # the limit.
         if source.at_most > self.remaining and source.count > self.remaining:
             raise TooManyPairs(self.limit - self.remaining + source.count, self.limit)
+        # With a residual it is unknown how many pairs stay, so they are counted while they are
+        # made.
         fitting = self.room.remaining // nbytes
         if method.residual != TRUE or source.at_most <= _COUNTING_THRESHOLD * fitting:
             return

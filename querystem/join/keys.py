@@ -37,9 +37,11 @@ def equal_keys(
         and left_values.type == right_values.type
     ):
         return left_values, right_values
+    # A value with digits beyond the lesser scale equals nothing on the other side; it becomes NULL.
     scale = min(left_type.scale, right_type.scale)
     sides = [_at_scale(from_arrow(left_values, left_type), scale)]
     sides.append(_at_scale(from_arrow(right_values, right_type), scale))
+    # Both arrays need one Arrow type: one side of Python integers makes both wide.
     wide = any(side.values.dtype == object for side in sides)
     return _exact_array(sides[0], wide), _exact_array(sides[1], wide)
 
@@ -69,6 +71,8 @@ def _rounded(values: Integers) -> tuple[Doubles, Mask]:
     if values.dtype == object:
         back = [int(double) for double in doubles.tolist()]
         return doubles, _plain(np.array(back, object) == values)
+    # int64 near its maximum rounds up to 2^63, which is no int64; such a double is not that
+    # integer.
     inside = doubles < _INT64_END
     return doubles, inside & (np.where(inside, doubles, 0.0).astype(np.int64) == values)
 
@@ -105,6 +109,7 @@ def coordinates(
     if left_type.kind is Kind.TEXT:
         return _cut(_text_ranks(pa.concat_arrays([left_values, right_values])), len(left_values))
     sides = from_arrow(left_values, left_type), from_arrow(right_values, right_type)
+    # A double beside exact numbers is compared by halves; exact numbers are brought to one scale.
     if Kind.DOUBLE in (left_type.kind, right_type.kind):
         if _are_doubles(sides[0]) and _are_doubles(sides[1]):
             return _double_order(sides[0].values), _double_order(sides[1].values)
@@ -149,12 +154,15 @@ def _are_doubles(vector: Vector) -> bool:
 
 def _double_order(numbers: Array) -> Int64s:
     doubles = numbers.astype(np.float64, copy=False)
+    # Adding 0.0 turns −0.0 into 0.0. All NaNs get the same bits, above those of infinity.
     bits = np.where(np.isnan(doubles), np.nan, doubles + 0.0).view(np.int64)
     # The bits of doubles rise with their magnitude, so those of negatives are inverted.
     return bits ^ ((bits >> 63) & np.int64(2**63 - 1))
 
 
 def _text_ranks(texts: pa.Array) -> Int64s:
+    # Only distinct texts are sorted. ranks[i] is the rank of dictionary entry i; the last element
+    # serves NULLs, whose rank is never used.
     encoded = texts.dictionary_encode()
     ranks = np.empty(len(encoded.dictionary) + 1, np.int64)
     ranks[pc.sort_indices(encoded.dictionary).to_numpy()] = np.arange(len(ranks) - 1)

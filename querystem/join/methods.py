@@ -57,6 +57,8 @@ def choose(joined: Side, item: Side, number: int, factors: Sequence[JoinFactor])
     Equal keys come first. If they leave many pairs and there is a range, both are used; this takes
     an exact count.
     """
+    # comparisons[c] is condition c as `joined op item`, or None if it has another form. Conditions
+    # that the chosen method does not cover become the residual.
     comparisons = {
         factor.condition: comparison(factor, joined.numbers, number) for factor in factors
     }
@@ -74,6 +76,7 @@ def choose(joined: Side, item: Side, number: int, factors: Sequence[JoinFactor])
 
 def _has_many(equal: HashJoin) -> bool:
     many = _MAX_PAIRS_PER_ROW * (equal.left.length + equal.right.length)
+    # The exact count is made only if the bound is great: it takes about as long as the join.
     return equal.at_most > many and equal.count > many
 
 
@@ -94,8 +97,11 @@ def _range(
     joined: Side, item: Side, inequalities: Sequence[Comparison], equal: HashJoin | None
 ) -> tuple[PairSource, Sequence[Comparison]]:
     """Return the range join with the fewest pairs, and the inequalities it takes care of."""
+    # Equal keys are sorted with the values: a range is then searched within the rows of one key.
     codes = None if equal is None else equal.codes
     turned = None if codes is None else (codes[1], codes[0])
+    # Either side may be the sorted one. `by_left` bounds values of the joined side by the item,
+    # `by_right` the reverse.
     by_left = bounds_of(inequalities)
     by_right = bounds_of([condition.mirrored for condition in inequalities])
     bands = [bounds for bounds in by_right if bounds.is_band]

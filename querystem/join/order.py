@@ -34,6 +34,7 @@ class Estimates:
 
     def first(self) -> int:
         """Return the item to begin with: one of the two whose join is smallest."""
+        # With two items the result is the same, whichever comes first.
         if len(self._items) < 3:
             return 0
         pairs = permutations(range(len(self._items)), 2)
@@ -57,10 +58,13 @@ class Estimates:
         compared = comparison(factor, joined.numbers, number)
         if compared is None or compared.op is not Op.EQ:
             return _INEQUALITY_SHARE
+        # The usual estimate: the values of the side with fewer distinct ones all occur on the
+        # other.
         return 1 / max(1, *self._values_of(compared, joined))
 
     def _values_of(self, equality: Comparison, joined: Side) -> tuple[int, int]:
         """Return how many distinct values the sides of an equality have, at most."""
+        # Combinations have no more distinct values than there are combinations.
         left_count = min(self._count(equality.left), joined.length)
         return left_count, self._count(equality.right)
 

@@ -85,6 +85,8 @@ class RangeJoin:
     def _ranges(self) -> _Ranges:
         spending()(_ROW_UNITS * (self.ordered.length + self.probing.length))
         type_ = self.bounds.value.type
+        # `rows` are the places in `value` of each combination's value. Coordinates against no right
+        # values serve only to sort.
         value, rows = self.ordered.few_values(self.bounds.value)
         ordered_numbers, _ = coordinates(value, type_, value[:0], type_)
         places = self._places(at_places(ordered_numbers, rows), at_places(_valid(value), rows))
@@ -92,6 +94,8 @@ class RangeJoin:
         # starts[r] and ends[r] are the range of row r of the probing side; each bound narrows it.
         for condition in self.bounds.conditions:
             bound, bound_rows = self.probing.few_values(condition.right)
+            # Coordinates depend on both types, so each bound has its own. They keep the order of
+            # the left values, so `places.order` sorts them too.
             numbers, limits = coordinates(value, type_, bound, condition.right.type)
             numbers, limits = at_places(numbers, rows), at_places(limits, bound_rows)
             edges = places.find(numbers, limits, _side(condition.op))
@@ -99,10 +103,13 @@ class RangeJoin:
                 starts = np.maximum(starts, edges)
             else:
                 ends = np.minimum(ends, edges)
+            # A NULL bound is true of nothing: its range becomes empty.
             ends = np.where(at_places(_valid(bound), bound_rows), ends, starts)
         return _Ranges(places.order, starts, np.maximum(ends - starts, 0))
 
     def _places(self, values: Int64s, is_valid: Mask) -> _PlainPlaces | _CodedPlaces:
+        # Rows with a NULL value, or with NULL in a key, are left out of the order, so no range has
+        # them.
         if self.codes is None:
             rows = np.flatnonzero(is_valid)
             return _PlainPlaces(rows[np.argsort(values[rows], kind="stable")])
@@ -159,12 +166,14 @@ class _CodedPlaces:
 
     def whole(self, _: int) -> tuple[Int64s, Int64s]:
         """Return begin and end of the range of a row's code, for each row of the other side."""
+        # A sought code of −1 is before all codes: its range is empty, as begin and end are both 0.
         begin = self.codes.searchsorted(self.sought)
         return begin, self.codes.searchsorted(self.sought, "right")
 
     def find(self, values: Int64s, limits: Int64s, side: _SearchSide) -> Int64s:
         """Return the places where limits stand among the values of their codes."""
         values = values[self.order]
+        # A limit above all values has rank len(distinct); `room` keeps it below the next code.
         distinct = np.unique(values)
         room = len(distinct) + 1
         numbers = self.codes * room + distinct.searchsorted(values)

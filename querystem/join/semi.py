@@ -46,6 +46,7 @@ def semi_join(
     both = [factor for factor in factors if len(factor.items) > 1]
     equalities = _equalities(both)
     mask = np.zeros(items[_OUTER].num_rows, np.bool_)
+    # Other conditions need pairs. Of inner rows that are equal in all columns one is enough.
     if not equalities or len(equalities) < len(both):
         joined = join([items[_OUTER], _distinct(items[_INNER])], on, most_pairs, room)
         mask[joined.places[_OUTER]] = True
@@ -53,6 +54,7 @@ def semi_join(
     outer, inner = (chosen_side(number, rows, factors) for number, rows in enumerate(items))
     has_partner = HashJoin(outer, inner, equalities).partnered()
     places = outer.places[_OUTER]
+    # `has_partner` is about the outer rows that their own factors kept; the others stay false.
     mask[slice(None) if places is None else places] = has_partner
     rows, count = (outer.length, inner.length), int(has_partner.sum())
     return Partnered(mask, (JoinStep(_INNER, JoinMethod.EQUALITY, rows, count, count),))

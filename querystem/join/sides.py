@@ -54,6 +54,8 @@ class Side:
         """
         read = {item_of(name) for name in columns_of(expression)}
         number = next(iter(read))
+        # With more combinations than rows, an expression over one item is evaluated per row, not
+        # per combination.
         if len(read) > 1 or self.items[number].num_rows >= self.length:
             return self.values(expression), None
         return values_of(expression, self.items[number]), self.places[number]
@@ -89,6 +91,7 @@ class Side:
 
 def _at(places: Int64s | None, chosen: Int64s | None) -> Int64s | None:
     if places is None or chosen is None:
+        # None means all rows in order, so the other array is the composition of the two.
         return places if chosen is None else chosen
     return places[chosen]
 
@@ -102,6 +105,7 @@ def true_pairs(first: Side, second: Side, pairs: Pairs, condition: Expression) -
     """Return the pairs for which a condition is true."""
     if condition == TRUE:
         return pairs
+    # Columns of pairs are assembled block by block, which bounds the memory they take.
     return concatenated([_true_of(first, second, block, condition) for block in _blocks(pairs)])
 
 

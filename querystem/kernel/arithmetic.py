@@ -40,12 +40,15 @@ def binary(op: Op, type_: Type, lhs: Vector, rhs: Vector) -> Vector:
     """Compute + - * / div %; both operands have one kind, or are times."""
     valid = both(lhs.valid, rhs.valid)
     if op in _NEEDS_DIVISOR:
+        # A zero divisor makes the row NULL. It is replaced by 1, because Python integers would
+        # raise.
         zero = rhs.values == 0
         if zero.any():
             valid = both(valid, ~zero)
             rhs = Vector(rhs.type, np.where(zero, _one_like(rhs), rhs.values), rhs.valid)
     if lhs.type.kind is Kind.DOUBLE:
         return Vector(type_, _DOUBLE[op](lhs.values, rhs.values), valid)
+    # A DOUBLE beside another kind is the factor of a duration; no other operation mixes them.
     if rhs.type.kind is Kind.DOUBLE:
         return to_integers(lhs.values.astype(np.float64) * rhs.values, type_, valid)
     return fit(*_exact(op, type_, lhs, rhs), type_, valid)
@@ -67,11 +70,13 @@ def fit(values: Integers, scale: int, type_: Type, valid: Mask | None) -> Vector
     elif type_.kind is Kind.TIMESTAMP:
         fits = np.asarray((values >= MIN_INSTANT) & (values <= MAX_INSTANT), np.bool_)
     elif integers.bound(values) >= 10**type_.precision:
+        # 10^precision may be past int64, so the comparison is made with Python integers.
         fits = np.asarray(abs(values.astype(object)) < 10**type_.precision, np.bool_)
     else:
         return Vector(type_, values, valid)
     if fits.all():
         return Vector(type_, values, valid)
+    # Zeros in place of values that do not fit let the array be int64 again.
     return Vector(type_, integers.narrow(np.where(fits, values, 0)), both(valid, fits))
 
 
@@ -94,6 +99,8 @@ def _exact(op: Op, type_: Type, lhs: Vector, rhs: Vector) -> tuple[Integers, int
     if op is Op.MUL:
         return integers.multiply(lhs.values, rhs.values), sum(scales)
     if op is Op.DIV:
+        # The quotient of unscaled values has scale scales[0] - scales[1]. Multiplying one of them
+        # brings it to the result's scale before it is rounded.
         up = type_.scale + scales[1] - scales[0]
         dividend = integers.rescale(lhs.values, 0, max(up, 0))
         divisor = integers.rescale(rhs.values, 0, max(-up, 0))
@@ -128,6 +135,7 @@ def _unary(
 
 def round_to(type_: Type, operand: Vector, digits: int) -> Vector:
     """Round halves away from zero; negative digits round before the point."""
+    # Beyond these digits the result stays the same, and a power of ten could become huge.
     digits = max(-_MAX_DIGITS, min(_MAX_DIGITS, digits))
     if operand.type.kind is Kind.DOUBLE:
         return Vector(type_, _round_doubles(operand.values, digits), operand.valid)
@@ -165,6 +173,8 @@ def unscaled(doubles: Array, digits: int) -> Integers:
         return _through_decimal(doubles, digits)
     magnitude = np.abs(doubles)
     scaled = magnitude * 10.0**digits if digits >= 0 else magnitude / 10.0**-digits
+    # `scaled` has a small relative error. Within it of a half, the rounding is decided by the
+    # digits as written. From 2^52 on, doubles have no halves.
     unsure = np.abs(scaled - np.floor(scaled) - 0.5) <= scaled * 2.0**-48
     unsure |= scaled >= _EXACT_INTEGER
     near = np.where(unsure, 0.0, np.floor(scaled + 0.5))
@@ -177,6 +187,7 @@ def unscaled(doubles: Array, digits: int) -> Integers:
 
 
 def _through_decimal(doubles: Array, digits: int) -> Integers:
+    # Writing a double is slow, so each distinct one is written once.
     written, places = np.unique(doubles, return_inverse=True)
     exact = np.array([_as_written(value, digits) for value in written.tolist()], object)
     return integers.narrow(exact[places])
@@ -188,6 +199,7 @@ def _as_written(value: float, digits: int) -> int:
 
 
 def _round_doubles(doubles: Array, digits: int) -> Array:
+    # A double of 2^52 or more is whole: it is kept as it is, and so are NaN and infinities.
     keep = ~np.isfinite(doubles) | (digits > 0) & (np.abs(doubles) >= _EXACT_INTEGER)
     whole = unscaled(np.where(keep, 0.0, doubles), digits)
     if digits < 0:
@@ -204,6 +216,7 @@ def to_double(values: Integers, scale: int) -> Array:
 
 def quotients(values: Integers, unit: int) -> Array:
     """Return values / unit, correctly rounded; infinite if no double is great enough."""
+    # Dividend and divisor are exact as doubles here, so IEEE division rounds once.
     if unit <= 10**_EXACT_POWER and integers.bound(values) <= 2**53:
         return values.astype(np.float64) / float(unit)
     return np.array([_quotient(value, unit) for value in values.tolist()], np.float64)

@@ -59,6 +59,7 @@ def _double_to_bigint(operand: Vector, type_: Type) -> Vector:
 
 def _double_to_decimal(operand: Vector, type_: Type) -> Vector:
     """Round the number as it is written: the last digit of 0.285 is a half of a hundredth."""
+    # The limit is past every DECIMAL(38), and the comparison is false for NaN.
     finite = np.abs(operand.values) < 1e39
     values = unscaled(np.where(finite, operand.values, 0.0), type_.scale)
     return fit(values, type_.scale, type_, both(operand.valid, finite))
@@ -81,6 +82,7 @@ def _parse(operand: Vector, type_: Type) -> Vector:
     encoded = operand.values.dictionary_encode()
     read = PARSERS[type_.kind]
     values = [read(text, type_) for text in encoded.dictionary.to_pylist()]
+    # The last value is for NULL, whose index is filled in below.
     parsed = of_scalars([*values, None], type_)
     places = encoded.indices.fill_null(len(values)).to_numpy(zero_copy_only=False)
     valid = None if parsed.valid is None else parsed.valid[places]
@@ -96,6 +98,7 @@ def _bigint_to_text(operand: Vector, _: Type) -> Vector:
 
 
 def _double_to_text(operand: Vector, _: Type) -> Vector:
+    # Adding 0.0 makes −0.0 the text 0.0.
     return _distinct_texts(operand.values + 0.0, _write_double, operand)
 
 
@@ -181,6 +184,7 @@ def read_decimal(text: str, type_: Type) -> decimal.Decimal | None:
     if not _NUMBER.fullmatch(text) or len(text) > _MAX_NUMBER_CHARACTERS:
         return None
     value = _CONTEXT.create_decimal(text)
+    # `quantize` would write out all digits of a number such as 1e9999, so those are refused first.
     if value and value.adjusted() > type_.precision:
         return None
     step = decimal.Decimal(1).scaleb(-type_.scale)
@@ -191,6 +195,7 @@ def read_decimal(text: str, type_: Type) -> decimal.Decimal | None:
 def read_timestamp(text: str, _: Type) -> int | None:
     """Return an instant in microseconds; without a zone it is UTC, and without a time midnight."""
     match = _MOMENT.fullmatch(text.strip(" "))
+    # Instants have microseconds: digits of the fraction after the sixth must be zeros.
     if match is None or (match[7] or "")[6:].strip("0"):
         return None
     year, month, day, hour, minute, second = (int(part or 0) for part in match.groups()[:6])

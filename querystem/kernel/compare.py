@@ -58,6 +58,7 @@ def compare(op: Op, lhs: Vector, rhs: Vector) -> Vector:
 
 
 def is_distinct(lhs: Vector, rhs: Vector) -> Vector:
+    # Values under a NULL are arbitrary, so `differs` counts only if both sides are valid.
     differs = _truth(Op.NE, lhs, rhs)
     one_null = _valid(lhs) != _valid(rhs)
     both_null = ~_valid(lhs) & ~_valid(rhs)
@@ -113,6 +114,8 @@ def _doubles(op: Op, lhs: Array, rhs: Array) -> Mask:
 
 
 def _with_double(op: Op, lhs: Vector, rhs: Array) -> Mask:
+    # These integers are exact as doubles. Others are compared with the floor of the double at their
+    # scale, in integers.
     if not lhs.type.scale and integers.bound(lhs.values) <= EXACT_DOUBLE:
         return _doubles(op, lhs.values.astype(np.float64), rhs)
     whole, has_fraction = scaled(rhs, lhs.type.scale)
@@ -135,6 +138,8 @@ def _with_double(op: Op, lhs: Vector, rhs: Array) -> Mask:
 def scaled(doubles: Array, scale: int) -> tuple[Array, Mask]:
     """Return floor(d * 10^scale) of each double exactly, and whether that cut digits off. NaN
     counts as infinity."""
+    # A finite double is significand * 2^shift with 53 bits. Python integers hold it times 10^scale
+    # without loss.
     finite = np.isfinite(doubles)
     mantissa, exponent = np.frexp(np.where(finite, doubles, 0.0))
     significand = (mantissa * 2.0**53).astype(np.int64).astype(object) * 10**scale
@@ -220,6 +225,7 @@ def cuts_of(constant: Literal, type_: Type) -> Cuts:
         case Kind.DATE:
             return _integer_cuts(value.toordinal() - EPOCH_DAY)
         case Kind.TEXT:
+            # The least text above a text is that text with a zero byte appended.
             return Cuts(value, f"{value}\0")
         case Kind.BOOLEAN:
             return Cuts(True, END) if value else Cuts(False, True)
@@ -255,6 +261,7 @@ def _double_cuts(value: Any) -> Cuts:
     nearest = float(exact)
     if exact == nearest:
         return Cuts(nearest, _next_double(nearest))
+    # The constant lies between two doubles, so the first value >= it is also the first > it.
     first = nearest if exact < nearest else _next_double(nearest)
     return Cuts(first, first)
 

@@ -34,6 +34,7 @@ def micros_of(operand: Vector) -> Array:
 
 
 def days_of(operand: Vector) -> Array:
+    # Floor division also rounds instants before 1970 down, to the day they are in.
     days: Array = operand.values if operand.type.kind is Kind.DATE else operand.values // DAY
     return days
 
@@ -43,6 +44,7 @@ def date_trunc(unit: str, operand: Vector) -> Vector:
     unit."""
     if unit in _SPANS:
         micros = micros_of(operand)
+        # The remainder is never negative, also before 1970.
         return Vector(TIMESTAMP, micros - micros % _SPANS[unit], operand.valid)
     if unit not in _DAY_TRUNCS:
         raise ValueError(f"date_trunc has no unit {unit!r}")

@@ -42,6 +42,8 @@ class Frame:
 
     def vector(self, expression: Expression) -> Vector:
         """Return a vector of the batch's length, or of length 1 if every row has that value."""
+        # Overflow and division by zero give values that the language defines, so numpy need not
+        # warn.
         with np.errstate(all="ignore"):
             return self._vector(expression)
 
@@ -63,6 +65,7 @@ class Frame:
 
 def evaluate(expression: Expression, batch: pa.RecordBatch | pa.Table) -> pa.Array:
     """Return the value of the expression for every row, in the Arrow form of its type."""
+    # Columns and literals are not computed, so only calls are cut into slices.
     if isinstance(expression, Call) and batch.num_rows > _MAX_ROWS_AT_ONCE:
         return pa.concat_arrays([evaluate(expression, part) for part in _slices(batch)])
     return to_arrow(Frame(batch).vector(expression), batch.num_rows)
@@ -81,6 +84,8 @@ def matches(where: Expression, batch: pa.RecordBatch | pa.Table) -> Mask:
     if batch.num_rows > _MAX_ROWS_AT_ONCE:
         return np.concatenate([matches(where, part) for part in _slices(batch)])
     true = Frame(batch).vector(where).where_true()
+    # The mask may be one element that stands for all rows. A broadcast array is read-only, so it is
+    # copied.
     return np.array(np.broadcast_to(true, batch.num_rows))
 
 

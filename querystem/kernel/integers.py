@@ -27,6 +27,7 @@ def bound(values: Integers) -> int:
     """Return the greatest magnitude; 0 without values."""
     if not values.size:
         return 0
+    # As a Python integer, because the negative of the least int64 is no int64.
     return max(int(values.max()), -int(values.min()))
 
 
@@ -68,6 +69,7 @@ def absolute(values: Integers) -> Integers:
 
 def divide(lhs: Integers, rhs: Integers) -> Integers:
     """Return the quotient truncated towards zero; no divisor may be 0."""
+    # A quotient of magnitudes is no greater than its dividend, so no bound is needed.
     return _signed(_apply(np.floor_divide, absolute(lhs), absolute(rhs), 0), lhs, rhs)
 
 
@@ -79,6 +81,7 @@ def remainder(lhs: Integers, rhs: Integers) -> Integers:
 
 def divide_rounding(lhs: Integers, rhs: Integers) -> Integers:
     """Return the integer nearest to the quotient, halves away from zero; no divisor may be 0."""
+    # The nearest integer to a / b is floor((2a + b) / 2b).
     twice = multiply(absolute(lhs), constant(2))
     magnitude = absolute(rhs)
     whole = _apply(np.floor_divide, add(twice, magnitude), multiply(magnitude, constant(2)), 0)
@@ -101,8 +104,10 @@ def from_limbs(limbs: Integers, valid: Mask | None) -> Integers:
     """Return the integers of 128-bit two's complement in pairs (low, high) of int64; 0 if not
     valid."""
     if valid is not None:
+        # An element that is NULL may hold any bits.
         limbs = np.where(valid[:, None], limbs, np.int64(0))
     low, high = limbs[:, 0], limbs[:, 1]
+    # The high half only repeats the sign of the low one, so all values fit int64.
     if (high == low >> 63).all():
         return np.ascontiguousarray(low)
     wide: Integers = high.astype(object) * 2**64 + low.view(np.uint64).astype(object)

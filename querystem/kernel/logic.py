@@ -18,6 +18,8 @@ from querystem.kernel.vector import Vector, boolean, both, of_text, repeatable
 
 def conjunction(vectors: Iterable[Vector]) -> Vector:
     """Return the AND of the vectors; stop taking them once every row is false."""
+    # A row is true, NULL (`not_false` but not `true`) or false. Masks of length 1 broadcast to the
+    # rows.
     true, not_false = np.ones(1, np.bool_), np.ones(1, np.bool_)
     for vector in vectors:
         true = true & vector.where_true()
@@ -60,6 +62,7 @@ def is_in(vector: Vector, constants: Sequence[Literal]) -> Vector:
 def case(type_: Type, args: Sequence[Vector]) -> Vector:
     """Return the value of the first true condition; `args` are (condition, value, …, else)."""
     result = args[-1]
+    # The last branch is applied first, so that an earlier true condition overwrites it.
     for condition, value in reversed(list(zip(args[:-1:2], args[1:-1:2], strict=True))):
         result = choose(condition.where_true(), value, result, type_)
     return result
@@ -106,6 +109,7 @@ def _member(vector: Vector, constants: Sequence[Literal]) -> Mask:
             zero_copy_only=False
         )
         return is_member
+    # A constant that is no value of the type equals none of its values, and is left out.
     cuts = [cuts_of(constant, vector.type) for constant in constants]
     members = np.array([cut.at_least for cut in cuts if cut.is_value], object)
     if vector.type.kind is Kind.DOUBLE:
@@ -117,4 +121,5 @@ def _member(vector: Vector, constants: Sequence[Literal]) -> Mask:
 
 def _double_member(values: Array, members: Array) -> Mask:
     is_member = np.isin(values, members)
+    # `np.isin` finds no NaN, since NaN differs from itself in numpy.
     return is_member | np.isnan(values) if np.isnan(members).any() else is_member

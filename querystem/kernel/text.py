@@ -60,6 +60,7 @@ def length(operand: Vector) -> Vector:
 def substring(text: Vector, start: Vector, count: Vector | None = None) -> Vector:
     """Return the code points at positions start <= p < start + count; NULL if count is negative."""
     valid = start.valid
+    # `begin` counts from 0. A start below 1 still shortens the slice: `end` is counted from it.
     begin = np.maximum(start.values, 1) - 1
     if count is None:
         end = np.full(1, INT64_MAX)
@@ -72,6 +73,7 @@ def substring(text: Vector, start: Vector, count: Vector | None = None) -> Vecto
 def _end(start: Vector, count: Vector) -> Any:
     """Return start + count - 1, at most the greatest BIGINT."""
     counts = np.maximum(count.values, 0)
+    # The count is cut so that start + count - 1 is at most the greatest int64.
     room = INT64_MAX - np.maximum(start.values, 1) + 1
     return start.values + np.minimum(counts, room) - 1
 
@@ -81,6 +83,8 @@ def _slices(text: Vector, begin: Any, end: Any) -> Vector:
     if len(begin) == len(end) == 1:
         return of_text(_slice(text.values, int(begin[0]), int(end[0])))
     rows = np.broadcast_shapes(begin.shape, end.shape, (len(text),))[0]
+    # pairs[0] and pairs[1] are the begin and end of each row's slice. Sorted, rows with equal
+    # slices stand together, and `edges` are the first of each further slice.
     pairs = np.stack([np.broadcast_to(begin, rows), np.broadcast_to(end, rows)])
     order = np.lexsort(pairs)
     pairs = pairs[:, order]
@@ -92,6 +96,7 @@ def _slices(text: Vector, begin: Any, end: Any) -> Vector:
         if len(group)
     ]
     sliced = pa.chunked_array(pieces, pa.string()).combine_chunks()
+    # argsort of a permutation is its inverse: it puts the slices back into the order of rows.
     return of_text(sliced.take(pa.array(np.argsort(order, kind="stable"))))
 
 
@@ -119,6 +124,7 @@ def _runs_of(texts: pa.Array) -> Iterator[pa.Array]:
     if texts.nbytes <= _SLICE_BYTES:
         yield texts
         return
+    # ends[k] is the number of bytes up to the end of text k.
     ends = pc.cumulative_sum(pc.binary_length(texts).fill_null(0).cast(pa.int64())).to_numpy()
     first = 0
     while first < len(texts):
@@ -132,6 +138,7 @@ def _matcher(pattern: str) -> Callable[[pa.Array], pa.Array]:
     """Return a function that says of each text of an Arrow array whether it matches the pattern."""
     tokens = _tokens(pattern)
     plain = "".join(token for token in tokens if isinstance(token, str))
+    # One letter per token: x for a character of text, and the wildcards as they are.
     outline = "".join("x" if isinstance(token, str) else token.decode() for token in tokens)
     if re.fullmatch("x*", outline):
         return lambda array: pc.equal(array, plain)
@@ -210,6 +217,8 @@ class _Piece:
             characters = text[first : min(end, first + _SLICE_CHARACTERS)]
             spend(len(characters) * units)
             for place, character in enumerate(characters, first):
+                # One shift moves all matches begun so far a token further, and the mask drops those
+                # that the character does not fit.
                 state = (state << 1 | 1) & self._bits.get(character, self._wild)
                 if state & whole:
                     return place - len(self) + 1

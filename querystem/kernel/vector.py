@@ -113,10 +113,13 @@ def _read(array: pa.Array, type_: Type, valid: Mask | None) -> Array:
         truth: Array = filled.to_numpy(zero_copy_only=False)
         return truth
     if type_.kind is Kind.DECIMAL:
+        # A decimal is 128 bits: a low and a high int64.
         return integers.from_limbs(_stored(array, np.int64, 2).reshape(-1, 2), valid)
     values = _stored(array, _STORED[type_.kind], 1)
     if type_.kind is Kind.DATE:
+        # Days are widened, so that their product with the microseconds of a day does not overflow.
         values = values.astype(np.int64)
+    # Values under NULL are arbitrary. Zeros keep them from widening the bounds of integers.
     return values if valid is None else np.where(valid, values, values.dtype.type(0))
 
 
@@ -124,12 +127,14 @@ def _stored(array: pa.Array, dtype: Any, width: int) -> Array:
     buffer = array.buffers()[1]
     if not len(array) or buffer is None:
         return np.zeros(len(array) * width, dtype)
+    # The buffer begins before the array if it is a slice.
     begin = array.offset * width
     return np.frombuffer(buffer, dtype)[begin : begin + len(array) * width]
 
 
 def _write(values: Array, type_: Type) -> Array:
     if type_.kind is Kind.BOOLEAN:
+        # Arrow's bitmaps have the first value in the lowest bit.
         return np.packbits(values, bitorder="little")
     if type_.kind is Kind.DECIMAL:
         return integers.to_limbs(values)

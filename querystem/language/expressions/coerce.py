@@ -180,6 +180,7 @@ def as_decimal(type_: Type) -> Type:
 
 def _common_decimal(lhs: Type, rhs: Type, span: Span) -> Type:
     scale = max(lhs.scale, rhs.scale)
+    # The common type keeps all whole digits of the one and all fraction digits of the other.
     precision = max(lhs.precision - lhs.scale, rhs.precision - rhs.scale) + scale
     if precision > MAX_PRECISION:
         raise TypeProblem(
@@ -272,6 +273,7 @@ def _decimal_result(op: Op, lhs: Type, rhs: Type, span: Span) -> Type:
     scale = max(lhs.scale, rhs.scale)
     match op:
         case Op.ADD | Op.SUB:
+            # A sum may need one more digit than its greater term.
             return decimal_type(min(MAX_PRECISION, whole + scale + 1), scale)
         case Op.MOD:
             least = min(lhs.precision - lhs.scale, rhs.precision - rhs.scale)

@@ -86,6 +86,7 @@ def negate(expression: Expression) -> Expression:
             return _connective(Op.OR, tuple(negate(arg) for arg in args))
         case Call(Op.OR, args, _):
             return _connective(Op.AND, tuple(negate(arg) for arg in args))
+        # The opposite comparison is NULL for the same rows, so NOT may be moved inside.
         case Call(op, args, _) if op in _OPPOSITE:
             return _comparison(_OPPOSITE[op], *args)
     return Call(Op.NOT, (expression,), BOOLEAN)
@@ -104,6 +105,8 @@ def _connective(op: Op, args: Iterable[Expression]) -> Expression:
             if part == absorbing:
                 return absorbing
             if part != neutral:
+                # The text of a part is its identity: repeated parts are dropped, and the rest is
+                # sorted.
                 parts[sort_key(part)] = part
     if len(parts) < 2:
         return next(iter(parts.values()), neutral)
@@ -131,6 +134,7 @@ def _aligned(expression: Expression, beside: Expression) -> Expression:
     exact."""
     if not isinstance(expression, Literal) or not expression.type.is_numeric:
         return expression
+    # −0.0 equals 0.0 in every comparison, so they have one form.
     if isinstance(expression.value, float) and expression.value == 0:
         expression = Literal(0.0, expression.type)
     if isinstance(beside, _CONSTANT) or not beside.type.is_numeric:

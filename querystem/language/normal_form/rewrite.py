@@ -152,6 +152,7 @@ def greatest_time(items: Sequence[Item], first: int = 0) -> Expression:
         for time in _times(item, item_column(number, ""))
     ]
     args: list[Expression] = []
+    # CASE returns the first ts that no later one exceeds; the last one remains for ELSE.
     for at, time in enumerate(times[:-1]):
         later = [call(Op.GE, (time, later_time), BOOLEAN) for later_time in times[at + 1 :]]
         args += [all_of(later), time]

@@ -103,6 +103,7 @@ class SubQueries:
     # ---- correlation
 
     def _correlated(self, subquery: SubQuery, by: Sequence[Expression], span: Span) -> SubQuery:
+        # Neither order nor repeats of inner rows matter to EXISTS, ANY and aggregates.
         query = replace(subquery.query, distinct=False, order_by=())
         if is_limited(query) or any(map(has_subquery, by)):
             raise NotYet("a query like this with columns of the outer one", span, hint=_PARTS)
@@ -110,6 +111,8 @@ class SubQueries:
             return self._scalar(replace(subquery, query=query), by, span)
         if query.grouping is not None:
             raise NotYet("groups chosen by columns of the outer query", span, hint=_PARTS)
+        # The inner columns that conditions read become hidden outputs. So the inner query is
+        # answered once, for all outer rows, and joined with them by `on`.
         outputs = list(query.outputs if subquery.kind is SubQueryKind.ANY else ())
         read = [column for condition in by for column in references_of(condition)]
         inner = {column.name: column for column in read if not _is_outer(column.name)}
@@ -117,6 +120,7 @@ class SubQueries:
         for number, (name, column) in enumerate(inner.items()):
             outputs.append(Output(_hidden(number), column))
             columns[name] = ColumnRef(item_column(1, _hidden(number)), column.type)
+        # A query needs an output, also if its conditions read outer columns only.
         outputs = outputs or [Output(_hidden(0), TRUE)]
         on = all_of([substituted(condition, columns) for condition in by])
         return replace(subquery, query=replace(query, outputs=tuple(outputs)), on=on)
@@ -131,6 +135,8 @@ class SubQueries:
                 span,
                 hint="write an aggregate without GROUP BY and HAVING",
             )
+        # The inner side of each equality becomes a grouping key. An outer row then meets at most
+        # one group, whose aggregates are its value.
         keys, equal = [], []
         for number, condition in enumerate(by):
             key, value = _sides(condition, span)
@@ -226,6 +232,7 @@ def over_groups(block: BoundBlock, subqueries: Sequence[SubQuery]) -> BoundBlock
         ColumnRef(aggregate_name(n), aggregate.type)
         for n, aggregate in enumerate(grouping.aggregates)
     ]
+    # Conditions without subqueries choose groups inside; the others become WHERE around them.
     having = conjuncts(query.having)
     groups = Query(
         query.source,
@@ -236,6 +243,7 @@ def over_groups(block: BoundBlock, subqueries: Sequence[SubQuery]) -> BoundBlock
     where = all_of([of_groups(condition) for condition in having if has_subquery(condition)])
     whole = mapped(replace(query, grouping=None, having=TRUE), of_groups)
     order = [key.expression for key in whole.order_by]
+    # The query around has no groups, so their order by keys has to be written out.
     by_keys = [
         SortKey(key, descending=False, nulls_first=False)
         for key in map(of_groups, keys)

@@ -119,6 +119,7 @@ class _CachedTemplate:
     def fill(self, text: _CutText, lookup: Lookup) -> Query | None:
         """Return the query of a text; None if a stream is another one now."""
         inside = inside_views(lookup)
+        # Schemas are compared by identity: a changed stream has another object.
         if any(lookup(name) is not schema for name, schema in self.streams):
             return None
         if any(inside(name) is not schema for name, schema in self.streams_in_views):
@@ -155,6 +156,7 @@ class TemplateCache:
         cached = self._entries.get((scope, cut.between, cut.kinds, layout.key(cut)))
         try:
             return cached.fill(cut, lookup) if isinstance(cached, _CachedTemplate) else None
+        # The full binding raises the error again, with its place in the text.
         except QueryError:
             return None
 
@@ -168,6 +170,8 @@ class TemplateCache:
         names: Names | None = None,
     ) -> Query:
         """Return the query of a text; raise QueryError, exactly as `bind_query` does."""
+        # A shorter text can't exceed `max_text` bytes, as a character has at most four. So a cached
+        # query needs no check of the length.
         if len(text) > max_text // 4:
             return bind_query(text, lookup, max_text=max_text, names=names)
         cached = self.find(scope, text, lookup)
@@ -180,6 +184,8 @@ class TemplateCache:
     def _learn(self, scope: Hashable, text: str, lookup: Lookup, query: Query) -> None:
         cut = _CutText.of(text)
         key = scope, cut.between, cut.kinds
+        # A text is noted when first seen. The second of its kind gets a layout. A template is made
+        # when the fixed constants recur too.
         if key not in self._entries:
             self._keep(key, None)
             return
@@ -194,6 +200,7 @@ class TemplateCache:
             self._keep(inner, template)
 
     def _keep(self, key: Hashable, value: Any) -> None:
+        # The lock makes evicting and writing one step. `find` needs none: a dict lookup is atomic.
         with self._lock:
             self._entries.pop(key, None)
             if len(self._entries) >= self.most:
@@ -218,6 +225,7 @@ def _layout(text: str, cut: _CutText, lookup: Lookup) -> _Layout | bool:
     schema = lookup(str(query.args["from_"].this.this.this).lower())
     if where is None or not isinstance(schema, StreamSchema):
         return False
+    # The parser's literals and the cut text meet at the character at which a constant begins.
     places = {cut.place(at): at for at in range(len(cut.constants))}
     holes = {}
     for node in where.find_all(exp.Literal):
@@ -262,6 +270,7 @@ def _cached_template(
         return False
     sources, inside = tuple(noted.sources.items()), tuple(noted.sources_inside.items())
     cached = _CachedTemplate(template, layout.holes, sources, inside)
+    # The template is trusted only if it reproduces the query that was bound in full.
     return cached if cached.fill(cut, lookup) == query else False
 
 
@@ -287,6 +296,7 @@ def _with_parameters(cut: _CutText, layout: _Layout) -> str:
     for at, constant in enumerate(cut.constants):
         hole = holes.get(at)
         if hole is not None and hole.negative:
+            # The sign belongs to the constant: the hole's literal is negative itself.
             between[at] = between[at].rstrip().removesuffix("-")
         written += [between[at], constant if hole is None else f" :{hole.name} "]
     return "".join([*written, between[-1]])

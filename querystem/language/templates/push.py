@@ -172,6 +172,7 @@ def with_shared_queries(query: Query) -> Query:
     for number, subquery in enumerate(source.subqueries):
         operand = subquery.operand
         if operand is not None:
+            # The operand may read the values of earlier subqueries, which may have another number.
             inside = {item_column(0, name): as_item(new, 0) for name, new in columns.items()}
             subquery = replace(subquery, operand=substituted(operand, inside))
         place = shared.setdefault(subquery, len(shared))

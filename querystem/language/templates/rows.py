@@ -132,6 +132,7 @@ def _templates(
     of their types; each with the places of its rows."""
     for number, (types, places) in enumerate(rows.items()):
         template = bind_template(text, parsed, lookup, dict(types), names)
+        # Rows that differ only in the precision of DECIMALs can share the first template.
         if number == 0 and len(rows) > 1 and (loose := template.for_any_decimal()) is not None:
             yield loose, [place for same in rows.values() for place in same]
             return
@@ -142,6 +143,7 @@ def _grouped(columns: ValueColumns, count: int) -> Iterable[Mapping[Types, Place
     """Return the places of rows by the types of their values, for each combination of kinds."""
     rows: defaultdict[tuple[Type | None, ...], Places] = defaultdict(list)
     types = [_types(name, values) for name, values in columns.items()]
+    # Usually all rows have the same types: counting is far faster than grouping.
     if count and all(column.count(column[0]) == count for column in types):
         rows[tuple([column[0] for column in types])] = list(range(count))
     else:

@@ -144,6 +144,7 @@ def bind_template(
             query = pushed_down(draft.tail.fill(draft.query, {}))
             return Template(text, query, {}, {}, lambda _: query, None)
         beside_where = _beside_where(draft)
+        # If only WHERE has parameters, nothing else is rebuilt when values are filled in.
         fill = _query_filler(draft) if beside_where is None else _where_filler(beside_where)
     return Template(text, draft.query, dict(parameter_types), draft.places, fill, beside_where)
 

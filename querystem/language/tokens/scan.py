@@ -54,6 +54,7 @@ def span_of(token: Token) -> Span:
 
 def scan(text: str, max_text: int = MAX_TEXT) -> list[Token]:
     """Return the tokens of one statement, at least one, without a closing semicolon."""
+    # The cheap limits come first: the tokenizer is far slower than these checks.
     check_length(text, max_text)
     check_count(text)
     spending()(len(text) * _CHARACTER_UNITS)
@@ -75,6 +76,7 @@ def _tokens(text: str) -> list[Token]:
     try:
         return tokenizer.tokenize(text)
     except TokenError:
+        # The unclosed quote follows the last token that was read, after blanks.
         start = tokenizer.tokens[-1].end + 1 if tokenizer.tokens else 0
         start += len(text[start:]) - len(text[start:].lstrip())
         raise SyntaxProblem(
@@ -247,6 +249,7 @@ def _may_be_name(token: Token) -> bool:
 
 def check_length(text: str, most: int, hint: str = "the limit is a setting of the server") -> None:
     """Raise SyntaxProblem for a text of more than `most` bytes."""
+    # A text has at least as many bytes as characters, so most long texts need no encoding.
     if len(text) > most or len(text.encode("utf-8", "replace")) > most:
         raise SyntaxProblem(
             f"the text is longer than {most} bytes", hint=hint, reason="TEXT_TOO_LONG"
@@ -256,6 +259,7 @@ def check_length(text: str, most: int, hint: str = "the limit is a setting of th
 def check_count(text: str) -> None:
     """Raise SyntaxProblem for a text of too many tokens, counted a hundred times faster than they
     are read."""
+    # Every token has at least one character.
     if len(text) <= MAX_TOKENS:
         return
     count = 0
