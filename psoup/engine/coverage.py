@@ -124,6 +124,7 @@ class Cohorts:
         """Let a predicate that was set aside be matched from `row_lo` on; return the row to append
         to the table."""
         cohort = Cohort(predicate_id, predicate_id + 1, row_lo)
+        # SET_ASIDE is above every row id, so the new `row_lo` is the lowest and counts.
         self._streams[stream_id] = _lowest([*self.cohorts(stream_id), cohort])
         return pa.Table.from_pylist([_row(stream_id, cohort, None)], schema=COVERAGE)
 
@@ -138,6 +139,7 @@ class Cohorts:
             _row(stream_id, cohort, want.row_lo)
             for (want, _), cohort in zip(moved, extended, strict=True)
         ]
+        # A want may be a part of its cohort, which is then split at the ends of the want.
         self._streams[stream_id] = _lowest([*self.cohorts(stream_id), *extended])
         return pa.Table.from_pylist(rows, schema=COVERAGE)
 
@@ -190,7 +192,9 @@ def _joined(cohorts: Iterable[Cohort]) -> list[Cohort]:
 
 def _lowest(rows: list[Cohort]) -> list[Cohort]:
     """Return ranges of predicate ids, each with the least `row_lo` of the `rows` over it."""
+    # Between two neighbouring cuts, a row covers all predicate ids or none.
     cuts = sorted({cut for row in rows for cut in (row.lo, row.hi)})
+    # Descending, so that `pop` takes the row with the least `lo`.
     pending_rows = sorted(rows, key=lambda row: row.lo, reverse=True)
     # A heap of (row_lo, hi) of the rows that reach into the current range.
     pieces, active = [], list[tuple[int, int]]()
@@ -198,6 +202,7 @@ def _lowest(rows: list[Cohort]) -> list[Cohort]:
         while pending_rows and pending_rows[-1].lo <= lo:
             row = pending_rows.pop()
             heappush(active, (row.row_lo, row.hi))
+        # Only the top of the heap must be current: an ended row below it changes no minimum.
         while active and active[0][1] <= lo:
             heappop(active)
         if active:
@@ -210,6 +215,7 @@ def _lowest(rows: list[Cohort]) -> list[Cohort]:
 
 def pending(wants: Iterable[Want], floor: int) -> int:
     """Return the number of rows that back-fill still has to read; `floor` is the first row."""
+    # Wants share one pass over the rows, so the longest of them decides.
     return max((want.row_lo - max(want.target, floor) for want in wants), default=0)
 
 
@@ -221,6 +227,7 @@ def top(wants: Iterable[Want], reached: int) -> int:
     came first, none would finish while more keep arriving.
     """
     levels = [want.row_lo for want in wants]
+    # Wants of the running pass were extended to `reached`. Those that came since are above it.
     is_running = any(level <= reached for level in levels)
     return reached if is_running else max(levels, default=0)
 
@@ -228,6 +235,7 @@ def top(wants: Iterable[Want], reached: int) -> int:
 def bands(wants: Iterable[Want], rows: int, floor: int, top: int) -> list[Band]:
     """Return the next `rows` rows of a pass that continues at `top`, newest first, as bands: each
     range of rows with the predicates to match with it. Empty if nothing remains above `floor`."""
+    # Wants above `top` came during this pass, and wait for the next.
     open_wants = [want for want in wants if max(want.target, floor) < want.row_lo <= top]
     if not open_wants:
         return []

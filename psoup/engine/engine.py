@@ -72,6 +72,7 @@ class Engine:
             self._maintenance = Maintenance(self._spark, self._settings)
             self._thread.start()
         except BaseException:
+            # A caller does not `stop` an engine whose `start` has failed.
             self._lock.release()
             raise
 
@@ -102,6 +103,7 @@ class Engine:
                 self.check()
                 if time.monotonic() > deadline:
                     raise TimeoutError(f"the engine was not done after {timeout} s")
+                # New commits of the log notify no thread, so `ready` is checked at intervals.
                 self._changed.wait(0.1)
 
     def _set_idle(self, idle: bool) -> None:
@@ -120,6 +122,7 @@ class Engine:
                 if not busy:
                     self._pause(wait)
         except BaseException as error:
+            # The failure is set before the waiting threads are woken, so that they find it.
             self._failure = error
             self._set_idle(idle=False)
 
@@ -152,6 +155,7 @@ class Engine:
             except Exception as error:
                 # Repairs and quarantine are not counted as attempts: each of them is progress.
                 if isinstance(error, CorruptStore | DataFileGone) and error.file:
+                    # `mend` needs a ledger at its epoch; the failed round may have changed it.
                     self._ledger = open_ledger(self._store)
                     mend(self._ledger, error.file)
                     continue
@@ -165,6 +169,7 @@ class Engine:
                         f"a step failed {attempt + 1} times, the last time with: {error}"
                     ) from error
                 log.exception("a step failed; going back to the last epoch to try again")
+                # The first retry is immediate. A stop of the engine ends the wait.
                 self._stopping.wait(_RETRY_SECONDS * attempt)
                 self._ledger = open_ledger(self._store)
                 attempt += 1
@@ -176,8 +181,10 @@ class Engine:
         stretch = next_stretch(self._store.log.folder, ledger.epoch.log_version, self._settings)
         if stretch.end > ledger.epoch.log_version:
             take_step(ledger, self._spark, stretch, self._settings)
+            # Wake the threads that wait for the position of this step.
             self._set_idle(idle=False)
         busy = self._slice(ledger)
+        # Maintenance comes first in the expression: it must also run while slices keep coming.
         return self._maintenance.advance(ledger) or busy
 
     def _slice(self, ledger: Ledger) -> bool:

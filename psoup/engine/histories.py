@@ -46,6 +46,7 @@ class Histories:
         history, rows = self.of(stream_id, before), self._read(stream_id, new)
         closures = []
         for part in _chunks(rows):
+            # Closures are derived from the history before the part, so both go chunk by chunk.
             closures.append(history.closures(part))
             history = history.insert(part, part.last_id + 1)
         self._histories[stream_id] = history
@@ -67,6 +68,7 @@ class Histories:
     def _read(self, stream_id: int, files: Iterable[DataFile]) -> KeyedRows:
         root, columns = self._store.stem(stream_id).root, list(HISTORY_COLUMNS)
         rows = KeyedRows.joined([KeyedRows.of(reader(root, file).read(columns)) for file in files])
+        # A history takes rows by ascending id, and files may come in any order.
         return rows.take(np.argsort(rows.ids))
 
 

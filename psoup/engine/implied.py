@@ -52,6 +52,7 @@ class WiderPredicates:
             return ()
         try:
             index = self._index(stream_id, predicates, ledger.state.quarantine.predicates)
+            # The pieces of a candidate are complete only for rows that it was matched with.
             met = {id_ for id_ in index if _has_met(ledger, stream_id, id_, band.lo)}
             eligible = met.intersection(live.tolist())
             implied = [
@@ -126,9 +127,11 @@ def matched_ids(
             for block, bitmap in zip(
                 table.column("block").to_pylist(), table.column("bitmap").to_pylist(), strict=True
             ):
+                # A bitmap holds the low bits of row ids, within its block.
                 parts.append((block << BLOCK_BITS) + decode(bitmap).astype(np.int64))
     except (CorruptStore, FileNotFoundError) as error:
         log.warning("%s; reading all rows instead", error)
         return None
+    # Two predicates may match one row, and files come in any order.
     ids = np.unique(np.concatenate(parts))
     return ids[np.searchsorted(ids, lo) : np.searchsorted(ids, hi)]

@@ -39,6 +39,7 @@ def delta_jars() -> list[Path]:
     folder = _cache() / f"{artifact}-{version}"
     if not folder.is_dir():
         with _locked(folder.with_name(f"{folder.name}.lock")):
+            # Another process may have fetched the jars while this one waited for the lock.
             if not folder.is_dir():
                 _fetch(folder)
     return sorted(folder.glob("*.jar"))
@@ -77,6 +78,7 @@ def _fetch(folder: Path) -> None:
                 f"try again.\n{(done.stderr or done.stdout)[-2000:]}"
             )
         check_jars(jars)
+        # Both are in the cache, so this is a rename: the folder appears complete, or not at all.
         shutil.move(jars, folder)
     log.warning("Delta's jars are in %s.", folder)
 

@@ -118,6 +118,7 @@ def run_tasks(
             try:
                 outcomes += work(job, unit)
             except (CorruptStore, DataFileGone) as error:
+                # All units run again after the repair, so the outcomes so far are not needed.
                 return [Damaged(error.file, str(error))]
             except MACHINE_ERRORS:
                 raise

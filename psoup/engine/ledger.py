@@ -104,6 +104,7 @@ class Ledger:
 
     def create_stem(self, stream_id: int) -> None:
         self.store.create_stem(stream_id, self.state.streams[stream_id].schema)
+        # A step that was undone may have created it: recovery then lists it, at a later version.
         self.tables.setdefault(stem_name(stream_id), Snapshot(0))
 
     def create_composite(self, composite_id: int) -> None:
@@ -164,6 +165,7 @@ class Ledger:
                 sync=self.store.sync,
             )
         commit = Commit(version, tuple(added), tuple(file.path for file in removed))
+        # Several threads may commit at once, but each to another table.
         self.tables[name] = snapshot.apply(commit)
 
     def publish(self, kind: str, log_version: int | None = None) -> None:
@@ -192,6 +194,7 @@ class Ledger:
         )
         with only_engine():
             self.store.epochs.append(self.epochs_version + 1, epoch)
+        # Other threads wait for positions of the epoch, so it is set only once it is published.
         self.epoch = epoch
         self.epochs_version += 1
 

@@ -42,6 +42,7 @@ class EngineLock:
         or another engine in this one, has it."""
         if self._descriptor is not None:
             return
+        # Not truncated: until the lock is taken, the file may hold the pulse of another engine.
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
         if not _try_lock(descriptor):
             os.close(descriptor)
@@ -63,7 +64,9 @@ class EngineLock:
         if self._descriptor is None or self._beating is None:
             return
         self._ending.set()
+        # The thread must end before the descriptor is closed, whose number may be reused.
         self._beating.join()
+        # While the lock is still held: afterwards the file may hold the pulse of the next engine.
         os.ftruncate(self._descriptor, 0)
         os.close(self._descriptor)
         self._descriptor = self._beating = None

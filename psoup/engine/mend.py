@@ -46,12 +46,14 @@ def mend(ledger: Ledger, name: str) -> None:
     """
     if "/_delta_log/" in name:
         return _restart_damaged(ledger, name)
+    # Paths in partitioned tables have folders such as `stream_id=7` after the table's name.
     table, _, path = name.rpartition("/") if "=" not in name else _in_partition(name)
     file = ledger.tables[table].files.get(path) if table in ledger.tables else None
     if table == "coverage":
         return restart_coverage(ledger)
     if file is None:
         raise _irreparable(name)
+    # A stem whose id is not that of a stream is that of a composite.
     if table.startswith((STEM, JOINS)) and stream_of(table) not in ledger.state.streams:
         log.error("%s is damaged; the combinations are found again", name)
         _drop_combinations(ledger, table, file)
@@ -183,6 +185,7 @@ def restart_coverage(ledger: Ledger) -> None:
         ids = np.sort(predicates.of_stream(stream_id))
         # Ids between those of a stream belong to others, so one range holds all of them.
         if len(ids):
+            # A cohort that begins at the next row id has been matched with no row.
             high = ledger.high(stream_id)
             coverage.start(stream_id, Cohort(int(ids[0]), int(ids[-1]) + 1, high))
     ledger.coverage = coverage
@@ -274,6 +277,7 @@ def _mend_rows(ledger: Ledger, stream_id: int, file: DataFile, name: str) -> Non
             name,
         )
         ledger.state.losses = ledger.state.losses.lose(hole)
+        # The history may hold rows of the lost file. It is read again without them.
         ledger.histories.forget(stream_id)
         log.error("LOST: %s", hole.text(ledger.state.streams[stream_id].schema.name))
     else:
@@ -313,6 +317,7 @@ def _rows_of_file(file: DataFile, batches: Iterable[pa.RecordBatch]) -> pa.Table
     table = pa.Table.from_batches(batches)
     ids = table.column("_row_id").to_numpy()
     inside = table.filter(pa.array((ids >= file.low["_row_id"]) & (ids <= file.high["_row_id"])))
+    # Retention may have thinned the file. The log does not say which rows it removed.
     return inside if inside.num_rows == file.rows else None
 
 

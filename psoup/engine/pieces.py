@@ -49,6 +49,7 @@ def in_order(tables: Iterable[pa.Table]) -> pa.Table:
     """Return the pieces of several blocks as one table, by predicate, block and first row."""
     parts = list(tables)
     if len(parts) == 1:
+        # The pieces of one block are in order already.
         return parts[0]
     return pa.concat_tables([MATCHES.empty_table(), *parts]).sort_by(_ORDER)
 
@@ -70,10 +71,12 @@ def covered(pieces: pa.Table, cohorts: Sequence[Cohort]) -> pa.Table:
         [(cohort.lo, cohort.hi, cohort.row_lo) for cohort in cohorts], np.int64
     ).T
     predicates: Int64s = pieces.column("predicate_id").to_numpy()
+    # Per piece: the last cohort that begins at or below its predicate, or the first cohort.
     places = np.maximum(np.searchsorted(los, predicates, "right") - 1, 0)
     inside = (predicates >= los[places]) & (predicates < his[places])
     # Per piece: the first row that its cohort covers.
     first = np.where(inside, row_los[places], 0)
+    # Pieces that begin before `first` are cut, and dropped if they also end by then.
     across = first > pieces.column("lo").to_numpy()
     whole = pieces.filter(pa.array(~across))
     across &= first < pieces.column("hi").to_numpy()
@@ -109,6 +112,7 @@ def merge(pieces: pa.Table, live: pa.Array) -> pa.Table:
     blocks: Int64s = live_pieces.column("block").to_numpy()
     # True between neighbours of one predicate and block, which are merged.
     same = (np.diff(predicates) == 0) & (np.diff(blocks) == 0)
+    # The running number of its group for each piece; a run of equal numbers is one group.
     groups = list(runs(np.concatenate([[0], np.cumsum(~same)]) if len(predicates) else predicates))
     if len(groups) == live_pieces.num_rows:
         return live_pieces
@@ -133,6 +137,7 @@ def _probe(index: QueryStem, ids: Int64s, view: pa.RecordBatch) -> Matches:
     lows = ids & BLOCK_MASK
     first = int(lows[0])
     matches = index.probe(view, first)
+    # If no id is missing, the probe's numbers from `first` on are the low bits already.
     if int(lows[-1]) - first + 1 == len(ids):
         return matches
     return matches.renumbered(lows.astype(np.uint32), first)
@@ -140,6 +145,7 @@ def _probe(index: QueryStem, ids: Int64s, view: pa.RecordBatch) -> Matches:
 
 def _pieces(stream_id: int, ids: Int64s, matches: Matches) -> pa.Table:
     """Return rows of the matches table for one block, in the order of predicates."""
+    # All pieces have the range of the probed rows: it says what was matched, not what matches.
     block, lo, hi = int(ids[0]) >> BLOCK_BITS, int(ids[0]), int(ids[-1]) + 1
     predicates, counts, bitmaps = matches.bitmaps()
     same = (stream_id, block >> SEGMENT_BITS, block, lo, hi)

@@ -94,6 +94,7 @@ class _Part:
 
     def find(self, ids: Int64s) -> tuple[Int64s, Mask]:
         """Return the place of each id in this part, and a mask of the ids that are there."""
+        # Ids past the last one are compared with it, and differ. A part is never empty.
         places = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
         return places, self.ids[places] == ids
 
@@ -147,6 +148,7 @@ class LivePredicates:
         Commits that only add rows cost only those rows. After an error everything is read again.
         """
         excluded_ids = np.unique(np.asarray(excluded, np.int64))
+        # The texts of excluded predicates were never kept, so a released one must be read again.
         if not np.array_equal(excluded_ids, self._excluded):
             self._forget_all()
             self._excluded = excluded_ids

@@ -122,6 +122,7 @@ def restart_released(
     for entry in released:
         if entry.kind == COMPOSITE and entry.id in ledger.composites:
             forget_composite(ledger, entry.id)
+    # A predicate that this step created is in the step's new cohort already.
     predicates = [
         entry
         for entry in released
@@ -157,6 +158,7 @@ def _drop_pieces(
         )
         for file in files
     ]
+    # `merge_run` keeps the pieces of live predicates only, and excluded ones are not live.
     job = replace(job_of(ledger), excluded=tuple(sorted(before.predicates)))
     written = by_table(run_tasks(spark, job, merge_run, runs))
     if files:
@@ -173,6 +175,7 @@ class Search:
         self, work: Callable[[SparkJob, Any], list[Outcome]], job: SparkJob, unit: Any
     ) -> None:
         self._work, self._unit = work, unit
+        # What a trial writes is never committed, so it need not be durable.
         self._job = replace(job, sync=False, trial=True)
         self._predicates = predicates_of(job.root)
         self._predicates.advance(job.predicates, job.excluded)
@@ -261,5 +264,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    # Standard output holds the entries that the driver reads.
     logging.basicConfig(level=logging.INFO, stream=sys.stderr)
     main()

@@ -67,6 +67,7 @@ class Reaching:
         row = floors.floor(begin)
         if row in files:
             row = self._inside(ledger, stream_id, files[row]).floor(begin)
+        # From the first row on means all rows, also after retention has raised the first one.
         return 0 if row <= floors.least else row
 
     def _wants(self, ledger: Ledger, stream_id: int, cohort: Cohort) -> Iterator[Want]:
@@ -74,6 +75,7 @@ class Reaching:
         one for all if there are too many ranges."""
         lo, hi, row_lo = cohort.lo, cohort.hi, cohort.row_lo
         furthest = self.level(ledger, stream_id, lo, hi)
+        # The usual case once back-fill is done. The begin of each predicate costs much more.
         if furthest >= row_lo:
             return
         if stream_id not in ledger.state.streams:
@@ -90,8 +92,10 @@ class Reaching:
         if is_crowded or len(edges) >= _MAX_RANGES:
             yield Want(lo, hi, row_lo, furthest)
             return
+        # Ids that the stream does not have lie within some range, and do no harm there.
         cuts = [lo, *ids[edges].tolist(), hi]
         for place, (first, stop) in enumerate(zip(cuts[:-1], cuts[1:], strict=True)):
+            # All predicates of a range have the target of the first.
             target = int(targets[edges[place - 1] if place else 0])
             if target < row_lo:
                 yield Want(first, stop, row_lo, target)
@@ -105,6 +109,7 @@ class Reaching:
         high = ledger.high(stream_id)
         if cached is None or cached[0] != version or cached[1].high != high:
             files = [file for file in ledger.files(name) if file.low]
+            # A file without bounds of its ts counts as reached by every window.
             runs = [(file.low["_row_id"], file.high.get("_ts", FOR_EVER)) for file in files]
             large = {file.low["_row_id"]: file for file in files if file.rows > BLOCK_ROWS}
             cached = version, RowFloors.of(runs, high), large

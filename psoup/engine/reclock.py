@@ -73,6 +73,7 @@ def repair_clock(root: Path, clock: int, allow: Callable[[int], bool]) -> bool:
             if last <= clock or not allow(last):
                 return False
             repair = ClockRepair(clock, store.log.latest_version(), uuid.uuid4().hex)
+        # If they are equal, the interrupted repair had published its epoch and left only the note.
         if store.epochs.latest()[1].incarnation != repair.incarnation:
             _carry_out(store, repair)
         remove_note(root)
@@ -96,6 +97,7 @@ def _carry_out(store: Store, repair: ClockRepair) -> None:
         if not stream.dropped and stem_name(stream.id) in ledger.tables:
             _set_stem(ledger, stream, repair.clock)
             _set_closures(ledger, stream, repair.clock)
+    # Combinations hold instants of their parts. They are found again from the new rows.
     for composite_id in list(ledger.composites):
         forget_composite(ledger, composite_id)
     for name, columns in _INSTANT_COLUMNS.items():
@@ -104,6 +106,7 @@ def _carry_out(store: Store, repair: ClockRepair) -> None:
     _check_tail(store, tail)
     # From here on the log changes: the note keeps others out until the repair is finished.
     leave_note(store.root, repair)
+    # Listed first: after the next call the snapshot names only the new files.
     old = list(store.log.folder.snapshot().files.values())
     consumed = _append_again(ledger, tail, repair.clock)
     _set_state(ledger.state, repair.clock)
@@ -118,7 +121,9 @@ def _carry_out(store: Store, repair: ClockRepair) -> None:
 
 def _set_stem(ledger: Ledger, stream: StreamState, clock: int) -> None:
     name, root = stem_name(stream.id), str(ledger.store.root)
+    # Without ORDERED BY the times of rows are stamps of their arrival, too.
     columns = ["_stamp"] if stream.schema.ordered_by else ["_stamp", "_ts", "_before"]
+    # A file without bounds may have a stamp past the clock.
     late = [file for file in ledger.files(name) if file.high.get("_stamp", clock + 1) > clock]
     job = SparkJob(root, ledger.tables["predicates"].version, ledger.store.sync)
     written = by_table(
@@ -229,6 +234,7 @@ def _limited_entries(
     entries: Iterable[Entry], version: int, schemas: dict[int, StreamSchema], clock: int
 ) -> Iterator[Entry]:
     for entry in entries:
+        # The tail may create streams that the epoch does not have.
         if isinstance(entry.event, StreamCreated):
             schemas[entry.event.stream_id] = entry.event.schema
         yield replace(

@@ -34,6 +34,7 @@ def open_ledger(store: Store) -> Ledger:
     store.log.prove_end(epoch.log_version)
     tables, restarted = _tables(store, epoch)
     ledger = Ledger(store, epoch, epochs_version, tables, store.state(epoch), Cohorts())
+    # If one of them was emptied, `rederive` restarts the coverage instead.
     if MATCH_TABLES.isdisjoint(restarted):
         load_coverage(ledger)
     rederive(ledger, restarted)
@@ -51,6 +52,7 @@ def _tables(store: Store, epoch: Epoch) -> tuple[dict[str, Snapshot], list[str]]
     for name in (*versions, *(name for name in _on_disk(store) if name not in versions)):
         folder, version = store.table(name), versions.get(name)
         try:
+            # An unfinished step made it, or its stream or composite has ended: it is to be empty.
             at = Snapshot(0) if version is None else folder.snapshot(version)
             tables[name] = _roll_back(folder, at, store.sync)
         except (CorruptStore, LogTrimmed) as error:
@@ -97,6 +99,7 @@ def _on_disk(store: Store) -> list[str]:
 def _roll_back(folder: DeltaFolder, named: Snapshot, sync: bool) -> Snapshot:
     """Undo the commits after a snapshot by one more commit; return the new snapshot."""
     newest = folder.snapshot()
+    # Equal files need no commit: `open_ledger` publishes an epoch with the newest version.
     if newest.version == named.version or newest.files.keys() == named.files.keys():
         return newest
     extra = [file for path, file in newest.files.items() if path not in named.files]

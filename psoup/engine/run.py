@@ -114,6 +114,7 @@ def _run(options: argparse.Namespace, ending: threading.Event) -> None:
     )
     store = Store.open(options.store, create=True)
     lock = EngineLock(store.root)
+    # Before Spark, which takes seconds to start, so that a second engine fails at once.
     lock.acquire()
     if ending.is_set():
         return

@@ -92,5 +92,6 @@ def _is_running(pid: int) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
+        # The process runs, as another user.
         pass
     return True

@@ -53,6 +53,7 @@ def next_stretch(log: DeltaFolder, version: int, settings: EngineSettings) -> St
         if commit is None:
             return Stretch(number - 1, tuple(files))
         size += sum(file.size for file in commit.added)
+        # A single commit above the limit is taken alone, or the engine would never pass it.
         if size > settings.step_bytes and number > version + 1:
             return Stretch(number - 1, tuple(files))
         files += [LogFile(number, file) for file in commit.added]
@@ -66,6 +67,7 @@ def split_into_tasks(files: Sequence[LogFile], parallelism: int, task_bytes: int
     parts: list[list[LogFile]] = [[] for _ in range(count)]
     before = 0
     for file in files:
+        # A file belongs to the part that holds its first byte, so each part is a run of neighbours.
         parts[min(count - 1, before * count // max(total, 1))].append(file)
         before += file.size
     return [tuple(part) for part in parts if part]
@@ -82,6 +84,7 @@ def take_step(
     born = ledger.state.next_predicate_id
     touched, records, set_aside = Touched(), list[AuditRecord](), ledger.state.quarantine
     for entry in entries:
+        # Before the event is applied: a record describes objects that the event may end.
         records += records_of(ledger.state, entry)
         ledger.state.apply(entry, touched)
     ledger.interests.refresh(ledger.state)
@@ -96,6 +99,7 @@ def take_step(
     if any(isinstance(entry.event, Data) and entry.event.rows for entry in entries):
         _insert_and_probe(ledger, spark, stretch, settings)
     keep_up(ledger, spark, settings)
+    # Commits without entries are those by which the engine trimmed the log.
     ledger.publish("step" if entries else "trim", stretch.end)
 
 
@@ -123,8 +127,10 @@ def _start_cohorts(ledger: Ledger, touched: Touched, born: int, highs: dict[int,
     _, predicates = ledger.state.columns
     new = predicates.having(np.array([id_ for id_ in touched.predicates if id_ >= born], np.int64))
     ids = new.select(["stream_id", "predicate_id"]).group_by("stream_id")
+    # Per stream: the least and the greatest new id. Those between may belong to other streams.
     spans = ids.aggregate([("predicate_id", "min"), ("predicate_id", "max")]).sort_by("stream_id")
     set_aside = ledger.state.quarantine.of_stream
+    # Streams that were created in this step have no older rows, so their cohorts begin at 0.
     rows = [
         ledger.coverage.start(stream, Cohort(lo, hi + 1, highs.get(stream, 0)), set_aside(stream))
         for stream, lo, hi in zip(*spans.to_pydict().values(), strict=True)
@@ -135,6 +141,7 @@ def _start_cohorts(ledger: Ledger, touched: Touched, born: int, highs: dict[int,
 def _insert_and_probe(
     ledger: Ledger, spark: SparkSession, stretch: Stretch, settings: EngineSettings
 ) -> None:
+    # Rows of streams that have been dropped by the end of the step are not stored.
     schemas = {
         stream.id: stream.schema for stream in ledger.state.streams.values() if not stream.dropped
     }
@@ -161,6 +168,7 @@ def _insert_and_probe(
 
 def _close(ledger: Ledger, stream_id: int, files: list[DataFile]) -> list[DataFile]:
     """Write the closures that the rows of a keyed stream's new files cause; return their files."""
+    # The new files are not committed yet, so `ledger.files` has only the earlier ones.
     closures = ledger.histories.insert(stream_id, ledger.files(stem_name(stream_id)), files)
     rows = closure_rows(stream_id, closures, ledger.epoch.number + 1)
     root = ledger.folder("closures").root

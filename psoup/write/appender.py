@@ -128,6 +128,7 @@ class Appender:
             try:
                 await self._commit(group)
             except Exception as error:
+                # The whole group fails, and the next one is tried: the cause may be gone by then.
                 _deliver(group, [error] * len(group))
             self._line.done(len(group))
 
@@ -141,6 +142,8 @@ class Appender:
         while True:
             await tail.catch_up()
             if self._guard.is_asked and self._guard.problem():
+                # A server with a wrong clock can't tick. It states its clock, so that the other
+                # need not wait.
                 await self._append_clock(asks=False)
                 continue
             if self._guard.must_ask(tail.state.clock):
@@ -160,6 +163,7 @@ class Appender:
         """Append a draft and apply it; return False if another server was faster."""
         tail = self._tail
         try:
+            # In a thread, since the append waits for the disk.
             appended = await asyncio.to_thread(self._append, draft, tail.state)
         except Conflict:
             return False
@@ -187,6 +191,7 @@ class Appender:
         deadline, has_asked = loop.time() + _ANSWER_SECONDS, False
         while guard.must_ask(tail.state.clock):
             if not has_asked:
+                # After a lost race the question is not in the log yet, and is asked again.
                 has_asked = await self._append_clock(asks=True)
             elif loop.time() >= deadline:
                 raise ClockUnconfirmed(
@@ -208,6 +213,7 @@ class Appender:
                 f"nothing was accepted: {problem}", hint="use another server until then"
             )
         clock = guard.timepiece.wall()
+        # Stamps never fall, even if this clock is behind that of the last commit.
         stamp = max(clock, last)
         return Moment(stamp, guard.timepiece.name, clock, guard.jump(last, stamp))
 
@@ -237,6 +243,7 @@ def _propose(waiting: _Waiting, draft: CommitDraft) -> Any:
         return proposal.propose(draft)
     except Exception as error:
         if chain is not None:
+            # In the draft only: after a lost race the same proposals are validated again.
             draft.broken.add(chain)
         return error
 
@@ -248,6 +255,7 @@ def _deliver(group: list[_Waiting], outcomes: list[Any]) -> None:
         if waiting.hold is not None:
             waiting.hold.release()
         if failed and waiting.proposal.chain is not None:
+            # Later batches of the chain may be in line already, for a later commit.
             waiting.proposal.chain.broken = True
         if waiting.future.done():
             # The caller was cancelled.

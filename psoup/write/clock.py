@@ -85,6 +85,7 @@ class ClockGuard:
         self.see(last.stamp)
         # All entries of a commit have one server and one clock.
         if last.server == self.timepiece.name:
+            # A commit states its server's clock, so it answers the machine that asks.
             self._last_commit_at, self.is_asked = self.timepiece.boot(), False
         elif last.server and last.clock is not None:
             self._hear_clock(last.server, last.clock)
@@ -138,6 +139,7 @@ class ClockGuard:
         self._remote_clocks = {
             name: clock for name, clock in clocks if boot - clock.at <= MACHINE_TTL
         }
+        # All offsets are from this machine's time since boot, so they can be compared.
         own_offset = self.timepiece.wall() - boot
         return {name: own_offset - clock.offset for name, clock in self._remote_clocks.items()}
 

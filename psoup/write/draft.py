@@ -119,6 +119,7 @@ class CommitDraft:
 
     def batch(self, publisher: PublisherKey, sequence: int) -> AcceptedBatch | None:
         """Return an earlier batch; None if its contents are no longer known."""
+        # The state has only the last batch of a publisher. Earlier ones may be in the cache.
         last = self.state.publishers.get(publisher)
         if last is not None and last.sequence == sequence:
             return last

@@ -25,6 +25,7 @@ class GrantAll:
     def propose(self, draft: CommitDraft) -> Position:
         for grant in self.grants:
             check_live(draft, grant.object_id)
+        # Grants that exist already take no more of the quota.
         new = {grant.id for grant in self.grants} - draft.state.access.grants.keys()
         check_objects(draft.state, "grants", self.tenant, "", len(new))
         return draft.append(self.tenant, self.owner, AccessPut(self.grants))

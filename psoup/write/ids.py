@@ -35,6 +35,7 @@ class PredicateIds:
         existing_id = self._state.predicates.find(stream_id, key)
         if existing_id is not None:
             return existing_id
+        # The state does not count these ids before the event of the registration is applied.
         free = self._state.next_predicate_id + len(self._new)
         return self._new.setdefault((stream_id, key), free)
 

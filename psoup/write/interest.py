@@ -48,6 +48,7 @@ class RequestInterest:
         stream = state.streams[request.stream_id]
         if stream.dropped or request.predicate_id not in state.predicates:
             return False
+        # Checked here again: since the caller's check, another server may have made the request.
         if not is_new_request(
             stream.interest_requests, request.predicate_id, request.first_ts, draft.stamp
         ):

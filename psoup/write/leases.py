@@ -158,6 +158,7 @@ class LeaseKeeper:
         """Tick if another machine asks for this one's clock."""
         if not self._guard.is_asked or self._appender.stopping:
             return
+        # One answer in line is enough, whatever number of machines asks.
         if self._answering is None or self._answering.done():
             self._answering = self._append(TickOnce(self._guard, 0))
 
@@ -174,6 +175,7 @@ class LeaseKeeper:
 
     @property
     def _now(self) -> int:
+        # This clock may be behind the last stamp, and stamps never fall.
         return max(self._guard.now(), self._tail.state.clock)
 
     def _append(self, proposal: Proposal[Any], actor: Actor | None = None) -> asyncio.Future[Any]:

@@ -70,6 +70,7 @@ class ProposalLine(Generic[W]):
         chain = entry.proposal.chain
         tenant = str(getattr(entry.proposal, "tenant", ""))
         if chain is not None:
+            # With the tenant of the chain's first proposal, or a later one could overtake it.
             tenant = chain.line = tenant if chain.line is None else chain.line
         if not self._queue:
             self._waiting_since = time.monotonic()
@@ -84,11 +85,13 @@ class ProposalLine(Generic[W]):
         while not self._is_ready():
             self._arrived.clear()
             if self._queue:
+                # Tenants may cease to step back without a new proposal, so check again soon.
                 loop.call_later(_POLL_SECONDS, self._arrived.set)
             await self._arrived.wait()
         self._waiting_since = time.monotonic()
         group: list[W] = []
         room = self._limits.nbytes
+        # A copy, since taking an entry moves its tenant to the end of the queue.
         for tenant in list(self._queue):
             if len(group) >= self._limits.proposals or (group and room <= 0):
                 break
@@ -109,6 +112,7 @@ class ProposalLine(Generic[W]):
         """Take the next proposals of a tenant, of no more bytes than there is room for, unless it
         is the first of the group."""
         entries, share = list[W](), self._limits.share
+        # A tenant that waits alone may have the whole commit.
         if len(self._queue) > 1:
             count, room = min(count, share.proposals), min(room, share.nbytes)
         while tenant in self._queue and len(entries) < count:

@@ -33,6 +33,7 @@ class LogEnd:
         The appender's tail then holds every version that was acknowledged before the call. Raise
         what `Appender.submit` does.
         """
+        # Proofs are numbered as they begin. Only one with a higher number begins after this call.
         begun = self._begun
         async with self._proving:
             # Another call's proof that began after this call is as good.
@@ -41,5 +42,6 @@ class LogEnd:
             await asyncio.sleep(self._next_at - time.monotonic())
             self._begun = number = self._begun + 1
             self._next_at = time.monotonic() + PROOF_INTERVAL_SECONDS
+            # If the commit has other events, the tick is left out, and the commit proves as much.
             await self._appender.submit(TickOnce(self._guard, after=0))
             self._proved = number

@@ -57,6 +57,7 @@ class DefinePolicy:
 
     def propose(self, draft: CommitDraft) -> tuple[StreamState, Position]:
         stream = find_stream(draft.state, self.tenant, self.stream)
+        # The name may be that of a newer stream, which the condition is not bound to.
         if stream.id != self.stream_id:
             raise Stale
         if find_policy(draft.state, stream.id, self.name) is not None:
@@ -156,6 +157,7 @@ class EndUnused:
             for filled in candidates
             if filled is not None and is_due(draft.state, filled, now, lease)
         ]
+        # An event names one tenant.
         for tenant in {_tenant(draft.state, filled) for filled in due}:
             ids = [
                 ("filled", filled.id) for filled in due if _tenant(draft.state, filled) == tenant
@@ -210,6 +212,7 @@ class PolicyKeeper:
         while True:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._ended.wait(), _CHECK_INTERVAL_SECONDS)
+            # Before the work, so that a policy that ends meanwhile causes another round.
             self._ended.clear()
             try:
                 await self.end_unused()
@@ -220,6 +223,7 @@ class PolicyKeeper:
         """End the filled policies that are due; return their number."""
         filled_policies, ended = [*self._tail.state.access.filled.values()], 0
         for begin in range(0, len(filled_policies), _BATCH_SIZE):
+            # Read for each batch: both change while the previous one is appended.
             state, now = self._tail.state, self._now
             batch = filled_policies[begin : begin + _BATCH_SIZE]
             due = [filled.id for filled in batch if is_due(state, filled, now, self._lease)]
@@ -231,4 +235,5 @@ class PolicyKeeper:
 
     @property
     def _now(self) -> int:
+        # This clock may be behind the last stamp, and stamps never fall.
         return max(self._guard.now(), self._tail.state.clock)

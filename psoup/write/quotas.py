@@ -53,6 +53,7 @@ def check_objects(state: State, kind: str, tenant: str, owner: str, more: int = 
     tenant."""
     for subject, limit in limits_on(state, kind, tenant, owner):
         count = state.owned_by(kind, tenant, subject)
+        # A limit may be set below what exists. Then a call that adds nothing still succeeds.
         if more and count + more > limit:
             who = f"owner {subject}" if subject else "the tenant"
             raise QuotaExceeded(
@@ -88,6 +89,7 @@ class SetLimits:
         if previous:
             ended = AccessEnded(((kind_of(quota), quota.id),))
             return draft.append(self.tenant, self.asking, ended)
+        # There is no quota, as before: nothing has to be appended.
         return draft.state.position
 
     def _check(self, state: State) -> None:

@@ -106,6 +106,7 @@ class RegisterAll:
         return len(self.prepared) * (HEADER_BYTES + 3 * len(self.text)) + more
 
     def propose(self, draft: CommitDraft) -> Registered:
+        # All checks come before the first event, since a refused proposal must leave none.
         self._check(draft)
         self._check_quota(draft.state)
         handles, created, replaced, position = [], 0, 0, START
@@ -144,6 +145,7 @@ class RegisterAll:
         new = [
             prepared.client_key for prepared in self.prepared if self._find(state, prepared) is None
         ]
+        # Rows that repeat a client key are one registration. Those without one are separate.
         named = {key for key in new if key}
         check_objects(state, "registrations", self.tenant, self.owner, new.count("") + len(named))
 
@@ -248,6 +250,7 @@ class ManyRows:
             "key": pa.array(keys, pa.string()),
         }
         self.table = pa.table(columns)
+        # Equal predicate keys share an entry of the dictionary, and so one predicate id.
         self.encoded_keys = columns["key"].dictionary_encode()
 
 
@@ -287,6 +290,7 @@ class RegisterRows:
             for place, old in existing.items()
             if first[place] and not self._has_query(old, place)
         ]
+        # One event for each replaced registration, and one for all new ones.
         if len(replaced) >= draft.room:
             raise BadRequest(f"{len(replaced)} registrations can't be replaced in one commit")
         # The answer's position is after all registrations that it names, also existing ones.

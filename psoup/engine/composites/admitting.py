@@ -58,6 +58,7 @@ def matching_ids(
         for block, bitmap in zip(numbers, bitmaps, strict=True):
             block_rows = blocks.setdefault(block, pyroaring.BitMap())
             block_rows |= pyroaring.BitMap.deserialize(bitmap)
+    # Ascending ids, as the blocks are sorted and each bitmap lists its rows in order.
     parts = [
         np.frombuffer(rows.to_array(), np.uint32).astype(np.int64) + (block << BLOCK_BITS)
         for block, rows in sorted(blocks.items())

@@ -93,6 +93,7 @@ def local_predicates(ledger: Ledger) -> dict[int, LegPredicates]:
     # Columns (composite, stream, predicate), one for each leg of a registration, sorted.
     rows = np.unique(np.stack([composites, streams, predicates]), axis=1)
     rows = rows[:, ~np.isin(rows[2], list(ledger.state.quarantine.predicates))]
+    # The places at which another pair of composite and stream begins.
     places = np.flatnonzero(np.diff(rows[:2], axis=1).any(axis=0)) + 1
     for part in np.split(rows, places, axis=1):
         if part.shape[1]:
@@ -114,6 +115,7 @@ class CompositeBox:
         try:
             self.edges = edges_of(*composite.identity)
         except Exception as error:
+            # As a failed task, so that the engine sets the composite aside.
             form = CompositeForm(composite.id, composite.identity)
             raise TaskFailed(reason_of(error), read_form, job_of(ledger), form) from error
         self.measured = Measured.read(self.mark.order)
@@ -201,6 +203,7 @@ class CompositeBox:
         """Return `count` units for the rows that arrive at the legs, cut by row ids, so that a join
         key with many rows is spread over all of them. A single unit gets the id of its first
         combination."""
+        # One of several units can't know how many ids the others need, so these write drafts.
         first = self.mark.high if count == 1 else None
         cuts = [_cut(arrival.lo, arrival.hi, count) for arrival in arrivals]
         return [
@@ -250,6 +253,7 @@ def find_combinations(
         )
         for composite_id in {unit.work.id for unit in units}
     }
+    # Files of composites with too many combinations stay uncommitted, and `Vacuum` deletes them.
     good = {composite_id for composite_id, summary in summaries.items() if not summary.too_many}
     outcomes = [outcome for outcome in outcomes if _is_of(outcome, good)]
     outcomes += store_drafts(ledger, spark, boxes, _composite_outcomes(outcomes))
@@ -270,6 +274,7 @@ def store_drafts(
     highs = {composite_id: boxes[composite_id].mark.high for composite_id in ids}
     works = {composite_id: boxes[composite_id].work for composite_id in ids}
     units = []
+    # Drafts of one composite get consecutive ranges of ids.
     for outcome in drafts:
         units.append(
             StoreUnit(works[outcome.composite_id], outcome.draft, highs[outcome.composite_id])

@@ -141,6 +141,7 @@ class LegJoin:
     def _with_leg(self, partial: _Partial, leg: int) -> Iterator[_Partial]:
         """Yield the combinations extended by a row of one leg, and count its fan-out."""
         connecting = self.plan.connecting(partial.ids, leg)
+        # Rows are looked up by the hash of one edge. The condition then checks all edges.
         edge, side, end = connecting[0]
         condition = conjunction([link.condition for link, _, _ in connecting])
         hashes, valid = edge.hashes(end, partial.side.rows(edge.columns(end)))

@@ -74,6 +74,7 @@ class Growing:
             return False
         local = local_predicates(ledger)
         ids = sorted(composite.id for composite in composites_to_keep(ledger))
+        # Begin after the composite that had the last turn, and go around.
         for composite_id in [*filter(self._last.__lt__, ids), *filter(self._last.__ge__, ids)]:
             box = CompositeBox(ledger, ledger.state.composites[composite_id], self.settings)
             started = time.monotonic()
@@ -91,6 +92,7 @@ class Growing:
             log.error("composite %d failed %d times", box.id, _MAX_FAILURES)
             self._suspend(box)
             return True
+        # Counted in advance, so that any error stays counted, except that of a damaged file.
         self._failures[box.id] = self._failures.get(box.id, 0) + 1
         try:
             grown = self._grow(box, local)
@@ -216,10 +218,12 @@ class Growing:
         names the predicates."""
         mark, pass_ = box.mark, self._admissions.get(box.id)
         assert mark.since is not None
+        # Start over if the box is another one, or a predicate of the pass lost its coverage.
         if pass_ is None or pass_.since != mark.since or any(without(pass_.predicates, ready)):
             pass_ = self._admissions[box.id] = AdmissionPass(
                 new, mark.since, [mark.since, *(0 for _ in mark.highs[1:])]
             )
+            # Noted before rows enter: those of a pass that is given up remain in `joins/<id>`.
             box.change(box.measured.with_entered(new))
         remaining_rows = self._slice_rows(box)
         for leg, predicates in enumerate(pass_.predicates):

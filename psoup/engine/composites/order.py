@@ -107,6 +107,7 @@ def _expected(
     edges: Sequence[KeyEdge], costs: dict[int, float], first: int, order: Sequence[int]
 ) -> float | None:
     """Return the expected number of intermediate combinations; None if a leg is not connected."""
+    # `size` is the expected number of combinations so far of one row of the first leg.
     size, total, joined = 1.0, 0.0, {first}
     for leg in order:
         side = _side(edges, joined, leg)

@@ -46,6 +46,7 @@ class StemRows:
         """Return the rows with these ascending ids that exist: their ids, and the named columns."""
         id_parts, parts = [np.empty(0, np.int64)], []
         for file in self._files:
+            # The ids ascend, so those within the bounds of a file are one slice.
             low, high = np.searchsorted(ids, [file.low["_row_id"], file.high["_row_id"] + 1])
             if low < high:
                 for file_ids, columns in self._of_file(file, ids[low:high], names):
@@ -71,6 +72,7 @@ class StemRows:
             if first == last:
                 continue
             requested, group_ids = ids[first:last], self._ids(file, group)
+            # The place of each requested id in the row group; a missing id gets that of another.
             places = np.minimum(np.searchsorted(group_ids, requested), len(group_ids) - 1)
             matches = group_ids[places] == requested
             if matches.any():
@@ -118,6 +120,7 @@ class JoinState:
         bucket_numbers = None if hashes is None else np.unique(buckets(hashes))
         for file in self._files:
             for group, (low, high) in enumerate(self._groups(file)):
+                # Whether one of the ascending buckets is within the bounds of the row group.
                 if (
                     bucket_numbers is None
                     or np.diff(np.searchsorted(bucket_numbers, [low, high + 1]))[0]
@@ -164,6 +167,7 @@ class RowEnds:
             low, high = np.searchsorted(ids, [file.low["row_id"], file.high["row_id"] + 1])
             if low < high:
                 rows, ends, by = self._read(file)
+                # The file's closures are sorted by row id: those of these rows are within `part`.
                 first, last = np.searchsorted(rows, [ids[low], ids[high - 1] + 1])
                 part = slice(first, last)
                 places = np.minimum(np.searchsorted(ids, rows[part]), len(ids) - 1)

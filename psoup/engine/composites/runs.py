@@ -69,6 +69,7 @@ class SideRows:
         starts = np.searchsorted(self.hashes, hashes)
         ends = np.searchsorted(self.hashes, hashes, "right")
         if span is not None:
+            # A row is near enough to all parts if its ts is in [high - span, low + span].
             starts = _first_from(self.ts, starts, ends, highs - span)
             ends = _first_from(self.ts, starts, ends, lows + span + 1)
         return SideMatches(self, starts, ends - starts)
@@ -136,6 +137,7 @@ def _table(side: int, hashes: Int64s, rows: LegBatch, chosen: Mask) -> pa.Table:
 
 def sorted_rows(table: pa.Table) -> pa.Table:
     """Return rows of `joins/<id>` sorted by (bucket, side, hash, ts, row id)."""
+    # The last key of `np.lexsort` is the primary one.
     names = ("row_id", "ts", "key_hash", "side", "bucket")
     keys = [table.column(name).cast(pa.int64()).to_numpy() for name in names]
     return table.take(pa.array(np.lexsort(keys)))
@@ -146,6 +148,7 @@ def rows_from(table: pa.Table, floors: Sequence[int]) -> pa.Table:
     given."""
     if not floors:
         return table
+    # One floor per side, looked up by the side of each row.
     least = np.array(floors, np.int64)[table.column("side").to_numpy()]
     return table.filter(pa.array(table.column("row_id").to_numpy() >= least))
 

@@ -96,6 +96,7 @@ class SparkJoin:
 
     def _condition(self, joined: Sequence[int], leg: int) -> list[Column]:
         connecting = self.work.plan.connecting(dict.fromkeys(joined), leg)
+        # The two sides of an edge differ in their lowest bit.
         conditions = [
             sql.col(f"hash{side ^ 1}") == sql.col(f"hash{side}") for _, side, _ in connecting
         ]
@@ -156,6 +157,7 @@ class AdmittedBlocks:
         return inside
 
     def _find(self, block: int) -> None:
+        # The rows of a file ascend by id, so it pays to keep only the last block.
         if block != self._block:
             low, high = block << BLOCK_BITS, (block + 1) << BLOCK_BITS
             files = [

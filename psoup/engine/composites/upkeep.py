@@ -19,6 +19,7 @@ def past_files(ledger: Ledger) -> Iterator[tuple[str, list[DataFile]]]:
         if composite.id not in ledger.composites:
             continue
         floors = [ledger.floor(stream) for stream in composite.legs]
+        # A combination needs all of its parts, so one leg without any is enough.
         yield (
             stem_name(composite.id),
             [
@@ -34,6 +35,7 @@ def past_files(ledger: Ledger) -> Iterator[tuple[str, list[DataFile]]]:
 
 
 def _is_past(file: DataFile, floors: list[int]) -> bool:
+    # A file may have rows of every leg, and its bounds do not say of which.
     return file.high["row_id"] < min(floors)
 
 

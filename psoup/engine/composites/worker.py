@@ -40,6 +40,7 @@ def combine(job: SparkJob, unit: CombineUnit) -> list[Outcome]:
     reading = LegReading(job, work)
     arrived = [reading.arrived(leg, unit.arrivals[leg]) for leg in legs]
     keyed = [key_rows(work.plan.edges, leg, arrived[leg]) for leg in legs]
+    # Other units join the other arrivals. Here those are needed only as partners of these rows.
     own_rows = [_between(arrived[leg], *unit.ranges[leg]) for leg in legs]
     join = LegJoin(work.plan, [], reading.key_columns, work.max_candidates, reading.ends)
     parts: list[CombinationRows] = []
@@ -89,6 +90,7 @@ def match(job: SparkJob, unit: CombinationSlice) -> list[Outcome]:
     table = pa.concat_tables([reader(root, file).whole() for file in unit.files])
     ids = table.column("_row_id").to_numpy()
     inside = np.flatnonzero((ids >= unit.lo) & (ids < unit.hi))
+    # Places in the table, in the order of ids, since pieces are made block by block.
     inside = inside[np.argsort(ids[inside])]
     combinations = combinations_of(table.take(pa.array(inside)), unit.work.plan.legs)
     reading = LegReading(job, unit.work)

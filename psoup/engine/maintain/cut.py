@@ -45,6 +45,7 @@ class CutPlan:
         older rows."""
         # A cohort weighs as much as its live predicates, but at least 1.
         cap, weights = 0, np.maximum(self.live, 1)
+        # Ascending row ids at which cohorts begin to hold rows, or cease to need them.
         for edge in np.unique(np.concatenate([self.levels, self.row_los // step * step])).tolist():
             holding = self.row_los < edge
             leaving = holding & (self.levels >= edge)
@@ -55,6 +56,7 @@ class CutPlan:
 
     def joined(self, count: int) -> CutPlan:
         """Return the plan with neighbours cut alike, so that about `count` cohorts remain."""
+        # The first cohort of each group of neighbours, which gets the least of its levels.
         begins = np.arange(0, len(self.los), -(-len(self.los) // count))
         least = np.minimum.reduceat(self.levels, begins)
         return self.at(np.repeat(least, np.diff(np.append(begins, len(self.los)))))
@@ -134,6 +136,7 @@ class CutMatches:
         reached = [
             self._reaching.level(ledger, stream_id, cohort.lo, cohort.hi) for cohort in cohorts
         ]
+        # Rounded down, so that files are not rewritten for a few rows at a time.
         levels = np.array(reached, np.int64) // step * step
         live = np.searchsorted(ids, his) - np.searchsorted(ids, los)
         plan = CutPlan(los, his, live, row_los, levels)

@@ -111,6 +111,7 @@ class Vacuum:
             due = [path for path, since in self._unnamed.items() if now - since >= self._grace]
             log.debug("deleting %s", due)
             remove(_drafts_naming(due, ledger.store.log.folder))
+            # A server may have committed one of them just before its draft was removed.
             still_unnamed = set(_unnamed(ledger)) if due else set()
             remove(path for path in due if path in still_unnamed)
         return False

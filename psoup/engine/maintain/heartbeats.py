@@ -41,6 +41,7 @@ class ThinHeartbeats:
         return True
 
     def _retained(self, ledger: Ledger, table: pa.Table) -> pa.Table:
+        # Parallel arrays, one entry per heartbeat: the stream, and the instant it was moved to.
         streams = table.column("stream_id").to_numpy()
         reached = table.column("reached").cast(pa.int64()).to_numpy()
         retained = np.ones(len(streams), np.bool_)

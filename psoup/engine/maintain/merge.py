@@ -99,6 +99,7 @@ class Merge:
     def _runs(self, name: str, files: Iterable[DataFile]) -> Iterator[FileRun]:
         """Yield the runs worth merging, at most one per segment."""
         place = _place(name)
+        # Two larger files would exceed the input of one merge.
         small = [file for file in files if file.low and 2 * file.size < self._settings.merge_bytes]
         for (stream_id, segment), group in groupby(
             sorted(small, key=lambda file: (place(file), _first(file))), key=place
@@ -125,6 +126,7 @@ class Merge:
         size, count = 0, 0
         for file in run:
             size += file.size
+            # Two files are taken whatever their size: one alone would not be a merge.
             if count >= 2 and size > self._settings.merge_bytes:
                 break
             count += 1

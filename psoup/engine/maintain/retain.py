@@ -55,6 +55,7 @@ class Retain:
         removed |= {name: files for name, files in past_files(ledger) if files}
         for name, files in removed.items():
             ledger.commit(name, (), files, operation="RETAIN")
+        # After the commits to the stems, which may have removed the last rows of a segment.
         orphans = {name: files for name in SEGMENTED if (files := _orphans(ledger, name))}
         for name, files in orphans.items():
             ledger.commit(name, (), files, operation="RETAIN")
@@ -75,6 +76,7 @@ class Retain:
         limit = None if stream.schema.key else retained_after(ledger, stream, self._grace)
         if limit is None:
             return []
+        # A file without bounds of its ts is kept.
         return [file for file in files if file.high.get("_ts", limit + 1) <= limit]
 
     def _is_past(self, ledger: Ledger, hole: Hole) -> bool:
@@ -182,6 +184,7 @@ class Thin:
         closures = _closures(
             ledger, stream_id, {thinning.segment for thinning in thinnings}, removed_ids
         )
+        # Files without remaining rows are only removed.
         rewritten = [thinning for thinning in thinnings if len(thinning.ids) < thinning.file.rows]
         written = by_table(run_tasks(self._spark, job_of(ledger), rewrite, [*rewritten, *closures]))
         for table, old in ((name, thinnings), ("closures", closures)):
@@ -218,6 +221,7 @@ def _thinnings(
 ) -> Iterator[FileThinning]:
     """Yield the files of which at least half of the rows have ended, oldest first."""
     for file in sorted(files, key=lambda file: file.low["_row_id"]):
+        # `ended` ascends, so the ids within a file are one slice of it.
         low, high = np.searchsorted(ended, [file.low["_row_id"], file.high["_row_id"] + 1])
         if high > low and 2 * (high - low) >= file.rows:
             segment = file.low["_row_id"] >> ROW_SEGMENT_BITS
