@@ -32,6 +32,7 @@ def escaped(text: str, *, lines: bool = False) -> str:
 
 def escaped_json(text: str) -> str:
     r"""Return JSON of one line with all special characters inside its texts as \u001b."""
+    # `json.dumps` has escaped newlines and other controls already, so the rest is inside of texts.
     return _SPECIAL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 

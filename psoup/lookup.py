@@ -60,6 +60,7 @@ def find_registration(
     registration of another tenant or owner. An `owner` of None allows all owners."""
     registration = state.registrations.get(handle)
     expired = state.leases.expired.get(handle)
+    # Callers that may not use a registration don't learn that it existed, and expired.
     if expired is not None and _is_of(expired, tenant, owner):
         raise RegistrationExpired(
             f"the query's lease ran out without contact, so it ended on "
@@ -161,4 +162,5 @@ class NameLookup:
         return self.streams.find_visible(name)
 
     def inside_views(self, name: str) -> StreamSchema | ViewDefinition | None:
+        # Readers of a view need no permission for what it is made of; its maker had it.
         return self.streams.find(name, all_visible)

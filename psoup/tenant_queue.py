@@ -73,6 +73,7 @@ class TenantQueue(Generic[T]):
         if line is None:
             line = self._lines[tenant] = _Line()
         place = QueuePlace(self, tenant, entry)
+        # Arrivals are unique, so places are never compared.
         heapq.heappush(line.heap, (self._rank(entry), next(self._arrivals), place))
         line.size += 1
         return place
@@ -84,6 +85,7 @@ class TenantQueue(Generic[T]):
             rank, arrival, place = heap[0]
             if not place.waits:
                 heapq.heappop(heap)
+            # The rank has risen since it was pushed: sort the entry in again, with its old arrival.
             elif (present := self._rank(place.entry)) != rank:
                 heapq.heapreplace(heap, (present, arrival, place))
             else:
@@ -93,6 +95,7 @@ class TenantQueue(Generic[T]):
         """Take the first entry of a tenant that waits; its turn is over."""
         entry = self.head(tenant)
         self._remove(self._lines[tenant].heap[0][2])
+        # The line is gone if that was its last entry.
         if tenant in self._lines:
             self.pass_over(tenant)
         return entry

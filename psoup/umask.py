@@ -46,6 +46,7 @@ def set_umask(umask: int | None = None, store: Path | None = None) -> None:
 
 def current_umask() -> int:
     """Return the umask of this process. Call it before there are other threads."""
+    # The umask can only be read by setting it. Files made in between would be private.
     umask = os.umask(_PRIVATE)
     os.umask(umask)
     return umask

@@ -56,6 +56,7 @@ def changes(file: Path, name: str, follow: bool, rounds: int | None, lines: bool
 
 def _show(copies: Copies, name: str, lines: bool) -> int:
     """Show a batch of changes, and return how many it has."""
+    # The changes are deleted when the block ends without an error, so they are printed inside it.
     with copies.changes(name) as batch:
         for text in _json_lines(batch) if lines else _text_lines(batch):
             echo(text)

@@ -105,6 +105,7 @@ def _rows(data: Path, stream: Stream, options: Options, skip_bad: bool) -> pa.Ta
     if bad and not skip_bad:
         lines = counted(len(bad), "bad line")
         refuse(f"{lines}; nothing was queued. --skip-bad leaves out bad lines")
+    # The empty table at the front gives a file without rows its columns.
     return pa.concat_tables([table for table in tables if table.num_rows] or tables[:1])
 
 

@@ -115,6 +115,7 @@ class _GridColumn:
     @classmethod
     def of(cls, head: str, cells: Sequence[str]) -> _GridColumn:
         plain = [Text.from_markup(cell).plain for cell in (head, *cells)]
+        # Widths are in cells of the terminal: some characters take two.
         width = max(map(cell_len, plain))
         words = [cell_len(word) for text in plain for word in text.split()]
         longest = max(words, default=0)
@@ -166,6 +167,7 @@ def _cell(value: Any) -> str:
     if value is None:
         return "[dim]NULL[/dim]"
     text = value.isoformat(sep=" ") if isinstance(value, datetime) else str(value)
+    # Control characters first, then rich's own markup: a value must not style the terminal.
     return escape(escaped(text))
 
 

@@ -57,6 +57,7 @@ class Child:
 
     def _forward(self, process: subprocess.Popen[str]) -> None:
         assert process.stdin is not None and process.stdout is not None
+        # The pipe to the child's input stays open while it writes: its end would stop the child.
         with process.stdin, process.stdout as lines:
             for line in lines:
                 self._print_line(self.name, line.rstrip("\n"))
@@ -82,9 +83,11 @@ class Child:
             self._process.wait(grace_seconds)
         except subprocess.TimeoutExpired:
             self._print_line(self.name, f"did not end within {grace_seconds:g} s and is killed")
+            # The group has the child's own processes too, such as the engine's JVM.
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
         if self._pump is not None:
+            # So that the last lines of the child are printed before this process goes on.
             self._pump.join(1.0)
 
 

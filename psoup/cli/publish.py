@@ -117,6 +117,8 @@ def publisher_name(file: Path, stream: Stream, options: Options, skip_bad: bool)
     """Return a name that is the same only for the same content, options and stream."""
     with file.open("rb") as content:
         digest = hashlib.file_digest(content, "sha256").hexdigest()
+    # Options that change the rows or their batches are part of the name. Otherwise a batch with
+    # other rows would be taken for one that the store has.
     how = [
         digest,
         "".join(file.suffixes).lower(),
@@ -157,6 +159,7 @@ class Load:
         if self.bad_count:
             self._report_bad()
             refuse("nothing was published; correct the file, or use --skip-bad")
+        # The publishing run reads the file again, and would send lines that were not checked.
         if self._stamp() != before:
             refuse(f"{self.file.name} changed while it was read; nothing was published")
 
@@ -173,6 +176,8 @@ class Load:
         times = max(sequences)
         with FileProgress("counting", self.file) as progress:
             count = self.publisher.count_batches(self.stream.name, self._tables(progress))
+        # The last run has sent every batch. Otherwise it was interrupted, and is continued under
+        # its name.
         if sequences[times] >= count:
             times += 1
             note(
@@ -193,6 +198,7 @@ class Load:
 
     def publish(self) -> None:
         """Publish the file, and report bad lines and what was accepted."""
+        # The reads to check and to count the file have collected its bad lines already.
         self.bad, self.bad_count = [], 0
         with FileProgress("publishing", self.file) as progress:
             try:

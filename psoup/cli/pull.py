@@ -185,6 +185,7 @@ class PullPlan:
     def run(self, reporter: Reporter, changed_code: int) -> int:
         """Return the exit code; raise BadPull for an output that can't be one."""
         for pull in self.pulls:
+            # All outputs before the first pull: a wrong path must not be found hours later.
             _check_outputs(pull)
         with Puller(self.pulls, on_report=reporter, connect=self._client) as puller, _terminating():
             try:

@@ -88,6 +88,7 @@ def _look(store: Path, accept: bool) -> None:
     lost = {finding.rows for finding in damage if finding.rows} | {
         hole.rows for hole in losses.holes
     }
+    # Rows that were given up before are no damage any more.
     lost = {rows for rows in lost if not any(loss.contains(rows) for loss in losses.accepted)}
     if accept and lost:
         inspection.accept(opened, sorted(lost))

@@ -62,6 +62,7 @@ def engine(arguments: tuple[str, ...]) -> None:
 
 def _become(part: str, arguments: tuple[str, ...]) -> None:
     require(part)
+    # What Python has buffered would be lost when the process image is replaced.
     sys.stdout.flush()
     os.execv(sys.executable, [sys.executable, "-m", f"psoup.{part}", *arguments])
 

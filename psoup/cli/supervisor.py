@@ -76,6 +76,8 @@ class Supervisor:
         deadline = time.monotonic() + START_SECONDS
         with Client(self._target, timeout=1.0) as client:
             while not self.stopping.wait(POLL_SECONDS):
+                # Looked at before the store is asked: a server that ended because its port is taken
+                # leaves another one answering there.
                 ended = self._server_ended()
                 ready = self._server.is_ready.is_set()
                 if self._tls:
@@ -90,6 +92,7 @@ class Supervisor:
             else:
                 return False
         own_id = self._store_id(self._store)
+        # The address answers, but not by the server that was started here.
         if own_id and reached and (ended or reached != own_id):
             self._report_other_server(reached, own_id)
         if ended or reached != own_id:

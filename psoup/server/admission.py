@@ -80,11 +80,14 @@ class Admission(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
     async def intercept_service(
         self, continuation: Find, details: grpc.HandlerCallDetails
     ) -> Handler:
+        # First, before anything is awaited: crowding tenants wait while gRPC still hands over
+        # calls.
         self._precedence.arrived()
         handler = await continuation(details)
         if handler is None:
             return None
         method = details.method
+        # The cache is bounded: a method without a handler never gets here.
         if method not in self._guarded:
             guard = self._streaming if handler.response_streaming else self._single
             self._guarded[method] = guard(handler, method)
@@ -200,15 +203,20 @@ class Admission(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
                 hold.arrive(len(message))
                 if method not in _ALWAYS:
                     turn = await self._precedence.turn(call.shown_tenant, call.peer, len(message))
+                    # The appender may retain the hold after the handler is done. The turn ends with
+                    # the last of them.
                     hold.released = turn.end
                     call.turn = turn
                 intact = await is_intact(message)
                 if promised and not intact:
                     raise garbled()
                 opened = await open_message(method, message)
+                # Small requests reserve nothing here: the room counts on their number being bounded
+                # by the gates.
                 if opened.parsing_bytes > SMALL_BYTES:
                     await hold.reserve(opened.parsing_bytes)
                 request = _parsed(handler, opened.envelope)
+                # A call that promised nothing may send checksums too, and then they must hold.
                 if has_checksum(request) and not intact:
                     raise garbled()
                 call.arrow = opened.arrow
@@ -216,16 +224,21 @@ class Admission(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
                 # Let go of the message: a request that does not need it any more frees it.
                 del message, opened
                 if method.startswith(_SERVICE):
+                    # A call takes its place when its first message is read, not when it was opened.
                     if not count:
                         call.renew_ticket()
                     self._check(method, call, request)
                 count += 1
+                # A watch mostly sleeps from here on, and must not count as a message that is worked
+                # on.
                 if method in _WATCHES:
                     call.end_turn()
                 yield request
             finally:
+                # Both go before the room does: the next request may fill that room at once.
                 request = call.arrow = None
                 hold.release()
+        # A client that promises checksums never sends an empty call, so its message was lost.
         if not count and not handler.request_streaming:
             if promised:
                 raise garbled()
@@ -286,6 +299,8 @@ async def open_message(method: str, message: bytes) -> OpenedMessage:
         most = _MAX_OPEN_BYTES if method.startswith(_OPEN) else MAX_TYPED_BYTES
         if typed > most:
             raise _too_large(method, f"{typed:,} bytes", f"at most {most} bytes")
+        # The scan on the event loop stopped at its bound. Scan from the beginning again, in a
+        # thread.
         if not scanned.complete:
             scanned = await asyncio.to_thread(scan, message, shape, MAX_FIELDS)
     except Malformed:
@@ -293,6 +308,7 @@ async def open_message(method: str, message: bytes) -> OpenedMessage:
     if not scanned.complete:
         more = f"more than {MAX_FIELDS:,} rows and values"
         raise _too_large(method, more, f"at most {MAX_FIELDS} rows, values and names")
+    # Only requests with a table keep typed values after parsing, on their way to columns.
     parsed_factor = _TYPED_FACTOR if shape.arrow_tag else _PLAIN_FACTOR
     weights = (scanned.arrow_bytes + factor * typed for factor in (_TYPED_FACTOR, parsed_factor))
     return OpenedMessage(*scanned.split(message, shape), *weights)

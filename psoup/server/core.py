@@ -63,6 +63,7 @@ class Core:
         self.started = time.monotonic()
         limit, settle = settings.clock_limit * SECOND, settings.clock_settle * SECOND
         self.guard = ClockGuard(timepiece, int(limit), int(settle), self._presence.sees_others)
+        # The two need each other: watches ask the follower's clock late, through the lambda.
         self.watches = Watches(lambda: self.follower.now)
         self.follower = Follower(store, settings, self._hear, self.guard.now, self.watches)
         limits = GroupLimits(settings.group_events, settings.group_bytes)
@@ -135,14 +136,17 @@ class Core:
     async def stop(self) -> None:
         """Finish what was accepted, then end."""
         self.close()
+        # Security events are appended too, so they are handed over before the appender drains.
         await self.security.flush()
         await self.appender.drain()
+        # Only after the drain, which needs the appender's own task.
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self.watches.stop()
         self.follower.stop()
         self.turns.stop()
+        # Last: until here other processes must take the store as in use.
         self._presence.leave()
         self._occupancy.leave()
 

@@ -132,6 +132,8 @@ class Follower:
                     stood = self.version
                     log.info("the log was trimmed past version %d; opening the store again", stood)
                     await self._take(await self._open(), self._replica)
+                    # The store that was opened again is no further, so another attempt would find
+                    # the same gap.
                     if self.version == stood:
                         raise
 
@@ -140,6 +142,7 @@ class Follower:
         before."""
         if version != self.version + 1:
             return
+        # The replica first: whatever is woken below plans with the state after this commit.
         self._replica.apply(version, entries, rows, nbytes)
         for entry in entries:
             self.recent.insert(entry)
@@ -161,6 +164,8 @@ class Follower:
         Other calls go on. Readers that wait at once share one opening that began after they came:
         one under way may have read an epoch whose files they missed.
         """
+        # A caller that finds the count raised once it has the lock shares the opening that began
+        # meanwhile.
         begun = self._openings
         async with self._opening:
             if self._openings == begun:
@@ -188,6 +193,8 @@ class Follower:
                     raise
                 continue
             except (FileNotFoundError, LogTrimmed) as error:
+                # The first failure at an epoch means an outdated view. A second one, after a
+                # refresh, is a loss.
                 if epoch == failed and isinstance(error, DataFileGone):
                     raise CorruptStore(str(error), error.file) from error
                 if epoch == failed:
@@ -206,6 +213,7 @@ class Follower:
     def behind_in(self, stream_ids: Iterable[int]) -> tuple[int, int]:
         """Return how far the engine is behind in some streams: rows, and the age in microseconds of
         the oldest of them."""
+        # Row ids of a stream are dense, so the distance of two `high` marks is a number of rows.
         marks, backlog = self.epoch.epoch.streams, self._replica.backlog
         rows, oldest, now = 0, [], self.now
         for stream in map(self.state.streams.__getitem__, stream_ids):
@@ -251,6 +259,8 @@ class Follower:
 
     async def _look(self, thorough: bool) -> None:
         async with self._looking:
+            # An ordinary look tries only the next commit, by its number. A thorough one also finds
+            # later commits if a checkpoint has replaced that one.
             newer = self.store.epochs.folder.read_commit(self.epoch.version + 1) is not None
             if thorough or newer:
                 await self._look_at_epochs()
@@ -276,9 +286,11 @@ class Follower:
             await self.refresh()
             return
         indexes = await self._in_thread(replica.reader(view))
+        # While the indexes were read, the replica may have been replaced, or a newer epoch shown.
         if replica is self._replica and view.epoch.number > self.epoch.number:
             has_changed = view.epoch.quarantine != self.epoch.epoch.quarantine
             replica.show(view, indexes)
+            # Quarantine changes answers without an event of the log, so no watch would hear of it.
             if has_changed:
                 self._watches.wake_all()
             self._notify()
@@ -302,6 +314,7 @@ class Follower:
             replica.show(view, await self._in_thread(replica.reader(view)))
             await self._follow(replica)
         except BaseException:
+            # A replica that is not used must give back what it holds in the shared memory budget.
             replica.forget()
             raise
         return replica
@@ -342,6 +355,7 @@ class Follower:
         self._notify()
 
     def _notify(self) -> None:
+        # A new event for later waiters: this change ends only the waits that have begun.
         self._moved.set()
         self._moved = asyncio.Event()
 

@@ -68,6 +68,7 @@ def pool_with_json_names(files: Iterable[FileDescriptor]) -> DescriptorPool:
         if file.name in added:
             return
         added.add(file.name)
+        # A pool accepts a file only after its imports.
         for imported in file.dependencies:
             add(imported)
         pool.AddSerializedFile(_with_json_names(file).SerializeToString())
@@ -304,6 +305,8 @@ class Server:
                 *QUEUE_OPTIONS,
                 ("grpc.max_receive_message_length", settings.message_bytes),
                 ("grpc.max_send_message_length", -1),
+                # Otherwise a second server could bind the same port, and each would get a part of
+                # the calls.
                 ("grpc.so_reuseport", 0),
             ],
         )
@@ -313,6 +316,7 @@ class Server:
         add_service(self.core, self._grpc)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._grpc)
         enable_reflection((SERVICE, health.SERVICE_NAME), self._grpc)
+        # The port before the store: an occupied port is reported without reading the log first.
         self.port = self._listen()
         await self.core.start()
         await self._grpc.start()
@@ -339,10 +343,13 @@ class Server:
         again.
         """
         drain = self.settings.drain
+        # Health first, so that balancers send no new calls while those under way are finished.
         await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
         self.core.close()
         try:
             async with asyncio.timeout(2 * drain + _CUT_SECONDS):
+                # Calls end before the core does: they submit to the appender and read from the
+                # follower.
                 await self._grpc.stop(drain)
                 await self.core.stop()
                 await self.core.turns.ended()
@@ -358,6 +365,7 @@ class Server:
 async def serve(settings: Settings, adapt: Callable[[Server], None] = lambda server: None) -> None:
     """Serve until SIGTERM or SIGINT. `adapt` may change the server before it starts."""
     loop, stopping = asyncio.get_running_loop(), asyncio.Event()
+    # Handlers before the start: a signal during it ends the server in order afterwards.
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     if settings.end_with_stdin:

@@ -109,6 +109,7 @@ class Acting:
     def of(cls, principal: Principal, request: Any) -> Acting:
         """Return the tenant and owner that a request acts for. Raise PermissionDenied,
         BadRequest."""
+        # A Watch names its tenant and owner in the Sync that it repeats.
         message = request.sync if isinstance(request, pb.WatchRequest) else request
         tenant = _named(message, "tenant") or principal.tenant
         owner = _named(message, "owner") or principal.owner
@@ -204,6 +205,7 @@ class Acting:
         Raise StreamDropped if all of them were dropped, and the caller may read what has their
         names now: grants end with a stream, so that it is not their end that bars the way.
         """
+        # Most callers may read everything of their tenant; their texts need not be looked at.
         if self.may(state, Action.READ):
             return set()
         objects = objects_of(state, registration, query)

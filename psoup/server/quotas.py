@@ -53,6 +53,7 @@ class Bucket:
     at: float
 
     def fill(self, rate: float, now: float) -> None:
+        # The cap is one second's worth, so idle time is not saved up for a burst.
         self.level = min(rate, self.level + rate * max(0.0, now - self.at))
         self.at = now
 
@@ -120,6 +121,7 @@ class Quotas:
         for party, limit in limits_on(state, name, tenant, owner):
             with self._lock:
                 level = self._bucket(name, (tenant, party), limit).level
+            # A bucket with anything in it admits a call of any size; the rest becomes a debt.
             if level > 0:
                 continue
             seconds = -level / limit if limit else _MAX_RETRY_SECONDS
@@ -136,6 +138,7 @@ class Quotas:
 
     def _charge(self, name: str, tenant: str, owner: str, units: int) -> None:
         for party, limit in limits_on(self._follower.state, name, tenant, owner):
+            # Threads charge work while the event loop checks, and both read and write the level.
             with self._lock:
                 self._bucket(name, (tenant, party), limit).level -= units
 
@@ -181,12 +184,15 @@ class Quotas:
                     retry_after=_WATCH_RETRY,
                     hint="end one, or ask for a larger quota",
                 )
+        # Watches are counted also without a quota: one that is set later holds for those that are
+        # open.
         both = (tenant, ""), (tenant, owner)
         self._watches.update(both)
         try:
             yield
         finally:
             self._watches.subtract(both)
+            # Unary plus drops the zero counts, so parties that are gone take no memory.
             self._watches = +self._watches
 
     def used(self, state: State, quota: Quota) -> dict[str, int]:

@@ -72,6 +72,7 @@ class SecurityEvents:
         credential = shown_credential(context) if principal is None else principal.credential
         reason = escaped(str(error))[:_MAX_REASON]
         peer = escaped(context.peer())
+        # Counted without the port, which differs for each connection of an attacker.
         self._count(
             RefusedCalls(peer.rpartition(":")[0], escaped(credential), reason), peer, method
         )
@@ -91,10 +92,13 @@ class SecurityEvents:
 
     async def flush(self) -> None:
         """End the window: write its counts to the server's log, and its denials to the store's."""
+        # Swapped before anything is awaited, so that refusals from here on count in the next
+        # window.
         refusals, uncounted = self._refusals, self._others
         self._refusals, self._others = Counter(), 0
         lines = 0
         for number, (refusal, count) in enumerate(refusals.items()):
+            # The first refusals of the window had a line at once, in the order of the counter.
             more = count - (number < _MAX_LINES)
             if more and lines < _MAX_LINES:
                 lines += 1

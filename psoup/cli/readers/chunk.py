@@ -105,12 +105,15 @@ def build(
 
     `early` are the rows, by index, that are bad already; `number` returns a row's line.
     """
+    # By the index of the row in this chunk. The first problem of a row is the one that is reported.
     bad = dict(early)
     columns = []
     fields = [*stream.columns, *([OP] if OP.name in arrays else [])]
     length = len(next(iter(arrays.values())))
     for column in fields:
         if column.name not in arrays:
+            # Only a file with `_op` may lack a column; `_problems` refuses its rows that are no
+            # deletes.
             columns.append(pa.nulls(length, column.arrow))
             continue
         source = arrays[column.name]

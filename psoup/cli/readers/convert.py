@@ -43,7 +43,9 @@ def _halves(
     except ValueError:
         if len(array) == 1:
             failed[start] = why
+            # A NULL in the place of the bad value keeps the indexes of the rows.
             return [cast(pa.nulls(1, array.type))]
+        # A bad value costs about log2(n) casts, and the good halves are cast whole.
         middle = len(array) // 2
         first_half = _halves(array.slice(0, middle), start, cast, why, failed)
         return first_half + _halves(array.slice(middle), start + middle, cast, why, failed)
@@ -64,6 +66,8 @@ def convert_text(array: pa.Array, column: Column) -> Converted:
     try:
         return cast(texts), failed
     except ValueError:
+        # One pass of the regular expression finds most bad values, so that few are left for the
+        # halves. NULL texts are in neither mask.
         fits = pc.match_substring_regex(texts, f"^(?:{_shape(column)})$")
         wrong = pc.indices_nonzero(pc.invert(fits)).to_pylist()
         values, misfits = convert(pc.if_else(fits, texts, _NULL_TEXT), cast, why)
@@ -92,6 +96,7 @@ def _bigint(texts: pa.Array) -> pa.Array:
 
 def _timestamp(texts: pa.Array) -> pa.Array:
     """Cast ISO 8601, in UTC without an offset; zeros past the microsecond are allowed."""
+    # The fast path: all values of a column have an offset, or none has.
     for type_ in (_NAIVE, _UTC):
         try:
             return texts.cast(type_).cast(_UTC)
@@ -99,6 +104,7 @@ def _timestamp(texts: pa.Array) -> pa.Array:
             continue
     texts = pc.replace_substring_regex(texts, r"(\.\d{6})0+", r"\1")
     zoned = pc.match_substring_regex(texts, rf":\d\d.*{_ZONE}$")
+    # `zoned` is a mask of the texts with an offset. The two halves are NULL at each other's rows.
     offset = pc.if_else(zoned, texts, _NULL_TEXT).cast(_UTC)
     naive = pc.if_else(zoned, _NULL_TEXT, texts).cast(_NAIVE).cast(_UTC)
     return pc.coalesce(offset, naive)

@@ -55,6 +55,7 @@ def _open(
     source = pa.CompressedInputStream(raw, "gzip") if path.suffix == ".gz" else raw
     return pyarrow.csv.open_csv(
         source,
+        # One thread: invalid records must be reported in the order of the file.
         read_options=pyarrow.csv.ReadOptions(use_threads=False, block_size=BLOCK_BYTES),
         parse_options=pyarrow.csv.ParseOptions(
             delimiter=delimiter,
@@ -63,6 +64,7 @@ def _open(
         ),
         convert_options=pyarrow.csv.ConvertOptions(
             include_columns=list(columns.values()),
+            # As bytes, and unchecked: Arrow would refuse the whole file for one bad value.
             column_types={file_column: pa.binary() for file_column in columns.values()},
             null_values=[options.null],
             strings_can_be_null=True,
@@ -103,6 +105,7 @@ class _Records:
     def numbers(self, count: int) -> Callable[[int], int]:
         """Return a function from the index of one of the next `count` good rows to its record."""
         first = self._next
+        # `_numbers` ascends, so this leaves the invalid records from `first` on.
         skipped = self._numbers[bisect_left(self._numbers, first) :]
 
         # For each skipped record, how many good records of this call come before it, plus `first`.
@@ -149,6 +152,7 @@ class _Lines:
         begins = 0
         while self._record < record:
             begins = self._reader.line_num + 1
+            # An empty line is an empty list, and no record to Arrow.
             self._record += bool(next(self._reader))
         return begins
 

@@ -47,6 +47,7 @@ def read_jsonl(
     A row must have every column, null for NULL; a delete only those it needs. Instants and dates
     are strings.
     """
+    # A float would round the digits of a DECIMAL. Without such columns floats are quicker.
     exact = any(column.kind == "DECIMAL" for column in stream.columns)
     load = partial(json.loads, parse_float=Decimal) if exact else json.loads
     with path.open("rb") as raw:
@@ -70,6 +71,7 @@ def _chunk(
             row = load(line)
             if not isinstance(row, dict):
                 raise ValueError("is not a JSON object")
+            # Mapping the columns of each row is slow, so rows with just the stream's names skip it.
             rows.append(row if row.keys() == names else _renamed(row, stream, options))
             numbers.append(number)
         except (ValueError, Problem) as error:
@@ -104,6 +106,7 @@ def _columns(
     for column in (*stream.columns, *([OP] if with_op else [])):
         values = [row.get(column.name) for row in rows]
         allowed = _JSON_TYPES.get(column.kind, _STRING)
+        # One look at the types of all values; only a column with a wrong one is searched.
         if not set(map(type, values)) <= allowed:
             for index, value in enumerate(values):
                 if type(value) not in allowed:

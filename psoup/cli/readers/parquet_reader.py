@@ -38,6 +38,8 @@ def read_parquet(
                 lambda index, start=start: start + index + 1,  # type: ignore[misc]
             )
             first += batch.num_rows
+            # Columns are read from several places, so progress is the share of rows, in bytes of
+            # the file.
             report_position(size * first // max(1, total))
 
 

@@ -150,6 +150,7 @@ async def _grant(core: Core, call: Call, acting: Acting, statement: GrantActions
         if streams.lookup(named) is None:
             raise NoSuchStream(f"there is no stream or view {named!r}", got=named[:100])
         (object_id,) = streams.ids_of([named])
+    # After the look-up: a name that the caller may not see is unknown, not denied.
     acting.demand(state, [object_id], (Action.ADMINISTER,))
     if not statement.revoked:
         check_name(statement.grantee, statement.to)
@@ -190,6 +191,8 @@ async def _create_policy(
         limit = core.settings.query_bytes
         condition = bind_policy(sql, statement, streams.lookup, max_text=limit, names=streams.names)
         stream = streams.stream(statement.stream)
+        # A condition that can't be evaluated would hide every row of the stream, so it is tried
+        # first.
         try_predicate(predicate_key(sample_policy(condition.where)), stream.schema.types)
         terms = tenant, owner, statement.name, statement.stream, stream.id
         return DefinePolicy(*terms, statement.text, condition)

@@ -68,6 +68,7 @@ class _WatchedMatcher:
         started = time.perf_counter()
         row_ids = self.inner.match(part, lo, hi)
         self.seconds += time.perf_counter() - started
+        # The ids of a part ascend; this counts those in the half-open interval from `lo` to `hi`.
         first, last = np.searchsorted(part.ids, [lo, hi])
         self.considered += int(last - first)
         return row_ids
@@ -112,6 +113,7 @@ def make_run(core: Core, plan: Plan, stages: Stages) -> ExplainedInvoke:
             for leg, matcher in zip(plan.legs, matchers, strict=True)
         ]
     legs = list(map(LegRows, plan.legs, matchers, choices))
+    # Only for the order of the stages; the time is known at the end.
     stages.seconds["match"] = 0.0
     rows, counts, combined_rows = _rows(core, plan, legs, watched, stages)
     with stages.time("shape"):

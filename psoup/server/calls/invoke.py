@@ -148,6 +148,8 @@ async def _answer(
     while True:
         try:
             computed = await core.follower.read(attempt)
+            # Rows that had to be computed here would be cheaper next time if the engine matched
+            # them.
             if computed[1].computed_rows:
                 _request_interest(core, call, request, plan)
             return computed
@@ -177,6 +179,7 @@ async def _computed(core: Core, call: Call, plan: Plan, request: Terms) -> _Comp
     if answer is None:
         return await core.in_thread(call, _compute, core.maker, plan, request, work, size)
     values = answer.row_count * len(plan.query.columns)
+    # Work on the event loop has no turn that would charge it.
     core.quotas.charge_work(call.tenant, call.owner, TURN_UNITS + values)
     if request.encoding == pb.ENCODING_ARROW or values <= _FEW_VALUES:
         return plan, answer, outgoing(plan.query, answer, request.encoding, size)
@@ -237,4 +240,5 @@ def _common_region(plan: Plan) -> Region | None:
 def _window_ends(header: pb.AnswerHeader, region: Region) -> None:
     if region.begin is not None:
         header.window_begin.CopyFrom(from_instant(region.begin))
+    # Regions are half-open; the header has the last instant that is inside.
     header.window_end.CopyFrom(from_instant(region.end - 1))

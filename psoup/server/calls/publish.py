@@ -64,6 +64,7 @@ async def accepted(
         return await _accepted(core, call, request, chain)
     except (NoSuchStream, NotAStream, PermissionDenied, RowError):
         await core.follower.catch_up()
+        # The state is the one that refused the batch, so the refusal stands.
         if core.follower.version == version:
             raise
         return await _accepted(core, call, request, chain)
@@ -76,6 +77,7 @@ async def _accepted(
     acting, state = call.acting(request), core.follower.state
     acting.check_owner(state)
     stream = find_stream(state, acting.tenant, request.stream, acting.visible(state))
+    # All that can refuse the batch without its rows comes before they are unpacked.
     acting.demand(state, [stream.id])
     _check_backlog(core.follower.backlog_bytes, core.settings.log_bytes, request)
     core.quotas.check_rows(acting.tenant, acting.owner)
@@ -86,6 +88,7 @@ async def _accepted(
         batch = _accept(*arguments)
     else:
         batch = await core.in_thread(call, _accept, *arguments)
+    # Record batches without rows take work too, so they count as rows.
     core.quotas.charge_rows(acting.tenant, acting.owner, max(batch.rows, batches))
     return batch
 
@@ -103,6 +106,7 @@ async def _reserve(
     measures = await measured(core, call, arrow)
     limit = core.settings.batch.batch_bytes
     decoded = (
+        # What dictionaries unpack to is unknown here, so they count as the largest batch allowed.
         limit if measures.dictionaries else measures.nbytes + measures.rows * _row_bytes(schema)
     )
     if call.hold is not None:
@@ -215,6 +219,7 @@ async def publish_stream(
 ) -> AsyncGenerator[pb.PublishResponse, None]:
     """Yield a response for each batch. Raise the error of the first that is refused; no later one
     is accepted."""
+    # Responses keep the order of the requests. A full queue stops the reader, and so the client.
     queue: asyncio.Queue[_Item] = asyncio.Queue(_MAX_IN_FLIGHT)
     reader = asyncio.create_task(_enqueue(core, call, requests, queue))
     try:
@@ -228,6 +233,7 @@ async def publish_stream(
                     "the stream was dropped during the call", hint="publish to another stream"
                 ) from None
     finally:
+        # The reader is awaited before the queue is emptied: until then it may still add to it.
         reader.cancel()
         await asyncio.gather(reader, return_exceptions=True)
         _forget(queue)

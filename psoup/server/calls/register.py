@@ -109,6 +109,8 @@ async def register(
         ready = [Prepared(request.client_key, parameters, query, composition)]
         terms = acting.tenant, acting.owner, streams.ids, request.sql, lease
         proposal = RegisterAll(*terms, ready, request.replace, streams.view_ids)
+        # A stream or view that the text was bound to has ended in between: bind to the newest
+        # state.
         with contextlib.suppress(Stale):
             return await core.submit(call, proposal), query, streams
     raise _dropped_repeatedly()
@@ -157,6 +159,7 @@ async def register_many(core: Core, call: Call, request: pb.RegisterManyRequest)
         proposal = await core.in_thread(call, propose, acting.streams(core.follower.state))
         with contextlib.suppress(Stale):
             registered = await core.submit(call, proposal)
+            # Admission has counted one event for the call already.
             more = len(registered.handles) - 1
             core.quotas.charge_events(tenant, acting.principal.owner, more)
             return registered

@@ -72,6 +72,7 @@ class ComputedMessages:
         self._next = next(source, None)
         self.first = self._make(1)
         self._nbytes = sum(map(_size, self.first))
+        # An answer that fits into one message is not kept beside it.
         if not self.done:
             self._nbytes += sum(batch.get_total_buffer_size() for batch in answer.batches)
 
@@ -123,6 +124,7 @@ class ChunkMessages:
             return await core.in_thread(call, self._make, stem, count)
 
         messages = await core.follower.read(attempt)
+        # Only after success: an attempt that fails is repeated with the same chunks.
         self._chunk = min(self._chunk + count, len(self._rows.chunks))
         return messages
 
@@ -166,6 +168,7 @@ async def weighed(
             return outcome
         del outcome
         hold.shrink(0)
+        # A call that waits for room does not work, so its tenant must not count as crowding for it.
         call.end_turn()
         await hold.reserve(nbytes)
 
@@ -185,6 +188,7 @@ async def send(
     with Stalls(hold, drop) as stalls:
         while ready or not messages.done:
             task = None
+            # For a quick client the next messages are made while it reads those that are ready.
             if not messages.done and (not ready or ahead > 1):
                 task = asyncio.ensure_future(messages.make(core, call, ahead))
             started, count = time.monotonic(), len(ready)
@@ -200,8 +204,11 @@ async def send(
                 if task is not None:
                     task.cancel()
             if count:
+                # Judged by the time for all messages of the round: one slow read among quick ones
+                # is no reason.
                 quick = seconds < _SLOW_SECONDS * count
                 ahead = min(2 * ahead, _MAX_AHEAD) if quick else 1
+                # Twice: the messages that the client reads, and those that are made meanwhile.
                 nbytes = base + 2 * ahead * messages.message_bytes
                 if ahead > 1 and not hold.try_reserve(nbytes, _AHEAD_SHARE):
                     ahead = 1
@@ -228,6 +235,7 @@ class Stalls:
 
     def begin(self) -> None:
         """Note that a message is given to the client."""
+        # An answer that holds no room keeps none from others, so its client may stall.
         if self._hold.nbytes:
             self._wait(STALL_SECONDS)
 

@@ -93,8 +93,10 @@ class SyncCall:
         core, items = self._core, self._request.items
         await self._reach(deadline)
         state = core.follower.state
+        # Another server may just have registered what this one does not know.
         if not all(self._acting.owns(state, item.handle) for item in items):
             await core.follower.catch_up()
+        # All jobs are made before the first is sent, so that they are of one moment.
         jobs: list[_Job | None] = [*await self._read_jobs()]
         budget = Budget(self._request.byte_budget or _UNLIMITED)
         waiting, has_sent = (
@@ -102,6 +104,7 @@ class SyncCall:
             False,
         )
         while waiting:
+            # It stays in the list until it is done: if a text was replaced, it begins again.
             index = waiting[0]
             try:
                 async with contextlib.aclosing(self._item(index, jobs, budget)) as parts:
@@ -157,6 +160,8 @@ class SyncCall:
                 async with contextlib.aclosing(transfer.parts(budget)) as parts:
                     async for part in parts:
                         yield part
+            # Without this token the item would aim at a later position at the next call than those
+            # sent.
             elif self._request.one_position:
                 yield await transfer.hold_target()
         except FAMILIES as error:
@@ -176,6 +181,7 @@ class SyncCall:
         """Read the items in a thread, unless all were read before."""
         items = self._request.items
         if any(item.have.runs or item.resend.runs for item in items):
+            # Count and reserve before the runs are unpacked: a few bytes may name millions of ids.
             named = await self._core.in_thread(self._call, _count_ids, items)
             if self._hold is not None:
                 await self._hold.reserve(_ID_BYTES * named)
@@ -237,6 +243,7 @@ class SyncCall:
         good = [job for job in jobs if isinstance(job, CopyJob)]
         if not self._request.one_position or not any(job.claim.target for job in good):
             return jobs
+        # All items were begun together only if their claims have the same position.
         together = len({job.claim.position for job in good}) == 1
         again = _staying if together else self._aim_at_now
         return [again(job) if isinstance(job, CopyJob) else job for job in jobs]
@@ -295,6 +302,7 @@ def _check(request: pb.SyncRequest) -> None:
 
 def _count_ids(items: Sequence[pb.SyncItem]) -> int:
     """Count the ids that the items name. Raise BadRequest if they are more than are taken."""
+    # Runs alternate: how many ids to skip, and how many to take.
     named = sum(sum(ids.runs[1::2]) for item in items for ids in (item.have, item.resend))
     if named > MAX_IDS:
         raise BadRequest(f"have and resend name more than {MAX_IDS:,} ids", field="items")

@@ -155,6 +155,8 @@ class Transfer:
         removed = difference.removed
         while len(removed):
             part, count = removed_piece(removed, difference.ended, self._room(budget))
+            # The ids ascend, so the next one says how many were sent; negative cursors are of
+            # removals.
             next_id, removed = int(removed[count - 1]) + 1, removed[count:]
             yield part
             if len(removed) or (difference.lacking and budget.spent):
@@ -175,6 +177,8 @@ class Transfer:
             first = None
             if piece is None:
                 moved = await self._move_on(cursor)
+                # The client was given the mode with `begin`, and can't be given another in the
+                # middle.
                 if moved is None or moved.whole != self.difference.whole:
                     self.interrupted = True
                     return
@@ -189,6 +193,7 @@ class Transfer:
             del piece
             remaining -= count
             yield part
+            # A token at or before the client's own cursor would take it back.
             if remaining and cursor > self.job.claim.cursor:
                 yield self._resume(cursor)
                 if budget.spent:
@@ -242,8 +247,10 @@ class Transfer:
         difference = copier.difference()
         if not difference.lacking:
             return _Opened(difference)
+        # Computing the difference may have changed the job, for example to a whole answer.
         copier = copier if difference.job is copier.job else copier.renewed(plan, difference.job)
         rows = copier.buffered()
+        # Many removals are sent first and may spend the budget that the piece is cut by.
         if len(difference.removed) > _MAX_REMOVED_WITH_ROWS:
             return _Opened(difference, rows)
         chunk = copier.piece(BEGINNING, self._room(budget))
@@ -290,6 +297,8 @@ class Transfer:
                 self.job = replace(self.job, moment=None)
             first = False
             async with self.core.turns.turn(self.call) as turn:
+                # Planned once the turn is granted: a plan made before the wait may name files that
+                # are gone.
                 plan = self.core.maker.plan(self.core.follower.view, self.job.question)
                 return plan, await turn.run(work, plan)
 

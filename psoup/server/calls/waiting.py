@@ -66,6 +66,7 @@ async def reach(
     await core.follower.catch_up()
     if furthest.version <= core.follower.version:
         return
+    # The proof waits for a commit, during which this call does no work.
     call.end_turn()
     try:
         await asyncio.wait_for(core.log_end.prove(), deadline.remaining)

@@ -85,6 +85,7 @@ class Watcher:
 
     def __init__(self, core: Core, call: Call, request: pb.SyncRequest) -> None:
         """Raise BadRequest."""
+        # Made for its checks only: a bad request is refused before anything sleeps.
         SyncCall(core, call, request)
         tenant = call.acting(request).tenant
         self._core = core
@@ -111,6 +112,7 @@ class Watcher:
 
     async def round(self) -> AsyncGenerator[pb.SyncPart, None]:
         """Yield the parts of the items that have something new."""
+        # Items that share a position move together, or not at all.
         due = sorted(self.items if self._due and self._request.one_position else self._due)
         if not due:
             return
@@ -125,7 +127,9 @@ class Watcher:
         async with aclosing(round_.parts(deadline)) as parts:
             async for part in parts:
                 transfer = round_.transfers.get(part.item)
+                # An item without news sends nothing, not even that it was looked at.
                 if transfer is None or not transfer.quiet:
+                    # From the place in this round's request to that in the client's.
                     part.item = due[part.item]
                     yield part
         self._go_on(due, round_)
@@ -164,6 +168,7 @@ class Watcher:
             clock = time.monotonic()
             if clock >= most or (self._due and clock >= least):
                 return
+            # Nothing is awaited between the look at `_due` and this, so no wake is lost.
             self._news.clear()
             until = min(least, most) if self._due else most
             with suppress(TimeoutError):
@@ -183,6 +188,7 @@ class Watcher:
         }
         request = pb.SyncRequest(items=[self.items[index].item for index in due], **fields)
         if not self._first:
+            # Later rounds can only be further than the first, which has reached it.
             request.least_position = b""
         self._first = False
         return request
@@ -197,6 +203,7 @@ class Watcher:
                 continue
             watched = self.items[index]
             item = watched.item
+            # Without `have`, `resend` and `whole`: the first round has done what they ask for.
             if transfer.token:
                 item = pb.SyncItem(
                     handle=item.handle,
@@ -207,6 +214,7 @@ class Watcher:
                     changes=item.changes,
                 )
             self.items[index] = _Watched(item, watched.sleeper, self._rows(item.handle))
+            # A transfer that was interrupted or resumed is behind by now, so it goes on at once.
             if transfer.done and not transfer.resumed:
                 self._settle(watched.sleeper, transfer)
             else:

@@ -72,6 +72,7 @@ class Callers:
         return tuple(name for name, mode in has.items() if mode is not None)
 
     def _is_open(self) -> bool:
+        # One way only: revoking the last key must not open the store to anyone.
         if self._open and self._keys is not None and self._keys.any:
             self._open = False
         return self._open

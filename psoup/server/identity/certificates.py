@@ -68,6 +68,8 @@ class ServerCertificates:
                 marks = self._look()
                 if marks == self._marks:
                     return None
+                # Also if the files turn out unusable: they are then reported once, not at each
+                # handshake.
                 self._marks = marks
                 self._configuration = self._read()
             except (OSError, ValueError) as error:

@@ -87,6 +87,7 @@ class KeySet:
             return self._refreshing
         if time.monotonic() - self._asked < self._read_interval:
             return None
+        # Set before the fetch, so that a source that fails is not asked by every call.
         self._asked = time.monotonic()
         self._refreshing = asyncio.create_task(self._again())
         return self._refreshing
@@ -106,6 +107,7 @@ class KeySet:
 
     def _content(self) -> bytes:
         if not self._is_url:
+            # Before the read: a file that changes during it is read again the next time.
             self._file_mark = self._mark()
             with Path(self._source).open("rb") as file:
                 return _bounded(file.read(_MAX_BYTES + 1))
@@ -160,6 +162,7 @@ def _key(entry: Mapping[str, Any]) -> VerifyingKey | None:
     kid, kind = entry.get("kid"), (entry.get("kty"), entry.get("crv", ""))
     algorithm = _ALGORITHMS.get(kind)  # type: ignore[arg-type]
     usable = entry.get("use", "sig") == "sig" and entry.get("alg", algorithm) == algorithm
+    # `d` is the private part of a key, which does not belong into a published set.
     if not isinstance(kid, str) or not kid or algorithm is None or not usable or "d" in entry:
         return None
     try:

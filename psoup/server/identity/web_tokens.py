@@ -54,6 +54,7 @@ class WebTokens:
         """Return the caller that a JWT names. Raise Unauthenticated."""
         if len(text) > _MAX_BYTES:
             raise _refused(f"it has {len(text):,} bytes; at most {_MAX_BYTES:,} are taken")
+        # The cache holds digests: no usable token stays in memory.
         mark = hashlib.sha256(text.encode()).digest()
         verified = self._verified.get(mark)
         kid = verified.key.id if verified is not None else _kid(text)
@@ -61,6 +62,8 @@ class WebTokens:
         if key is None:
             self._verified.pop(mark, None)
             raise _refused("its `kid` is not a key of the issuer")
+        # The issuer may have put another key under the same `kid`. Only verified tokens are cached,
+        # so forged ones can't displace them.
         if verified is None or verified.key.content != key.content:
             verified = self._verify(text, key, mark)
             self._remember(mark, verified)
@@ -94,6 +97,7 @@ class WebTokens:
             claims = jwt.decode(
                 text,
                 key.key,
+                # The algorithm is that of the key, never the one that the token names.
                 algorithms=[key.algorithm],
                 issuer=settings.issuer,
                 audience=settings.audience,

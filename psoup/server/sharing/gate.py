@@ -51,6 +51,8 @@ class Gate:
         reserved = self._limit // 4
         if self._under_way < self._limit - reserved:
             return True
+        # The reserve is split between the parties present and this one, with a place at least for
+        # each.
         other_parties = len(self._of_parties) - (party in self._of_parties)
         return self._of_parties[party] < max(1, reserved // (other_parties + 1))
 

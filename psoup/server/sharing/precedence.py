@@ -95,6 +95,8 @@ class Party:
 
     def _average_at(self, now: float) -> float:
         """Return the weight, averaged with exponentially decreasing importance of the past."""
+        # The weight was constant since `_averaged_at`, so the average decays towards it in closed
+        # form.
         past = math.exp((self._averaged_at - now) / _AVERAGING_SECONDS)
         return self._average * past + self.weight * (1 - past)
 
@@ -172,6 +174,8 @@ class Precedence:
         party, weight = self._party(tenant, peer, now), 1 + nbytes // _LARGE_MESSAGE_BYTES
         party.change(weight, now)
         has_room = party.name not in self._queue and self._round_size < _ROUND_MESSAGES
+        # Taken up without a wait, but counted in the round, so that a burst can't pass the queue
+        # by.
         if has_room and self._may_skip_queue(party, now):
             self._round_size += 1
             self._schedule()
@@ -183,6 +187,8 @@ class Precedence:
         try:
             return await future
         except asyncio.CancelledError:
+            # A cancelled future was still queued. A future with a result was granted in the same
+            # moment, and its turn must end.
             if future.cancelled():
                 place.leave()
                 self._drop(party, weight)
@@ -192,6 +198,7 @@ class Precedence:
 
     def end(self, turn: MessageTurn) -> None:
         """Note that a message is done; its tenant worked for it."""
+        # A weight of 0 marks the turn as ended, so that later calls do nothing.
         weight, turn.weight = turn.weight, 0
         if weight:
             party, now = turn.party, self.clock()
@@ -220,11 +227,13 @@ class Precedence:
         if self._loop is None or not self.crowds(tenant):
             return
         now = self.clock()
+        # Only the time in which a quiet tenant was kept waiting counts.
         seconds = min(_MAX_WORK_SECONDS, now - max(since, self._busy_since))
         seconds += _CALL_OVERHEAD_SECONDS
         self._rest_until = max(self._rest_until, now + _REST_FACTOR * seconds)
         # A loop that has ended takes nothing, and no message waits there.
         with contextlib.suppress(RuntimeError):
+            # A round sets the tick that ends the rest.
             self._loop.call_soon_threadsafe(self._run_round)
 
     # ---- which messages may go
@@ -232,6 +241,7 @@ class Precedence:
     def _may_skip_queue(self, party: Party, now: float) -> bool:
         """Return whether a message that has just come need not wait."""
         if not self._is_shared(party, now):
+            # With no quiet tenant to protect, a message only keeps the order of those that wait.
             return not self._queue
         return now - party.taken_at >= _NEXT_CALL_SECONDS and not party.crowds(now)
 
@@ -251,6 +261,7 @@ class Precedence:
 
     def _is_shared(self, party: Party, now: float) -> bool:
         """Return whether a quiet tenant beside this one has called recently."""
+        # Two stamps are enough: a party must not take its own call for that of another.
         called_at = self._other_called_at if self._caller == party.name else self._called_at
         return party.is_authenticated and now - called_at < _RECENT_CALL_SECONDS
 
@@ -268,6 +279,8 @@ class Precedence:
         party = self._parties.get(name)
         if party is None:
             if len(self._parties) >= self._party_limit:
+                # The next sweep comes after as many new parties as remain, so its cost is constant
+                # for each.
                 self._parties = {n: party for n, party in self._parties.items() if party.weight}
                 self._party_limit = max(_MAX_IDLE_PARTIES, 2 * len(self._parties))
             party = self._parties[name] = Party(name, bool(tenant), now)
@@ -280,6 +293,7 @@ class Precedence:
         self._young.append(turn)
         self._count_quiet(party, now)
         if party.is_authenticated and not party.crowds(now):
+            # Shift the stamps, so that `_other_called_at` is of another tenant than `_caller`.
             if self._caller != party.name:
                 self._caller, self._other_called_at = party.name, self._called_at
             self._called_at = now
@@ -289,6 +303,8 @@ class Precedence:
         """Update the messages of quiet tenants under way, after a party has changed."""
         quiet = party.young if party.is_authenticated and not party.crowds(now) else 0
         change, party.quiet = quiet - party.quiet, quiet
+        # Calls that follow each other closely are one busy time; else each would reset what is
+        # charged.
         if change > 0 and not self._quiet and now - self._ended_at >= _NEXT_CALL_SECONDS:
             self._busy_since = now
         self._quiet += change
@@ -296,6 +312,7 @@ class Precedence:
     def _age(self, now: float) -> None:
         """Let turns that are under way for long count as old, and for twice as much."""
         while self._young:
+            # The deque is ordered by `began_at`, so the first young turn ends the search.
             turn = self._young[0]
             if turn.is_young and now - turn.began_at < _YOUNG_SECONDS:
                 return
@@ -303,6 +320,7 @@ class Precedence:
             if turn.is_young:
                 turn.is_young = False
                 turn.party.young -= 1
+                # Both weights rise by the same amount, so that `end` takes off just what was added.
                 turn.party.change(turn.weight, now)
                 turn.weight *= 2
                 self._count_quiet(turn.party, now)
@@ -312,6 +330,7 @@ class Precedence:
         now = self.clock()
         party.change(-weight, now)
         self._count_quiet(party, now)
+        # An unauthenticated party is a connection, which does not come back under its name.
         if not party.weight and not party.is_authenticated:
             self._parties.pop(party.name, None)
         if self._queue:
@@ -329,6 +348,7 @@ class Precedence:
         self._is_scheduled, self._round_size = False, 0
         now = self.clock()
         self._age(now)
+        # Each party is looked at once at most: `pop` and `pass_over` both move it to the end.
         for _ in range(min(len(self._queue), _ROUND_PARTIES)):
             name = next(iter(self._queue))
             party = self._parties[name]
@@ -341,6 +361,7 @@ class Precedence:
         goes_on = self._round_size or self._is_handing_over(now)
         if self._queue and goes_on:
             self._schedule()
+        # If every waiting tenant has to rest, nothing else would start the next round.
         if self._tick is None and (now < self._rest_until or (self._queue and not goes_on)):
             assert self._loop is not None
             self._tick = self._loop.call_later(_TICK_SECONDS, self._run_tick)

@@ -52,6 +52,7 @@ class Room:
     def arrive(self, nbytes: int) -> None:
         """Count a message that was received. Raise Overloaded if those that wait for room already
         take as much as there is room for."""
+        # A message that is alone is always taken, however large; else it would be refused for ever.
         if self.arrived and self.arrived + nbytes > self._limit:
             raise self._refusal(nbytes)
         self.arrived += nbytes
@@ -91,16 +92,21 @@ class Room:
     def _count(self, nbytes: int) -> None:
         self.used += nbytes
         self._memory.hold((self, 0), self.used, pinned=True)
+        # Room is part of the memory's budget: cached blocks leave for what was just taken.
         self._memory.shrink()
 
     async def _wait(self, nbytes: int, party: str) -> None:
         waiting = _Waiting(nbytes, asyncio.get_running_loop().create_future())
         place = self._queue.push(party, waiting)
         try:
+            # Shielded, so that `_grant` can set the result even if this wait has just been
+            # cancelled.
             await asyncio.wait_for(asyncio.shield(waiting.granted), self._patience)
         except (TimeoutError, asyncio.CancelledError) as error:
+            # A place that does not wait was granted in the same moment, and its room must go back.
             if place.waits:
                 place.leave()
+                # A smaller request behind this one may fit now.
                 self._grant()
             else:
                 self.give_back(nbytes)
@@ -123,6 +129,7 @@ class Room:
         while self._queue:
             party = next(iter(self._queue))
             waiting = self._queue.head(party)
+            # Smaller requests behind it wait too: passing it over could delay a large one for ever.
             if not self._fits(waiting.nbytes):
                 return
             self._queue.pop(party)

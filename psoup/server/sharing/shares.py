@@ -49,6 +49,7 @@ class Share:
         if share is None:
             self._forget_idle()
             share = self.inner[name] = Share()
+        # A caller that was idle has few units, and would otherwise run alone until it caught up.
         if not share.present:
             share.units = max(share.units, self.floor)
         share.present += 1

@@ -79,6 +79,7 @@ class Turns:
             await turn.granted()
             yield turn
         except asyncio.CancelledError:
+            # The thread can't be interrupted; it raises this at the end of its chunk.
             turn.cut(Cut())
             raise
         finally:
@@ -93,6 +94,7 @@ class Turns:
         """End everything that waits or runs with its chunk, and take nothing new."""
         with self._lock:
             self._stopped = Stopping("the server is stopping", hint="ask another server")
+            # `enter` checks `_stopped` under the same lock, so no turn is in between.
             present = list(self._present)
         for turn in present:
             turn.cut(self._stopped)
@@ -192,6 +194,7 @@ class Turns:
 
     def _hand_out(self) -> None:
         """Give the free slots to the turns that are next."""
+        # Ordinary slots first: the reserved one stays free for a small call as long as possible.
         while self._free_slots and (turn := self._next(any_turn=True)):
             self._free_slots -= 1
             self._grant(turn, "any")
@@ -200,15 +203,18 @@ class Turns:
             self._grant(turn, "first")
 
     def _next(self, any_turn: bool) -> Turn | None:
+        # Turns of a caller that already keeps many threads never get the slot for first chunks.
         while (head := self._head(self._new)) and head.share.begun >= _MAX_BEGUN_PER_CALLER:
             head.place.leave()
             head.place = self._crowded.push(head.tenant, head)
         queues = [self._begun] if any_turn else []
+        # A new turn may turn out long and then keeps its thread, so begun turns are bounded here.
         if self._root.begun < _MAX_BEGUN:
             queues += [self._new, self._crowded] if any_turn else [self._new]
         heads = [head for queue in queues if (head := self._head(queue)) is not None]
         if not heads:
             return None
+        # Between tenants the smallest share is next; ranks only order the callers of one tenant.
         turn = min(heads, key=lambda head: (head.tenant_share.charged_units, head.rank))
         turn.place.leave()
         return turn
@@ -285,6 +291,7 @@ class Turn:
             raise self._cut
         done: asyncio.Future[T] = self._loop.create_future()
         self.is_working = True
+        # A thread is free: the pool has one for each slot and for each turn that has begun.
         self._turns.pool.submit(self._work, done, work, arguments)
         return await done
 
@@ -311,6 +318,8 @@ class Turn:
         """Count work; after a chunk another turn may be next. Raise what ends the work."""
         self.units += units
         if self.units >= CHUNK_UNITS or self._turns.steps_back(self):
+            # Cleared before the slot is given up: the next grant may come from another thread at
+            # once. A cut that was cleared with it is seen by the check.
             self._ready.clear()
             self._check()
             if not self._turns.end_chunk(self):
@@ -334,6 +343,7 @@ class Turn:
                 result = work(*arguments)
         except BaseException as problem:
             error = problem
+        # The slot is free before the caller goes on, which may ask for its next turn at once.
         self._turns.end_work(self)
         self._settle(done, result, error)
 

@@ -73,12 +73,14 @@ class StreamSleepers:
         """Wake sleepers whose window can hold a row of the predicate with a ts in `[least,
         most]`."""
         table = self.tables.get(predicate_id)
+        # The table holds half-open intervals, and `most` is inclusive.
         for sleeper in table.probe(least, most + 1) if table is not None else ():
             sleeper.wake()
 
     @property
     def is_probed(self) -> bool:
         """Whether rows must be matched to know which sleepers they wake."""
+        # EVERY_ROW matches without a look at the rows, so it alone needs no probe.
         return len(self.tables) > (EVERY_ROW in self.tables)
 
 
@@ -159,6 +161,7 @@ class Watches:
                 case Accept(lost):
                     for value in lost:
                         self.wake_stream(value.stream_id)
+                # Grants and policies decide which rows a watcher sees. Keys and quotas do not.
                 case AccessPut(values) if any(
                     isinstance(value, Grant | Policy) for value in values
                 ):
@@ -216,12 +219,14 @@ class Watches:
         if isinstance(rows, Hole):
             self.wake_stream(event.stream_id)
             return
+        # With event time these rows move NOW, and every window over the stream moves with it.
         if stream.timed and _moves_now(event):
             _wake(stream.members)
         elif rows is not None:
             least, most = event.min_ts, event.max_ts
             assert least is not None and most is not None, "rows have a ts"
             stream.wake(EVERY_ROW, least, most)
+            # Too many rows wait for the prober: wake all instead of missing one that matches.
             if stream.is_probed and not self._prober.probe(event.stream_id, rows.rows):
                 _wake(stream.members)
 
@@ -242,6 +247,7 @@ class Watches:
             return
         old = frozenset() if before is None else before.rows
         new = frozenset() if concern is None else concern.rows
+        # Insert before removing: a predicate that only gets another window stays in the prober.
         for rows in new - old:
             self._insert(rows, sleeper)
         for rows in old - new:
@@ -276,6 +282,7 @@ class Watches:
         seconds = (first - self._now()) / _SECOND
         delay = min(max(seconds, _MIN_DELAY_SECONDS), _MAX_DELAY_SECONDS)
         if self._ringing is not None:
+            # An early ring does no harm: it wakes what is due, and sets the timer again.
             if self._ringing.when() <= loop.time() + delay:
                 return
             self._ringing.cancel()

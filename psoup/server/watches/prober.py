@@ -95,6 +95,7 @@ class Prober:
         """Queue new rows; return False if too many of the stream wait already, so that these will
         not be matched."""
         waiting = self._waiting.get(stream_id, 0)
+        # One batch is always taken, however large, so that its stream can be probed at all.
         if waiting and waiting + rows.nbytes > MAX_WAITING_BYTES:
             return False
         self._waiting[stream_id] = waiting + rows.nbytes
@@ -106,6 +107,8 @@ class Prober:
         """Return when all rows so far were matched."""
         while self._working is not None:
             await asyncio.wait([self._working])
+            # The done callback, which reports the matches and may start again, runs in the next
+            # round.
             await asyncio.sleep(0)
 
     def stop(self) -> None:
@@ -117,6 +120,7 @@ class Prober:
         for more of them."""
         if self._working is not None or self._stopped:
             return
+        # Without rows nothing depends on the predicates yet, so they need not be built at once.
         if not self._waiting and len(self._tasks) < _MIN_CHANGES:
             return
         tasks, self._tasks, self._waiting = self._tasks, [], {}
@@ -255,8 +259,12 @@ class _Stems:
             return []
         stem = self._stems[stream_id]
         rows = pa.concat_batches(batches) if len(batches) > 1 else batches[0]
+        # Deletes are no rows that a predicate could match. `ts` and `view` then have the same
+        # order.
         rows = rows.filter(pa.array(are_rows(rows)))
         ts, view = rows.column("_ts").view(pa.int64()).to_numpy(), query_view(rows)
+        # By predicate id: the least and the greatest ts of its matches in all chunks, both
+        # inclusive.
         spans: dict[int, tuple[int, int]] = {}
         for first in range(0, rows.num_rows, _PROBE_ROWS):
             chunk = slice(first, first + _PROBE_ROWS)
@@ -275,6 +283,8 @@ def _spans(stem: _StreamStem, view: pa.RecordBatch, ts: Int64s) -> list[tuple[in
         lists = part.lists()
         if len(lists.ids):
             # Where the rows of each predicate begin: all have some, as reduceat needs it.
+            # `lists.rows` has the row indexes of all predicates one after the other, `counts` how
+            # many each.
             begins = np.cumsum(lists.counts) - lists.counts
             matched = ts[lists.rows]
             least = np.minimum.reduceat(matched, begins)

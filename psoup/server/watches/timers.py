@@ -16,6 +16,7 @@ class Timers:
     over, and cleared away once they are more than the others."""
 
     def __init__(self) -> None:
+        # Instant, number and sleeper. The number breaks ties, since sleepers have no order.
         self._heap: list[tuple[int, int, Sleeper]] = []
         self._numbers = count()
         self._live = 0
@@ -33,6 +34,8 @@ class Timers:
         sleeper.until = until
         if until is not None:
             heapq.heappush(self._heap, (until, next(self._numbers), sleeper))
+        # At least half of the entries are outdated then, so the cost of a sweep is spread over
+        # them.
         if len(self._heap) > 2 * self._live + _SPARE_ENTRIES:
             self._heap = [entry for entry in self._heap if entry[2].until == entry[0]]
             heapq.heapify(self._heap)

@@ -100,6 +100,7 @@ def _measured(content: Buffer) -> BatchMeasures:
         metadata = memoryview(message.metadata)
         body = memoryview(message.body) if message.body is not None else memoryview(b"")
         kind, batch = _header(metadata)
+        # Counted before the body is looked at: many tiny batches cost time, not bytes.
         arrays += 1 + (_arrays(metadata, batch) if batch else 0)
         if arrays > MAX_ARRAYS:
             raise _too_many_arrays()
@@ -108,6 +109,7 @@ def _measured(content: Buffer) -> BatchMeasures:
         dictionaries |= kind == _DICTIONARY_BATCH
         batches += kind == _RECORD_BATCH
         rows += _length(metadata, batch) if kind == _RECORD_BATCH else 0
+        # While a compressed body is unpacked, both forms are in memory, so both count.
         nbytes += len(body)
         if _field(metadata, batch, 3) or _OLD_COMPRESSION in message.metadata.to_pybytes():
             nbytes += sum(_unpacked(body, *extent) for extent in _buffers(metadata, batch))
@@ -131,6 +133,8 @@ def _unpacked(body: memoryview, offset: int, length: int) -> int:
 
 # ---- just enough of the flatbuffers in which IPC writes its metadata
 
+# Field numbers of the tables that are read below. Message: 1 kind, 2 header. Schema: 1 fields.
+# DictionaryBatch: 1 data. RecordBatch: 0 length, 1 nodes, 2 buffers, 3 compression.
 _SCHEMA, _DICTIONARY_BATCH, _RECORD_BATCH = 1, 2, 3
 # Before the format had a field for it, and Arrow still reads it.
 _OLD_COMPRESSION = b"ARROW:experimental_compression"
@@ -151,6 +155,7 @@ def _header(metadata: memoryview) -> tuple[int, int]:
 
 def _arrays(metadata: memoryview, table: int) -> int:
     """Return how many fields a schema has, or how many columns a batch, those inside others too."""
+    # A field of a vector holds its distance; the vector begins with its length, 32 bits.
     vector_at = _field(metadata, table, 1)
     return _u32(metadata, vector_at + _u32(metadata, vector_at)) if vector_at else 0
 
@@ -168,6 +173,7 @@ def _buffers(metadata: memoryview, batch: int) -> list[tuple[int, int]]:
         return []
     vector = buffers_at + _u32(metadata, buffers_at)
     count = _u32(metadata, vector)
+    # Each buffer is an offset into the body and a length, 64 bits both.
     return [struct.unpack_from("<qq", metadata, vector + 4 + 16 * index) for index in range(count)]
 
 
@@ -177,6 +183,8 @@ def _u32(data: memoryview, at: int) -> int:
 
 def _field(data: memoryview, table: int, number: int) -> int:
     """Return the offset of a table's field, or 0 if it is left out."""
+    # A table begins with its distance to the vtable. That has two sizes, then an offset for each
+    # field, all of 16 bits.
     vtable = table - struct.unpack_from("<i", data, table)[0]
     slot = 4 + 2 * number
     if slot + 2 > struct.unpack_from("<H", data, vtable)[0]:
@@ -246,6 +254,8 @@ def _arrow(
 ) -> Iterator[bytes]:
     room = max(limit - _FRAME_BYTES, limit // 2, 1)
     parts = (part.serialize() for batch in batches for part in _slices(batch, room))
+    # The schema is not counted in `size`: it goes with the first rows, and `_cut` splits the two if
+    # need be.
     waiting: list[Any] = [batches[0].schema.serialize()] if answer_part.first else []
     size = 0
     for part in chain(parts, [_END] if answer_part.last else []):
@@ -272,6 +282,7 @@ def _cut(content: Sequence[Any], limit: int, framed: bool) -> Iterator[bytes]:
 
 def _prefix(size: int, field: int = _ARROW) -> bytes:
     """Return the bytes that stand before `size` bytes of a field in an InvokeResponse."""
+    # Field numbers below 16 make a tag of one byte.
     varint = bytearray([field << 3 | _LENGTH_DELIMITED])
     while size > 0x7F:
         varint.append(size & 0x7F | 0x80)
@@ -298,6 +309,7 @@ def _width(columns: tuple[Column, ...]) -> int | None:
     types = [column.type.arrow for column in columns]
     if not all(pa.types.is_primitive(type_) for type_ in types):
         return None
+    # One byte more for each column covers its bit of validity, and the bit of a boolean.
     return sum(int(type_.bit_width) // 8 + 1 for type_ in types)
 
 

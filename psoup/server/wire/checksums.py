@@ -31,6 +31,7 @@ def is_promised(metadata: Iterable[tuple[str, str | bytes]] | None) -> bool:
 
 async def is_intact(message: bytes) -> bool:
     """Return whether a message ends with the checksum of what is before it."""
+    # The tail is the tag, one byte, and the checksum, four bytes, little-endian.
     if message[-_TAIL_BYTES : 1 - _TAIL_BYTES] != _TAG:
         return False
     content = memoryview(message)[:-_TAIL_BYTES]

@@ -177,6 +177,7 @@ class Tokens:
     def write(self, subject: CopySubject, claim: Claim, binding: bytes = b"") -> bytes:
         """Return a token that is of use to the caller with that `binding` only; an empty one stands
         for all callers without authentication."""
+        # Optional parts are written only if a mark needs them; the flags say which are there.
         marks = [mark for mark in (claim.copy, claim.target) if mark is not None]
         legs = any(mark.legs != (LegMark(mark.legs[0].high),) for mark in marks)
         digests = any(mark.digest != NO_DIGEST for mark in marks)
@@ -198,6 +199,7 @@ class Tokens:
             content += _pack(mark, digests, legs) + (_pack_nows(mark.nows) if nows else b"")
         if claim.target is not None:
             content += _pack_cursor(claim.cursor, legs)
+        # The open head and the binding are authenticated with it: neither can be exchanged.
         return self._open + self._cipher.encrypt(content, [self._open, binding])
 
     def read(self, token: bytes, binding: bytes = b"") -> Signed:
@@ -205,6 +207,8 @@ class Tokens:
         `binding`."""
         head, sealed = token[: _OPEN.size], token[_OPEN.size :]
         if head != self._open:
+            # Another identity is another store; the same one with another version is an unknown
+            # form.
             foreign = len(head) == _OPEN.size and head[1:] != self._open[1:]
             raise Unusable(WholeReason.FOREIGN_TOKEN if foreign else WholeReason.UNREADABLE_TOKEN)
         try:
@@ -232,6 +236,8 @@ def read_key(store: Store, path: Path | None) -> bytes:
         # The group reads it only if servers of several users share the store.
         is_shared = (store.root / "log").stat().st_mode & stat.S_IWGRP
         mode = 0o660 if is_shared else 0o600
+        # Another server may have made the key in the same moment; all of them read the one that is
+        # there.
         with contextlib.suppress(FileExistsError):
             put_if_absent(path_of_store, os.urandom(KEY_BYTES), sync=store.sync, mode=mode)
     chosen = path_of_store if path is None else path
@@ -350,6 +356,8 @@ def row_part(chunk: CopyChunk, columns: Sequence[Column], encoding: int) -> pb.S
 def removed_piece(ids: Int64s, ended: Int64s, limit: int) -> tuple[pb.SyncPart, int]:
     """Return the first of the ids, in a message of about `limit` bytes, and how many they are;
     those of them that are `ended` are named."""
+    # The ids ascend. `breaks` has the index of the first id of each run but the first, so a cut at
+    # one of them splits no run.
     fitting = max(1, limit // _RUN_BYTES)
     breaks = np.flatnonzero(np.diff(ids) != 1) + 1
     count = int(breaks[fitting - 1]) if fitting <= len(breaks) else len(ids)
@@ -359,6 +367,8 @@ def removed_piece(ids: Int64s, ended: Int64s, limit: int) -> tuple[pb.SyncPart, 
 
 
 def _arrow(chunk: CopyChunk) -> bytes:
+    # One row for each id, in the order of the chunk: first what the copy needs, then the query's
+    # columns.
     names = ["_row_id", "_visible_from", "_visible_until", "_checksum", "_sort_key"]
     columns = [
         pa.array(chunk.ids),
@@ -393,6 +403,7 @@ def _typed(chunk: CopyChunk, columns: Sequence[Column]) -> Iterator[pb.SyncRow]:
         chunk.checksums.tolist(),
         chunk.sort_keys.to_pylist(),
         repeat(None, len(chunk.ids)) if chunk.keys is None else chunk.keys.tolist(),
+        # Without columns a zip would be empty, and end the rows.
         zip(*values, strict=True) if values else ([] for _ in chunk.ids),
     )
     for row_id, begin, until, checksum, sort_key, key, row in zip(*series, strict=True):

@@ -74,10 +74,12 @@ def to_json(values: Mapping[str, Scalar]) -> str:
 def to_json_many(columns: Mapping[str, Sequence[Scalar]], count: int) -> list[str]:
     """`to_json` of each row of values."""
     parts = [_tagged_texts(name, columns[name]) for name in sorted(columns)]
+    # Without columns there is nothing to zip, and every row has no values.
     return ["{" + ", ".join(row) + "}" for row in zip(*parts, strict=True)] or ["{}"] * count
 
 
 def _tagged_texts(name: str, values: Sequence[Scalar]) -> list[str]:
+    # Each distinct value is written once: the values of a large table often repeat.
     head, marks = json.dumps(name), marks_of(values)
     distinct = dict(zip(marks, values, strict=True))
     texts = {mark: f"{head}: {json.dumps(_tagged(value))}" for mark, value in distinct.items()}

@@ -100,6 +100,7 @@ def scan(message: bytes, shape: MessageShape, max_fields: int) -> Scan:
     """Scan at most `max_fields` fields, those of the outermost message first. Raise Malformed."""
     fields, arrow = 0, None
     # Begin, end and shape of the messages to scan; the last is next.
+    # A list in place of recursion: the depth of a message can't exhaust the stack.
     pending = [(0, len(message), shape)]
     try:
         while pending:
@@ -110,6 +111,7 @@ def scan(message: bytes, shape: MessageShape, max_fields: int) -> Scan:
                 if fields > max_fields:
                     return Scan(arrow, complete=False)
                 field, tag, at = at, message[at], at + 1
+                # Most tags and lengths are one byte, and are read without a call.
                 if tag & 0x80:
                     tag, at = _varint(message, field)
                 kind = tag & 7
@@ -132,6 +134,8 @@ def scan(message: bytes, shape: MessageShape, max_fields: int) -> Scan:
                     at += 4
                 else:
                     raise Malformed
+            # A length may reach past its message, or past all bytes; then nothing inside was
+            # scanned yet.
             if at > end:
                 raise Malformed
     except IndexError:

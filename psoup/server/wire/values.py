@@ -116,6 +116,7 @@ def _column(rows: pb.Rows, place: int, column: Column | None) -> pa.Array:
                 expected=str(column.type),
                 got=got,
             ) from None
+    # The values are microseconds or days since 1970. A view takes the numbers as they are.
     if column.type.kind in (Kind.TIMESTAMP, Kind.DATE):
         width = pa.int64() if column.type.kind is Kind.TIMESTAMP else pa.int32()
         return pa.array(values, width).view(column.type.arrow)
@@ -140,6 +141,7 @@ def _double(kind: str, value: Any, type_: Type) -> float:
         return float(value)
     if kind != "bigint":
         raise _wrong(kind, type_)
+    # Beyond 2 ** 53 not every integer has a DOUBLE.
     if int(float(value)) != value:
         raise BadValue("NOT_EXACT", "is an integer no DOUBLE holds exactly")
     return float(value)
@@ -160,6 +162,7 @@ def _decimal(kind: str, value: Any, type_: Type) -> decimal.Decimal:
 
 def parse_decimal(text: str) -> decimal.Decimal:
     """Raise BadValue if a text is no number of docs/reference/protocol.md, or absurdly long."""
+    # The length comes first: a long text is refused without being parsed.
     plain = len(text) <= 2 * _MAX_DIGITS and _DECIMAL_FORM.fullmatch(text) is not None
     number = decimal.Decimal(text) if plain else None
     if number is None or abs(number.adjusted()) > _MAX_DIGITS:
@@ -181,6 +184,7 @@ def _date(kind: str, value: Any, type_: Type) -> int:
 
 def parse_date(text: str) -> datetime.date:
     try:
+        # Python also reads shorter ISO forms, such as 20261116.
         if len(text) != len("2026-11-16"):
             raise ValueError
         return datetime.date.fromisoformat(text)
@@ -213,6 +217,7 @@ def to_rows(
         for values in zip(*series, strict=True):
             row = pb.Row(values=values)
             size += row.ByteSize()
+            # A row larger than the limit goes alone: rows are not split.
             if size > limit and message.rows:
                 yield message
                 message, size = pb.Rows(columns=names), row.ByteSize()
@@ -224,6 +229,7 @@ def to_rows(
 def to_values(array: pa.Array, type_: Type) -> list[pb.Value]:
     make = _MAKE[type_.kind]
     if type_.kind is Kind.TIMESTAMP:
+        # As integers: Python's datetimes are slower to make, and only to be taken apart again.
         array = array.view(pa.int64())
     return [pb.Value() if value is None else make(value) for value in array.to_pylist()]
 
