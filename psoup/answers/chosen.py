@@ -53,6 +53,7 @@ class IdRun:
         """Return the run of some ids, at least one."""
         first, last = int(ids[0]), int(ids[-1])
         lows: range | bytes
+        # Ids ascend and are distinct, so a run without gaps is a range and needs no bitmap.
         if last - first + 1 == len(ids):
             lows = range(first & BLOCK_MASK, (last & BLOCK_MASK) + 1)
         else:
@@ -103,6 +104,7 @@ class ChosenRows:
     @cached_property
     def nbytes(self) -> int:
         runs = [run for chunk in self.chunks for run in chunk]
+        # The slices of a run share its bitmap, which counts once.
         bitmaps = {id(run.lows): run.lows for run in runs if isinstance(run.lows, bytes)}
         return _RUN_OVERHEAD_BYTES * len(runs) + sum(map(len, bitmaps.values()))
 
@@ -172,6 +174,7 @@ def choose_in_chunks(
     runs, latest, ordered = [], SINCE_EVER, True
     for part, places in chain(_popped(picked), _places(rows, parts)):
         low, high = part.bounds
+        # Ids ascend from part to part, so rows of equal ts at a border are in order too.
         ordered = ordered and part.in_order and low >= latest
         latest = high
         runs.append(IdRun.of(part.ids[places]))
@@ -180,6 +183,7 @@ def choose_in_chunks(
 
 def _popped(picked: list[tuple[Part, Int64s]]) -> Iterator[tuple[Part, Int64s]]:
     while picked:
+        # Popping lets go of each part as soon as its ids are taken.
         yield picked.pop(0)
 
 
@@ -216,12 +220,15 @@ def _sorted(stem: StemView, runs: Sequence[IdRun], step: int) -> list[Chunk]:
     ]
     ts, ids = (np.concatenate(pieces) for pieces in zip(*moments, strict=True))
     order = time_order(ts, ids)
+    # The chosen rows may be in order although the rows of their parts are not.
     if order is None:
         return _cut(runs, step)
     ordered = ids[order]
     chunks, reads = [], 0
     max_reads = _MAX_READS * (len({run.block for run in runs}) + -(-len(ids) // step))
     for start in range(0, len(ids), step):
+        # A run has ascending ids of one block, so a chunk is sorted by id and cut where the block
+        # changes. `outputs_of` restores the order of time.
         chunk_ids = np.sort(ordered[start : start + step])
         by_block = np.split(chunk_ids, np.flatnonzero(np.diff(chunk_ids >> BLOCK_BITS)) + 1)
         reads += len(by_block)

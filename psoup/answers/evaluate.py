@@ -89,8 +89,10 @@ def evaluate_in_chunks(
     (rows,) = legs_of(plan, matchers, memo)
     picked, chunks = choose_in_chunks(plan.query, rows, chunk_bytes)
     if chunks:
+        # The client may read for long, so the answer must not keep rows in memory.
         leg = plan.leg.released()
         return ChosenRows(plan.query, leg, chunks, plan.answered, matchers.work.rows)
+    # `picked` is None if many rows could not be cut into chunks: they are then found again.
     batches = Selection(plan.query, rows, memo).answer(picked)
     return Answer(batches, plan.answered, matchers.work.rows)
 
@@ -120,6 +122,7 @@ def _is_plain(plan: Plan) -> bool:
     if plan.unsettled or not isinstance(plan.query.source, Leg):
         return False
     leg = plan.leg
+    # With a history, a limit or a count, files may be read to know which rows there are.
     needs_rows = leg.keyed or leg.limits or isinstance(leg.window, CountWindow)
     return not needs_rows and plan.query.weight <= _QUICK_WEIGHT
 
@@ -168,6 +171,7 @@ class Selection:
         def of(part: Part, among: Int64s | None = None) -> Partial:
             return partial(grouping, rows.gather([(part, rows.places(part, among))], reads))
 
+        # Cached summaries are of all rows of a run, of which a choice by ids has only some.
         if rows.choice.ids is not None:
             partials = [of(part) for part in rows.parts()]
         else:
@@ -219,6 +223,7 @@ def combined(
         try:
             return _with_stored(plan, plan.composite, legs, matchers, limits, parts, memo)
         except (CorruptStore, DataFileGone) as damage:
+            # Only combinations can be joined again; damaged rows of a stream can't be replaced.
             if not damage.file.startswith(f"stems/{plan.composite.composite_id}/"):
                 raise
             plan.composite.leave_out(damage)
@@ -261,6 +266,7 @@ def _with_stored(
             raise Uncovered
         groups = None if memo is None else stored.folded(plan.query, memo)
         if groups is None:
+            # The legs after those of FROM are read by subqueries, which are not stored.
             remaining = leg_inputs(plan, legs)[count:] if len(legs) > count else []
             rows = combining.source_rows(plan.query, remaining, parts, stored.combinations)
         else:

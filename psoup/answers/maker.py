@@ -139,6 +139,7 @@ class PlanMatchers:
         matchers = [
             self._matcher(condition.predicate_id, condition.stream_id, condition.where)
             for condition in policy
+            # A constant condition permits nothing: with one that is TRUE the policy would be None.
             if not condition.is_constant
         ]
         return PermittedMatches(matcher, PermittedRows(matchers))

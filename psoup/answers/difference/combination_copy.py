@@ -97,6 +97,7 @@ class CombinationChange:
     def every(self, after: tuple[int, ...] = ()) -> Iterator[CombinedRows]:
         """Yield all combinations of the target, by ascending parts; only those after the parts
         `after`."""
+        # Without a copy no row is unexpired, so that all rows of the target count as changed.
         legs = [replace(leg, copy=None) for leg in self.legs]
         changes = [LegChange(leg.target_rows, leg.unexpired, leg.target_rows) for leg in legs]
         return self.combiner.walk(changes, after)
@@ -160,6 +161,7 @@ class CombinationCopier(RowwiseCopier):
     @once
     def _change(self) -> CombinationChange:
         copy, target, cached = self.job.claim.copy, self.job.target, self.cached
+        # Count, digest and `low` are results of the change, so they are not compared.
         moment = copy, _unmarked(target)
         if cached is not None and (cached.copy, _unmarked(cached.target)) == moment:
             return cached
@@ -172,6 +174,7 @@ class CombinationCopier(RowwiseCopier):
             return self.job.restarted(fresh_target(self.plan, self.job.claim.copy, None))
         if any(leg.is_copy_forgotten for leg in self._change.legs):
             return self._without_copy(WholeReason.RETENTION)
+        # A salt changes all ids, so it must not change within a transfer.
         return self._salted() if not self.job.continued and self._has_collision else None
 
     @property
@@ -207,10 +210,12 @@ class CombinationCopier(RowwiseCopier):
     def _total(self) -> Total:
         """Return the total of the copy, with what was added and without what was removed."""
         target, copy, change = self.job.target, self.job.claim.copy, self._change
+        # The mark got the total when the transfer began.
         if self.job.continued:
             return _marked_total(target)
         if copy is None:
             return Total.of(self._added_ids)
+        # Expired rows may have left the store, so that they can't be subtracted.
         if not all(leg.is_countable for leg in change.legs):
             return Total.of(self._every_id)
         unchanged = _marked_total(copy).minus(change.expired).minus(Total.of(change.removed))
@@ -228,6 +233,7 @@ class CombinationCopier(RowwiseCopier):
         removed, have = self._change.removed, self.job.repair.have
         if have is None:
             return removed
+        # By its report the client may have combinations that its mark lacks: they are removed too.
         return all_ids(removed, have[~member(have, np.sort(self._every_id))])
 
     @property

@@ -137,7 +137,9 @@ class Combiner:
         for number, place in enumerate(self._places):
             if place.leads:
                 branches = tuple(branch for _, branch in place.branches)
+                # Branches before that of `after` were sent completely.
                 if branches >= after[: len(branches)]:
+                    # The leading row of `after` may have more combinations: it is joined again.
                     same = branches == after[: len(branches)] and len(after) > len(branches)
                     first = after[len(branches)] if same else 0
                     for batch in self._led(changes, number, first):
@@ -164,6 +166,7 @@ class Combiner:
         if not turns:
             return
         ids = _ids(changes[lead].changed.batch)
+        # If another leg has changed, unchanged leading rows are part of new combinations too.
         if turns != [lead]:
             ids = all_ids(ids, _ids(changes[lead].unchanged.batch))
         place, step = int(np.searchsorted(ids, first)), _FIRST_STEP_ROWS
@@ -171,6 +174,7 @@ class Combiner:
             changed = max(changes[number].changed.batch.num_rows for number in turns)
             step = max(step, _FIRST_STEP_PAIRS // changed)
         while place < len(ids):
+            # Short steps first, so that the first rows come soon; doubling bounds their number.
             last = min(place + step, len(ids)) - 1
             span = int(ids[place]), int(ids[last]) + 1
             results = [self._turn(changes, number, lead, span) for number in turns]
@@ -193,6 +197,8 @@ class Combiner:
             if leg == lead:
                 low, high = np.searchsorted(_ids(batch), span)
                 batch = batch.slice(low, high - low)
+            # A leg of another branch is in none of these combinations. An empty leg that is in no
+            # branch would be in all of them, so there are none.
             if excluded:
                 batch = batch.slice(0, 0)
             elif not batch.num_rows and not place.branches:
@@ -212,6 +218,7 @@ class Combiner:
         self._pairs += sum(step.candidates for run in combining.runs for step in run.steps)
         parts = parts_of(self._query, rows)
         begin, until = self._intervals(batches, parts, rows.num_rows)
+        # Combinations whose parts are never visible together are left out.
         return CombinedRows(parts, begin, until, rows, self._salt).keep(begin < until)
 
     def _intervals(

@@ -44,6 +44,7 @@ class once(Generic[T]):  # noqa: N801
     def __get__(self, instance: object | None, owner: type) -> once[T] | T:
         if instance is None:
             return self
+        # Without a `__set__` here, the instance's own attribute is found first from then on.
         value = instance.__dict__[self._name] = self._compute(instance)
         return value
 
@@ -130,6 +131,7 @@ class CopyChunk:
         """Return the rows of at least one chunk, one chunk after the other."""
         if len(chunks) == 1:
             return chunks[0]
+        # All chunks of a transfer have keys, or none has.
         keys = [chunk.keys for chunk in chunks if chunk.keys is not None]
         parts = zip(*(chunk.parts for chunk in chunks), strict=True)
         return cls(

@@ -78,6 +78,7 @@ def _next_points(plan: Plan, mark: Mark) -> Iterator[int]:
     for part in plan.query.refreshed_parts:
         arrival = [n for n in part.legs if plan.legs[n].schema.ordered_by is None]
         for every in periodic(part.refresh) if arrival else ():
+            # All legs over arrival time have the same clock. Over one stream the horizon holds it.
             clock = mark.legs[arrival[0]].current
             yield every.following(clock or mark.horizon or 0)
 
@@ -127,6 +128,7 @@ class _Changes:
         """Return the instant at which the first waiting row enters; FOR_EVER without one."""
         if not enters_by_time(window) or self.mark.now is None:
             return FOR_EVER
+        # The known rows that the window has not reached at NOW.
         waiting = Region((entered(window, self.mark.now), 0), (FOR_EVER, 0), 0, self.high)
         ts = self._least(waiting)
         retain = self.leg.schema.retain
@@ -139,6 +141,7 @@ class _Changes:
         def of(part: Part, places: Int64s) -> _Least:
             places = places if permitted is None else permitted.places(part, places)
             ts = part.ts[places]
+            # A run may have no permitted row in the region: it then has no least ts.
             return _Least(int(np.min(ts[region.holds(ts, part.ids[places])], initial=FOR_EVER)))
 
         def merge(parts: Sequence[_Least]) -> _Least:

@@ -277,6 +277,7 @@ def fresh_target(plan: Plan, copy: Mark | None, away: int | None) -> Mark:
         return Mark(plan.position, _leg_marks(plan, None), plan.now, horizon, nows=plan.nows)
     now = _latest(plan.now, copy.now if copy else None)
     horizon = _horizon(plan, now, copy, away) if by_rows(plan) else now
+    # Another salt would change the ids of all combinations that the client has.
     salt = copy.salt if copy else 0
     return Mark(plan.position, _leg_marks(plan, copy), now, horizon, salt=salt)
 
@@ -286,6 +287,7 @@ def _leg_marks(plan: Plan, copy: Mark | None) -> tuple[LegMark, ...]:
     points = [leg.now if inside(number) else None for number, leg in enumerate(plan.legs)]
     if isinstance(plan.query.source, Leg):
         return (LegMark(plan.leg.limit()[0], now=points[0]),)
+    # What the copy has lost by the retention does not come back, so `current` never falls.
     before = [None] * len(plan.legs) if copy is None else [leg.current for leg in copy.legs]
     return tuple(
         LegMark(leg.limit()[0], _latest(leg.current, current), now=point)
@@ -327,6 +329,8 @@ def _horizon(plan: Plan, now: int | None, before: Mark | None, away: int | None)
     """
     if withholds(plan):
         return now
+    # All rows are sent ahead if the client may be away for any time, or if none waits for the
+    # clock. A copy that has all rows that wait keeps them.
     bounded = by_clock(plan) and any(enters_by_time(leg.window) for leg in plan.legs)
     if (
         away is None

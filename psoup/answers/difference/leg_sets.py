@@ -116,6 +116,7 @@ class LegSets:
         copy, target = self.copy, self.target
         if copy is None:
             return self._lazy(NO_ROWS)
+        # Rows that have passed the retention count as expired, unless the server removes them.
         current = copy.current if self.unretained_removed else target.current
         return self._lazy(self._choice(copy, target.now, current))
 
@@ -143,6 +144,7 @@ class LegSets:
         if self.leg.keyed is None:
             return NO_IDS
         removed, target = self.removed.rows.ids, self.target
+        # With a key change the window has not moved, so only a newer row of its key removes a row.
         if self.key_change is not None:
             return removed
         return ended_rows(self.leg, removed, target.high, target.now, self._cut)
@@ -159,6 +161,7 @@ class LegSets:
     @once
     def unchanged(self) -> LazyRows:
         """The rows that copy and target have in common."""
+        # With nothing added the target is a subset of the copy, and no intersection is computed.
         if self.added.is_empty:
             return self.target_rows
         if self.removed.is_empty:
@@ -178,6 +181,7 @@ class LegSets:
         if _waits(copy) or _waits(target) or copy.now is None or target.now is None:
             return None
         old, new = (self._region(leg.window, moment, target.now) for moment in (copy, target))
+        # `changed` compares with the newest rows, and does not see rows that a moved window drops.
         if target.high != leg.stem.high or replace(old, hi=new.hi) != new:
             return None
         changed = leg.keyed.changed(copy.high, copy.now, self._cut)
@@ -237,10 +241,13 @@ class LegSets:
         window = self.leg.window
         choice = self._choice(moment, moment.now, moment.current)
         begin = choice.region.begin
+        # With partitions the region is drawn around the rows that are left, so it does not show
+        # which are gone.
         if isinstance(window, CountWindow) and window.partition_by:
             begin = oldest_retained(self.leg.schema, moment.current)
         if choice.region.empty or (begin is not None and begin >= oldest - _GRACE_MICROSECONDS):
             return True
+        # The engine may delete later than it must: then the files still have all ids.
         return self.leg.stem.is_whole(moment.low)
 
     # ---- visibility
@@ -248,6 +255,7 @@ class LegSets:
     def interval(self, ts: Int64s) -> tuple[Int64s, Int64s]:
         """Return the interval `[from, until)` of the leg's NOW in which its window has the row of
         each ts, unless the row is removed."""
+        # Rows that the server removes, or that end with their key, don't leave by their ts.
         unlimited = self.unretained_removed or self.leg.keyed is not None
         retain = None if unlimited else self.leg.schema.retain
         if isinstance(self.leg.window, TimeWindow):

@@ -135,9 +135,12 @@ class ResultCopier:
         a new target."""
         job = replace(self.job, target=self.target, moment=None)
         answer = self._answer(job.target)
+        # If the digests differ, the client has a part of another answer, which the rest of this one
+        # would not complete.
         if job.continued and answer.digest != job.target.digest:
             job = job.restarted(self._settled(self.plan))
             answer = self._answer(job.target)
+        # Without the copy it can't be said which rows are still to be sent or removed.
         if job.continued and job.claim.copy is not None and not self._recomputed(job, answer):
             job = replace(job, claim=Claim(), reason=WholeReason.RETENTION)
         return replace(job, target=replace(job.target, digest=answer.digest)), answer
@@ -149,8 +152,10 @@ class ResultCopier:
     def _recomputed(self, job: CopyJob, answer: _Answer) -> _Answer | None:
         """Return the answer that the client has; None if it can't be computed again."""
         copy = job.claim.copy
+        # Ids that are places identify no rows, so there is nothing to compare by.
         if copy is None or answer.numbered:
             return None
+        # Equal digests mean equal rows, so the copy need not be computed.
         if copy.digest == answer.digest:
             return answer
         before = self._answer(copy)
@@ -166,6 +171,8 @@ class ResultCopier:
         if base is rows:
             return base
         changed = int((~_same(rows, base)).sum())
+        # An estimate: changed rows are taken to be as large as the others. A difference that was
+        # begun is never turned into a whole answer.
         share = changed / max(len(rows.ids), 1)
         removed = _ID_BYTES * int((~member(base.ids, rows.ids)).sum())
         if not job.continued and share * rows.nbytes + removed > rows.nbytes + _COLUMNS_BYTES:
@@ -246,6 +253,7 @@ class ResultCopier:
         result = identified(query, rows)
         count = len(result.ids)
         ids = result.ids if result.unique else np.arange(count)
+        # Clients show these rows until the server removes them, whatever NOW is.
         begin, until = np.full(count, SINCE_EVER), np.full(count, FOR_EVER)
         row_ids = result.parts[0] if self._sends_keys else None
         keys = None if row_ids is None else key_digests(self.plan, row_ids)
@@ -314,6 +322,7 @@ def _same(rows: CopyChunk, base: CopyChunk) -> Mask:
     """Return a mask of `rows`: true for those that `base` has, with an equal checksum."""
     if not len(base.ids):
         return np.zeros(len(rows.ids), np.bool_)
+    # The ids of `base` ascend. An id greater than all of them gets place 0, whose id differs.
     places = np.searchsorted(base.ids, rows.ids)
     places[places == len(base.ids)] = 0
     return np.asarray((base.ids[places] == rows.ids) & (base.checksums[places] == rows.checksums))

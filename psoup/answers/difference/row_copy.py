@@ -80,6 +80,7 @@ class RowCopier(RowwiseCopier):
     @property
     def _good_until(self) -> int | None:
         horizon = self.job.target.horizon
+        # Rows visible at the horizon itself were sent ahead.
         return None if horizon is None else horizon + 1
 
     def _total(self) -> Total:
@@ -136,6 +137,8 @@ class RowCopier(RowwiseCopier):
         if repair.have is not None:
             mask &= member(ids, repair.have)
         if claim.target is not None:
+            # NOW may have moved on since: a row that enters later than the horizon of then was not
+            # sent, although the cursor has passed it.
             mask |= (ids < claim.cursor.next_id) & self._sent(claim.target, ts)
         return mask
 

@@ -80,6 +80,8 @@ class RowSet:
         # Several choices may have rows of one part: their places are put together.
         for _, group in groupby(merge(*runs, key=_first), key=_first):
             pieces = list(group)
+            # Choices with different highs have the same part cut off at different ids. The longest
+            # one has the rows of all, at the same places.
             part = max((part for part, _ in pieces), key=lambda part: part.stop)
             yield part, np.sort(np.concatenate([places for _, places in pieces]))
 

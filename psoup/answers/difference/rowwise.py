@@ -90,6 +90,7 @@ class RowwiseCopier(ABC):
             most = max(1, room // _MIN_ROW_BYTES)
             chunks.append(first(min(count, most)).cut(room))
             room -= chunks[-1].nbytes
+            # Rows after a cut would be sent out of order, and the cursor would skip those cut off.
             if room <= 0 or len(chunks[-1].ids) < count:
                 break
         return CopyChunk.joined(chunks) if chunks else None

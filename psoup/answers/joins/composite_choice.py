@@ -43,6 +43,7 @@ def with_composite(plan: Plan, view: View, unregistered: UnregisteredIds, memo: 
     composing = False
     for id_ in _composites(view, composition):
         mark = marks.get(id_)
+        # The engine adds nothing to a suspended composite, so waiting for it is of no use.
         if mark is not None and mark.suspended:
             continue
         if mark is None or id_ not in view.replica.stems or not _is_ready(plan, composition, mark):

@@ -47,8 +47,10 @@ class PartRows:
             return np.full(len(ids), -1)
         low, span = int(self.ids[0]), int(self.ids[-1] - self.ids[0]) + 1
         if span > _DENSE_GAP * len(ids):
+            # An id greater than all others gets the last place, whose id differs.
             places = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
             return np.where(self.ids[places] == ids, places, -1)
+        # The place of the row with id `low + i` at index i; −1 if there is no such row.
         place_of = np.full(span, -1)
         place_of[self.ids - low] = np.arange(len(self.ids))
         offsets = ids - low

@@ -43,6 +43,8 @@ class CombinationMatcher(Matcher):
 
     def _computed(self, part: Part, lo: int, hi: int) -> UInt16s:
         first, last = np.searchsorted(part.ids, [lo, hi]).tolist()
+        # For each leg: its distinct rows, and for each combination the place of its row among them,
+        # −1 if that has left the store.
         rows, places = list[PartRows](), list[Int64s]()
         for number, leg in enumerate(self.legs):
             ids = part_ids(part, number)[first:last]
@@ -50,6 +52,7 @@ class CombinationMatcher(Matcher):
             places.append(rows[-1].places(ids))
         # The combinations of which every leg still has its row.
         alive = np.flatnonzero(np.minimum.reduce(places) >= 0)
+        # The unnamed column gives the batch its length if the predicate reads no other.
         columns: dict[str, pa.Array] = {"": pa.nulls(len(alive))}
         for number, (leg_rows, chosen) in enumerate(zip(rows, places, strict=True)):
             if names := side_reads(number, self.where):
@@ -84,6 +87,7 @@ class StoredJoin:
     def combinations(self, names: frozenset[str]) -> ItemRows:
         """Return the combinations with the columns of these names. Raises what a join raises."""
         pieces = [self._beside(self._stored_ids(), names), *self._joined(names)]
+        # If all pieces are empty, one is kept for its columns.
         return ItemRows.joined([piece for piece in pieces if len(piece)] or pieces[:1])
 
     def _joined(self, names: frozenset[str]) -> Iterator[ItemRows]:
@@ -110,6 +114,7 @@ class StoredJoin:
 
         legs = tuple(rows.leg.subject for rows in self.legs)
         subject = ("groups", self.plan.predicate_id, self.plan.places, query.grouping_key, legs)
+        # Ids in this region are those of combinations. All legs have its interval of time.
         region = replace(self._composed[0].choice.region, lo=0, hi=self.plan.mark.high)
         folded = Fold(memo, subject, self.plan.stem, region, of, merge, "_until").values()
         joined = [partial(grouping, rows.whole()) for rows in self._joined(names)]
@@ -162,6 +167,8 @@ class StoredJoin:
         regions = [rows.choice.region for rows in self._composed]
         pieces = [[np.empty(0, np.int64)] for _ in regions]
         if not any(region.empty for region in regions):
+            # The ts of a combination is the least of its rows' ts. So it is not before the earliest
+            # begin, and before all ends.
             begins = [region.begin for region in regions if region.begin is not None]
             begin = min(begins) if len(begins) == len(regions) else None
             end = min(region.end for region in regions)
@@ -193,6 +200,7 @@ class StoredJoin:
         legs = self._composed
         mask = np.ones(len(places), np.bool_)
         for number, rows in enumerate(legs):
+            # Ids are compared first: the combinations have them, so no row of a leg is read.
             region, ids = rows.choice.region, part_ids(part, number)[places]
             mask &= (ids >= region.lo) & (ids < region.hi)
             if rows.choice.ids is not None:
@@ -223,6 +231,8 @@ class StoredJoin:
         query."""
         since, highs = self.plan.mark.since, self.plan.mark.highs
         assert since is not None, "a plan has a composite with a box"
+        # By leg of the composite: `inside` has the ids `[low, high)` of the stored box. `outside`
+        # has what lies beyond it as (leg, low, high), for the first leg on both sides.
         inside = [(since, highs[0]), *((0, high) for high in highs[1:])]
         outside = [(0, 0, since), *((number, high, None) for number, high in enumerate(highs))]
         for number, low, high in outside:
@@ -253,6 +263,7 @@ def _all_inside(part: Part, places: Int64s, region: Region) -> Mask:
     them, are within the instants of a region."""
     inside = np.asarray(part.numbers("_until")[places] < region.until[0])
     if region.since is not None:
+        # A `since` with a row id splits the rows of its instant: only later instants are sure.
         inside &= part.ts[places] >= region.since[0] + (region.since[1] > 0)
     return inside
 

@@ -102,10 +102,12 @@ class ImpliedFinder:
         already."""
         cached = self._cache.get((leg.predicate_id, epoch.number))
         if cached is not None:
+            # The conditions are cached too, so keys are not needed. Some may be gone.
             return {id_: "" for id_, _ in cached if id_ in state.predicates}
         _, predicates = state.columns
         rows = predicates.latest(leg.stream_id, _CONSIDERED_PREDICATES)
         ids, keys = (rows.column(name).to_pylist() for name in ("predicate_id", "key"))
+        # The engine does not match predicates in quarantine, so they offer no candidates.
         excluded = {leg.predicate_id, *epoch.quarantine.predicates}
         return {id_: key for id_, key in zip(ids, keys, strict=True) if id_ not in excluded}
 
@@ -128,8 +130,10 @@ class ImpliedFinder:
         """Return a few of the neighbours that a predicate implies."""
         implied = self._cache.get((predicate, among.epoch))
         if implied is None:
+            # A search adds to the indexes, which all threads share.
             with self._lock:
                 implied, complete = self._try_search(among, where)
+            # A search that ran out of time is not cached: the next one indexes further neighbours.
             if complete:
                 self._cache.put((predicate, among.epoch), implied)
         return tuple((id_, condition) for id_, condition in implied if id_ in among.keys)
@@ -142,6 +146,7 @@ class ImpliedFinder:
             raise
         except Exception:
             log.exception("a predicate of stream %d can't be compared", among.stream_id)
+            # Reported as complete, so that the failure is cached and not logged for every answer.
             return (), True
 
     def _search(self, among: LiveNeighbours, where: Expression) -> tuple[Implied, bool]:

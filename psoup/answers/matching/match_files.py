@@ -76,6 +76,7 @@ class MatchFileCache:
             self._mark_damaged(file, error)
             raise
         except FileNotFoundError as error:
+            # A newer epoch, which the caller can plan with, may do without the file.
             if not self._is_newest(epoch):
                 raise
             self._mark_damaged(file, error)

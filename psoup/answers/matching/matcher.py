@@ -72,6 +72,7 @@ class Work:
         if self.limit is None:
             raise Uncovered
         row_cost = max(1, weight // _USUAL_WEIGHT)
+        # Fewer rows than requested are fine: their matches are cached before the next call raises.
         count = min(rows, self.remaining // row_cost)
         if not count:
             raise self._too_much(row_cost)
@@ -128,6 +129,7 @@ class Matcher:
     def cached(self, part: Part, lo: int, hi: int) -> Int64s | None:
         """Return the ids that `match` gives; None if a file or a row must be read for them."""
         if self.where == TRUE:
+            # Without a condition all ids match, also those of deletes.
             return part.ids[part.ids.searchsorted(lo) : part.ids.searchsorted(hi)]
         piece = self.cache.probe(self.predicate, part.first >> BLOCK_BITS)
         return None if piece.missing(lo, hi) else piece.between(lo, hi)
@@ -159,8 +161,10 @@ class Matcher:
         ranges, ids = candidates
         if not ranges or len(ids) * _CANDIDATE_SPARSITY > size(ranges):
             return None
+        # Ranges without candidates have no matches, so they cost no work.
         if len(ids):
             count = self.work.take(min(len(ids), self._step_rows), self._weight)
+            # If some are left, matches are known only below the first of those.
             if count < len(ids):
                 ranges, ids = _below(ranges, int(ids[count])), ids[:count]
         assert self.neighbours is not None
@@ -185,6 +189,7 @@ class Matcher:
     def _implied(self) -> list[WiderMatches]:
         if self.neighbours is None:
             return []
+        # These matchers get no neighbours, so that a search follows one implication only.
         sources = self.epoch, self.cache, self.stored, self.work
         return [
             WiderMatches(Matcher(id_, self.stream_id, where, *sources))
@@ -220,6 +225,8 @@ class Matcher:
         missing."""
         piece = self.cache.probe(self.predicate, block)
         if piece.missing(lo, hi):
+            # The engine's ranges of the whole block, also outside of `[lo, hi)`: the files have the
+            # matches of all of them, and are read once.
             stored = intersect(block << BLOCK_BITS, (block + 1) << BLOCK_BITS, self.covered)
             if any(intersect(*gap, stored) for gap in piece.missing(lo, hi)):
                 lows = self._stored(block)
@@ -239,6 +246,7 @@ class Matcher:
             ]
         except CorruptStore:
             return None
+        # The pieces of several files are in no common order, and `insert` takes ascending lows.
         return np.unique(np.concatenate(pieces)) if pieces else np.empty(0, np.uint16)
 
     def stored_in(self, block: int, lo: int, hi: int, read: bool) -> Int64s | None:
@@ -257,6 +265,7 @@ class Matcher:
 
     def _computed(self, part: Part, lo: int, hi: int) -> UInt16s:
         """Return the low bits of the matching ids in `[lo, hi)` of a part."""
+        # The rows at places `[first, last)` have the ids in `[lo, hi)`; some ids may have no row.
         first, last = np.searchsorted(part.ids, [lo, hi])
         rows = part.rows.slice(first, last - first)
         return (part.ids[first:last][self._matches(rows)] & BLOCK_MASK).astype(np.uint16)
@@ -269,6 +278,7 @@ class Matcher:
         except MACHINE_ERRORS:
             raise
         except Exception as error:
+            # If the engine has not failed on this condition, the cause may be another.
             if self.epoch.epoch.quarantine.find(PREDICATE, self.predicate) is None:
                 raise
             raise ConditionFails(

@@ -43,6 +43,7 @@ class PermittedRows:
         permitted = _NO_IDS
         for matcher in self.matchers:
             ids = matcher.cached(part, lo, hi)
+            # A union without the matches of one policy would hide rows that it permits.
             if ids is None:
                 return None
             permitted = all_ids(permitted, ids)

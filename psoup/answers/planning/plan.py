@@ -137,6 +137,7 @@ class LegPlan:
         if not self.limits:
             return self.stem.high, None
         highs = [self.stem.high_at(mark, most) for mark, most in self.limits]
+        # All limits hold, so the least id decides. Without a row within it the answer is of START.
         high, position = min(highs, key=lambda pair: pair[0])
         return high, START if position is None else Position.unpack(position)
 
@@ -246,6 +247,7 @@ class Plan:
 
 def oldest_retained(schema: StreamSchema, now: int | None) -> int | None:
     """Return the least ts that is retained at `now`, in a keyed stream the least end; None: all."""
+    # A row is retained as long as NOW is less than its ts plus `retain`.
     return None if schema.retain is None or now is None else now - schema.retain + 1
 
 
@@ -256,6 +258,7 @@ def retention(
     for any; and notes about what is missing."""
     if now is None or current is None:
         return None, (_NO_NOW,)
+    # Rows that the stream does not retain at its own NOW may be deleted, also for an earlier `now`.
     oldest = oldest_retained(schema, max(now, current))
     if oldest is None:
         return None, ()

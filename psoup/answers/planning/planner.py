@@ -135,6 +135,7 @@ def find_source(view: View, question: Question, unregistered: UnregisteredIds) -
         ]
     message = "stream {} was dropped, and its rows with it"
     matched = tuple(_live(view, *leg, message, "unregister this query") for leg in legs)
+    # If REFRESH is ignored, it does not matter that a stream which refreshes was dropped.
     if question.unrefreshed:
         return QuerySource(matched, views=views)
     message = "stream {}, whose rows refresh this query, was dropped"
@@ -175,6 +176,7 @@ def _plan(view: View, question: Question, source: QuerySource, filler: PolicyFil
     ids = frozenset(matched.stream.id for matched in (*source.legs, *source.triggers))
     unread = unreadable(view.state, ids, question.reader)
     reached = hidden_reached(question.query, streams, unread)
+    # A hidden stream that has reached nothing yet puts every instant into the future.
     if as_of is not None and any(as_of > (instant or 0) for instant in (view.now, *reached)):
         raise BadRequest(
             "as_of lies in the future; nothing is known then",
@@ -183,6 +185,7 @@ def _plan(view: View, question: Question, source: QuerySource, filler: PolicyFil
             hint="leave it out to ask for now",
         )
     present = present_of(view, question.query, streams, question.latest, unread)
+    # At the last stamp of the log or later all rows are known, so no limit is needed.
     then = as_of is not None and not question.known_today and as_of < view.state.clock
     notes: list[str] = []
     legs = []
@@ -254,6 +257,8 @@ def _refreshing(plan: Plan, view: View, source: QuerySource, policies: Sequence[
     if not parts:
         return plan
     triggers = zip(source.triggers, policies, strict=True)
+    # `triggers` is in the order of the parts, and of REFRESH ON within a part, as `Query.triggers`
+    # is. Each part takes its own from the one iterator.
     unsettled = [
         UnsettledPart(
             part,

@@ -169,5 +169,6 @@ def read_query(memo: Memo, form: str, predicate_keys: tuple[str, ...]) -> Query:
 def _reading_key(texts: StoredTexts) -> tuple[object, ...]:
     if not texts.window:
         return "query", texts.form, texts.predicate_keys
+    # A window is read with the schemas of the streams, and with the period of REFRESH.
     binding = texts.window, texts.stream_ids, texts.unrefreshed
     return "query", texts.form, texts.predicate_keys, binding

@@ -63,6 +63,8 @@ class CrossingFinder:
                 later = (columns.stamps > stamp) & (columns.reached >= oldest)
                 chosen = columns.before[(columns.streams == stream_id) & later]
                 values += [int(chosen.min())] if len(chosen) else []
+        # What a stream has reached never falls, so the least value is that of the first heartbeat.
+        # The table has older heartbeats than the log's tail.
         return min(values) if values else crossing.beats.reached_at(stamp, oldest)
 
     def _first(self, crossing: Crossing, instant: int) -> int | None:
@@ -77,6 +79,7 @@ class CrossingFinder:
         batch, reaches = crossing.stem.last_before(instant)
         if batch is not None and reaches:
             return batch
+        # Without a heartbeat in the table that reached the instant, no file is read.
         stored = crossing.stored is None or crossing.stored >= instant
         position = self._stored(crossing, instant) if stored else None
         beat = crossing.beats.first_to(instant) if position is None else position
@@ -97,6 +100,7 @@ class CrossingFinder:
         for file in self.files.files.values():
             if _may_have(file, stream_id, instant):
                 columns = self._columns(file)
+                # A mask of heartbeats. Positions ascend with time, so the least is the first.
                 mask = (columns.streams == stream_id) & (columns.reached >= instant)
                 chosen = columns.positions[mask]
                 positions += [int(chosen.min())] if len(chosen) else []

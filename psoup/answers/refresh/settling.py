@@ -122,6 +122,7 @@ class _Scope:
             row = self._last_row(unsettled.triggers, self.finder)
         instants = [self._last_instant(every) for every in periodic(self.part.refresh)]
         instant = max((last for last in instants if last is not None), default=None)
+        # The later of the two is the point; a row at the instant wins if its NOW is there too.
         if instant is None or (row is not None and _when(row) >= (instant, instant)):
             return self.at(row)
         return self._every(instant, unsettled)
@@ -171,6 +172,7 @@ class _Scope:
         position = self.finder.position(instant, crossings)
         if position is None and self._is_bounded:
             return self.at(Point(instant, (), instant))
+        # Position 0 is before all events: no row is known.
         return self.at(Point(instant, (("_position", position or 0),), instant))
 
     @property
@@ -207,6 +209,8 @@ class _Scope:
         if self.by_clock:
             return (("_stamp", instant),)
         if len({leg.stream_id for leg in self.legs}) == 1 and not self._needs_position:
+            # `_before` is what the stream had reached before a row came, so these rows came before
+            # the stream had reached the instant.
             return (("_before", instant - 1),)
         if any(leg.current is None or leg.current < instant for leg in self.waited_for):
             # Only an answer as of an instant may be ahead of its streams.
@@ -252,6 +256,7 @@ class _Scope:
         """Return the last point of REFRESH ON: the last row that matches. Reads files if rows are
         not in memory."""
         until = self.around if self.plan.knowledge is RowsKnown.TODAY else None
+        # With today's rows and event time, the last row by ts counts, whenever it came.
         if until is not None and not self.by_clock:
             last = latest_row(triggers, until, matcher)
             return None if last is None else Point(last.ts, (), last.ts)
@@ -353,6 +358,7 @@ def _full_at(plan: Plan) -> int | None:
         return None
     refreshes = [settled.part.refresh for settled in plan.points]
     every = [refresh for refresh in refreshes if isinstance(refresh, RefreshEvery)]
+    # Past points of rows are not known, so only a common last point counts.
     if len(every) < len(refreshes):
         return instants[0] if len(set(instants)) == 1 else None
     common = common_points(every)

@@ -33,6 +33,7 @@ def newest_row(
     stem, high = triggers.stem, triggers.stem.high
     stamps: list[Limit] = [] if until is None else [("_stamp", until)]
     for mark, most in (*limits, *stamps):
+        # Other limits count within the leg's own stream, and triggers may be of another.
         if mark in ("_stamp", "_position"):
             high = min(high, stem.high_at(mark, most)[0])
     for number in reversed(stem.numbers(triggers.oldest, FOR_EVER, high)):
@@ -46,6 +47,7 @@ def latest_row(triggers: Triggers, until: int, matcher: MatchSource) -> TriggerR
     stem, best = triggers.stem, None
     numbers = stem.numbers(triggers.oldest, until + 1, stem.high)
     for number in sorted(numbers, key=stem.latest, reverse=True):
+        # Blocks come by their latest ts, so no later row is left.
         if best is not None and stem.latest(number) < best.ts:
             break
         for part, places in _matching(triggers, matcher, number, stem.high):

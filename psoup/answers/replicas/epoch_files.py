@@ -112,6 +112,7 @@ def open_epoch_view(
         stems,
         matches,
         match_files,
+        # Covered rows without a match are taken not to match, so without files none may be covered.
         {} if matches.version < 0 else _coverage(store, epoch, before),
         _advance(store, before.reached, epoch, "reached", before is EMPTY),
         {id_: _stem_bytes(before, id_, snapshot) for id_, snapshot in stems.items()},
@@ -133,6 +134,7 @@ def _match_bytes(match_files: MatchFiles) -> dict[int, int]:
 
 
 def _may_hold(file: DataFile, column: str, value: int) -> bool:
+    # A file without statistics of the column may hold any value.
     return file.low.get(column, value) <= value <= file.high.get(column, value)
 
 
@@ -142,8 +144,10 @@ def _stems(store: Store, epoch: Epoch, before: EpochView) -> dict[int, Snapshot]
         try:
             stems[id_] = _advance_stem(store, before, epoch, id_, mark.version)
         except (CorruptStore, LogTrimmed) as error:
+            # Rows of a stream can't be computed again, combinations can.
             if id_ in epoch.streams:
                 raise
+            # Damage is logged when it is first seen, not again for each epoch that still has it.
             if id_ in before.stems or id_ not in before.epoch.composites:
                 log.error("%s; its combinations are joined here", error)
     return stems
@@ -229,6 +233,7 @@ class StemFiles:
 
     def segments(self, files: Iterable[DataFile]) -> list[RowSegment]:
         """Return the runs of rows in some files. Opens the files that are larger than a block."""
+        # Replaced as a whole: other threads never see it half filled, and removed files leave it.
         self._segments = {
             file.path: self._segments.get(file.path) or self._read_segments(file) for file in files
         }
@@ -256,12 +261,14 @@ class StemFiles:
             table = table.filter(
                 pa.compute.and_(pa.compute.greater_equal(ids, lo), pa.compute.less(ids, hi))
             )
+        # A file or row group is by ascending id; several of them together need not be.
         return single_batch(table.sort_by("_row_id") if len(tables) > 1 else table)
 
     def _read_segments(self, file: DataFile) -> tuple[RowSegment, ...]:
         """Return the runs of rows in a file: the whole file, or each of its row groups."""
         root, sides = self._folder.root, (file.low, file.high)
         has_bounds = all(name in side for name in ("_row_id", "_ts") for side in sides)
+        # A file this small is read as a whole anyway, and its bounds are known: it stays closed.
         if has_bounds and file.rows <= BLOCK_ROWS:
             return (_whole_segment(root, file),)
         try:
@@ -334,11 +341,13 @@ class StemReader:
             first, stop = max(lo, segment.row_lo), min(hi, segment.row_hi)
             for version in segment.source.places(first, stop):
                 batches += [_between(batch, first, stop) for batch in self._commit(version)]
+        # Ids in the log are greater than those in files, so the batches ascend.
         schema = batches[0].schema
         return pa.concat_batches([batch.select(schema.names) for batch in batches])
 
     def _commit(self, version: int) -> list[pa.RecordBatch]:
         """Return the rows of the stream in one commit of the log."""
+        # Version and batches are one tuple, so that threads never see those of different commits.
         cached_version, batches = self._last
         if cached_version == version:
             return batches

@@ -48,14 +48,17 @@ class KeyedStream:
 
         `earlier` must not be ahead of the stem. Raises what reading the stem's files raises.
         """
+        # One thread reads new rows while the others wait, instead of all reading the same files.
         with self._lock:
             newest = self._history
+            # A history that is ahead of the stem, or pruned beyond `cut`, can't serve this answer.
             usable = newest.high <= stem.high and newest.cut <= cut
             history = newest if usable else earlier
             history = _read(history if history.cut <= cut else History(), stem)
             if cut > SINCE_EVER and len(history) > 2 * self._pruned_rows + _PRUNE_SLACK_ROWS:
                 history = history.prune(cut)
                 self._pruned_rows = len(history)
+            # An answer over an older view must not set the shared history back.
             if history.high >= newest.high:
                 self._history = history
         nbytes = sum(rows.nbytes for results in self._results.values() for rows in results)

@@ -141,6 +141,8 @@ class Replica:
     def reader(self, view: EpochView) -> Callable[[], Indexes]:
         """Return a function for a thread, which reads in what files the rows are of the stems that
         a view changes."""
+        # This changes the replica, so it is done here, not by the returned function. That gets a
+        # list of what it reads, since the dicts may change while it runs.
         self._open_combinations(view)
         changed = [
             (stream_id, self.stems[stream_id], self._files[stream_id], snapshot)
@@ -155,9 +157,11 @@ class Replica:
     def show(self, view: EpochView, indexes: Indexes) -> None:
         """Make a view the current one. The log must be as far as its epoch."""
         for stream_id, index in indexes.items():
+            # The stream may have ended while the index was read.
             if stream_id in self.stems:
                 self.stems[stream_id].cover(index)
         self.epoch = view
+        # The epoch itself has the holes, heartbeats and records up to its position.
         self._holes = [hole for hole in self._holes if hole.row_lo >= _high(view, hole.stream_id)]
         self.backlog.consume(view.epoch.log_version)
         position = view.epoch.position.packed
@@ -251,6 +255,7 @@ class Replica:
                 if isinstance(batch, Hole):
                     self._holes.append(batch)
                     schema = self.state.streams[event.stream_id].schema
+                    # The lost rows keep their ids, so an insert without rows moves the next id on.
                     batch = SplitRows.of(empty_rows(schema))
                 stem, version = self.stems[event.stream_id], entry.position.version
                 stem.insert(batch, first, first + event.rows, version)
@@ -313,6 +318,7 @@ class _Commits:
 
     def joined(self, later: _Commits) -> _Commits:
         nbytes, commits = self.nbytes + later.nbytes, self.commits + later.commits
+        # A stream in both keeps the stamp of the earlier commit.
         of_streams, stamps = self.of_streams + later.of_streams, {**later.stamps, **self.stamps}
         return _Commits(later.version, self.stamp, nbytes, of_streams, stamps, commits)
 
@@ -376,6 +382,7 @@ class Backlog:
         for stream_id in stream_ids:
             del self._oldest[stream_id]
         unresolved = {stream_id for stream_id in stream_ids if self.of_streams[stream_id]}
+        # Marks are in the order of the log, so the first with rows of a stream is its oldest.
         for mark in self._marks:
             if not unresolved:
                 return

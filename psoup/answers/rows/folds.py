@@ -76,11 +76,13 @@ class Fold(Generic[T]):
         region = self.region
         if region.empty:
             return []
+        # The blocks, ascending, that may have rows in the region, by time and by id.
         numbers = [
             number
             for number in self.stem.numbers(region.begin, region.end, region.hi)
             if (number + 1) << BLOCK_BITS > region.lo
         ]
+        # The lowest level at which the run with index 0 holds all these blocks.
         level = 1
         while numbers and numbers[-1] >> _LEVEL_BITS * (level - 1):
             level += 1
@@ -99,12 +101,14 @@ class Fold(Generic[T]):
             return self._block(index)
         values: list[T] = []
         entries: list[FoldedRun[T] | None] = []
+        # A child is a run of the level below; the shift turns a block's number into its index.
         shift = _LEVEL_BITS * (level - 2)
         for child, below in groupby(numbers, key=lambda number: number >> shift):
             summaries, entry = self._node(level - 1, child, list(below))
             values += summaries
             entries.append(entry)
         whole = [entry for entry in entries if entry is not None]
+        # A child that the region cuts, or that has no rows, has no entry: the run is not whole.
         if len(whole) < _FANOUT:
             return values, None
         low, high = min(entry.low for entry in whole), max(entry.high for entry in whole)
@@ -115,6 +119,7 @@ class Fold(Generic[T]):
     def _block(self, number: int) -> tuple[list[T], FoldedRun[T] | None]:
         parts = self.stem.parts(number, self.region.hi)
         stop = _stop(1, number)
+        # The last block of a stream may get more rows, so it is never cached as a whole.
         if parts and stop <= self.region.hi and all(self._contains(part) for part in parts):
             bounds = [self._bounds(part) for part in parts]
             low, high = min(low for low, _ in bounds), max(high for _, high in bounds)
@@ -140,6 +145,7 @@ class Fold(Generic[T]):
         if self._contains(part):
             yield self._run((name, "all"), part, lambda: _all(part))
             return
+        # Chunks follow what the region cuts by, time or id, so that it cuts few of them.
         cuts_ids = part.first < self.region.lo
         for number, chunk in _chunks(part, self.region, cuts_ids):
             yield self._run((name, cuts_ids, number), part, chunk)
@@ -152,6 +158,7 @@ class Fold(Generic[T]):
             last = part.ts if self.last == "_ts" else part.numbers(self.last)
             bounds = int(part.ts[places].min()), int(last[places].max())
             ids = _ends(part.ids[places])
+            # If the region cuts this chunk, the summary lacks rows that another region may have.
             if not self.region.contains(*bounds, *ids):
                 return value
             entry = self._store(place, ids, [value], *bounds)
@@ -203,6 +210,8 @@ def _chunks(
         ts = part.ts[order]
         begin = ts[0] if region.begin is None else region.begin
         low, high = np.searchsorted(ts, [begin, region.end])
+    # Chunks are numbered from the start of the part, so that all regions have the same ones.
     for number in range(int(low) // CHUNK_ROWS, -(-int(high) // CHUNK_ROWS)):
         start = number * CHUNK_ROWS
+        # The places are sorted only if the chunk is not cached. `of` takes ascending places.
         yield number, partial(np.sort, order[start : start + CHUNK_ROWS])

@@ -87,6 +87,7 @@ class LegRows:
             return None
         picked = []
         for part in parts:
+            # `probe_memory` does not choose by the least id.
             if part.stop <= region.lo:
                 continue
             lo, hi, inside = self._span(part)
@@ -129,6 +130,7 @@ class LegRows:
             lo, hi = max(lo, int(part.ids[among[0]])), min(hi, int(part.ids[among[-1]]) + 1)
         first, stop = self.choice.span(part)
         lo, hi = max(lo, region.lo, first), min(hi, region.hi, stop)
+        # If ts never falls, `part.span` cuts exactly at the instants of the region.
         return lo, max(lo, hi), part.in_order and region.instants_only
 
 
@@ -142,6 +144,7 @@ def gathered(picked: Picked, columns: StemColumns) -> pa.RecordBatch:
 def outputs_of(query: Query, schema: StreamSchema, picked: Picked) -> Sequence[pa.RecordBatch]:
     """Return the outputs of a query without GROUP BY over picked rows of one leg, in order: one
     batch or more."""
+    # Expressions must be evaluated, or rows sorted; otherwise columns are sent as they are.
     if query.shown is None or not in_order(picked):
         return [answer_of(query, [gathered(picked, columns_read(schema, query.reads))])]
     columns = columns_shown(schema, query.shown)
@@ -166,6 +169,7 @@ class PickedRows(LegColumns):
     def row_bytes(self) -> float:
         if not len(self):
             return 0.0
+        # An estimate: each column is taken to have an equal share of a row.
         average = sum(len(places) * part.row_bytes for part, places in self.picked) / len(self)
         return average * min(1.0, len(self.reads) / len(self.rows.leg.schema.types))
 

@@ -38,6 +38,7 @@ class StoredVersions:
         if not len(instants):
             return instants
         high, _ = self.leg.limit()
+        # For each lookup, the id that all versions known to it are below.
         highs = np.full(len(instants), high)
         if rows is not None and self.referrers is not None:
             highs = np.minimum(highs, _known_at(self.leg.stem, _positions(self.referrers, rows)))
@@ -47,6 +48,7 @@ class StoredVersions:
         """Return the permitted rows with these ascending ids that the leg's predicate matches.
         Which rows are current was decided by all rows, not only permitted ones."""
         high, _ = self.leg.limit()
+        # `find` has chosen the ids already, so the region must not exclude any of them.
         everything = Region(None, (FOR_EVER, 0), 0, high)
         source = LegRows(self.leg, self.matcher, Choice(everything, ids))
         return source.gather(source.picked(), reads)
@@ -61,6 +63,7 @@ def _positions(stem: StemView, row_ids: Int64s) -> Int64s:
 def _known_at(stem: StemView, positions: Int64s) -> Int64s:
     """Return the next row id at each position. Rows come in the order of their positions."""
     ids, row_positions = _columns(stem)
+    # For each position, the place of the first row after it; one past the last without any.
     places = np.searchsorted(row_positions, positions, "right")
     return np.append(ids, stem.high)[places]
 

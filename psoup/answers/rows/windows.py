@@ -115,6 +115,7 @@ def _counted(
         return count_region(window, past, runs, total)
     if window.slide is not None:
         past = slid_region(window, past, _newest_runs(stem, past, total % window.slide), total)
+    # `past` has SLIDE applied to it, by all rows; from here on only permitted rows count.
     unslid = replace(window, slide=None)
     runs = _newest_runs(stem, past, deciding_rows(unslid, 0), permitted)
     return count_region(unslid, past, runs, 0)
@@ -137,6 +138,8 @@ def _newest_runs(
     if not count or past.empty:
         return []
     numbers = stem.numbers(past.begin, past.end, past.hi)
+    # Upper bounds of the ts in each block, known without reading it. Blocks are read in this order,
+    # so that the newest rows come first.
     tops = {number: stem.latest(number) for number in numbers}
     numbers.sort(key=lambda number: -tops[number])
     runs: list[TimedRows] = []
@@ -145,6 +148,7 @@ def _newest_runs(
             parts = stem.parts(number, past.hi)
             runs += [run for part in parts if (run := _run(part, past, permitted))]
         next_top = tops[numbers[place + 1]] if place + 1 < len(numbers) else SINCE_EVER
+        # No block that is left has a row later than `next_top`.
         if _rows_after(runs, next_top, count):
             break
     return runs
@@ -184,6 +188,8 @@ def choose_current(
     instant that SLIDE sets NOW back to."""
     now, high = horizon.now, horizon.high
     instant = window.present(now) if isinstance(window, TimeWindow) else now
+    # The retention of a keyed stream counts from the end of a row, not from its ts. So `cut`
+    # applies to the ends, and the regions below get no oldest ts.
     cut = None if horizon.oldest is None else horizon.oldest - 1
     rows = keyed.current(high, instant, cut)
     match window:
@@ -203,6 +209,7 @@ def choose_current(
 def parts_of(stem: StemView, ids: Int64s, high: int) -> Iterator[Part]:
     """Yield the parts that hold rows with these ascending ids, all below `high`."""
     blocks = ids >> BLOCK_BITS
+    # The distinct blocks: an id counts if its block differs from that of the id before it.
     for number in blocks[np.flatnonzero(np.diff(blocks, prepend=-1))].tolist():
         for part in stem.parts(number, high):
             first, last = np.searchsorted(ids, [part.first, part.stop])
@@ -215,6 +222,7 @@ def permitted_among(permitted: PermittedRows, stem: StemView, ids: Int64s) -> In
     pieces = [ids[:0]]
     for part in parts_of(stem, ids, stem.high):
         low, high = np.searchsorted(ids, [part.first, part.stop])
+        # Never empty: `parts_of` yields only parts with at least one of the ids in their range.
         inside = ids[low:high]
         matches = permitted.match(part, int(inside[0]), int(inside[-1]) + 1)
         pieces.append(common_ids(matches, inside))
@@ -235,6 +243,7 @@ def _newest_current(window: CountWindow, stem: StemView, rows: KeyedRows, high: 
         keys.append(part.rows.select(list(window.partition_by)).take(pa.array(places)))
     if not keys:
         return ids[0]
+    # The id and the ts of each current row, by ascending id, parallel to `partitions`.
     row_ids, instants = np.concatenate(ids), np.concatenate(ts)
     partitions = pa.concat_batches(keys)
     # The number of each row's partition, in the order of `row_ids`.
@@ -260,17 +269,21 @@ def newest_of_partitions(
     """
     subject = ("newest", rows, window.partition_by, window.rows)
     cached = _cached_newest(memo, subject)
+    # An answer as of an earlier moment can't use what later rows have decided.
     usable = cached if cached is not None and _covers(region, cached) else None
     since = region if usable is None else replace(region, lo=max(region.lo, usable.stop))
     later = _newest(window, stem, since, memo, subject, permitted)
     newest = _extended(usable.value if usable else None, later, window.rows)
     if newest is None:
         return Region(None, (0, 0), 0, 0), np.empty(0, np.int64)
+    # An entry of a later answer is not replaced. A row that waits for NOW is not in `newest`, so an
+    # entry that ends after such a row would lose it.
     if since.lo < since.hi and (cached is None or cached.stop <= since.hi):
         top = max(_top(stem, since), usable.high if usable else SINCE_EVER)
         if top < region.until[0]:
             entry = FoldedRun(0, region.hi, _begin(region), top, newest)
             memo.put((subject, "seen"), entry, newest.nbytes)
+    # A cached result may have rows that have left the retention since.
     chosen = newest.inside(region)
     around = region.narrowed(since=(int(chosen.ts.min()), 0)) if len(chosen.ids) else region
     return around, chosen.ids
@@ -295,6 +308,7 @@ class Newest:
         ts = np.concatenate([part.ts for part in parts])
         keys = [pa.concat_arrays(k) for k in zip(*(part.keys for part in parts), strict=True)]
         every = cls(ids, ts, tuple(keys))
+        # Chunks that are cut by time may interleave their ids.
         return every if (ids[1:] > ids[:-1]).all() else every.take(np.argsort(ids))
 
     def take(self, places: Int64s) -> Newest:
@@ -319,9 +333,11 @@ class Newest:
         # `code` has the number of each row's partition; `touched` is a mask of partitions.
         code, firsts = codes(both.keys, len(both.ids))
         touched = np.zeros(len(firsts), np.bool_)
+        # Later rows have greater ids, so they come last in `both`.
         touched[code[len(self.ids) :]] = True
         changing = np.flatnonzero(touched[code])
         newest = newest_of_each(code[changing], both.ts[changing], both.ids[changing], count)
+        # A mask of `both`: all rows of untouched partitions, and the newest of the others.
         chosen = ~touched[code]
         chosen[changing[newest]] = True
         return both.take(np.flatnonzero(chosen))
