@@ -90,6 +90,7 @@ class TransportCredentials:
         """
         token = self._current_token()
         if inspect.isawaitable(token):
+            # Closed, so that Python does not warn of a coroutine that was never awaited.
             if inspect.iscoroutine(token):
                 token.close()
             raise TypeError("only an AsyncClient takes a token from a coroutine function")
@@ -159,6 +160,7 @@ class _TokenFile:
     def read(self) -> str:
         """Return the token, from the file if that has changed. Raises Unauthenticated."""
         try:
+            # Taken before the content: a change in between is then noticed by the next call.
             signature = _file_signature(self._path)
             if signature is None or signature != self._signature:
                 self._token = _check_token(self._path.read_bytes().decode(errors="replace").strip())

@@ -81,6 +81,7 @@ def define(session: Session, sql: str) -> Flow[Definition]:
     session.wrote(reply.position)
     definition = Definition.from_wire(reply)
     if definition.defined is not None:
+        # A stream of this name may have other columns than the cached one.
         session.streams.pop(definition.defined.name, None)
     return definition
 
@@ -168,8 +169,11 @@ def register(
     replace: bool = False,
 ) -> Flow[Registered]:
     request = register_request(session, sql, key, parameters, lease, replace)
+    # The store recognises a repeat by its client key; without one it would register twice.
     repeat = Repeat.SAFE if key else Repeat.HARMFUL
     reply, again = yield from call(session, "Register", request, repeat)
+    # After several attempts the reply may say that nothing was created, although the first attempt
+    # did it. So the position counts as fresh.
     session.wrote(reply.position, fresh=reply.created or reply.replaced or again)
     if key:
         session.cache_handle(key, reply.handle)
@@ -311,6 +315,7 @@ def answer(session: Session, request: Question, timeout: float | None) -> Flow[A
     """Return the whole answer to an Invoke or an Ask."""
     received: Answer
     received, request = yield from _asking(session, request, timeout, Collect)
+    # An answer of an earlier instant or refresh point does not show how far the store is.
     if not request.HasField("as_of") and received.refreshed_at is None:
         session.saw(received.position, least_position=request.least_position or None)
     return received
@@ -441,6 +446,8 @@ def register_many_request(
         request.arrow = to_ipc(table)
         return request, _all_keyed(table)
     rows = list(table)
+    # Fields are counted before the message is built: the rows, their values, and the names once. A
+    # table with too many goes as Arrow.
     if sum(len(row) + 1 for row in (*rows, *rows[:1])) <= MOST_TYPED_FIELDS - _ENVELOPE_FIELDS:
         request.rows.CopyFrom(to_rows(rows))
     if not request.HasField("rows") or request.ByteSize() > MOST_TYPED_BYTES:

@@ -78,6 +78,7 @@ def publish(
     The stream's columns are fetched once and cached. If rows do not fit them, or the server refuses
     the batch, they are fetched again: the stream may have been dropped and created again.
     """
+    # Rows may be converted twice, so those of a generator are kept in a list.
     rows = rows if hasattr(rows, "columns") else _as_list(rows)
     cached = session.streams.get(stream)
     if cached is not None:
@@ -130,9 +131,11 @@ def _send(
 ) -> Flow[Published]:
     if numbering is not None:
         request.publisher, request.sequence = numbering.publisher, numbering.next_sequence
+    # Without an identity, the store can't recognise a batch that is sent again.
     repeat = Repeat.HARMFUL if numbering is None else Repeat.SAFE
     reply, again = yield from _flows.call(session, "Publish", request, repeat)
     session.wrote(reply.position, fresh=again or not reply.duplicate)
+    # Only after the acknowledgement: after an error the same number is used again.
     if numbering is not None:
         numbering.next_sequence += 1
     return Published.from_wire(reply)
@@ -188,6 +191,7 @@ def split(batches: Rows | Iterable[Rows]) -> Iterator[Rows]:
     if isinstance(batches, Mapping | str | bytes):
         raise TypeError("give rows, or an iterable of batches of rows")
     source = iter(batches)
+    # A dict is the first row of a batch; anything else is a batch by itself.
     for first in source:
         if not isinstance(first, Mapping):
             yield first
@@ -236,8 +240,11 @@ class _Sender:
         lost in the failure to send the next request.
         """
         timeout = self._attempts.remaining()
+        # The rest of the call's time is for the acknowledgements of what is in flight.
         until = time.monotonic() + (timeout or 60.0) / 4
         in_flight = 1 if self._attempts.count else IN_FLIGHT
+        # `sent` counts the requests at the head of `_waiting` that were written to this call.
+        # `resent` counts those that an earlier call may have delivered.
         sent, resent = 0, len(self._waiting)
         yield Open(timeout)
         while True:

@@ -45,6 +45,7 @@ class Session:
     def cache_handle(self, key: str, handle: bytes) -> None:
         """Remember the handle of a client key of this client's owner."""
         if len(self.handles) >= MOST_CACHED_HANDLES:
+            # A full cache begins again, because a lost entry only costs one lookup.
             self.handles = {}
         self.handles[key] = handle
 

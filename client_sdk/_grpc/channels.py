@@ -106,6 +106,8 @@ class Channels:
             if self.closed:
                 raise ValueError("the client was closed")
             if self._newest is None:
+                # Read before the channel is made: if a file changes in between, the channel counts
+                # as stale.
                 files = self._files()
                 self._newest = CountedChannel(*self._make(), files=files)
                 self._open.add(self._newest)
@@ -122,6 +124,8 @@ class Channels:
             is_stale = isinstance(error, Unauthenticated) and error.renewed
             if self._newest is channel and (is_stale or (is_old and _is_unanswered(error))):
                 self._newest = None
+            # Calls in progress keep an old channel open; the last of them returns it. After `close`
+            # it is not in `_open`, because `close` has returned it.
             if self._newest is channel or channel.calls or channel not in self._open:
                 return None
             self._open.remove(channel)

@@ -58,6 +58,8 @@ def drive_each(flow: Flow[T], transport: Transport) -> Generator[Any, None, T]:
             try:
                 result = calls.do(effect)
             except PsoupError as error:
+                # The flow decides: it yields another effect, such as a pause, or lets the error
+                # out.
                 effect = flow.throw(error)
             else:
                 effect = flow.send(result)
@@ -128,6 +130,7 @@ class _OpenCalls:
 
 async def async_drive(flow: Flow[T], transport: AsyncTransport) -> T:
     """Run a flow and return its result. Calls that are open at its end are cancelled."""
+    # An async generator can't return a value, so the result comes in a list.
     outcome: list[T] = []
     steps = async_drive_each(flow, transport, outcome)
     try:

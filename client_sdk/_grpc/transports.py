@@ -136,6 +136,7 @@ class GrpcTransport:
     def calling(self) -> Iterator[CallStub]:
         """Yield the stub for one call, which ends with the block."""
         token = self._credentials.token()
+        # Taken after the token: if getting that fails, there is no channel to give back.
         channel, failure = self._channels.take(), None
         try:
             yield CallStub(channel.stub, metadata(token))
@@ -194,6 +195,7 @@ class GrpcDuplex:
         self._stack.close()
 
     def cancel(self) -> None:
+        # The thread of grpc that waits for requests would not end otherwise.
         self._requests.put(None)
         self._call.cancel()
         self._stack.close()
@@ -268,6 +270,7 @@ class AsyncGrpcTransport:
             failure = from_rpc(error, self._target)
             if may_be_mismatch(failure, self._target):
                 encrypts = self._credentials.settings.encrypts
+                # Finding the reason may take a connection, which must not block the event loop.
                 failure = await asyncio.to_thread(explain_mismatch, failure, self._target, encrypts)
             if isinstance(failure, Unauthenticated):
                 now = await self._credentials.async_token()

@@ -29,6 +29,7 @@ class PieceReader:
     def feed(self, piece: bytes) -> list[pa.RecordBatch]:
         self._buffer += piece
         end = self._skip_schema()
+        # Only whole messages are decoded; the rest stays in the buffer for the next piece.
         begin = end
         while size := _message_size(self._buffer, end):
             end += size
@@ -49,6 +50,8 @@ class PieceReader:
             raise ServerError("the answer ended in the middle of a record batch")
 
     def _decode(self, messages: bytes) -> list[pa.RecordBatch]:
+        # Each group of messages is read as a stream of its own, so the schema is put before it
+        # again.
         with pa.ipc.open_stream(self._schema_message + messages) as reader:
             return list(reader)
 
@@ -63,6 +66,7 @@ def _message_size(data: bytearray, start: int) -> int:
     size = 8 + int(struct.unpack_from("<i", data, start + 4)[0])
     if available < size:
         return 0
+    # A message without metadata is the end mark, and has no body.
     size += _body_length(data, start + 8) if size > 8 else 0
     return size if available >= size else 0
 
@@ -71,6 +75,8 @@ def _body_length(data: bytearray, start: int) -> int:
     """Read `Message.bodyLength` from its flatbuffer, by way of table, vtable and field."""
     table = start + struct.unpack_from("<I", data, start)[0]
     vtable = table - struct.unpack_from("<i", data, table)[0]
+    # A vtable begins with two lengths of 16 bits, followed by the offsets of the fields. A field
+    # with its default value has the offset 0, or none if the vtable is shorter.
     entry = 4 + 2 * _BODY_LENGTH_FIELD
     if struct.unpack_from("<H", data, vtable)[0] <= entry:
         return 0
@@ -111,6 +117,8 @@ def cut(table: pa.Table, max_bytes: int, max_rows: int) -> Iterator[tuple[bytes,
     if len(payload) <= max_bytes or table.num_rows <= 1:
         yield payload, table.num_rows
         return
+    # One piece more than the size requires, since rows differ in size. A part that is still too
+    # large is cut again.
     pieces = -(-len(payload) // max_bytes)
     yield from _parts(table, max(1, table.num_rows // (pieces + 1)), max_bytes, max_rows)
 

@@ -55,6 +55,7 @@ def _convert(rows: Rows, stream: Stream) -> pa.Table:
 def first_failure(array: pa.Array, cast: Callable[[pa.Array], pa.Array]) -> int:
     """Return the index of the first value that `cast` refuses, by bisection. There must be one."""
     low, high = 0, len(array)
+    # Invariant: `cast` takes all values before `low`, and refuses one in [low, high).
     while high - low > 1:
         middle = (low + high) // 2
         try:
@@ -130,6 +131,7 @@ def complete_rows(rows: Sequence[Row], stream: Stream) -> tuple[Sequence[Row], l
     A delete may leave out the columns that it does not require. Raises RowProblem.
     """
     names = {column.name for column in stream.columns}
+    # The usual case, without operations, needs no copies of the rows.
     if all(row.keys() == names for row in rows):
         return rows, None
     optional = dict.fromkeys(names - required_columns(stream)) if stream.key else {}
@@ -197,6 +199,8 @@ def from_dicts(rows: Sequence[Mapping[str, Any]], stream: Stream) -> pa.Table:
 
 
 def column_of(values: list[Any], column: Column) -> pa.Array:
+    # The fast path converts the whole column. If it fails, the values are converted one by one, to
+    # find the row that the error names.
     if set(map(type, values)) <= _EXACT_TYPES[column.kind]:
         try:
             return pa.array(values, column.arrow)
@@ -285,6 +289,7 @@ def _pandas_column(series: Any, column: Column | None) -> pa.Array:
     array = pa.array(series, from_pandas=True)
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
+    # pandas makes floats of integers if some are missing.
     if column.kind == "BIGINT" and pa.types.is_floating(array.type):
         try:
             return array.cast(pa.int64(), safe=True)

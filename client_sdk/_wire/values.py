@@ -122,6 +122,7 @@ def utc(moment: datetime) -> datetime:
 
 
 def timestamp(moment: datetime) -> Timestamp:
+    # divmod rounds down, so nanos are not negative before 1970, as protobuf requires.
     seconds, nanos = divmod(to_micros(moment), 1_000_000)
     return Timestamp(seconds=seconds, nanos=nanos * 1000)
 
@@ -136,6 +137,7 @@ def optional_moment(message: Message, field: str) -> datetime | None:
 
 def to_micros(instant: datetime) -> int:
     """Return the microseconds since 1970."""
+    # Division of timedeltas is exact; total_seconds() is a float and may lose microseconds.
     return (utc(instant) - _EPOCH) // _MICROSECOND
 
 
@@ -161,6 +163,7 @@ def to_value(value: Scalar) -> pb.Value:
 
     Raises TypeError for any other type, ValueError for an int or decimal that does not fit.
     """
+    # The order of the cases matters: a bool is an int, and a datetime is a date.
     match value:
         case None:
             return pb.Value()

@@ -90,6 +90,8 @@ def append_changes(copies: Copies, name: str, path: Path, file: ReceiptFile) -> 
         if batch.last:
             receipt = file.load()
             goes_on = receipt.changes_of == batch.series
+            # Saved before appending, so that a batch that is cut is continued, and not appended
+            # again.
             if not goes_on:
                 file.save(replace(receipt, changes_of=batch.series))
             try:
@@ -129,6 +131,7 @@ class JsonLineChanges:
             for line in self._lines(batch, since):
                 file.write(line)
             file.flush()
+            # On the disk before the batch is left, which deletes the changes from the state file.
             os.fsync(file.fileno())
 
     @staticmethod
@@ -161,6 +164,8 @@ class JsonLineChanges:
         """Cut off a line that a killed writer left, and return the number of the last whole one."""
         end = file.seek(0, os.SEEK_END)
         tail, begin = b"", end
+        # Read backwards until `tail` holds the last whole line: two line ends, or the whole file.
+        # The steps double, because a line with all rows of an answer may be long.
         while begin and tail.count(b"\n") < 2:
             step = min(begin, max(_TAIL_BYTES, len(tail)))
             begin -= step
@@ -222,6 +227,7 @@ class DeltaChanges:
             rows = [*first, *({**again, **row} for row in batch.answer or ())]
         else:
             rows = _change_rows(batch, since)
+        # The last number is in the same commit as the rows, so a repeat finds both or neither.
         done = self._delta.Transaction(app_id=f"psoup {batch.series}", version=batch.last)
         self._delta.write_deltalake(
             self._path,

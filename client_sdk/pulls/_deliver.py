@@ -67,6 +67,7 @@ def _write(
         receipt = _stamped(replace(receipt, content=content), sink)
     except sink.failures as error:
         raise OutputFailed(f"{pull.to} could not be written: {error}") from error
+    # From here on the hook is due, even if the process ends before it is run.
     receipt = replace(receipt, told=receipt.told and not changed)
     if receipt != file.load():
         file.save(receipt)
@@ -75,6 +76,7 @@ def _write(
 
 def _stamped(receipt: Receipt, sink: Sink) -> Receipt:
     stamp = sink.stamp()
+    # A fingerprint reads the whole output, so it is made only if the stamp has changed.
     if stamp == receipt.stamp:
         return receipt
     return replace(receipt, stamp=stamp, fingerprint=sink.fingerprint())
@@ -90,6 +92,7 @@ def run_due_hook(report: PullReport, file: ReceiptFile) -> PullReport:
         return report
     run = run_hook(hook, facts(report))
     failed = run.error is not None and hook.must_succeed
+    # A hook that must succeed stays due until it does.
     if not failed:
         file.save(replace(receipt, told=True))
     return replace(report, hook=run, error=run.error if failed else None)
@@ -157,6 +160,7 @@ def _start(hook: Hook, facts: Mapping[str, str]) -> subprocess.Popen[bytes]:
         env={**_without_secrets(os.environ), **facts},
         stdin=subprocess.DEVNULL,
         stdout=2,
+        # A group of its own, so that `_end` reaches what the command has started.
         start_new_session=True,
     )
 
@@ -171,6 +175,7 @@ def _ending(code: int) -> str:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
+    # SIGKILL follows even if the shell has ended, because its children may ignore SIGTERM.
     for number in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, number)

@@ -152,6 +152,7 @@ def _credentials(values: Values, usual: Credentials | None) -> Credentials | Non
     settings = {_CREDENTIALS[key]: value for key, value in values.items() if key in _CREDENTIALS}
     if not settings:
         return usual
+    # A token and a file of one exclude each other, and the file of this pull is the nearer one.
     if "token_file" in settings:
         settings["token"] = None
     try:

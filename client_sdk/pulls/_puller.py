@@ -92,6 +92,7 @@ class Puller(Closing):
             self._clients.popitem()[1].close()
 
     def _begin(self) -> None:
+        # Without tables, but with pulls given up, the run has ended and must not begin again.
         if self._tables or self.given_up:
             return
         wall, monotonic = self._clock.wall(), self._clock.monotonic()
@@ -165,6 +166,7 @@ def check_together(pulls: tuple[Pull, ...]) -> None:
             raise BadPull(f"name: two pulls are called {pull.name}")
         names.add(pull.name.lower())
         earlier = outputs.setdefault(pull.to.resolve(), pull)
+        # Pulls may share a SQLite file, in which each has a table of its own.
         if earlier is not pull and {earlier.format, pull.format} != {"sqlite"}:
             raise BadPull(f"to: {pull.to} is the output of {earlier.name} too")
     for pull in pulls:

@@ -79,6 +79,7 @@ def pull_many(client: Client, pulls: Sequence[Pull]) -> list[PullReport]:
         raise ValueError("pulls made together have one store and one state file")
     begun, at = time.monotonic(), datetime.now(UTC)
     works = [_Work(pull, ReceiptFile(pull.receipt_path)) for pull in pulls]
+    # The stack holds the locks of the outputs until the last receipt is written.
     with ExitStack() as stack:
         for work in works:
             work.attempt(lambda work: _take(work, stack))
@@ -93,6 +94,7 @@ def pull_many(client: Client, pulls: Sequence[Pull]) -> list[PullReport]:
 
 def _take(work: _Work, stack: ExitStack) -> None:
     try:
+        # Checked before the sync, so that a wrong output costs no transfer.
         sink_for(work.pull.to, work.pull.format, work.pull.name)
         if work.pull.changes_to is not None:
             change_sink_for(work.pull.changes_to)
@@ -110,6 +112,7 @@ def _up_to_date(works: list[_Work], client: Client, stack: ExitStack) -> None:
     for work in works:
         work.attempt(lambda work: _declare(work, copies, client))
     _sync(_unfailed(works), copies, client)
+    # Pulls whose registration was gone are synced again, with their new handle.
     _sync([work for work in _unfailed(works) if _renew(work, copies, client)], copies, client)
     for work in works:
         work.attempt(lambda work: _note_text(work, client))
@@ -159,6 +162,7 @@ def _deliver(work: _Work, copies: Copies) -> None:
         raise change.error
     if change.status == "incomplete":
         raise Incomplete(f"the transfer of {work.pull.name} was cut; the next pull continues it")
+    # Rows are read twice, to compare and to write, and must be of one moment.
     with copies.snapshot():
         copy = copies[work.pull.name]
         report = deliver(copy, change, work.pull, work.file, work.receipt)
@@ -216,6 +220,7 @@ def renew_handle(client: Client, pull: Pull, receipt: Receipt, error: PsoupError
         if pull.key is not None:
             return _look_up(client, pull, receipt)
     except NotFound:
+        # The key is gone too. If the lease ended, the text in the receipt is registered below.
         pass
     if error.reason != EXPIRED or not receipt.registration:
         return receipt

@@ -84,6 +84,8 @@ class ReceiptFile:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        # Closing releases the lock. The file stays, because the lock belongs to the file and not to
+        # its name.
         os.close(self._descriptor)
 
     def load(self) -> Receipt:
@@ -101,6 +103,8 @@ class ReceiptFile:
         """
         text = json.dumps({"format": _FORMAT, **dataclasses.asdict(receipt)}).encode()
         try:
+            # Emptied first: after a crash there may be a part of the new text, but no mixture of
+            # both.
             os.ftruncate(self._descriptor, 0)
             os.pwrite(self._descriptor, text, 0)
             os.fsync(self._descriptor)
@@ -141,6 +145,7 @@ class Content(NamedTuple):
 
 def content_of(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Content:
     digest, rows = hashlib.blake2b(schema.serialize(), digest_size=16), 0
+    # The digest is of serialized batches, so equal rows must always be cut in the same way.
     for batch in recut(schema, batches, _ROWS):
         digest.update(_canonical(batch).serialize())
         rows += batch.num_rows
@@ -173,6 +178,8 @@ def _joined(schema: pa.Schema, batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 def _canonical(batch: pa.RecordBatch) -> pa.RecordBatch:
     columns = []
+    # Two columns for each one: which values are present, and the values with zeros for NULLs. What
+    # Arrow stores under a NULL is undefined.
     for array in batch.columns:
         columns += [pc.is_valid(array), pc.fill_null(array, _zero(array.type))]
     return pa.RecordBatch.from_arrays(columns, names=[str(n) for n in range(len(columns))])

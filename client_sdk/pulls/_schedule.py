@@ -57,11 +57,13 @@ class Schedule:
         every = self.every.total_seconds()
         start = 0.0 if self.aligned else origin
         turn = start + (math.floor((wall - start) / every) + 1) * every
+        # Rounding of floats can put the turn at `wall` itself.
         return turn if turn > wall else turn + every
 
     def pause(self, failures: int, draw: float) -> float:
         """Return the seconds to wait after the nth failure in a row; `draw` is from [0, 1)."""
         cap = self.every if self.backoff_cap is None else self.backoff_cap
+        # The exponent is limited, because a float overflows after many failures.
         doubled = self.backoff.total_seconds() * 2.0 ** min(failures - 1, 64)
         return min(cap.total_seconds(), doubled) * (0.5 + draw / 2)
 

@@ -83,6 +83,7 @@ def open_batch(file: CopyFile, clock: CopyClock, name: str) -> ChangeBatch:
 
     Raises UnknownCopy, and ValueError if no changes are kept.
     """
+    # A write transaction, since changes that time has made are reported first.
     with file.writing() as connection:
         record = catalog.find(connection, name)
         if not record.declaration.changes:
@@ -93,6 +94,7 @@ def open_batch(file: CopyFile, clock: CopyClock, name: str) -> ChangeBatch:
             now = clock.now(record, None)
             record = _moved_on(connection, record, record.version, now)
         batch = _batch(connection, record, log.entries(connection, record.copy_id))
+    # After the transaction, because the clock writes in one of its own.
     if record.version is not None:
         clock.note(record, now)
     return batch
@@ -101,6 +103,7 @@ def open_batch(file: CopyFile, clock: CopyClock, name: str) -> ChangeBatch:
 def leave_batch(file: CopyFile, batch: ChangeBatch) -> None:
     """Note that a batch has been read."""
     if batch.last:
+        # Changes that a program has handled must not come again after a power cut.
         with file.writing(durable=True) as connection:
             log.drop(connection, batch.copy_id, batch.last)
 
@@ -140,6 +143,8 @@ def _batch(connection: sqlite3.Connection, record: Record, entries: Sequence[Ent
 
 def _decoded(entries: Sequence[Entry], columns: tuple[Column, ...]) -> Iterator[AnswerChange]:
     changes = [(entry.number, entry.change) for entry in entries if entry.change is not None]
+    # Rows are restored all at once, since Arrow works by column. The loop below takes them in the
+    # same order, skipping changes that have none.
     rows = iter(_rows([change.row for _, change in changes if change.row is not None], columns))
     olds = iter(_rows([change.old for _, change in changes if change.old is not None], columns))
     for number, change in changes:

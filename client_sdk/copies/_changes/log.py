@@ -45,6 +45,7 @@ def reset(connection: sqlite3.Connection, copy_id: int, reason: str) -> None:
 
 def entries(connection: sqlite3.Connection, copy_id: int) -> list[Entry]:
     """Return the changes of a copy. If one is damaged, all are dropped, and the log says so."""
+    # Changes after a gap can't be applied, so one damaged entry ends the whole log.
     logged = _read(connection, copy_id)
     if any(entry is None for entry in logged):
         reset(connection, copy_id, DAMAGED)

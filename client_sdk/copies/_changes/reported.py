@@ -85,6 +85,8 @@ def _reset_by(connection: sqlite3.Connection, record: Record, move: Move) -> str
         return DAMAGED
     if reported.shape.stored != version.shape.stored:
         return version.reason or DAMAGED
+    # If any row may have changed, all reported rows are compared, so all must be right. Otherwise
+    # the report reads marked rows only, and checks those itself.
     if move.touched is None and not _is_sound(connection, record.copy_id, reported):
         return DAMAGED
     return ""
@@ -101,6 +103,7 @@ def _begin(connection: sqlite3.Connection, record: Record, move: Move) -> None:
     """Take the version as reported, whatever was reported before. Raises WrongRows."""
     copy_id, version, table = record.copy_id, move.version, tables.reported_table(record.copy_id)
     columns = version.shape.stored
+    # The rows of a whole answer were checked as they were received.
     if not move.whole and tables.damaged(connection, version.table, columns):
         raise WrongRows
     connection.execute(f"DROP TABLE IF EXISTS {table}")
@@ -110,6 +113,7 @@ def _begin(connection: sqlite3.Connection, record: Record, move: Move) -> None:
     )
     if version.shape.keyed:
         key = tables.value_names(columns)[-1]
+        # The index is for `_twins`, which looks for other rows of a key.
         connection.execute(f"CREATE INDEX {table}_key ON {table} ({key})")
     sums = tables.checksum_sums(connection, table)
     assert sums is not None
@@ -125,6 +129,8 @@ def _between(before: int | None, after: int | None) -> str:
     """
     if before is None or after is None:
         return f"({visible(before)}) <> ({visible(after)})"
+    # Rows are visible in [visible_from, visible_until). So only rows that begin or end after `low`
+    # and not after `high` can change.
     low, high = sorted((before, after))
     leaving = f"visible_until <= {high} AND visible_until > {low}"
     return f"({leaving}) OR (visible_from > {low} AND visible_from <= {high})"
@@ -148,6 +154,8 @@ class _Report:
 
         Raises WrongRows.
         """
+        # `old` and `new` hold only marked rows, before and after the move. Marked rows that are
+        # equal in both are no changes; `Passage` leaves them out.
         waiting = self._mark()
         marked = f"row_id IN (SELECT row_id FROM {_MARKED_ROWS})"
         old = self._rows(f"SELECT * FROM {self._mirror} WHERE {marked}")
@@ -161,7 +169,9 @@ class _Report:
         if old or new:
             self._connection.execute(f"DELETE FROM {self._mirror} WHERE {marked}")
             self._connection.execute(f"INSERT INTO {self._mirror} {select}")
+            # The mirror has the next answer by then, in which `_twins` counts the keys.
             self._append(old, new, waiting)
+        # A sync moves the reported NOW at least. A read without changes writes nothing.
         if old or new or self._move.synced:
             self._put(old, new)
         return True
@@ -173,6 +183,7 @@ class _Report:
         execute, move = self._connection.execute, self._move
         execute("CREATE TEMP TABLE IF NOT EXISTS _psoup_touched (row_id INTEGER PRIMARY KEY)")
         execute(f"DELETE FROM {_MARKED_ROWS}")
+        # A row has changed if its pair of id and checksum is on one side only.
         visible_rows = f"SELECT row_id, checksum FROM {self._table} WHERE {visible(move.now)}"
         reported_rows = f"SELECT row_id, checksum FROM {self._mirror}"
         if move.touched is None:

@@ -55,6 +55,7 @@ class Passage:
 
     def tags(self, old: Sequence[StoredRow], new: Sequence[StoredRow]) -> list[TaggedRow]:
         """Return the changes from rows of the answer before to rows of the next one, in order."""
+        # A whole answer may give equal rows other ids, and pairing by id would then report changes.
         if self.whole and not self.shape.keyed:
             old, new = _without_equal(old, new)
         befores, afters = {row[_ROW_ID]: row for row in old}, {row[_ROW_ID]: row for row in new}
@@ -64,6 +65,7 @@ class Passage:
             del befores[before[_ROW_ID]], afters[after[_ROW_ID]]
             if self._values(before) != self._values(after):
                 changes += self._changed(before, after)
+        # The rows that remain have no counterpart on the other side.
         removed, added = [*befores.values()], [*afters.values()]
         if self.shape.combined:
             removed, added = self._without_equal_values(removed, added)
@@ -99,6 +101,7 @@ class Passage:
         self, befores: dict[int, StoredRow], afters: dict[int, StoredRow]
     ) -> list[tuple[StoredRow, StoredRow]]:
         """Return the pairs of rows that are one row before and after."""
+        # Equal ids are paired first; only the remaining rows are paired by their key.
         same = befores.keys() & afters.keys()
         pairs = [(befores[row_id], afters[row_id]) for row_id in same]
         if self.shape.keyed:
@@ -121,6 +124,8 @@ class Passage:
 
     def _addition(self, row: StoredRow) -> tuple[tuple[Any, ...], TaggedRow]:
         begin = row[_FROM]
+        # A row that became visible after the NOW of the sync entered by time, at its own instant.
+        # So did a row that waited in the file.
         ahead = begin is not None and self.at is not None and begin > self.at
         at = begin if ahead or row[_ROW_ID] in self.waiting else self.at
         return self._with_sort_key(TaggedRow("+", "new", at, self._values(row), None), row)
@@ -168,6 +173,7 @@ def _without_equal(
     old: Sequence[StoredRow], new: Sequence[StoredRow]
 ) -> tuple[list[StoredRow], list[StoredRow]]:
     """Leave out rows that are in both, except for their ids, as often as they are in both."""
+    # The intersection of two multisets. It is copied for the first use, since `_minus` uses it up.
     both = Counter(map(_content, old)) & Counter(map(_content, new))
     return _minus(old, both.copy(), _content), _minus(new, both, _content)
 
@@ -189,4 +195,5 @@ def _minus(
 
 
 def _content(row: StoredRow) -> tuple[Any, ...]:
+    # The checksum is left out with the id, because it covers the id.
     return (*row[_FROM : HEAD - 1], *row[HEAD:])

@@ -80,6 +80,7 @@ def find(connection: sqlite3.Connection, name: str) -> Record:
     rows = connection.execute(f"SELECT {_FIELDS} FROM _psoup_copies WHERE name = ?", (name,))
     for row in rows:
         return _record(*row)
+    # The name in the row may be damaged; the one in the sealed declaration still matches.
     all_records = records(connection)
     for record in all_records:
         if record.name == name:
@@ -111,6 +112,7 @@ def _record(copy_id: int, name: Any, first: Any, second: Any, *sealed_fields: An
     declaration = Declaration.from_content(content)
     declared = (declaration.name, declaration.copy_id)
     return Record(
+        # The id of the row is used, since the tables of the copy's rows are named by it.
         replace(declaration, copy_id=copy_id),
         _unsealed(version, Version.from_content),
         _unsealed(following, Version.from_content),
@@ -140,6 +142,7 @@ def _unsealed(sealed: Any, make: Callable[[dict[str, Any]], T]) -> T | None:
 
 def insert(connection: sqlite3.Connection, declaration: Declaration) -> Declaration:
     """Add a copy, and return its declaration with its id."""
+    # The row comes first, because the sealed declaration holds the id that SQLite assigns.
     cursor = connection.execute("INSERT INTO _psoup_copies (name) VALUES (?)", (declaration.name,))
     assert cursor.lastrowid is not None
     numbered = replace(declaration, copy_id=cursor.lastrowid)
@@ -160,6 +163,7 @@ def amend(connection: sqlite3.Connection, copy_id: int, **fields: Any) -> Declar
     """Change fields of the declaration as it is now, and return it. Return None if the copy is
     gone.
     """
+    # The declaration is read again, since another process may have changed other fields of it.
     record = by_id(connection, copy_id)
     if record is None:
         return None
@@ -255,6 +259,8 @@ def declare(connection: sqlite3.Connection, declaration: Declaration) -> None:
 
 def _namesakes(connection: sqlite3.Connection, name: str) -> list[Record]:
     """Return the records that have the name, ignoring case, in the row or in a declaration."""
+    # Declarations are searched as text, for the name as JSON writes it, without the braces. So a
+    # copy is found even if the name in its row is damaged.
     fragment = seal({"name": name}).partition("{")[2].rstrip("}")
     rows = connection.execute(
         f"SELECT {_FIELDS} FROM _psoup_copies WHERE lower(name) = lower(?1) "
@@ -269,6 +275,7 @@ def _declare_again(
 ) -> None:
     before = record.declaration
     if not before.asks_the_same(declaration):
+        # Another query has another answer, so nothing of the rows before can be kept.
         delete(connection, [record.copy_id])
         inserted = insert(connection, _succeeding(before, declaration))
         if before.changes:
@@ -327,10 +334,12 @@ def recover(path: str | os.PathLike[str]) -> Recovered:
         raise CopyError(f"there is no file {old}")
     if aside.exists():
         raise CopyError(f"{aside} is left from an earlier recovery: move it away first")
+    # An earlier recovery that was killed may have left a part of its file.
     for leftover in _with_logs(fresh):
         leftover.unlink(missing_ok=True)
     new = CopyFile(fresh)
     try:
+        # Plain SQLite reads what it can; CopyFile may refuse to open a damaged file.
         with closing(sqlite3.connect(old)) as source:
             declarations = _declarations(source)
             with new.writing(durable=True) as connection:
@@ -339,6 +348,8 @@ def recover(path: str | os.PathLike[str]) -> Recovered:
                 rows = sum(_carry(source, connection, table) for table in RECOVERED_TABLES)
     finally:
         new.close()
+    # The new file is complete and closed here. The logs move with the old file: SQLite must not
+    # find them beside the new one.
     for before, after in zip(_with_logs(old), _with_logs(aside), strict=True):
         if before.exists():
             before.replace(after)

@@ -34,6 +34,7 @@ _Cells: TypeAlias = list[Iterable[int]]
 
 
 def _mix(x: int) -> int:
+    # The finalizer of SplitMix64, kept to 64 bits.
     x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 & ALL
     x = (x ^ (x >> 27)) * 0x94D049BB133111EB & ALL
     return x ^ (x >> 31)
@@ -50,6 +51,8 @@ class _Factors:
     def of(self, count: int) -> list[int]:
         """Return at least `count` factors."""
         while len(self._factors) < count:
+            # Odd factors are invertible modulo 2**64, so a change of one word always changes the
+            # sum.
             self._factors.append(_mix((len(self._factors) + 1) * _STEP & ALL) | 1)
         return self._factors
 
@@ -58,6 +61,8 @@ _FACTORS = _Factors()
 
 
 def sum_of_bytes(content: bytes) -> int:
+    # Words of 32 bits, little-endian, the last one padded with zeros. Callers put the length into a
+    # cell of its own, since the padding hides it.
     count = (len(content) + 3) // 4
     words = struct.unpack(f"<{count}I", content.ljust(4 * count, b"\0"))
     total: int = sum(map(mul, _FACTORS.of(count), words))
@@ -70,6 +75,8 @@ class Checksums:
     def __init__(self, columns: Sequence[Column]) -> None:
         """Prepare for these columns. Raises ValueError for a type this version does not know."""
         self._kinds = [_KINDS[column.kind](column) for column in columns]
+        # The head has HEAD cells too: the checksum has none, and the sort key has two, its length
+        # and its sum.
         self._count = HEAD + sum(kind.width for kind in self._kinds)
         self._pack = struct.Struct(f"<{self._count}Q").pack
         self._words = struct.Struct(f"<{2 * self._count}I").unpack
@@ -81,6 +88,8 @@ class Checksums:
         """
         if not rows:
             return []
+        # One tuple for each stored column. Each list in `cells` is a column of unsigned 64-bit
+        # integers. A row across them is summed as words of 32 bits, two for each cell.
         ids, begins, ends, keys, _, *values = zip(*rows, strict=True)
         cells: _Cells = [
             [row_id & ALL for row_id in ids],
@@ -100,6 +109,7 @@ class Checksums:
         try:
             computed = self.of(rows)
         except _BAD_VALUES:
+            # One value of a wrong type fails the whole batch, so the rows are checked singly.
             return [row[0] for row in rows if not self._is_right(row)]
         return [
             row[0]
@@ -127,6 +137,8 @@ def digest(numbers: Sequence[int]) -> bytes:
     if not numbers:
         return bytes(16)
     content = pa.array(numbers, pa.int64()).view(pa.uint64())
+    # Each lane is a sum over the rows, modulo 2**64. So the order of rows does not matter, and rows
+    # can be added and subtracted.
     return b"".join(_lane(content, lane).to_bytes(8, "little") for lane in _LANES)
 
 
@@ -160,6 +172,8 @@ NO_ROWS = Sums(0, bytes(16))
 
 
 def _lane(numbers: pa.Array, lane: int) -> int:
+    # The same mixing as in `_mix`, for all numbers at once. Arrow's unsigned integers wrap around
+    # at 64 bits, as they have to.
     x = pc.bit_wise_xor(numbers, pa.scalar(lane, pa.uint64()))
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         x = pc.multiply(_folded(x, shift), pa.scalar(factor, pa.uint64()))
@@ -197,6 +211,7 @@ class _Doubles(_Kind):
 
 
 def _bits(value: Any) -> int:
+    # All NaNs have one bit pattern here, since the file holds them as one text.
     if value == "NaN":
         return _NAN
     bits: int = _BITS.unpack(_DOUBLE.pack(value))[0]
@@ -219,10 +234,12 @@ class _Decimals(_Kind):
 
     def of(self, values: Sequence[Any]) -> _Cells:
         numbers = [0 if value is None else self._unscaled(value) for value in values]
+        # 128 bits in two's complement as two cells, the low half first.
         return [[n & ALL for n in numbers], [n >> 64 & ALL for n in numbers]]
 
     def _unscaled(self, text: str) -> int:
         sign, digits, exponent = Decimal(text).as_tuple()
+        # NaN and Infinity have a letter as their exponent.
         if not isinstance(exponent, int) or exponent != -self._scale:
             raise ValueError(f"{text} is not written with {self._scale} digits after the point")
         number = int("".join(map(str, digits)))

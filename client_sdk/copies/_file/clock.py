@@ -42,6 +42,7 @@ def machine_uptime() -> Uptime:
     If the system has no boot id, this process stands for it, and no other process can use the
     offset.
     """
+    # CLOCK_BOOTTIME counts sleep, which the monotonic clock may leave out. Not every system has it.
     clock = getattr(time, "CLOCK_BOOTTIME", None)
     nanos = time.monotonic_ns() if clock is None else time.clock_gettime_ns(clock)
     return Uptime(_boot_id(), nanos // 1000)
@@ -97,6 +98,8 @@ class DeviceClock:
         if measured is None:
             return None
         uptime = self._uptime()
+        # Wall clock minus uptime stays the same while both run. A step shows that the clock was
+        # set.
         drift = self.micros() - uptime.micros - measured.started
         is_valid = uptime.boot_id == measured.boot_id and abs(drift) <= _DRIFT_MICROS
         return measured.micros if is_valid else None

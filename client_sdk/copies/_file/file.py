@@ -58,15 +58,20 @@ class CopyFile:
         file.
         """
         self.path = None if path is None else Path(path)
+        # Looked at before connecting: SQLite makes a log, or recovers from one, when it opens the
+        # file.
         self._left_open = self._has_log()
         self._met_damage = False
+        # Reentrant, so that a thread may begin a transaction inside one of its own.
         self._turn = threading.RLock()
         self._closed = False
         with translated(self.name):
             self._connection = sqlite3.connect(
                 _MEMORY if self.path is None else self.path,
                 timeout=BUSY_SECONDS,
+                # Transactions are begun by hand: the module itself would begin none for reads.
                 isolation_level=None,
+                # Threads share the connection; `_turn` makes them take turns.
                 check_same_thread=False,
             )
         try:
@@ -151,6 +156,8 @@ class CopyFile:
         """
         with contextlib.suppress(CopyError), self.alone() as connection:
             if not connection.in_transaction:
+                # VACUUM writes the new pages to the log. The checkpoint moves them over the old
+                # ones.
                 connection.execute("VACUUM")
                 connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
@@ -159,9 +166,12 @@ class CopyFile:
         with self._turn, self._noting_damage(), translated(self.name):
             self._check_open()
             connection = self._connection
+            # A nested transaction joins the outer one, which commits or rolls back for both.
+            # `durable` then is the outer one's.
             if connection.in_transaction:
                 yield connection
                 return
+            # SQLite refuses to change this inside a transaction, so it is set before BEGIN.
             if durable:
                 connection.execute("PRAGMA synchronous = FULL")
             try:
@@ -169,6 +179,7 @@ class CopyFile:
                 yield connection
                 connection.execute("COMMIT")
             except BaseException:
+                # After some errors, such as a full disk, SQLite itself has rolled back already.
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
                 raise
@@ -211,6 +222,8 @@ class CopyFile:
             )
         if version < FORMAT:
             self._upgrade()
+        # With NORMAL, a commit survives a killed process, but perhaps not a power cut. That is
+        # enough for what the next sync can fetch again.
         connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute("PRAGMA temp_store = MEMORY")
 
@@ -218,6 +231,7 @@ class CopyFile:
         """Create the tables. If two processes find none, one of them does."""
         connection = self._connection
         if self.path is not None:
+            # The mode is a property of the file, and can't be changed inside a transaction.
             connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("BEGIN IMMEDIATE")
         if not _tables(connection):
@@ -231,6 +245,8 @@ class CopyFile:
         connection = self._connection
         connection.execute("BEGIN IMMEDIATE")
         try:
+            # The version is read under the write lock, since another process may have upgraded the
+            # file.
             for version in range(_pragma(connection, "user_version"), FORMAT):
                 _execute_all(connection, _UPGRADES[version])
             connection.execute(f"PRAGMA user_version = {FORMAT}")
@@ -269,6 +285,7 @@ def translated(name: str) -> Iterator[None]:
     try:
         yield
     except sqlite3.ProgrammingError:
+        # A wrong use of the module is a bug of the program, not a problem of the file.
         raise
     except sqlite3.Error as error:
         raise problem_of(error, name) from error
@@ -277,6 +294,7 @@ def translated(name: str) -> Iterator[None]:
 
 
 def problem_of(error: sqlite3.Error, name: str) -> CopyError:
+    # The low byte is the primary code; higher bytes make an extended code of it.
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return FileBusy(f"another process has been writing {name} for {BUSY_SECONDS:g} s")
@@ -318,6 +336,8 @@ class SyncLock:
         """Wait for the lock. Raises FileBusy after `timeout` seconds."""
         seconds = _DEFAULT_LOCK_SECONDS if timeout is None else timeout
         end = time.monotonic() + seconds
+        # The lock is polled, because a flow must not block: an async client runs it on its event
+        # loop.
         while not self._try():
             if time.monotonic() >= end:
                 raise FileBusy(f"another sync of {self._name} has been under way for {seconds:g} s")
@@ -333,6 +353,7 @@ class SyncLock:
         if not self._within.acquire(blocking=False):
             return False
         try:
+            # Copies in memory belong to one process, so the lock between its threads is enough.
             is_acquired = self._path is None or self._try_file(self._path)
         except BaseException:
             self._within.release()

@@ -71,10 +71,13 @@ def visit(session: Session, file: CopyFile, *, move: bool = False) -> Flow[Home]
         if before is not None and before.store_id != home.store_id:
             if not move and _is_waited_for(connection):
                 raise _other_store(file.name, before, home)
+            # Streams and sequences of the store before mean nothing in this one. Batches that were
+            # tried there are sent as if for the first time.
             connection.execute("DELETE FROM _psoup_streams")
             connection.execute("UPDATE _psoup_queue SET tried = NULL")
             take_new_name(connection)
         elif before is not None and before.caller != home.caller:
+            # Sequences belong to an owner, so another caller begins with a name of its own.
             take_new_name(connection)
         if before != home:
             connection.execute("DELETE FROM _psoup_store")
@@ -163,6 +166,8 @@ def take_new_name(connection: sqlite3.Connection) -> None:
 
 def use_up(connection: sqlite3.Connection, name: str, sequence: int, *, end: bool = False) -> None:
     """Count a sequence as used. With `end`, batches that are queued later get another name."""
+    # The batches queued so far end with next_batch - 1; an end that is already set stays. The
+    # condition makes this do nothing if another process has moved on.
     until = "coalesce(last_batch, next_batch - 1)" if end else "last_batch"
     connection.execute(
         f"UPDATE _psoup_publisher SET next_sequence = ?, last_batch = {until} "

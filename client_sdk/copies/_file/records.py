@@ -42,9 +42,11 @@ class Declaration:
         """Return whether both have one answer. A handle that is not given does not matter, nor
         whether changes are kept.
         """
+        # Every field that does not affect the answer is made equal before the comparison.
         same = replace(declaration, copy_id=self.copy_id, key=self.key, priority=self.priority)
         same = replace(same, lease=self.lease, name=self.name, stream=self.stream)
         same = replace(same, changes=self.changes)
+        # With a text, the handle follows from it. Without one, the handle is the query.
         return self == (replace(same, handle=self.handle) if self.sql else same)
 
     def to_content(self) -> dict[str, Any]:
@@ -146,6 +148,7 @@ class Version:
             digest=end.digest,
             good_until=end_micros(end, "good_until"),
             lease_until=end_micros(end, "lease_until"),
+            # Changes that come without notes leave the notes as they were.
             notes=tuple(end.notes) if before is None or end.notes else before.notes,
             base_rows=base_rows,
             reason=reason,
@@ -295,6 +298,7 @@ def seal(content: Mapping[str, Any]) -> str:
     """Return a record as JSON after its checksum, which reveals a flipped bit. Bytes are in
     hexadecimal.
     """
+    # Without spaces, since the catalog searches these texts for a name as it is written here.
     text = json.dumps(content, separators=(",", ":"), sort_keys=True, default=bytes.hex)
     return f"{_sum(text)} {text}"
 

@@ -39,6 +39,7 @@ _BATCH_ROWS = 10_000
 
 def all_of(connection: sqlite3.Connection, copy_id: int) -> list[str]:
     """Return the names of the tables of a copy."""
+    # In GLOB an underscore stands for itself; in LIKE it would match any character.
     names = f"_psoup_rows_{copy_id}_*"
     rows = connection.execute("SELECT name FROM sqlite_master WHERE name GLOB ?", (names,))
     return [name for (name,) in rows]
@@ -109,6 +110,7 @@ class Changes:
     ) -> None:
         self._connection = connection
         self._table = table
+        # The digest is of checksums or of row ids, as the store chose for this answer.
         self._place = HEAD - 1 if shape.by_checksum else 0
         self._number = _HEAD[self._place]
         self._before = before
@@ -139,6 +141,8 @@ class Changes:
 
     def put(self, rows: Sequence[StoredRow]) -> None:
         """Insert rows, each in place of the one with its id."""
+        # The last row of an id wins, as with INSERT OR REPLACE, and each id is counted once. Rows
+        # that are replaced are removed first, so that their numbers are subtracted.
         last = {row[0]: row for row in rows}
         self.remove(last)
         put(self._connection, self._table, list(last.values()))
@@ -198,6 +202,7 @@ def damaged(connection: sqlite3.Connection, table: str, columns: Sequence[Column
 
 
 def _batches(connection: sqlite3.Connection, table: str) -> Iterator[list[StoredRow]]:
+    # Damaged ids may be negative, so the first page begins at the least integer.
     low = -(2**63)
     while True:
         rows = read(
@@ -216,6 +221,7 @@ def read(connection: sqlite3.Connection, select: str) -> list[Any]:
     try:
         return connection.execute(select).fetchall()
     except sqlite3.OperationalError as error:
+        # Only the message distinguishes text that is not UTF-8 from other operational errors.
         if "decode" not in str(error):
             raise
     with _undecodable_as_bytes(connection):
@@ -247,6 +253,7 @@ def stored(array: pa.Array, column: Column) -> list[Any]:
     if kind == "BOOLEAN":
         array = array.cast(pa.int8())
     elif kind == "TIMESTAMP":
+        # Instants stay integers: a datetime is slower, and has a smaller range.
         array = array.view(pa.int64())
     elif kind == "DATE":
         array = array.view(pa.int32())
@@ -278,6 +285,7 @@ def restored(values: Sequence[Any], column: Column) -> pa.Array:
 
 
 def _timestamp(name: str) -> str:
+    # SQLite's % keeps the sign; instants before 1970 need a positive remainder.
     micros = f"(({name} % 1000000) + 1000000) % 1000000"
     seconds = f"strftime('%Y-%m-%d %H:%M:%S', ({name} - {micros}) / 1000000, 'unixepoch')"
     return f"{seconds} || printf('.%06d', {micros})"

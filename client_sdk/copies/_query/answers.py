@@ -125,6 +125,7 @@ class CopyClock:
             return now
         if not version.shape.slides:
             return version.now
+        # The file has the NOW of other processes; `_latest` has what this one has not written yet.
         latest = max(record.latest_now or 0, self._latest.get(_key(record), 0))
         return max(self._clock.now(version.offset), version.now or 0, latest)
 
@@ -140,6 +141,7 @@ class CopyClock:
         """
         if now is None or not version_of(record).shape.slides:
             return
+        # Entries of earlier versions of the copy are dropped, so that the dict does not grow.
         self._latest = {
             key: latest for key, latest in self._latest.items() if key[0] != record.copy_id
         }
@@ -149,6 +151,7 @@ class CopyClock:
 
     def _write(self, copy_id: int, now: int) -> None:
         with self._file.alone() as connection:
+            # A read must not wait for a writer. If the file is busy, a later read writes its NOW.
             connection.execute("PRAGMA busy_timeout = 0")
             try:
                 catalog.put_latest_now(connection, copy_id, now)

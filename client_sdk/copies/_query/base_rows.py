@@ -52,6 +52,7 @@ def learn_computation(
         registration = yield from _flows.registration(session, declaration.handle)
         _check_legs(registration)
         stream = yield from _flows.stream(session, registration.stream)
+        # Prepared only to find out whether the answer can be computed.
         prepare(registration.sql, registration.parameters, stream, declaration.window)
     except (ConnectionFailed, Timeout):
         raise
@@ -108,6 +109,8 @@ def _is_learnt(connection: sqlite3.Connection, declaration: Declaration) -> bool
     return content is not None and content["handle"] == declaration.handle.hex()
 
 
+# Reads would otherwise parse and bind the text each time. The key is the whole sealed record, so a
+# replaced query never gets the computation of the one before.
 @lru_cache(maxsize=256)
 def _prepared(sealed: str) -> Computation:
     content = unseal(sealed)
@@ -173,6 +176,7 @@ def prepare(
     is missing.
     """
     require()
+    # Imported here, because the rest of the SDK works without numpy and sqlglot.
     from client_sdk.copies._query.compute import computation
 
     return computation(sql, parameters or {}, stream, window or "")

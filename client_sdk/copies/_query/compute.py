@@ -52,6 +52,7 @@ class Evaluated:
 
     def answer(self, rows: pa.Table, now: datetime | None) -> pa.Table:
         self._check(rows)
+        # The base rows of such a query are the rows of its answer.
         if slides(self.query) and self.query.refresh is None:
             return rows.select([column.name for column in self.base_columns])
         batch = _batch(rows)
@@ -121,6 +122,7 @@ def _bound(sql: str, parameters: Mapping[str, Scalar], schema: StreamSchema) -> 
             )
         return schema
 
+    # To the wire and back, so that values have the types that the store sees.
     values = {name: from_value(to_value(value)) for name, value in parameters.items()}
     return bind_query(sql, lookup, values, max_text=_ANY_LENGTH)
 
@@ -174,6 +176,8 @@ def _widened(window: TimeWindow, period: int) -> Window:
     begin = window.begin
     if begin is None or not begin.relative:
         return window
+    # In microseconds. A slide may hold the window back by up to slide - 1. The refresh point is up
+    # to period - 1 before NOW.
     behind = sum(step - 1 for step in (window.slide, period) if step)
     return TimeWindow(Bound(begin.offset - behind, True), window.end)
 
@@ -181,6 +185,7 @@ def _widened(window: TimeWindow, period: int) -> Window:
 def _batch(rows: pa.Table) -> pa.RecordBatch:
     """Return a batch as the evaluator takes it."""
     names = ["row_id" if name == ROW_ID else name for name in rows.column_names]
+    # The evaluator takes one array for each column, and concat_arrays refuses an empty list.
     columns = [
         pa.concat_arrays(c.chunks) if c.chunks else _empty_array(c.type) for c in rows.columns
     ]

@@ -89,6 +89,7 @@ class Copy:
             moment = self._now.now(record, now)
             table = answer_at(connection, record, moment)
             columns = answer_columns(connection, record)
+        # Reading at an explicit instant does not move the NOW of the copy.
         if now is None:
             self._now.note(record, moment)
         return table, columns
@@ -138,6 +139,7 @@ class Copy:
 
 Parameters = Sequence[Any] | Mapping[str, Any]
 
+# The actions that a query may take: none writes, attaches a file or changes a setting.
 _READS = frozenset(
     {
         sqlite3.SQLITE_SELECT,
@@ -158,6 +160,7 @@ def run_query(
 
     Raises LocalQueryProblem.
     """
+    # The authorizer would deny making and dropping the views, so it is set inside their block.
     with _views(connection, copies), _read_only(connection):
         try:
             cursor = connection.execute(sql, _adapted(parameters))
@@ -175,6 +178,7 @@ def _views(
     created: list[str] = []
     try:
         for record, now in copies:
+            # Noted before the view is created, so that a failure in between leaves nothing behind.
             created.append(f"VIEW temp.{quoted(record.name)}")
             select = _select(record, now)
             if record.declaration.base_rows:
@@ -197,6 +201,8 @@ def _select_computed(connection: sqlite3.Connection, record: Record, now: int | 
     """Create a table of the answer that is computed from base rows, and return a SELECT of it."""
     columns, table = answer_columns(connection, record), _computed_table(record)
     answer = answer_at(connection, record, now).combine_chunks()
+    # One list of stored values for each column. Rows are inserted in the order of the answer, which
+    # the rowids then keep.
     series = (
         [
             stored(array, column)
@@ -256,6 +262,7 @@ def _adapted(parameters: Parameters) -> Any:
 def _value(value: Any) -> Any:
     """Return a parameter in the form that a query finds such values in."""
     if isinstance(value, datetime):
+        # %Y may not pad years before 1000, and SQLite compares texts character by character.
         return utc(value).strftime("%Y-%m-%d %H:%M:%S.%f").rjust(26, "0")
     if isinstance(value, date):
         return value.isoformat()

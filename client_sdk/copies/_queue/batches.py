@@ -132,12 +132,15 @@ def fill(request: pb.PublishRequest, piece: Piece) -> None:
 
 
 def _plain(value: Any) -> Any:
+    # A numpy scalar becomes the Python value, whose type the wire has.
     return value.item() if hasattr(value, "item") else value
 
 
 def _encode(rows: Sequence[Mapping[str, Any]]) -> bytes:
     """Return runs of rows with the same keys, each with its length before it."""
     content = bytearray()
+    # A message of rows has one list of columns, so each run of rows with equal keys is a message.
+    # Its length is in the 8 bytes before it.
     for _, run in itertools.groupby(rows, key=list):
         message = to_rows(list(run)).SerializeToString()
         content += len(message).to_bytes(8, "little") + message
@@ -219,6 +222,7 @@ class _PutAside:
         aside.
         """
         batch, number, stream, kind, payload, count, _, queued_at, _, *sealed = row
+        # At most one of the two columns is set, since only a waiting piece is put aside.
         reasons = [unseal(content) for content in sealed if content is not None]
         why = (reasons and reasons[0]) or {
             "reason": "",

@@ -72,6 +72,8 @@ class Outbox:
         """
         with self._file.reading() as connection:
             description, home = cached_stream(connection, stream), home_of(connection)
+        # Tables and frames have columns. Other rows may come from a generator, which can be read
+        # only once.
         if not hasattr(rows, "columns"):
             rows = rows if isinstance(rows, Mapping | str | bytes) else list(rows)
         if description is None:
@@ -186,6 +188,7 @@ class Outbox:
         try:
             return (yield from run.all())
         except (ConnectionFailed, Timeout, CopyError):
+            # With these the sync itself can't continue either.
             raise
         except PsoupError as error:
             return replace(run.sent, error=error)
@@ -215,6 +218,7 @@ class Sending:
         """
         home = None
         while (waiting := self._queue.first()) is not None:
+            # The store is asked only if something waits, and only once.
             home = home or (yield from visit(self._session, self._file))
             yield from self._send_piece(waiting, home)
         return self.sent
@@ -235,6 +239,7 @@ class Sending:
             else:
                 self._cut(waiting, room)
         except PsoupError as error:
+            # A proxy or another store must not decide what happens to a batch.
             is_own_store = error.detail.store_id == home.store_id
             if is_own_store and error.reason == _SEQUENCE_GAP and waiting.tried:
                 # The store does not know how far this publisher was: it is from a back-up and has

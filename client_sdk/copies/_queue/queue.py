@@ -111,6 +111,7 @@ class Queue:
 
     def first(self) -> Waiting | None:
         """Return the first piece that waits."""
+        # A write transaction, since the identity may have to be created or replaced.
         with self._file.writing() as connection:
             where = f"WHERE {WAITING} ORDER BY batch, piece LIMIT 1"
             row = connection.execute(f"SELECT {FIELDS} FROM _psoup_queue {where}").fetchone()
@@ -128,6 +129,7 @@ class Queue:
         The note is on the disk before the piece is sent: what was sent under a sequence is never
         cut in another way.
         """
+        # If the piece was tried before, the note is on the disk already.
         with self._file.writing(durable=waiting.tried is None) as connection:
             publisher = identity(connection)
             if (
@@ -163,10 +165,12 @@ class Queue:
         """Put a piece aside, and with it the sequence that it may have. Return nothing if it is
         gone.
         """
+        # A mark is the publisher's name, a space and the sequence.
         name, _, sequence = (sent.tried or sent.mark).rpartition(" ")
         reason = {**_why(error), "publisher": name, "sequence": int(sequence)}
         with self._file.writing(durable=True) as connection:
             rows = put_aside(connection, "doubtful", sent.batch, sent.number, reason)
+            # A sequence of another identity is not to be counted for the present one.
             if rows and not sent.tried_otherwise:
                 use_up(connection, sent.publisher, sent.sequence, end=True)
         return [Doubtful.from_row(row) for row in rows]
@@ -183,6 +187,7 @@ class Queue:
                 or f"{publisher.name} {publisher.next_sequence}" != sent.mark
             ):
                 return False
+            # The store has refused the piece under this name, so it may be sent under the next one.
             _unmark(connection, sent)
             take_new_name(connection)
         return True
@@ -240,6 +245,7 @@ def _shift(connection: sqlite3.Connection, before: Waiting, by: int) -> None:
 def _checksum(stream: str, piece: Piece) -> str:
     """Return the checksum of a piece: a flipped bit must not be published."""
     digest = hashlib.blake2b(f"{stream} {piece.kind} {piece.row_count} ".encode(), digest_size=16)
+    # SQLite may return a damaged payload as another type, which must not raise here.
     digest.update(piece.payload if isinstance(piece.payload, bytes) else b"")
     return digest.hexdigest()
 
@@ -343,6 +349,7 @@ class PutAside:
     def _queue_again(self, where: str, batch: int | None, what: str) -> int:
         with self._file.writing(durable=True) as connection:
             places = _places(connection, where, batch, what)
+            # New batch numbers by the old ones, so that the pieces of a batch stay together.
             numbers: dict[int, int] = {}
             for old, piece in places:
                 if old not in numbers:

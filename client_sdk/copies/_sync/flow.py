@@ -77,12 +77,14 @@ class SyncOptions:
 
 def new_key(name: str) -> str:
     """Return a client key for a registration: the copy's name, made unique."""
+    # The cut may fall inside a character, which is then left out.
     short = name.encode()[:_KEY_NAME_BYTES].decode(errors="ignore")
     return f"{short}@{secrets.token_hex(8)}"
 
 
 def open_items(file: CopyFile, options: SyncOptions, clock: DeviceClock) -> list[Item]:
     """Return an item for each copy, those of the highest priority first. Raises UnknownCopy."""
+    # Doubt is noted before the records are read, which say whether a verification is due.
     file.take_doubt()
     with file.reading() as connection:
         if options.only is None:
@@ -110,12 +112,14 @@ def register(file: CopyFile, session: Session, item: Item) -> Flow[None]:
         for name, content in declaration.parameters.items()
     }
     lease = None if declaration.lease is None else timedelta(seconds=declaration.lease)
+    # Set before the call, so that a query that is refused is not registered again in this round.
     item.registered = True
     try:
         registered = yield from _flows.register(
             session, declaration.sql, declaration.key, parameters, lease, replace=True
         )
     except (ConnectionFailed, Timeout):
+        # These concern the whole sync, not this query alone.
         raise
     except PsoupError as error:
         item.error = error
@@ -158,6 +162,8 @@ def learn_streams(file: CopyFile, session: Session, items: Sequence[Item]) -> Fl
 
 def prepare_item(file: CopyFile, session: Session, item: Item) -> Flow[None]:
     """Learn how the answer is computed from base rows, if that is unknown."""
+    # If the handle turns out to be gone, the query is registered and its computation learnt again.
+    # `must_register` is True only once in a round, so this ends.
     while item.error is None:
         item.error = yield from learn_computation(file, session, item.declaration)
         if not item.must_register:
@@ -189,6 +195,7 @@ class SyncRun:
     def flow(self) -> Flow[Synced]:
         self._items = open_items(self._file, self._options, self._clock)
         for item in self._items:
+            # Noted before any call: only a transfer of an earlier sync ends at an older position.
             item.resumed = item.staged
         yield from self._register()
         while due := self._due():
@@ -202,10 +209,13 @@ class SyncRun:
                 yield from self._register()
                 if self._options.one_position and all(item.ended for item in self._live()):
                     self._promote()
+                    # With one position, `_due` returns all live items for ever, so the end is found
+                    # here.
                     if not any(item.due for item in self._live()):
                         break
             if self._remaining_bytes is not None and self._remaining_bytes <= 0:
                 break
+        # The byte budget is for the copies; descriptions of streams can wait for another sync.
         if self._remaining_bytes is None or self._remaining_bytes > 0:
             yield from learn_streams(self._file, self._session, self._items)
         return self._synced()
@@ -251,6 +261,8 @@ class SyncRun:
         request = self._options.request(self._session, due, self._remaining_bytes or 0)
         self._asked = request.least_position
         yield Listen("Sync", request, self._attempts.remaining())
+        # Items whose further parts in this call are ignored: they were refused, or are to be
+        # requested in another way.
         skipped: set[int] = set()
         moved = False
         while (part := (yield Hear())) is not None:
@@ -270,6 +282,7 @@ class SyncRun:
         for number in skipped:
             if due[number].due:
                 due[number].reopen()
+        # Without this error, a server that sends nothing would be asked again without a pause.
         if self._remaining_bytes is None and not moved:
             raise ServerError("the server ended a sync with nothing in it", code="ABORTED")
 
@@ -277,6 +290,8 @@ class SyncRun:
         """Wait after an error. Raises it if the call is not to be repeated."""
         if self._session.forget(error, self._asked):
             return
+        # The timeout limits the time without progress, not a transfer: staged parts are not sent
+        # again.
         if isinstance(error, Timeout) and self._progress:
             self._attempts.reset()
             return
@@ -369,11 +384,14 @@ class WatchRun:
             yield from learn_streams(self._file, self._session, live)
             try:
                 yield from self._call(live)
+                # A server that ends each call at once must not cause a busy loop.
                 yield Pause(self._session.retry.pause(1))
             except Overtaken:
+                # Another sync was faster: the watch continues at once from what the file has.
                 yield from self._end_round()
             except PsoupError as error:
                 yield from self._end_round()
+                # A call on which parts were received has only come to its planned end.
                 timed_out = isinstance(error, Timeout) and self._received_any
                 if not timed_out and not self._session.forget(error, self._asked):
                     yield Pause(self._attempts.pause_after(error))

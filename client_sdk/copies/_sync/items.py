@@ -136,6 +136,7 @@ class Item:
     def reopen(self) -> None:
         """Continue from what the file has now. Parts since the last token are dropped."""
         self.inbox = Inbox()
+        # All rows are read before the write transaction, so that it is short.
         self._verify()
         with self.file.writing() as connection:
             record = catalog.by_id(connection, self.declaration.copy_id)
@@ -150,6 +151,7 @@ class Item:
             if staged is not None and not self._goes_on(record):
                 drop_stage(connection, record)
                 staged = None
+                # Without its stage the transfer begins again, and ends at what the store has then.
                 self.resumed = self.resumed and self.ended
             self.declaration = record.declaration
             self.basis = record.basis if staged is not None else (record.basis[0], b"")
@@ -180,6 +182,7 @@ class Item:
         """Return whether the staged rows belong to what is requested now."""
         staged = record.stage
         assert staged is not None
+        # A stage of another repair lacks rows that this one requests.
         if staged.repair != self.repair.mark:
             return False
         with self.file.reading() as connection:
@@ -253,6 +256,8 @@ class Item:
             self.replaced = True
             self._forget_query()
             if self.declaration.base_rows:
+                # The rows belong to a query that is to be learnt first. They are requested again
+                # after that.
                 return Step.WRONG
         if begin.reason == pb.SYNC_REASON_TARGET_GONE:
             # The server aims at what it has now instead.
@@ -295,13 +300,16 @@ class Item:
 
     def _end(self, end: pb.SyncEnd) -> None:
         copy_id, inbox, repair = self.declaration.copy_id, self.inbox, self.repair
+        # Measured first, since the time that writing takes would be part of the offset.
         offset = self.clock.measure(end_micros(end, "store_now"))
         ending = Ending(end, repair, self.hidden, offset, self.clock.now(offset))
         self.basis = finish(self.file, copy_id, self.basis, inbox, ending)
         self._count()
         self.repaired += len(repair.damaged)
+        # Every row has been checked: as it was received, or by the reading before the repair.
         if self.whole or repair.needed:
             self._note_verified()
+        # The rows before stay visible until a hidden version is promoted, and are scrubbed then.
         if self.replaces_everything and not self.hidden:
             self.file.scrub()
         self.repair, self.ended = NO_REPAIR, True
@@ -329,6 +337,7 @@ class Item:
             record = catalog.by_id(connection, self.declaration.copy_id)
             if record is None:
                 return
+            # The staged rows may be the wrong ones.
             drop_stage(connection, record)
             catalog.put_verified(connection, record.copy_id, None)
             self.verified = True

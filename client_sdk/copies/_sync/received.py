@@ -36,6 +36,7 @@ def typed_rows(rows: Sequence[pb.SyncRow], shape: Shape) -> list[StoredRow]:
     with _values_that_fit():
         dicts = [dict(zip(names, row, strict=True)) for row in values]
         batch = pa.RecordBatch.from_pylist(dicts, schema=schema_of(columns))
+    # One tuple for each row: id, from, until, sort key and checksum, in the order of the file.
     heads = [
         (
             row.row_id,
@@ -55,6 +56,7 @@ def arrow_rows(content: bytes, shape: Shape) -> list[StoredRow]:
     with _values_that_fit():
         table = pa.ipc.open_stream(content).read_all().combine_chunks()
         ids, begins, ends, checksums, sort_keys = (table.column(name) for name in _HEAD)
+        # One list for each column, in the order of the file, which is not that of the message.
         heads = [
             ids.to_pylist(),
             begins.cast(pa.int64()).to_pylist(),
@@ -62,6 +64,7 @@ def arrow_rows(content: bytes, shape: Shape) -> list[StoredRow]:
             sort_keys.to_pylist(),
             [signed(checksum) for checksum in checksums.to_pylist()],
         ]
+        # After the head comes the key, if rows have one, and then the values.
         first = len(_HEAD) + shape.keyed
         keys = [table.column(len(_HEAD)).to_pylist()] if shape.keyed else []
         rows = table.select(range(first, table.num_columns)).cast(schema_of(shape.columns))
@@ -73,6 +76,7 @@ def _checked(
 ) -> list[StoredRow]:
     columns = zip(rows.columns, shape.columns, strict=True)
     values = [stored(_single_array(array), column) for array, column in columns]
+    # `heads`, `values` and `keys` are lists of columns, all of the same length.
     stored_rows: list[StoredRow] = list(zip(*heads, *values, *keys, strict=True))
     wrong = Checksums(shape.stored).wrong(stored_rows)
     if wrong:

@@ -83,13 +83,18 @@ def finish(file: CopyFile, copy_id: int, basis: Basis, inbox: Inbox, ending: End
     changes; for a whole answer, and after a repair, they are computed from all rows. Raises
     Overtaken or Mismatch.
     """
+    # Stages: choose the table to write to, apply the changes, compare with the store's sums, and
+    # make the version visible or the following one. An exception rolls all of it back.
     repair, hidden = ending.repair, ending.hidden
     with file.writing() as connection:
         record = _expected(connection, copy_id, basis)
         staged = _begun(connection, record, inbox, repair)
         if not staged.begun:
             raise Mismatch(f"{record.name}: a transfer ended that had not begun")
+        # Staged rows were checked as they came, but may have been damaged in the file since. The
+        # digest below would not show it: it is made of the stored checksums.
         _check_staged(connection, record, staged)
+        # A stage with a shape is a whole answer, which changes no earlier version.
         before = None if staged.shape is not None else _base(record)
         if before is None:
             table = _put(connection, record, staged, inbox).table
@@ -105,9 +110,12 @@ def finish(file: CopyFile, copy_id: int, basis: Basis, inbox: Inbox, ending: End
         changes = Changes(connection, table, shape, sums)
         if before is not None:
             _change(connection, record, staged, inbox, repair, changes)
+        # The store does not count rows that have left by its NOW, so they go before the comparison.
         changes.expire(version.now)
+        # After damage, the sums before are no base from which to compute those after.
         all_read = before is None or repair.needed
         after = tables.sums_of(connection, table, shape) if all_read else changes.sums
+        # The rows are counted too, because `after` may be computed without reading the table.
         if after != version.sums or tables.count_of(connection, table) != version.row_count:
             raise Mismatch(f"{record.name}: count or digest differ from the store's")
         _note_ended(connection, record, inbox)
@@ -133,6 +141,7 @@ def _see(
         follow(connection, record, Move(version, visible_now(version, now), touched))
     except WrongRows:
         raise Mismatch(f"{record.name}: rows are damaged") from None
+    # The reason has been reported with this move, and later moves must not repeat it.
     _put_versions(connection, record, replace(version, reason=""), None)
 
 
@@ -145,6 +154,7 @@ def promote(file: CopyFile, copy_ids: Sequence[int], clock: DeviceClock) -> None
             record = catalog.by_id(connection, copy_id)
             if record is not None and record.following is not None:
                 now = clock.now(record.following.offset)
+                # The file does not say which rows the transfers touched, so all rows are compared.
                 _see(connection, record, record.following, now, None)
 
 
@@ -260,6 +270,7 @@ def _table_to_change(connection: sqlite3.Connection, record: Record, hidden: boo
     yet.
     """
     base = _base(record)
+    # A following version already has a table of its own, which is not visible.
     if not hidden or record.following is not None:
         return base.table
     table = tables.new(connection, record.copy_id, base.shape.stored)
@@ -276,6 +287,8 @@ def _change(
     changes: Changes,
 ) -> None:
     """Apply what was staged and received. Damaged rows are removed, unless they were sent again."""
+    # Removals come first, so that a damaged row that was sent again stays. Staged rows come before
+    # those received since, which are newer.
     changes.remove_all("SELECT row_id FROM _psoup_removed WHERE copy_id = ?", record.copy_id)
     changes.remove([*inbox.removed, *repair.damaged])
     if staged.table:

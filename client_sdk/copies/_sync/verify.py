@@ -60,6 +60,7 @@ def verify(connection: sqlite3.Connection, version: Version) -> tuple[Verified, 
     damaged = tables.damaged(connection, version.table, version.shape.stored)
     complete = tables.sums_of(connection, version.table, version.shape) == version.sums
     verified = Verified(tables.count_of(connection, version.table), len(damaged), complete)
+    # The store has no negative ids, so it can't send such a row again.
     sendable = all(row_id >= 0 for row_id in damaged)
     if complete and sendable:
         return verified, _resend(damaged, version.row_count)
@@ -92,11 +93,13 @@ def verify_copies(file: CopyFile, only: Sequence[str] | None, now: int) -> dict[
             for record in records
             if record.version is not None
         ]
+    # A second transaction, so that other processes can write while all rows are read.
     with file.writing() as connection:
         for record, verified in results:
             if not verified.sound:
                 catalog.put_verified(connection, record.copy_id, None)
             elif record.following is None:
+                # A following version was not read, and this note would cover it too.
                 catalog.put_verified(connection, record.copy_id, now)
     return {record.name: verified for record, verified in results}
 
@@ -142,6 +145,7 @@ def _compare(connection: sqlite3.Connection, version: Version, damaged: Sequence
     ids = tables.ids_of(connection, version.table)
     broken = {*damaged, *(row_id for row_id in ids if row_id < 0)}
     have = [row_id for row_id in ids if row_id not in broken]
+    # If most rows have to be sent anyway, sending the ids of the others is not worth it.
     if len(have) * 2 < len(ids):
         return WHOLE
     return Repair(tuple(sorted(broken)), tuple(have))
@@ -154,6 +158,7 @@ def _resend(damaged: Sequence[int], count: int) -> Repair:
 def _to_runs(ids: Sequence[int]) -> pb.Ids:
     """Return ascending ids, from 0 upwards, as the wire has them: skip, take, skip, take, …"""
     runs: list[int] = []
+    # `place` is the first id after the last run.
     place = 0
     for row_id in ids:
         if runs and row_id == place:

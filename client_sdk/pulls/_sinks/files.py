@@ -195,6 +195,8 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
             yield file
             file.flush()
             _take_mode(file, path)
+            # The content goes to the disk before the name: a power cut must not leave an empty
+            # output.
             os.fsync(file.fileno())
         draft.replace(path)
     except BaseException:
@@ -251,6 +253,7 @@ def odd_name(value: float) -> str:
 
 def _doubles(array: pa.Array, odd_double: Plain) -> list[Any]:
     values: list[Any] = array.to_pylist()
+    # The result is None if the column has no values, or only NULLs.
     if pc.all(pc.is_finite(array)).as_py() in (True, None):
         return values
     return [
@@ -259,5 +262,6 @@ def _doubles(array: pa.Array, odd_double: Plain) -> list[Any]:
 
 
 def _instants(array: pa.Array) -> list[Any]:
+    # Without a zone, Arrow writes `YYYY-MM-DD HH:MM:SS.ffffff`; the instants are in UTC.
     texts = array.cast(pa.timestamp("us")).cast(pa.string()).to_pylist()
     return [None if text is None else f"{text[:10]}T{text[11:]}Z" for text in texts]

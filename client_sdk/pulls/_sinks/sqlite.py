@@ -45,6 +45,7 @@ class SqliteSink:
             self._describe(connection, output)
 
     def stamp(self) -> Stamp | None:
+        # A commit may be in the log only, and leave the file itself as it was.
         return stamp_of(self._path, self._path.with_name(f"{self._path.name}-wal"))
 
     def fingerprint(self) -> str | None:
