@@ -76,10 +76,14 @@ def accept(sent: pa.Table, schema: StreamSchema, clock: int, limits: Limits) -> 
             got=f"{sent.num_rows} rows",
             hint="send it in several batches",
         )
+    # Repeated names are refused first: a look-up of a column by name needs distinct ones.
     _check_twice(sent.schema.names, schema)
     ops = _read_operations(sent, schema)
+    # The operations are read before the names: a batch of deletes alone needs fewer columns.
     _check_names(sent.schema.names, schema, _needed(schema, ops))
     columns: list[pa.Array] = []
+    # Each column gets the bytes that earlier ones left. TEXT is compared with them before it is
+    # expanded, so that a small dictionary cannot fill the memory.
     remaining_bytes = limits.batch_bytes
     for column in schema.columns:
         columns.append(_column(sent, column, limits.value_bytes, remaining_bytes))
@@ -87,6 +91,8 @@ def accept(sent: pa.Table, schema: StreamSchema, clock: int, limits: Limits) -> 
     if schema.key:
         columns.insert(0, pa.array(ops))
     batch = pa.RecordBatch.from_arrays(columns, schema=schema.payload)
+    # The columns were only checked for the bytes of TEXT. This also counts other types, offsets and
+    # validity.
     if batch.nbytes > limits.batch_bytes:
         raise RowError(
             "BATCH_TOO_LARGE",
@@ -182,6 +188,7 @@ def _event_times(
     if not batch.num_rows:
         return None, None
     ts = column.view(pa.int64()).to_numpy()
+    # The greatest ts alone decides: if it is not too far ahead, no other is.
     late = int(ts.argmax())
     check_ahead(int(ts[late]), schema, clock, late)
     return int(ts.min()), int(ts[late])
@@ -199,8 +206,11 @@ def _read_operations(sent: pa.Table, schema: StreamSchema) -> Int8s:
     """
     if OP not in sent.schema.names:
         return np.full(sent.num_rows, OP_ROW, np.int8)
+    # A valid text has at most 6 bytes. The other bytes are room for a bad one, which the error
+    # below then quotes with its row.
     total = _OP_BYTES + 16 * sent.num_rows
     texts = normalise(sent.column(OP), Column(OP, TEXT), _OP_BYTES, total).fill_null("row")
+    # The place of a text in the value set is its operation: OP_ROW is 0, OP_DELETE is 1.
     codes = pc.index_in(texts, value_set=pa.array(_OPERATIONS)).fill_null(-1)
     ops: Int8s = codes.to_numpy(zero_copy_only=False).astype(np.int8)
     if len(bad := np.flatnonzero(ops < 0)):

@@ -51,6 +51,7 @@ class BlockTimes:
         block."""
         if not bounds:
             return self
+        # By ascending number, as `np.insert` needs them to keep the whole sorted.
         additions = [(number, *ends) for number, ends in sorted(bounds.items()) if ends]
         numbers, low, high = np.array(additions, np.int64).reshape(-1, 3).T
         stays = np.isin(self.numbers, np.array([*bounds], np.int64), invert=True)
@@ -76,6 +77,7 @@ class BlockTimes:
         if begin >= end:
             return []
         if self.in_order:
+            # Both bounds ascend, so the blocks that overlap are one slice.
             first, last = int(self.high.searchsorted(begin)), int(self.low.searchsorted(end))
             overlaps: list[int] = self.numbers[first:last].tolist()
             return overlaps
@@ -85,10 +87,14 @@ class BlockTimes:
         # both before and after, so their difference is how many overlap.
         before = int(self._by_high.bounds.searchsorted(begin))
         begun = int(self._by_low.bounds.searchsorted(end))
+        # A scan by least ts looks at the first `begun` blocks, one by greatest ts at those from
+        # `before` on.
         count, looked_at = begun - before, min(begun, len(self.numbers) - before)
         if count * SCAN_SHARE_DIVISOR > len(self.numbers):
             return self._among_all(begin, end)
         if TREE_PROBE_COST + count * TREE_MATCH_COST < looked_at:
+            # Bounds of blocks that lie within the interval: the greatest cost of the tree, and so
+            # counted before it is chosen.
             begins = begun - int(self._by_low.bounds.searchsorted(begin))
             ends = int(self._by_high.bounds.searchsorted(end)) - before
             worth = (
@@ -164,6 +170,8 @@ class BlockTree:
         """Add and remove what has changed, MAX_CHANGED_BLOCKS blocks at most; the next call
         continues."""
         with self._lock:
+            # It stays None if this call does not finish: a tree with blocks of two epochs must not
+            # be probed.
             self._followed = None
             removed, added = self._changed(times)
             for place in removed[:MAX_CHANGED_BLOCKS].tolist():
@@ -190,6 +198,8 @@ class BlockTree:
         """Return the places of the indexed blocks to remove, and of the blocks in `times` to
         add."""
         old, new = self._numbers, times.numbers
+        # `places[n]` is the one indexed block that may equal new block n. A search may end past the
+        # last block, hence the minimum.
         places = np.minimum(np.searchsorted(old, new), max(0, len(old) - 1))
         same = np.zeros(len(new), np.bool_)
         if len(old):

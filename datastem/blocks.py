@@ -66,6 +66,7 @@ class Part:
     @cached_property
     def by_time(self) -> Int64s:
         """The places of all rows in the order of (ts, row_id)."""
+        # Ids ascend already, so a stable sort by ts orders by (ts, row_id).
         return np.argsort(self.ts, kind="stable")
 
     def overlaps(self, begin: int | None, end: int) -> bool:
@@ -87,10 +88,12 @@ class Part:
         """Return the places of the rows with these ascending ids; ids that this part lacks are left
         out."""
         if self.dense:
+            # Without gaps a place is a difference of ids; only ids outside have to be cut off.
             if len(ids) and (ids[0] < self.first or ids[-1] >= self.stop):
                 ids = ids[ids.searchsorted(self.first) : ids.searchsorted(self.stop)]
             return ids - self.first
         places = np.searchsorted(self.ids, ids)
+        # An id past the last one gets place 0, whose id is smaller, so the comparison drops it.
         places[places == len(self.ids)] = 0
         matches: Int64s = places[self.ids[places] == ids]
         return matches
@@ -171,6 +174,7 @@ def gather(picked: Picked, names: Sequence[str], schema: pa.Schema) -> pa.Record
 
     `names` are the columns to read from the parts, `schema` their names and types in the batch.
     """
+    # Consecutive places become slices, which are copied as one stretch of memory.
     runs = [(part, _as_slice(places)) for part, places in picked if len(places)]
     count = sum(len(places) for _, places in picked)
     columns = [
@@ -226,9 +230,11 @@ class SplitRows:
         """Split rows, and compute what an insert needs of each part. For a large batch that takes
         long; any thread may do it before the insert."""
         parts = _split(rows)
+        # A single part is the whole batch, so it keeps no other rows alive.
         if len(parts) > 1:
             parts = {number: part.copied() for number, part in parts.items()}
         for part in parts.values():
+            # These are cached properties. Read here, they are not computed under the stem's lock.
             _ = part.first, part.stop, part.bounds, part.nbytes
         return cls(rows, parts)
 
@@ -238,6 +244,7 @@ def _split(rows: pa.RecordBatch) -> dict[int, Part]:
         return {}
     ids = _integers(rows.column("_row_id"))
     blocks = np.arange(ids[0] >> BLOCK_BITS, (ids[-1] >> BLOCK_BITS) + 1)
+    # `cuts[n]` is the first row of block n or later; the last cut is the number of rows.
     cuts = np.searchsorted(ids, np.append(blocks, blocks[-1] + 1) << BLOCK_BITS)
     return {
         int(block): Part(rows.slice(low, high - low))

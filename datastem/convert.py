@@ -25,14 +25,18 @@ def normalise(sent: pa.ChunkedArray, column: Column, value_bytes: int, total: in
 
     `value_bytes` bounds one TEXT, `total` all of the column's TEXT together.
     """
+    # Validated before anything else, because later steps read buffers directly. The offsets of an
+    # invalid array may point anywhere.
     _check_valid(sent, column)
     if pa.types.is_null(sent.type):
         return pa.nulls(len(sent), column.type.arrow)
+    # Checked before a dictionary is expanded: a few bytes of it may stand for any amount of text.
     if column.type.kind is Kind.TEXT:
         _check_lengths(sent, column, value_bytes, total)
     if pa.types.is_dictionary(sent.type):
         sent = sent.cast(sent.type.value_type)
     values = _single(sent)
+    # Conversions write zeros under NULLs and return no validity, so it is put back at the end.
     nulls = values.is_null().to_numpy(zero_copy_only=False) if values.null_count else None
     try:
         result = _CONVERSIONS[column.type.kind](values, column)
@@ -51,6 +55,7 @@ def _single(sent: pa.ChunkedArray) -> pa.Array:
 def _masked(values: pa.Array, nulls: Array) -> pa.Array:
     """Return the buffers of `values` with NULL where `nulls` is true; the values are zeros
     there."""
+    # The validity made below begins with the first value, so the other buffers must, too.
     if values.offset:
         values = values.take(pa.array(np.arange(len(values))))
     validity = pa.py_buffer(np.packbits(~nulls, bitorder="little"))
@@ -128,6 +133,7 @@ def _lengths(chunk: pa.Array, column: Column) -> Array:
     if pa.types.is_dictionary(chunk.type):
         if not len(chunk.dictionary):
             return np.zeros(len(chunk), dtype=np.int64)
+        # A NULL looks up entry 0, and its length is set to 0 afterwards.
         indices = chunk.indices.fill_null(0).cast(pa.int64()).to_numpy()
         lengths: Array = _lengths(chunk.dictionary, column)[indices]
         lengths[chunk.indices.is_null().to_numpy(zero_copy_only=False)] = 0
@@ -138,6 +144,7 @@ def _lengths(chunk: pa.Array, column: Column) -> Array:
         # A buffer may be longer than its views, by anything.
         count = 4 * (chunk.offset + len(chunk))
         views = np.frombuffer(chunk.buffers()[1] or b"", np.int32, count)
+        # A view has 16 bytes, here four int32, of which the first is the length.
         lengths = views[4 * chunk.offset :: 4].astype(np.int64)
         lengths[chunk.is_null().to_numpy(zero_copy_only=False)] = 0
         return lengths
@@ -174,6 +181,7 @@ def _wrong_type(got: pa.DataType, column: Column) -> RowError:
 
 def _first_failure(values: pa.Array, attempt: Callable[[pa.Array], object]) -> int:
     """Return the first row on which `attempt` raises ArrowInvalid, found by halving."""
+    # All rows below `low` pass; the first one that fails is in `[low, high)`.
     low, high = 0, len(values)
     while high - low > 1:
         middle = (low + high) // 2
@@ -200,6 +208,7 @@ def _bad_value(reason: str, problem: str, column: Column, values: pa.Array, bad:
 
 def _bad_row(reason: str, problem: str, column: Column, values: pa.Array, row: int) -> RowError:
     try:
+        # Arrow holds instants that Python's datetime does not. Those are shown as numbers.
         got = str(values[row].as_py())
     except (ValueError, OverflowError):
         got = str(values[row].value)
@@ -223,6 +232,7 @@ def _to_bigint(values: pa.Array, column: Column) -> pa.Array:
     if not pa.types.is_integer(values.type):
         raise _wrong_type(values.type, column)
     filled = _zero_nulls(values)
+    # The only integer type with values that do not fit int64.
     if values.type == pa.uint64():
         bad = filled.to_numpy() > np.uint64(2**63 - 1)
         if bad.any():
@@ -237,6 +247,7 @@ def _to_double(values: pa.Array, column: Column) -> pa.Array:
         raise _wrong_type(values.type, column)
     doubles = _zero_nulls(values.cast(pa.float64()))
     numbers = doubles.to_numpy()
+    # NaN has many bit patterns. One is stored, so that equal batches have equal digests.
     nan = np.isnan(numbers)
     return pa.array(np.where(nan, np.nan, numbers)) if nan.any() else doubles
 
@@ -248,6 +259,7 @@ def _exact_double(values: pa.Array, column: Column) -> pa.Array:
     # 2.0**63 and 2.0**64 are what the greatest integers round to, and no integer themselves.
     top = 2.0**64 if values.type == pa.uint64() else 2.0**63
     inside = doubles < top
+    # A double from `top` on would overflow on its way back, so 0 takes its place.
     back = np.where(inside, doubles, 0.0).astype(integers.dtype)
     bad = ~inside | (back != integers)
     if bad.any():
@@ -261,6 +273,8 @@ def _to_decimal(values: pa.Array, column: Column) -> pa.Array:
     target = column.type.arrow
     integers = pa.types.is_integer(values.type)
 
+    # Arrow refuses a decimal with fewer digits than an integer type can have, even if all values
+    # fit. With a wide decimal in between, the values decide.
     def convert(part: pa.Array) -> pa.Array:
         return (part.cast(_wide_decimal(target)) if integers else part).cast(target)
 
@@ -299,9 +313,12 @@ def _to_timestamp(values: pa.Array, column: Column) -> pa.Array:
         bad = ticks % 1000 != 0
         if bad.any():
             raise _bad_value("TOO_FINE", "is finer than a microsecond", column, values, bad)
+        # No range check: int64 nanoseconds lie within the years 1677 to 2262.
         micros = ticks // 1000
     else:
         factor = 10**6 // per_second
+        # Checked in the unit that was sent, because the product with `factor` may overflow. The
+        # lower bound is rounded up.
         _check_range(ticks, -(-MIN_INSTANT // factor), MAX_INSTANT // factor, column, values)
         micros = ticks * factor
     return pa.array(micros).view(column.type.arrow)

@@ -51,10 +51,13 @@ def codes(arrays: Sequence[pa.Array], length: int) -> tuple[Int64s, Int64s]:
         column_code, count = _encode(array)
         if size * max(count, 1) >= _MAX_CODE:
             code, size = _encode(pa.array(code))
+        # The columns before are the upper digits of a number, this column is the lowest one.
         code, size = code * count + column_code, size * count
     if len(arrays) > 1:
         code, size = _encode(pa.array(code))
     firsts = np.empty(size, np.int64)
+    # Of several assignments to one place the last counts. From the last row to the first, that is
+    # the first row of the class.
     firsts[code[::-1]] = np.arange(length - 1, -1, -1)
     return code, firsts
 
@@ -101,6 +104,7 @@ def _buffers(column: pa.Array) -> Iterator[Any]:
         yield np.packbits(column.fill_null(False).to_numpy(zero_copy_only=False))
     else:
         width = column.type.bit_width // 8
+        # A slice shares the buffer of the whole column: only its own bytes count.
         begin = column.offset * width
         yield memoryview(column.buffers()[1] or b"")[begin : begin + len(column) * width]
 

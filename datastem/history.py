@@ -41,6 +41,8 @@ class _Live:
     fresh: int = 0
 
     def insert(self, rows: KeyedRows) -> _Live:
+        # Late rows change what was current at `since`. As known from fewer ids, that can't be
+        # answered from these runs, so `settled` moves past them.
         late = rows.take(rows.ts <= self.since)
         live = replace(
             self,
@@ -48,6 +50,8 @@ class _Live:
             settled=max(self.settled, late.last_id + 1),
             fresh=self.fresh + len(rows),
         )
+        # Pruning sorts all live rows. It waits for about as many new rows as keys, so that its cost
+        # per row stays bounded.
         if live.fresh <= PRUNE_AFTER_ROWS + live.keys:
             return live
         return live._advanced(max(self.reached, rows.last_ts))
@@ -103,6 +107,8 @@ class History:
         """
         rows = self._from(high, instant).last_of_each(high, instant)
         rows = rows.take(rows.ops == OP_ROW)
+        # As known from all ids, a row that is current at the cut or later has not ended by the cut.
+        # Only otherwise its real end has to be looked up.
         if cut > SINCE_EVER and (high < self.high or instant < cut):
             rows = rows.take(self.runs.ends(rows) > cut)
         return rows.take(np.argsort(rows.ids))
@@ -123,6 +129,7 @@ class History:
         """
         runs = self._from(old, instant)
         among = runs.of_keys(np.unique(runs.between(old, new).keys))
+        # No row is later than NOW, so the last row of a key is its current one.
         before, after = (among.last_of_each(high, FOR_EVER) for high in (old, new))
         before, after = (rows.take(rows.ops == OP_ROW) for rows in (before, after))
         removed = before.take(~np.isin(before.ids, after.ids))
@@ -197,6 +204,8 @@ def _closures(runs: SortedRuns, rows: KeyedRows) -> Closures:
     # Per new row: ts and id of the latest predecessor, and ts of the earliest successor, over the
     # batch itself and all runs.
     for run in runs.runs:
+        # In this run the rows of the same key are `[first, place)` with a ts up to the new row's,
+        # and `[place, stop)` with a later one. All have smaller ids than the new rows.
         first, place, stop = run.find(new)
         places = np.flatnonzero(place > first)
         last = place[places] - 1
@@ -205,6 +214,8 @@ def _closures(runs: SortedRuns, rows: KeyedRows) -> Closures:
         before_ts[places[later]], before_id[places[later]] = ts[later], ids[later]
         places = np.flatnonzero(place < stop)
         after_ts[places] = np.minimum(after_ts[places], run.ts[place[places]])
+    # `ends`: new rows that end their predecessor. `closed`: new rows whose successor was there
+    # before them.
     ends, closed = before_id >= 0, after_ts < FOR_EVER
     return Closures(
         np.concatenate([before_id[ends], new.ids[closed]]),
@@ -220,6 +231,7 @@ def _among(new: KeyedRows) -> tuple[Int64s, Int64s, Int64s]:
     successor (FOR_EVER without one).
     """
     before = _nearest_earlier(new.keys, new.ids)
+    # In reverse order successors are predecessors. -1, which stands for none, becomes len(new).
     after = len(new) - 1 - _nearest_earlier(new.keys[::-1], new.ids[::-1])[::-1]
     has, gets = before >= 0, after < len(new)
     before_ts, before_id = np.full(len(new), SINCE_EVER), np.full(len(new), -1)
@@ -238,13 +250,17 @@ def _nearest_earlier(keys: Int64s, ids: Int64s) -> Int64s:
     places = np.arange(len(ids))
     heads = np.ones(len(ids), np.bool_)
     heads[1:] = keys[1:] != keys[:-1]
+    # `start[n]` is the first place of the key at place n.
     start = np.maximum.accumulate(np.where(heads, places, 0))
     behind = places[~heads]
+    # Only these are searched: elsewhere the place just before has a smaller id.
     behind = behind[ids[behind] < ids[behind - 1]]
     nearest = np.where(heads, -1, places - 1)
     if not len(behind):
         return nearest
     least = [ids]
+    # No search goes back further than to the first place of its key, so longer steps are not
+    # needed.
     while 1 << len(least) <= int((behind - start[behind]).max()):
         width = 1 << (len(least) - 1)
         least.append(np.minimum(least[-1][:-width], least[-1][width:]))

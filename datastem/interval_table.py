@@ -33,6 +33,7 @@ class IntervalTable(Generic[T]):
     def insert(self, begin: int, end: int, value: T) -> None:
         """Add a value that is not stored with this interval. An empty interval never overlaps."""
         values = self._values_by_interval.setdefault((begin, end), set())
+        # The tree refuses empty intervals. The dictionary has them, so that `remove` finds them.
         if not values and self._tree is not None and begin < end:
             self._tree.addi(begin, end)
         values.add(value)

@@ -88,6 +88,8 @@ class KeyedRows:
 
     def of_keys(self, keys: Int64s) -> KeyedRows:
         """Return the rows of these keys, which ascend."""
+        # Key n has the places `[first[n], first[n] + lengths[n])`. In the result its rows begin at
+        # `before[n]`.
         first = np.searchsorted(self.keys, keys, "left")
         lengths = np.searchsorted(self.keys, keys, "right") - first
         before = np.cumsum(lengths) - lengths
@@ -176,6 +178,7 @@ class SortedRuns:
         `instant`."""
         last_rows = []
         for run in self.runs:
+            # A run that lies below both limits as a whole needs no copy.
             if run.last_ts > instant or run.last_id >= high:
                 run = run.take((run.ts <= instant) & (run.ids < high))
             last_rows.append(run.last_of_each())
@@ -224,6 +227,8 @@ class SortedRuns:
         for run in self.runs:
             first, place, stop = run.find(rows)
             before = np.maximum(place - 1, 0)
+            # `place` is after all rows with the same ts. If the last of these has a greater id, the
+            # row ended at its own ts.
             level = (place > first) & (run.ts[before] == rows.ts) & (run.ids[before] > rows.ids)
             ends[level] = rows.ts[level]
             after = (place < stop) & ~level

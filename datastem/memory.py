@@ -68,6 +68,7 @@ class Memory:
 
         The newest holding stays, so that a block larger than the budget can be read at all.
         """
+        # Owners call `hold` under their own lock, so calling them under this one could deadlock.
         for owner, number in self._leaving():
             owner.evict(number)
 

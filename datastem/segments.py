@@ -49,6 +49,8 @@ class Inserts:
     def places(self, lo: int, hi: int) -> list[int]:
         """Return the places of rows with ids in `[lo, hi)`, each once, in the order of the
         inserts."""
+        # Insert n brought the rows from the end of the one before it up to `_ends[n]`, which
+        # ascend. The first insert that ends at `hi` or later still has rows below `hi`.
         first = bisect_right(self._ends, lo, self.first, self.count)
         last = min(bisect_left(self._ends, hi, first, self.count) + 1, self.count)
         return list(dict.fromkeys(self._places[first:last]))
@@ -101,9 +103,12 @@ class SegmentIndex:
         nothing."""
         if before is None:
             before = cls(0, {}, BlockTimes.nothing(), {})
+        # Both indexes keep their segments alive, so that no `id()` is used twice.
         by_identity = {id(segment): segment for segment in segments}
         added = by_identity.keys() - before._by_identity.keys()
         removed = before._by_identity.keys() - by_identity.keys()
+        # Lists are copied before their first change: views go on reading those of the earlier
+        # index.
         changed: dict[int, list[RowSegment]] = {}
         for segment in (before._by_identity[identity] for identity in removed):
             for number in segment.blocks:

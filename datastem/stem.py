@@ -49,11 +49,18 @@ class DataStem:
         self._read = read
         self._stored = stored
         self._lock = threading.Lock()
+        # Blocks in memory by number. Each has all rows from its floor on.
         self._blocks: dict[int, Block] = {}
+        # The rows that files have, and per block the rows after them with the inserts they came
+        # with.
         self._index = SegmentIndex.of((), 0)
         self._tail: dict[int, RowSegment] = {}
+        # True once an insert had a place: no block needs a pin then.
         self._placed = False
+        # Only the full blocks of the tail: the bounds of the last one still change.
         self._tail_times = BlockTimes.nothing()
+        # Exact bounds of ts of full blocks that were read once. They outlive the blocks in memory,
+        # and are narrower than the bounds of files, which may span many blocks.
         self._bounds: dict[int, tuple[int, int]] = {}
         self._high = 0
         self._forgotten = False
@@ -76,15 +83,20 @@ class DataStem:
             if not first == self._high <= high:
                 raise ValueError(f"rows [{first}, {high}) do not follow those below {self._high}")
             for number, part in rows.parts.items():
+                # A block that is not in memory begins with this insert. Its earlier rows are read
+                # again if they are needed.
                 floor = max(self._high, number << BLOCK_BITS)
                 if place is not None:
                     self._placed = True
                     self._tail[number] = extended(self._tail.get(number), part, place)
                 self._keep(number, self._blocks.get(number, Block(floor)).append(part))
+            # The blocks that this insert completes. Their bounds are final, so they can be searched
+            # by time.
             full = range(self._high >> BLOCK_BITS, high >> BLOCK_BITS)
             self._high = high
             if full:
                 self._tail_times = self._tail_times.changed(self._tail_bounds(full))
+        # Without the lock: the memory calls `evict`, which takes it.
         self._memory.shrink()
 
     def _tail_bounds(self, numbers: Iterable[int]) -> dict[int, tuple[int, int] | None]:
@@ -119,6 +131,7 @@ class DataStem:
             full = range(high >> BLOCK_BITS, self._high >> BLOCK_BITS)
             self._tail_times = BlockTimes.nothing().changed(self._tail_bounds(full))
             for number in self._blocks:
+                # Pinned rows can be read again only if the files have all of the block.
                 if (number + 1) << BLOCK_BITS <= high:
                     self._memory.unpin((self, number))
         self._memory.shrink()
@@ -136,6 +149,7 @@ class DataStem:
     def view(self) -> StemView:
         """Return a view of all rows there are now."""
         with self._lock:
+            # Copies of the dictionaries: later inserts must not show in the view.
             tail = dict(self._tail), self._tail_times
             return StemView(self, self._high, dict(self._blocks), self._index, *tail)
 
@@ -173,6 +187,7 @@ class DataStem:
             self.touch(number)
             below = [part.below(min(floor, view.high)) for part in block.parts]
             return [part for part in below if part is not None]
+        # Read without the lock, because it may take long and inserts must not wait for it.
         rows = self._read(view.segments(number, floor), start, floor)
         part = Part(rows) if rows.num_rows else None
         full = view.high >= end
@@ -180,8 +195,11 @@ class DataStem:
             if self._forgotten or not self._is_current(view):
                 return _present(part)
             block = self._blocks.get(number)
+            # A block claims all ids from its floor on. A new one is cached only if the view has
+            # them all: the block is full, or nothing was inserted since the view was made.
             if block is None and floor == end and (full or self._high == view.high):
                 block = Block(floor)
+            # Another reader may have prepended these rows meanwhile.
             if block is not None and block.floor == floor:
                 self._keep(number, block.prepend(part, start))
             if part is not None and full and floor == end:
@@ -254,11 +272,15 @@ class StemView:
         """
         numbers = self.numbers(None, FOR_EVER, self.high)
         top, step = len(numbers), 1
+        # Blocks are in the order of the column. After the loop the last block that begins with a
+        # value up to `most` is in `numbers[low:top]`, if there is one. Recent values read few
+        # blocks.
         low = max(0, top - step)
         while low and self._first(column, numbers[low]) > most:
             top, step = low, 2 * step
             low = max(0, top - step)
         top = bisect_right(numbers, most, low, top, key=lambda number: self._first(column, number))
+        # A block without rows sorts as SINCE_EVER, so several blocks may have to be passed.
         for number in reversed(numbers[:top]):
             for part in reversed(list(self._parts(number, None, FOR_EVER))):
                 count = int(np.searchsorted(_values(part, column), most, "right"))
@@ -285,9 +307,12 @@ class StemView:
     def last_before(self, instant: int) -> tuple[int | None, bool]:
         """Return the position of the last batch that came before the stream had reached an instant,
         None without one; and True if that batch took it there or past it."""
+        # `_before` is what the stream had reached before a row's batch. So rows with ids below
+        # `high` came before the stream reached the instant.
         high, position = self.high_at("_before", instant - 1)
         if position is None:
             return None, False
+        # The rows of the last of these batches are `[low, high)`.
         low, _ = self.high_at("_position", position - 1)
         parts = self.probe(instant, FOR_EVER, high, low)
         return position, any((part.ts[part.ids >= low] >= instant).any() for part in parts)
@@ -352,6 +377,7 @@ class StemView:
         """Return True if the files hold rows of all ids from `low` on, so that none of them was
         deleted."""
         numbers = range(low >> BLOCK_BITS, ((self.index.high - 1) >> BLOCK_BITS) + 1)
+        # A segment is listed under each block that it touches; the set has it once.
         spans = {
             (segment.row_lo, segment.row_hi)
             for number in numbers
@@ -378,6 +404,8 @@ class StemView:
 
         Rows beyond the index that stay in memory may have any ts.
         """
+        # Three sources, in the order of ids: blocks in files, full blocks of the tail by their
+        # times, and the blocks after those, which are looked at one by one.
         last, times = (high - 1) >> BLOCK_BITS, self.tail_times
         stored = [n for n in self.index.times.overlapping(begin, end) if n <= last]
         later = [n for n in times.overlapping(begin, end) if n <= last]
@@ -408,6 +436,7 @@ class StemView:
         start = number << BLOCK_BITS
         block = self.blocks.get(number)
         floor = start + (1 << BLOCK_BITS) if block is None else block.floor
+        # Rows below the floor come first, because parts are returned by ascending id.
         if floor > start and self._may_overlap(number, floor, begin, end):
             yield from self.stem.load(self, number, floor)
         if block is not None:

@@ -72,6 +72,8 @@ def encode_lists(counts: Int64s, lows: UInt16s) -> pa.Array:
     starts_run[begins] = True
     runs_before = np.append(0, np.cumsum(starts_run))
     runs = runs_before[begins + counts] - runs_before[begins]
+    # Sizes in bytes: 2 for each member of an array, 8,192 for bits, 4 for each run and 2 for their
+    # number. Runs are chosen only if they are smaller.
     otherwise = np.minimum(2 * counts, BLOCK_ROWS // 8)
     as_runs = 4 * runs + 2 < otherwise
     as_bits = (counts > _MAX_ARRAY_COUNT) & ~as_runs
@@ -83,6 +85,7 @@ def encode_lists(counts: Int64s, lows: UInt16s) -> pa.Array:
         _runs(counts, lows, starts_run, begins, runs, chosen[1]),
         _bits(counts, lows, begins, chosen[2]),
     ]
+    # `parts` holds arrays, then runs, then bits. `order` has the place of each set in them.
     order = np.empty(len(counts), np.int64)
     order[np.concatenate(chosen)] = np.arange(len(counts))
     return pa.concat_arrays(parts).take(pa.array(order))
@@ -119,9 +122,11 @@ def set_bits(words: UInt64s, first: int = 0) -> UInt32s:
     parts = [np.empty(0, np.uint32)]
     for begin in range(0, len(flat), _WORDS_AT_ONCE):
         part = flat[begin : begin + _WORDS_AT_ONCE]
+        # The words are the bitmap of a boolean array as they stand: no bit is unpacked.
         bits = [None, pa.py_buffer(part)]
         chosen = pa.BooleanArray.from_buffers(pa.bool_(), 64 * len(part), bits)
         numbers = _numbers().slice(0, len(chosen)).filter(chosen).to_numpy()
+        # Bits are numbered through all lines; the remainder is the number within a line.
         parts.append(((numbers + np.uint64(64 * begin)) % width + 64 * first).astype(np.uint32))
     return np.concatenate(parts)
 
@@ -160,6 +165,7 @@ def _arrays(counts: Int64s, lows: UInt16s) -> pa.Array:
     for place, value in enumerate((_NO_RUNS, 0, 1, 0, 0, 0, 2 * _ARRAY_HEAD, 0)):
         content[heads + place] = value
     content[heads + 5] = counts - 1
+    # The members of set n come after n + 1 heads and the members of all earlier sets.
     places = np.repeat(np.arange(1, len(counts) + 1) * _ARRAY_HEAD, counts)
     places += np.arange(len(places))
     content[places] = lows
@@ -171,6 +177,8 @@ def _runs(
 ) -> pa.Array:
     """Return the `chosen` sets as runs: cookie, bits of the containers that are runs, key 0, count
     - 1, number of runs, and (first, length - 1) of each run."""
+    # `members` are places in `lows`, set by set; `firsts` are those in `members` that begin a run.
+    # Each set begins one, so no run crosses a set's end.
     members = _members(begins, counts, chosen)
     firsts = np.flatnonzero(starts_run[members])
     lengths = np.diff(np.append(firsts, len(members)))
@@ -220,6 +228,7 @@ def _one_by_one(words: UInt64s, counts: Int64s, first: int) -> Iterator[bytes | 
     blocks = _blocks(words, first)
     few = counts <= _MAX_ARRAY_COUNT
     ready = ~few
+    # Lines with many bits that can't be smaller as runs are in their final form already.
     ready[ready] = ~_may_be_runs(blocks[~few], counts[~few])
     blocks[few] = ~blocks[few]
     content = _headed(blocks, np.where(few, BLOCK_ROWS - counts, counts))

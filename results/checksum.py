@@ -17,8 +17,10 @@ from datastem.arrays import Int64s, UInt64s
 
 DIGEST_BYTES = 16
 
+# The step of SplitMix64, whose last stage `mix` is. The two lanes make a digest of 128 bits.
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 _LANES = (_STEP, np.uint64(0xC2B2AE3D27D4EB4F))
+# The bits that stand for every NaN.
 _NAN = np.uint64(0x7FF8000000000000)
 _LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
@@ -44,6 +46,7 @@ class Digest:
         self._lanes = np.zeros(len(_LANES), np.uint64)
 
     def add(self, numbers: UInt64s) -> Digest:
+        # Sums wrap at 2^64. So the order does not matter, and a subtraction undoes an addition.
         sums = [np.add.reduce(mix(numbers ^ lane), dtype=np.uint64) for lane in _LANES]
         self._lanes += np.array(sums)
         return self
@@ -96,6 +99,7 @@ def key_ids(columns: Sequence[pa.Array], length: int) -> Int64s:
     have equal numbers, and rows with different values almost always have different ones.
     """
     cells = [cell for column in columns for cell in _cells(column)]
+    # 63 bits, so that the number is not negative as int64.
     return (mix(_sum(cells, length)) >> np.uint64(1)).view(np.int64)
 
 
@@ -105,6 +109,7 @@ def value_cells(rows: Any) -> list[UInt64s]:
 
 def _sum(cells: Sequence[UInt64s], length: int) -> UInt64s:
     total = np.zeros(length, np.uint64)
+    # Two factors for each word, one for each half of 32 bits; sums wrap at 2^64.
     multipliers = factors(2 * len(cells))
     for place, cell in enumerate(cells):
         total += multipliers[2 * place] * (cell & _LOW)
@@ -132,6 +137,7 @@ def _value_cells(column: pa.Array) -> list[UInt64s]:
     if pa.types.is_date32(column.type):
         return [_buffer(column, np.int32, 1).astype(np.int64).view(np.uint64)]
     if pa.types.is_decimal(column.type):
+        # A decimal has 128 bits: the lower word, then the upper one.
         limbs = _buffer(column, np.uint64, 2).reshape(-1, 2)
         return [limbs[:, 0], limbs[:, 1]]
     bits = _buffer(column, np.uint64, 1)
@@ -144,6 +150,7 @@ def _buffer(column: pa.Array, dtype: Any, width: int) -> Any:
     content = column.buffers()[1]
     if content is None:
         return np.zeros(len(column) * width, dtype)
+    # A slice shares the buffer of the whole column.
     begin = column.offset * width
     return np.frombuffer(content, dtype)[begin : begin + len(column) * width]
 
@@ -157,13 +164,16 @@ def _text_cells(column: pa.Array) -> list[UInt64s]:
         return [np.empty(0, np.uint64)] * 2
     column = column.fill_null("" if pa.types.is_string(column.type) else b"")
     lengths = pc.binary_length(column).to_numpy(zero_copy_only=False).astype(np.int64)
+    # Per text: `words` is its number of 32-bit words, `starts` its first word in `padded`.
     words = (lengths + 3) // 4
     padded = np.zeros(int(words.sum()) * 4, np.uint8)
     starts = np.cumsum(words) - words
     padded[_spread(starts * 4, lengths)] = _content(column)
+    # The place of each word within its own text, which chooses its factor.
     places = _spread(np.zeros_like(words), words)
     products = padded.view("<u4") * factors(int(words.max()))[places]
     sums = np.zeros(len(column), np.uint64)
+    # For an empty range `reduceat` returns an element, not 0, so empty texts are left out.
     nonempty = words > 0
     if nonempty.any():
         sums[nonempty] = np.add.reduceat(products, starts[nonempty])

@@ -64,6 +64,7 @@ def to_runs(ids: Int64s) -> list[int]:
     """Return the runs of ids from 0 upwards that ascend, each once."""
     if not len(ids):
         return []
+    # The places at which a run of consecutive ids begins, except the first.
     breaks = np.flatnonzero(ids[1:] != ids[:-1] + 1) + 1
     starts = ids[np.concatenate([[0], breaks])]
     stops = ids[np.concatenate([breaks, [len(ids)]]) - 1] + 1
@@ -87,6 +88,8 @@ def from_runs(runs: Sequence[int], limit: int) -> Int64s:
     if len(stops) and stops[-1] >= 2.0**63:
         raise ValueError("ids are less than 2^63")
     counts = np.array(runs, np.int64)
+    # Run n takes `lengths[n]` ids up to `ends[n]`, exclusive. `places[n]` counts the ids of the
+    # runs up to and including it.
     ends, lengths = np.cumsum(counts)[1::2], counts[1::2]
     places = np.cumsum(lengths)
     total = int(places[-1]) if len(places) else 0
@@ -102,6 +105,7 @@ def member(ids: Int64s, among: Int64s) -> Mask:
     if not len(among):
         return np.zeros(len(ids), np.bool_)
     places = np.searchsorted(among, ids)
+    # An id past the last one gets place 0, whose id is smaller, so it is no member.
     places[places == len(among)] = 0
     is_member: Mask = among[places] == ids
     return is_member

@@ -58,6 +58,7 @@ class BlockMatches:
         `lows` are all the matches in `ranges`; ids known already may be among them.
         """
         both = np.concatenate([self.lows, lows])
+        # Matches that all follow the known ones are sorted and distinct as they are.
         if len(self.lows) and len(lows) and lows[0] <= self.lows[-1]:
             both = np.unique(both)
         return BlockMatches(self.block, tuple(union([*self.ranges, *ranges])), both)

@@ -60,6 +60,7 @@ class Region:
         The rows themselves are not read, so the answer may be False although the region holds all
         of them.
         """
+        # No row is before (low, first) or after (high, stop - 1).
         after = self.since is None or (low, first) >= self.since
         return after and (high, stop - 1) < self.until and self.lo <= first and stop <= self.hi
 
@@ -85,6 +86,8 @@ class Region:
         if self.empty or region.empty:
             return [] if self.empty else [self]
         level = self.narrowed(region.since, region.until)
+        # Disjoint: what is before the other region, what is after it, and within its times the ids
+        # below and above it.
         parts = [
             self.narrowed(until=region.since) if region.since is not None else None,
             self.narrowed(since=region.until),
@@ -95,6 +98,7 @@ class Region:
 
 
 def _before(ts: Int64s, ids: Int64s, moment: Moment) -> Mask:
+    # Ids are 0 or more, so this moment does not divide rows of one ts.
     if moment[1] <= 0:
         return np.asarray(ts < moment[0])
     return np.asarray((ts < moment[0]) | ((ts == moment[0]) & (ids < moment[1])))
@@ -140,6 +144,7 @@ def slid_region(
     skip = _skipped(window, total)
     if not skip:
         return past
+    # The newest `skip` rows came after the last slide. If fewer are retained, nothing is left.
     last = nth_newest(newest, skip)
     return past.narrowed(until=past.since or (SINCE_EVER, 0) if last is None else last)
 
@@ -175,14 +180,17 @@ def visible(window: TimeWindow, ts: Int64s, retain: int | None) -> tuple[Int64s,
     first, until = ts.copy(), np.full_like(ts, FOR_EVER)
     never = np.zeros(len(ts), np.bool_)
     if end is not None and end.relative:
+        # The window holds the row if ts < NOW + offset.
         np.maximum(first, ts - end.offset + 1, out=first)
     elif end is not None:
         never |= ts >= end.offset
     if begin is not None and begin.relative:
+        # The window holds the row while ts >= NOW + offset.
         until = ts - begin.offset + 1
     elif begin is not None:
         never |= ts < begin.offset
     if window.slide is not None:
+        # The window moves only at multiples of SLIDE, so both ends wait for the next one.
         first = _next_multiple(first, window.slide)
         if begin is not None and begin.relative:
             until = _next_multiple(until, window.slide)

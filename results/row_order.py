@@ -68,6 +68,7 @@ def nth_newest(rows: Sequence[TimedRows], count: int) -> Moment | None:
     ids = np.concatenate([run.ids for run in doubtful])
     instant = int(np.partition(ts, len(ts) - need)[len(ts) - need])
     level = ids[ts == instant]
+    # Rows of that ts are ordered by id, after all newer rows.
     need -= int((ts > instant).sum())
     return instant, int(np.partition(level, len(level) - need)[len(level) - need])
 
@@ -80,6 +81,8 @@ def newest_of_each(codes: Int64s, ts: Int64s, ids: Int64s, count: int) -> Int64s
     if not len(codes):
         return np.empty(0, np.int64)
     order = _by_code(codes) if _rising(ts, ids) else np.lexsort((ids, ts, codes))
+    # In `order` partition c ends at `ends[c]`. `from_end` is 1 for its newest row, 2 for the one
+    # before, and so on.
     ends = np.cumsum(np.bincount(codes))
     from_end = ends[codes[order]] - np.arange(len(order))
     return np.sort(order[from_end <= count])
@@ -131,6 +134,8 @@ def _packed(parts: Sequence[Int64s]) -> list[_Packed]:
 def _by_digits(packed: _Packed, order: Int64s | None) -> Int64s:
     """Return the permutation that sorts the packed numbers; equal ones keep the order `order`, or
     their own."""
+    # The lowest digit comes first. Each pass is stable, so it keeps the order of earlier passes
+    # among equal digits.
     digits = packed.numbers.astype("<u8", copy=False).view("<u2").reshape(-1, _DIGITS)
     for column in range(-(-(packed.span - 1).bit_length() // _DIGIT_BITS)):
         digit = np.ascontiguousarray(digits[:, column])
@@ -146,6 +151,7 @@ def _narrowed(ts: Int64s) -> Int64s:
     """Return numbers in the order of some instants: small ones if the instants never fall."""
     if (ts[1:] < ts[:-1]).any():
         return ts
+    # Ranks of the instants: their span is small, so that they pack into one number with the id.
     numbers = np.zeros(len(ts), np.int64)
     np.cumsum(ts[1:] > ts[:-1], out=numbers[1:])
     return numbers
@@ -158,6 +164,7 @@ def _by_code(codes: Int64s) -> Int64s:
 
 def _reached(bounds: Int64s, sizes: Int64s, count: int) -> int:
     """Return the greatest bound such that the rows with a bound no less are at least `count`."""
+    # By descending bound: the running sum of sizes reaches `count` at the bound sought.
     order = np.argsort(-bounds)
     place = int(np.searchsorted(np.cumsum(sizes[order]), count))
     return int(bounds[order[place]])

@@ -106,6 +106,7 @@ class StreamCoverage:
         """Return, for each of some ascending predicates, the row id from which on it covers all
         rows; `high` if it covers none. The engine's entries of one predicate join without a gap."""
         rows = np.full(len(predicates), self.high, np.int64)
+        # Entry n is about `predicates[first[n]:last[n]]`.
         first = np.searchsorted(predicates, self.predicate_lo).tolist()
         last = np.searchsorted(predicates, self.predicate_hi).tolist()
         for begin, end, row in zip(first, last, self.row_lo.tolist(), strict=True):

@@ -45,6 +45,8 @@ class TimeWindow:
         Rows with a ts after NOW enter when NOW reaches it.
         """
         present = self.present(now)
+        # An end past NOW is cut off: later rows are not in the window yet. The interval is
+        # half-open.
         limit = present + 1
         end = limit if self.end is None else min(self.end.at(present), limit)
         return (None if self.begin is None else self.begin.at(present)), end

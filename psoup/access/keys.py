@@ -79,6 +79,7 @@ def is_text_of(key: Key | None, text: str) -> bool:
 def read_claims(text: str) -> dict[str, ClaimValue]:
     """Return the claims in a JSON object of plain values; an empty text has none. A value that
     can't be encoded becomes None. Raise BadRequest for anything else."""
+    # Characters are counted first, so that a huge text is not encoded.
     if len(text) > _CLAIMS_BYTES or len(text.encode(errors="surrogatepass")) > _CLAIMS_BYTES:
         raise BadRequest(f"claims may take {_CLAIMS_BYTES:,} bytes at most", field="claims")
     try:

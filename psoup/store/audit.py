@@ -76,6 +76,7 @@ def records_of(state: State, entry: Entry) -> list[AuditRecord]:
 
 def audit_rows(records: Sequence[AuditRecord]) -> pa.Table:
     """Return records as rows of the table."""
+    # Without records `zip` yields no columns at all.
     columns = list(zip(*map(astuple, records), strict=True)) or [()] * len(AUDIT)
     arrays = [
         pa.array(column, field.type if field.name != "stamp" else pa.int64())

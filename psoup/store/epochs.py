@@ -92,6 +92,7 @@ class Epochs:
         if version == 0:
             return 0, GENESIS
         commit = self.folder.read_commit(version)
+        # A commit behind a checkpoint is gone; the snapshot has the last epochs, too.
         added = commit.added if commit else self.folder.snapshot(version).files.values()
         if not added:
             raise CorruptStore(f"version {version} of the table epochs names no epoch")
@@ -148,6 +149,7 @@ def _row(epoch: Epoch) -> dict[str, Any]:
 
 
 def _epoch(table: pa.Table) -> Epoch:
+    # Columns with instants are cast in Arrow: `to_pylist` would make datetimes of them.
     apart = list(_MICROSECOND_COLUMNS.intersection(table.column_names))
     row: dict[str, Any] = table.drop_columns(apart).to_pylist()[0]
     streams = table.column("streams").combine_chunks().flatten()

@@ -103,6 +103,7 @@ class HeartbeatTail:
         """Forget the heartbeats up to a position, which the table has."""
         for stream_id, beats in list(self._streams.items()):
             count = bisect_right(beats.positions, position)
+            # New arrays, because views go on reading the old ones.
             remaining = beats.after(count)
             if remaining.positions:
                 self._streams[stream_id] = remaining
@@ -112,4 +113,5 @@ class HeartbeatTail:
     def view(self, stream_id: int) -> BeatsView:
         """Return the heartbeats of a stream as of now."""
         beats = self._streams.get(stream_id) or _Beats()
+        # The arrays only grow, so the present length fixes what the view shows.
         return BeatsView(beats, len(beats.positions))

@@ -134,6 +134,7 @@ def _damaged_events(store: Store, epoch: Epoch) -> Iterator[Damage]:
         try:
             entries, file = store.log.read(version), store.log.file(version)
         except (CorruptStore, LogTrimmed) as error:
+            # Later events depend on those that are lost, so they can't be checked.
             yield Damage(str(error))
             return
         for entry in entries:

@@ -93,6 +93,7 @@ class Occupancy:
         if not self._lock(fcntl.LOCK_SH):
             raise Repairing(f"{self._root} is being repaired; start the server again after that")
         try:
+            # Under the lock, so that no repair can begin between this look and the server's start.
             refuse_unfinished(self._root)
         except Repairing:
             self.leave()
@@ -133,6 +134,7 @@ class MachinePresence:
     def __init__(self, root: Path, machine: str) -> None:
         self._path = root / MACHINES_LOCK
         digest = hashlib.blake2b(machine.encode(), digest_size=self._PLACE_BYTES).digest()
+        # At least 1: the bytes below it are a range of this length, and 0 would mean up to the end.
         self._place = 1 + int.from_bytes(digest)
         self._descriptor: int | None = None
 
@@ -158,6 +160,7 @@ class MachinePresence:
             return False
         return any(
             self._call(fcntl.F_OFD_GETLK, fcntl.F_WRLCK, start, length) != fcntl.F_UNLCK
+            # All bytes below this machine's own, and all above it.
             for start, length in ((0, self._place), (self._place + 1, 0))
         )
 
@@ -186,6 +189,8 @@ class Pulse:
         """Write the pulse in place: the file itself carries the engine's lock."""
         form = {"host": self.host, "pid": self.pid, "count": self.count}
         content = json.dumps(form).encode() + b"\n"
+        # The rest of a longer old pulse goes last. A reader in between finds a text that is not
+        # JSON.
         os.pwrite(descriptor, content, 0)
         os.ftruncate(descriptor, len(content))
 

@@ -64,6 +64,8 @@ class Store:
                 raise NotAStore(f"{root} is not empty and not a store; choose another folder")
         else:
             read_identity(root)
+        # Also in an existing store: the process that made it may have been killed before its last
+        # table.
         for name in TABLES:
             DeltaFolder(root / name).create(
                 system_table(name),

@@ -104,6 +104,7 @@ def _last(table: pa.Table, keys: list[str]) -> Mask:
     A registration that got its composite later has two rows of one position; the one with the
     composite is the newer.
     """
+    # Most keys have one row, which is the newest. Only the others are sorted.
     last = ~_shared(_marks(table, keys))
     (doubtful,) = np.nonzero(~last)
     few = table.take(pa.array(doubtful))
@@ -112,6 +113,7 @@ def _last(table: pa.Table, keys: list[str]) -> Mask:
         columns[name] = pc.fill_null(few.column(name), 0)
     order = [(name, "ascending") for name in columns if name not in keys]
     ordered = pa.table({**columns, "_row": doubtful}).sort_by([*order, ("_row", "ascending")])
+    # Without threads the groups are filled in sorted order, so the last row is the newest.
     newest_rows = ordered.group_by(keys, use_threads=False).aggregate([("_row", "last")])
     last[newest_rows.column("_row_last").to_numpy()] = True
     return last
@@ -126,12 +128,15 @@ def _marks(table: pa.Table, keys: list[str]) -> Any:
             return halves[:, 0] ^ halves[:, 1]
         case ["predicate_id" | "stream_id" | "composite_id" | "version" as name]:
             return table.column(name).to_numpy()
+    # One mark for all rows of the other tables: they are all sorted.
     return np.zeros(table.num_rows, np.int64)
 
 
 def _shared(marks: Any) -> Mask:
     """Mark the numbers that occur more than once: few of those of a large table."""
     order = np.argsort(marks)
+    # `same[n]` is True if the n-th number in order equals the one before it. A number is shared if
+    # it equals a neighbour on either side.
     same = np.concatenate([[False], marks[order][1:] == marks[order][:-1], [False]])
     shared = np.empty(len(marks), np.bool_)
     shared[order] = (same[1:] | same[:-1])[: len(marks)]
@@ -157,6 +162,8 @@ def read_files(
 def load_state(epoch: Epoch, read: Callable[[str], pa.Table]) -> State:
     """Return the state at an epoch; `read` returns the live rows of a table by its name."""
     state = State(epoch.position, epoch.clock, epoch.next_predicate_id)
+    # Streams come first, because registrations are counted in them. Composites and leases come
+    # after the registrations, which they look up.
     for row in read("catalog").to_pylist():
         _load_definition(state, row, epoch)
     state.predicates.extend(read("predicates"))
@@ -178,6 +185,7 @@ def load_state(epoch: Epoch, read: Callable[[str], pa.Table]) -> State:
 def _load_registrations(state: State, table: pa.Table) -> None:
     halves = handle_halves(table.column("handle"))
     order = np.lexsort([halves[:, 1], halves[:, 0], table.column("position").to_numpy()])
+    # A table that is in order already is not copied.
     if (np.diff(order) < 0).any():
         table = table.take(pa.array(order))
     table = with_constants(_with_micros(table, "stamp"), {"contact": 0})
@@ -227,6 +235,7 @@ def _load_leases(state: State, table: pa.Table) -> None:
     renewed = table.filter(live).combine_chunks()
     registrations, _ = state.columns
     registrations.renew_all(renewed.column("handle"), renewed.column("renewed").to_numpy())
+    # In the order they expired: the first of the mapping is dropped first.
     for row in table.filter(pc.invert(live)).sort_by("position").to_pylist():
         state.leases.expired[row["handle"]] = Expired(
             row["tenant"], row.get("owner"), row["expired"]
@@ -309,6 +318,7 @@ def _registration_rows(state: State, handles: Iterable[bytes], at: int) -> pa.Ta
     registrations, _ = state.columns
     keys = pa.array(handles, pa.binary())
     rows = registrations.rows_of(keys)
+    # Row numbers ascend by (position, handle), the order in which registrations are loaded.
     live = registrations.take(np.sort(rows[rows >= 0]))
     return _changes(live, keys.filter(pa.array(rows < 0)), at, REGISTRATIONS)
 

@@ -56,6 +56,7 @@ class Checkpoints:
         try:
             return int(json.loads(content)["version"])
         except (ValueError, KeyError, TypeError):
+            # The pointer is damaged, but the folder shows the checkpoints, too.
             return max(self._commits.listing().base, 0)
 
     def before(self, version: int) -> Iterator[int]:
@@ -132,6 +133,8 @@ class Checkpoints:
         # A listing that runs beside a writer may show a commit and miss earlier ones, which
         # `deltalake` takes for a gap. Up to a version that was read before, a listing is complete.
         deltalake.DeltaTable(self._root, version=version).create_checkpoint()
+        # Synced before its checksum is written: commits are dropped on the word of a checkpoint
+        # that has one.
         sync_file(self._commits.checkpoint_path(version))
         sync_file(self._pointer)
         sync_folder(self._commits.log)
@@ -147,6 +150,7 @@ class Checkpoints:
         path, check = self._commits.checkpoint_path(version), self._commits.check_path(version)
         content = path.read_bytes()
         if self._files(version, _rows(content, "add")) != snapshot.files:
+            # Delta's own readers check no checksums and would use it.
             remove([path])
             raise self._damaged(version, ValueError("it differs from the commits"))
         replace_file(check, json.dumps(_check_of(content)).encode())
@@ -156,6 +160,7 @@ class Checkpoints:
         it."""
         path = self._commits.checkpoint_path(version)
         write_durably(path, lambda target: _write(target, content))
+        # The pointer comes last, so that it always leads to a checkpoint that can be read.
         replace_file(self._commits.check_path(version), json.dumps(_check_of(content)).encode())
         replace_file(self._pointer, self._pointing_to(version))
 
@@ -172,6 +177,7 @@ class Checkpoints:
         version = min(version, listing.floor)
         if not version:
             return
+        # Raises if the newest checkpoint can't be read: the commits are needed then.
         self.read(listing.base)
         # Ascending, so that no number is free while an earlier commit exists.
         obsolete = [

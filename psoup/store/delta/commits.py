@@ -149,6 +149,7 @@ class Commits:
     def _hole(self, listing: Listing, at_least: int) -> int | None:
         last = max(listing.newest, at_least, 0)
         for version in range(listing.base + 1, last + 1):
+            # A listing beside a writer may miss a commit, so the file itself decides.
             if version not in listing.commits and not self.has(version):
                 return version
         return None
@@ -241,6 +242,8 @@ class Commits:
 
     def _check(self, version: int) -> None:
         before = version - 1
+        # A checkpoint at `before` replaces the commit there. A later one shows that `version` was
+        # made.
         if version > 0 and not self.has(before):
             base = self.listing().base
             if base >= version:

@@ -118,6 +118,8 @@ def replace_file(target: Path, content: bytes) -> None:
     draft = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
     try:
         draft.write_bytes(content)
+        # Before the rename, so that after a power cut the name has all of the old content or of the
+        # new.
         sync_file(draft)
         os.replace(draft, target)
     finally:
@@ -142,6 +144,7 @@ def together(calls: Iterable[Callable[[], T]]) -> list[T]:
     waiting = list(calls)
     if len(waiting) < 2:
         return [call() for call in waiting]
+    # The end of the block waits for all of them, even if one has failed.
     with ThreadPoolExecutor(min(len(waiting), MAX_WRITER_THREADS)) as pool:
         futures = [pool.submit(call) for call in waiting]
     return [future.result() for future in futures]

@@ -114,6 +114,8 @@ class DeltaFolder:
         """
         version = max(self._commits.listing().newest, after) + 1
         make_folder(self.log, levels=3, sync=sync)
+        # `deltalake` writes checkpoints only of tables it can read, so it writes that of a blank
+        # one.
         with TemporaryDirectory(prefix="psoup-") as scratch:
             blank = DeltaFolder(Path(scratch) / self.root.name)
             blank.create(definition, sync=False)
@@ -154,6 +156,8 @@ class DeltaFolder:
         self._commits.put(
             version, info, actions, sync=sync, check=lambda: self._check(added, since)
         )
+        # Checked after the link: until then a stalled writer can't know that its number was
+        # dropped.
         if self.is_below_floor(version):
             raise Unconfirmed(
                 f"version {version} of the table {self._commits.table} is behind two checkpoints "
@@ -164,6 +168,7 @@ class DeltaFolder:
         for file in added:
             if not self.path_of(file).exists():
                 raise FileGone(f"{self.path_of(file)} is gone before the commit that names it")
+        # Unnamed files of MIN_GRACE_SECONDS may be removed. Half of that leaves time for the link.
         age = 0.0 if since is None else durable.seconds() - since
         if age >= durable.MIN_GRACE_SECONDS / 2:
             raise FileGone(f"the files of this commit were begun {age:.0f} seconds ago")
@@ -226,6 +231,7 @@ class DeltaFolder:
         try:
             return self._extend(snapshot, version)
         except (CorruptStore, LogTrimmed):
+            # Only a checkpoint after the snapshot can replace the commits that are missing.
             if next(self._checkpoints.before(version), 0) <= snapshot.version:
                 raise
         return self.snapshot(version)

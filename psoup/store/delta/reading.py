@@ -92,6 +92,7 @@ class DataReader:
         return content
 
     def _opened(self) -> pq.ParquetFile:
+        # The footer that was checked is passed on, so that Arrow does not read it again.
         metadata = self.metadata
         return pq.ParquetFile(self._path, metadata=metadata, page_checksum_verification=True)
 

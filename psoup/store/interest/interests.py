@@ -54,6 +54,7 @@ class StreamInterest:
         unchanged = self.reaches.take(np.flatnonzero(~before))
         self._count(self.reaches.take(np.flatnonzero(before)), -1)
         self._count(more, 1)
+        # If all ids are greater, as those of new predicates are, nothing has to be sorted.
         after = not len(unchanged.predicates) or unchanged.predicates[-1] < more.predicates[0]
         joined = Reaches.of_all([unchanged, more])
         self.reaches = joined if after else joined.take(np.argsort(joined.predicates))
@@ -81,6 +82,7 @@ class StreamInterest:
     def _count(self, reaches: Reaches, sign: int) -> None:
         moving = reaches.behind != NO_BEHIND
         windows = [(reaches.clocks[moving], reaches.behind[moving])]
+        # The NOW of FIXED is 0, so a window since an instant reaches minus that instant behind it.
         fixed = reaches.since[reaches.since != NO_SINCE]
         windows.append((np.full(len(fixed), FIXED), -fixed))
         for clocks, behind in windows:
@@ -148,6 +150,7 @@ class Interests:
         )
         order = np.argsort(live)
         live, owners, users = live[order], owners[order], users[order]
+        # Ids without a live row are those of predicates that have ended.
         self._remove(np.setdiff1d(ids, live))
         if not len(live):
             return
@@ -224,6 +227,7 @@ class Interests:
             same_clock = (reaches.clocks == clock) & (reaches.behind != NO_BEHIND)
             now = self._now(state, stream_id, clock)
             whole = (reaches.behind == EVERYTHING) | (now is None)
+            # EVERYTHING is replaced before the subtraction, which could overflow.
             moving = SINCE_EVER if now is None else now - np.where(whole, 0, reaches.behind)
             begins[same_clock] = np.minimum(begins, np.where(whole, SINCE_EVER, moving))[same_clock]
         for predicate, since in self._requested(state, stream_id).items():
@@ -266,6 +270,7 @@ class Interests:
         streams = [state.streams[id_] for id_ in self._clocks.streams(clock, stream_id)]
         if clock == OWN_CLOCK and streams[0].schema.ordered_by is None:
             return state.vouched
+        # The slowest stream decides, so there is no NOW before each of them has one.
         reached = [stream.reached for stream in streams if stream.reached is not None]
         return min(reached) - state.jumps.unconfirmed if len(reached) == len(streams) else None
 
@@ -280,6 +285,7 @@ def _reduced(function: np.ufunc, values: Int64s, cuts: Int64s, beyond: int) -> I
 def _among(ids: Int64s, among: Int64s) -> Mask:
     """Return a mask of the ids that are in `among`; both ascend, and one may be much longer."""
     marks = np.zeros(len(ids), np.bool_)
+    # The shorter array is searched for in the longer one.
     if len(among) < len(ids):
         places = np.searchsorted(ids, among)
         inside = places < len(ids)

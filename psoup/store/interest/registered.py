@@ -106,6 +106,7 @@ class RegisteredReaches:
         more = _lists(table, "more_legs")
         counts = more.value_lengths().fill_null(0).to_numpy()
         parts = list(_everything(table))
+        # Registrations with the same number of legs together, so that their legs form a matrix.
         for count in np.unique(counts).tolist():
             places = np.flatnonzero(counts == count)
             legs = more.take(pa.array(places)).flatten()
@@ -129,6 +130,8 @@ class RegisteredReaches:
             self._legs(state, forms[code], bool(composed), streams)
             for code, composed, *streams in different.tolist()
         ]
+        # From (shapes, legs, 3) to (registrations, legs, 3), then one line for each leg, in the
+        # order of `predicates.ravel()`.
         values = np.array(read, np.int64).reshape(len(different), -1, 3)[indexes].reshape(-1, 3)
         return Reaches(predicates.ravel(), values[:, 0], values[:, 1], values[:, 2])
 

@@ -26,6 +26,7 @@ NowOf = Callable[[int], int | None]
 
 def widened(behind: int) -> int:
     """Return a number of microseconds that is at least `behind`, and at most a sixteenth more."""
+    # Rounded up to a multiple of 2^low, which leaves the significant bits.
     low = max(0, behind.bit_length() - _SIGNIFICANT_BITS)
     return -(-behind >> low) << low
 

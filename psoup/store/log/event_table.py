@@ -59,6 +59,7 @@ def to_table(entries: Sequence[Entry]) -> pa.Table:
 
 def from_table(version: int, table: pa.Table) -> list[Entry]:
     """Return the entries of one commit. Raise UnsupportedFormat for an unknown kind of event."""
+    # As integers, because `to_pylist` would make a datetime of each instant.
     instants = ("stamp", "min_ts", "max_ts", "before", "clock")
     for name in [name for name in instants if name in table.column_names]:
         index = table.column_names.index(name)

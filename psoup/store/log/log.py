@@ -45,8 +45,11 @@ class Log:
     def __init__(self, folder: DeltaFolder, *, sync: bool = True) -> None:
         self.folder = folder
         self._sync = sync
+        # The hole that the last proof found, and the last version that is known to be synced.
         self._damage: CorruptStore | None = None
         self._settled = 0
+        # The folder's time of change, in nanoseconds, at the last proof, and when the next one is
+        # due.
         self._proved = 0
         self._proof_due = 0.0
         self._writer = WriterStarted(int.from_bytes(os.urandom(8), signed=True))
@@ -101,6 +104,7 @@ class Log:
     def _try_commit(
         self, version: int, entries: Sequence[Entry], removed: Collection[DataFile], operation: str
     ) -> int:
+        # Taken before the file is begun: a file's age counts from its beginning.
         since, root = durable.seconds(), self.folder.root
         written = [write_data_file(root, to_table(entries), sync=self._sync)] if entries else []
         try:
@@ -108,6 +112,7 @@ class Log:
                 version, written, removed, operation=operation, sync=self._sync, since=since
             )
         except BaseException:
+            # A commit that failed in its last sync exists, and needs its file.
             if not all(self._holds(version, file) for file in written):
                 remove(map(self.folder.path_of, written))
             raise
@@ -129,6 +134,8 @@ class Log:
 
         `at_least` is a version that must exist, for example because an epoch has consumed it.
         """
+        # Read before the listing: a commit that is made meanwhile changes it, and is listed next
+        # time.
         changed = os.stat(self.folder.log).st_mtime_ns
         if changed == self._proved:
             return
@@ -149,6 +156,8 @@ class Log:
         A reader calls this before it builds on a commit or shows it.
         """
         if self._sync and version > self._settled:
+            # Read before the sync, which makes all these commits durable, not only the one asked
+            # for.
             newest = self.folder.latest_version(version)
             sync_folder(self.folder.log)
             self._settled = newest
@@ -195,6 +204,7 @@ def read_events(root: Path, file: DataFile, version: int, *, payloads: bool = Tr
     try:
         table = _table(source) if payloads else _headers(source)
     except DataFileGone as error:
+        # The engine may have trimmed the file after its commit was read.
         if file.path not in DeltaFolder(root).snapshot().files:
             raise LogTrimmed(f"the events of version {version} left the log") from None
         raise _unreadable(version, error) from error
@@ -215,6 +225,7 @@ def _table(source: DataReader) -> pa.Table:
     try:
         return source.whole()
     except CorruptStore as error:
+        # Pages have checksums of their own, so the other columns may be intact.
         headers = source.read(HEADER_COLUMNS)
         if not WITH_PAYLOAD.isdisjoint(headers.column("kind").to_pylist()):
             raise

@@ -142,6 +142,7 @@ class ColumnMapping(MutableMapping[K, V]):
         self._alive.values[row] = False
         self._live -= 1
         dead = len(self._alive) - self._live
+        # A compaction costs as much as the live rows, so it waits for as many removals.
         if dead > _COMPACT_FROM_ROWS and dead > self._live:
             self._compact()
 

@@ -77,12 +77,15 @@ class NumberColumn:
         return pa.array(self.values[rows])
 
     def keep(self, rows: Int64s) -> None:
+        # Indexing copies: snapshots keep their rows.
         self.room = self.values[rows]
         self._size = len(rows)
 
     def _reserve(self, more: int) -> None:
         need = self._size + more
         if need > len(self.room):
+            # A new array, because snapshots read the old one. Growth by half bounds the copies per
+            # value.
             room = np.empty(max(_MIN_CAPACITY, need, len(self.room) * 3 // 2), self.room.dtype)
             room[: self._size] = self.values
             self.room = room
@@ -117,6 +120,7 @@ class TextColumn:
 
     def extend(self, values: Any) -> None:
         for chunk in chunks_of(values):
+            # The offsets of a slice do not begin at 0; here they continue those of earlier texts.
             ends, content = _layout(chunk.cast(pa.large_string()), np.int64)
             self._ends.extend(ends[1:] + (len(self._bytes) - ends[0]))
             self._bytes.extend(content)
@@ -162,6 +166,7 @@ class InternedColumn:
         return next(rows, -1)
 
     def append(self, value: str) -> None:
+        # Equal texts often come one after another, and then need no search.
         if value != self._last[0] or self._last[1] < 0:
             self._last = value, self._code_for(value)
         self._codes.append(self._last[1])
@@ -196,6 +201,8 @@ class InternedColumn:
         """Return the numbers of distinct texts; new ones get the next numbers."""
         codes = np.empty(len(distinct), np.int32)
         for begin in range(0, len(distinct), _CHUNK_ROWS):
+            # In chunks, because hashing makes Python strings of the texts. The texts are distinct,
+            # so new ones are not compared with each other.
             part = distinct.slice(begin, _CHUNK_ROWS)
             hashes = text_hashes(part)
             part_codes = self._index.find(hashes, same_texts(self._texts, part))
@@ -231,6 +238,7 @@ class HandleColumn:
         self.low.extend(halves[:, 1])
 
     def take(self, rows: Int64s) -> pa.Array:
+        # Big-endian, as `append` reads them, so that the bytes are the handles end to end.
         halves = np.stack([self.high.values[rows], self.low.values[rows]], 1).astype(">u8")
         ends = np.arange(len(rows) + 1, dtype=np.int32) * HANDLE_BYTES
         buffers = [None, pa.py_buffer(ends), pa.py_buffer(halves.tobytes())]
@@ -250,6 +258,7 @@ def handle_halves(values: Any) -> Any:
 
 def with_constants(table: pa.Table, same: Mapping[str, str | int]) -> pa.Table:
     """Add columns to a table, each with one value in all rows."""
+    # A dictionary of one value, so that a text is not repeated for each row.
     none = pa.array(np.zeros(table.num_rows, np.int32))
     for name, value in same.items():
         column = pa.DictionaryArray.from_arrays(none, pa.array([value]))

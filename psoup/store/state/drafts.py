@@ -140,6 +140,7 @@ class DraftPredicates(Overlay[int, Predicate]):
 
     def count(self, ids: Int64s, more: Any) -> None:
         def change(layer: Predicates) -> None:
+            # Predicates of the base are copied before their first change.
             missing = ids[layer.rows_of(ids) < 0]
             layer.extend(self._before.having(missing))
             layer.count(ids, more)

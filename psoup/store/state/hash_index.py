@@ -15,6 +15,7 @@ from datastem.arrays import Int64s, Mask, UInt32s
 
 _MIN_SLOTS = 16
 _LOW = (1 << 32) - 1
+# The slot of a removed entry. As an entry it would be row 2^32 - 2, which no table has.
 _REMOVED = (1 << 64) - 1
 
 
@@ -56,6 +57,8 @@ class HashIndex:
 
         `same(places, rows)` returns a mask: true where row n has the key at place n.
         """
+        # Each round compares every undecided key with one slot. `places` are these keys, `at` their
+        # slots. An empty slot ends a search, a removed entry does not.
         key_rows = np.full(len(hashes), -1, np.int64)
         mask = len(self._slots) - 1
         places = np.arange(len(hashes))
@@ -94,6 +97,7 @@ class HashIndex:
         at = hash_ & mask
         while int(slots[at]) != entry:
             at = (at + 1) & mask
+        # Not emptied: searches for entries further on must not end here.
         slots[at] = _REMOVED
         self._removed += 1
 
@@ -101,6 +105,7 @@ class HashIndex:
         """Keep a third of the slots empty, so that a search ends soon."""
         if 3 * (self._filled + more) <= 2 * len(self._slots):
             return
+        # Removed entries are dropped here, so the new table may even be smaller.
         entries = self._slots[(self._slots != 0) & (self._slots != _REMOVED)]
         size = _MIN_SLOTS
         while 3 * (len(entries) + more) > 2 * size:
@@ -116,6 +121,8 @@ class HashIndex:
         self._filled += len(entries)
         at = (entries >> 32).astype(np.int64) & mask
         while len(entries):
+            # Of several entries that write to one free slot the last stays; the others see that and
+            # go on.
             free = slots[at] == 0
             slots[at[free]] = entries[free]
             waiting = slots[at] != entries

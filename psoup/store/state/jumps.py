@@ -85,6 +85,8 @@ class Jumps:
             return self
         confirmations: dict[int, str] = {}
         is_own = not server or clock is None
+        # From the newest back: from a server's own last jump on, its clock confirms nothing
+        # earlier.
         for record in reversed(self.open):
             jump = record.jump
             is_own = is_own or jump.server == server
@@ -118,6 +120,7 @@ def _bounded(records: list[JumpRecord]) -> tuple[JumpRecord, ...]:
     if len(waiting) <= MAX_UNCONFIRMED_JUMPS:
         return tuple(remaining)
     first, second = waiting[:2]
+    # The second takes over the length of the first, so that the unconfirmed time stays the same.
     longer = replace(second.jump, before=second.jump.before - first.length)
     return tuple(_merged(remaining, first, replace(second, jump=longer)))
 

@@ -39,6 +39,7 @@ def outages_until(outages: Iterable[Outage], clock: int) -> tuple[Outage, ...]:
     shortened: list[Outage] = []
     before = lost = 0
     for end, total in outages:
+        # Totals are cumulative: the difference of two is the length of one outage.
         begin, before = end - (total - before), total
         duration = min(end, clock) - min(begin, clock)
         if duration:
@@ -75,6 +76,8 @@ class Leases:
     def awake_all(self, since: Int64s, clock: int, until: int) -> Int64s:
         """Return the time that counts since each of many instants, as `awake` does for one."""
         ends = np.array([end for end, _ in self.outages], np.int64)
+        # `lost[n]` is the time lost in the first n outages. `asleep` is the time lost in those that
+        # ended after `since`.
         lost = np.array([0, *(total for _, total in self.outages)], np.int64)
         asleep = lost[-1] - lost[np.searchsorted(ends, since, "right")]
         counted = np.minimum(until, np.maximum(clock, since) + MAX_COUNTED_GAP) - since - asleep
@@ -84,6 +87,7 @@ class Leases:
     def expire(self, handle: bytes, tenant_and_owner: tuple[str, str], stamp: int) -> list[bytes]:
         """Record that a registration expired; return the handles that are dropped to make room."""
         self.expired[handle] = Expired(*tenant_and_owner, stamp)
+        # A draft drops none: the length of an overlay takes a walk over all of it.
         if not isinstance(self.expired, dict) or len(self.expired) <= MAX_EXPIRED:
             return []
         oldest = next(iter(self.expired))

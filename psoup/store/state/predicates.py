@@ -20,6 +20,7 @@ from psoup.store.state.columns import (
 )
 from psoup.store.state.hash_index import HashIndex, hash_of
 
+# Spreads consecutive ids over 32 bits (Knuth's multiplicative hash).
 _HASH_MULTIPLIER = 2654435761
 _CHUNK_ROWS = 1 << 16
 # `latest` reads at most this many of the newest rows.
@@ -82,6 +83,7 @@ class Predicates(ColumnMapping[int, Predicate]):
 
         hashes = text_hashes(keys) ^ np.uint32(_id_hash(stream_id))
         rows = self._by_key.find(hashes, same)
+        # The row -1 reads the last id, which is not used.
         return np.where(rows < 0, -1, self._ids.values[rows])
 
     def rows_of(self, ids: Int64s) -> Int64s:

@@ -157,6 +157,7 @@ class Registrations(ColumnMapping[bytes, Registration]):
         """Return the registrations with these client keys, by the place of the client key."""
         if not len(self._by_key):
             return {}
+        # An unknown tenant or owner has the code -1, which no row has.
         codes = self._tenants.code_of(tenant), self._owners.code_of(owner)
         same_key = same_texts(self._client_keys, client_keys)
 
@@ -216,6 +217,8 @@ class Registrations(ColumnMapping[bytes, Registration]):
         """Return the number of registrations per stream; one that reads a stream in several legs
         counts once."""
         alive, first = self._alive.values, self._streams.values
+        # Later legs count only if their stream is not that of the first leg, and once for each pair
+        # of row and stream.
         rows, streams = self._more_legs.streams
         more = alive[rows] & (first[rows] != streams)
         once = np.unique(np.stack([rows[more], streams[more]]), axis=1)[1]
@@ -228,6 +231,7 @@ class Registrations(ColumnMapping[bytes, Registration]):
         if not len(rows):
             return {}
         codes = np.stack([self._tenants.codes[rows], self._owners.codes[rows]])
+        # Columns of `codes` are pairs of codes; `first` has a row of each different pair.
         pairs, first, counts = np.unique(codes, axis=1, return_index=True, return_counts=True)
         names = [(self._tenants[row], self._owners[row]) for row in rows[first].tolist()]
         return dict(zip(names, counts.tolist(), strict=True))
@@ -259,6 +263,8 @@ class Registrations(ColumnMapping[bytes, Registration]):
         alive = self._alive.values[rows]
         rows, composites = rows[alive], composites[alive]
         more = self._more_legs.take(rows)
+        # `counts` has the number of later legs of each row, which `legs` lists row by row. The
+        # result has all first legs, then all later ones.
         counts = more.value_lengths().fill_null(0).to_numpy()
         legs = more.flatten()
         firsts = self._predicates.values[rows]
@@ -309,6 +315,8 @@ class Registrations(ColumnMapping[bytes, Registration]):
         matches: list[int] = []
         begin = self._first_after(*after)
         while begin < len(self._positions) and len(matches) < limit:
+            # Rows are scanned chunk by chunk, so that a page does not cost as much as the whole
+            # table.
             end = begin + max(limit, _CHUNK_ROWS // 16)
             mask = self._alive.values[begin:end] & (self._tenants.codes[begin:end] == codes[0])
             if codes[1] is not None:
@@ -330,6 +338,8 @@ class Registrations(ColumnMapping[bytes, Registration]):
         return bool(same_owner.any())
 
     def _first_after(self, position: int, handle: bytes) -> int:
+        # Rows ascend by (position, handle). A RegisterMany gives many rows one position. Among
+        # those the upper half of the handle is searched, and the loop passes equal halves.
         begin, end = np.searchsorted(self._positions.values, [position, position + 1])
         high = np.uint64(int.from_bytes(handle[:8]))
         row = begin + int(np.searchsorted(self._handles.high.values[begin:end], high))
@@ -398,6 +408,7 @@ class Registrations(ColumnMapping[bytes, Registration]):
 
     def _index_keys(self, begin: int, end: int) -> None:
         lengths = pc.binary_length(self._client_keys.slice(begin, end)).to_numpy()
+        # An empty client key names nothing, and is not indexed.
         keyed = np.flatnonzero(lengths) + begin
         if len(keyed):
             hashes = text_hashes(self._client_keys.take(keyed)) ^ self._owner_hashes(keyed)

@@ -65,6 +65,7 @@ class SparseColumn:
         self._size += len(values)
 
     def _values_at(self, rows: Int64s) -> Int64s:
+        # `places[n]` is where row n stands among the stored rows, if it is one of them.
         places = np.searchsorted(self._rows.values, rows)
         inside = places < len(self._rows)
         is_stored = inside.copy()

@@ -171,6 +171,7 @@ class State:
 
     def count_owned(self, kind: str, tenant: str, owner: str, more: int) -> None:
         """Add `more`, which may be negative, to the number of an owner's objects of a kind."""
+        # A set, so that an object without an owner counts once for the tenant.
         for key in {(kind, tenant, owner), (kind, tenant, "")}:
             self.owned[key] = self.owned.get(key, 0) + more
             if not self.owned[key]:
@@ -200,6 +201,7 @@ class State:
     def apply(self, entry: Entry, touched: Touched | None = None) -> None:
         """Apply an entry, and record in `touched` what it changed. Entries must come in log order,
         each once."""
+        # RegisterMany gets None if the caller passed none: it then need not list its rows.
         many, touched = touched, touched or Touched()
         self.leases.pass_time(self.clock, entry.stamp, isinstance(entry.event, Jump))
         match entry.event:
@@ -295,6 +297,7 @@ class State:
 
     def _data(self, entry: Entry, event: Data, touched: Touched) -> None:
         stream = self.streams[event.stream_id]
+        # A late batch does not set the stream back.
         reached = max((t for t in (stream.reached, event.max_ts) if t is not None), default=None)
         high = event.first_row_id + event.rows
         self.streams[stream.id] = replace(stream, high=high, reached=reached)
@@ -440,9 +443,13 @@ class State:
         self.registrations.extend(with_constants(rows, same))
         self._count_registrations(event.stream_id, count)
         self.count_owned("registrations", entry.tenant, entry.owner, count)
+        # The predicates, ascending; for each a row that has it, and the number of rows that share
+        # it.
         ids, first, sharing = np.unique(
             rows.column("predicate_id").to_numpy(), return_index=True, return_counts=True
         )
+        # Ids are assigned in ascending order, so those from the next one on are new. They begin
+        # with 0 registrations, because `count` adds to new and known ones alike.
         new = ids >= self.next_predicate_id
         new_predicates = rows.select(["predicate_id", "key"]).take(pa.array(first[new]))
         same = {"tenant": entry.tenant, "stream_id": event.stream_id, "registrations": 0}
@@ -460,6 +467,7 @@ class State:
     def _unregister(self, handle: bytes, touched: Touched) -> None:
         registration = self.registrations.pop(handle)
         self.count_owned("registrations", registration.tenant, registration.owner, -1)
+        # Only a lease that was renewed has a row in the table `leases`, which has to end.
         if registration.contact:
             touched.leases.add(handle)
         for stream_id in registration.streams:
