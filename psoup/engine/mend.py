@@ -187,7 +187,8 @@ def restart_coverage(ledger: Ledger) -> None:
         if len(ids):
             # A cohort that begins at the next row id has been matched with no row.
             high = ledger.high(stream_id)
-            coverage.start(stream_id, Cohort(int(ids[0]), int(ids[-1]) + 1, high))
+            cohort = Cohort(int(ids[0]), int(ids[-1]) + 1, high)
+            coverage.start(stream_id, cohort, ledger.state.quarantine.of_stream(stream_id))
     ledger.coverage = coverage
     ledger.commit("matches", (), ledger.files("matches"), operation="MEND")
     write_coverage(ledger, "MEND")

@@ -22,6 +22,7 @@ from psoup.engine.coverage import SET_ASIDE, Cohort, Cohorts
 from psoup.engine.engine import Engine
 from psoup.engine.errors import EngineFailed
 from psoup.engine.jobs import Outcome, SparkJob, TaskFailed, run_tasks
+from psoup.engine.mend import restart_coverage
 from psoup.engine.quarantine import Search, confirm, set_aside
 from psoup.engine.recover import open_ledger
 from psoup.engine.settings import EngineSettings
@@ -125,8 +126,9 @@ def test_a_bad_predicate_is_set_aside_and_everything_else_goes_on(
 
 @pytest.mark.spark
 @pytest.mark.timeout(900)
+@pytest.mark.parametrize("is_restarted", [False, True], ids=["kept", "coverage restarted"])
 def test_a_predicate_that_is_released_meets_all_rows(
-    store: Store, author: Author, spark: SparkSession
+    store: Store, author: Author, spark: SparkSession, is_restarted: bool
 ) -> None:
     stream = author.create(TAGS)
     _, first = author.register(stream, tag_is("a"))
@@ -137,13 +139,16 @@ def test_a_predicate_that_is_released_meets_all_rows(
         engine.wait_for(author.publish(stream, tags(["a", "b", "c"])), 180)
     ledger = open_ledger(store)
     set_aside(ledger, [QuarantineEntry(PREDICATE, second, stream, "a test")], ledger.state)
+    if is_restarted:
+        restart_coverage(open_ledger(store))
     with running(store, spark) as engine:
         engine.wait_for(author.publish(stream, tags(["b", "a", "c"])), 180)
         engine.wait_idle(180)
         assert_joined(
             store, stream, {predicate: meanings[predicate] for predicate in (first, third)}
         )
-        assert covered(store, stream, second) == [] and matched(store, second) == [1]
+        assert covered(store, stream, second) == []
+        assert matched(store, second) == ([] if is_restarted else [1])
         release(store, [f"predicate-{second}"])
         engine.wait_for(author.publish(stream, tags(["b"])), 180)
         engine.wait_idle(180)

@@ -9,6 +9,7 @@ import grpc
 import pytest
 from google.protobuf.duration_pb2 import Duration
 
+from psoup.server.wire.values import BadValue, parse_date
 from psoup.v1 import psoup_pb2 as pb
 from tests.oracle.copy import Copy
 from tests.support.server.process import ServerProcess, detail, rows_of
@@ -200,3 +201,11 @@ def test_what_is_no_decimal(server: ServerProcess, text: str) -> None:
     with pytest.raises(grpc.RpcError) as caught:
         server.register("SELECT x FROM d WHERE x = :x", parameters={"x": pb.Value(decimal=text)})
     assert detail(caught.value).reason == "BAD_VALUE"
+
+
+@pytest.mark.parametrize(
+    "text", ["20261116", "2026-W47-1", "2026-11-1", "٢٠٢٦-11-16", "2026-13-01"]
+)
+def test_dates_have_one_form(text: str) -> None:
+    with pytest.raises(BadValue, match="not a date such as 2026-11-16"):
+        parse_date(text)

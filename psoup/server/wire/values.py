@@ -24,6 +24,7 @@ from querystem.query import Query
 _EXACT = decimal.Context(prec=100, traps=[decimal.InvalidOperation])
 _MAX_DIGITS = 80
 _DECIMAL_FORM = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,6})?")
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _EPOCH_DAY = datetime.date(1970, 1, 1).toordinal()
 
 
@@ -184,8 +185,8 @@ def _date(kind: str, value: Any, type_: Type) -> int:
 
 def parse_date(text: str) -> datetime.date:
     try:
-        # Python also reads shorter ISO forms, such as 20261116.
-        if len(text) != len("2026-11-16"):
+        # Python also reads other ISO forms, such as 20261116 and 2026-W47-1.
+        if not _DATE.fullmatch(text):
             raise ValueError
         return datetime.date.fromisoformat(text)
     except ValueError:

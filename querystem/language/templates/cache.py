@@ -34,6 +34,8 @@ _Sources: TypeAlias = tuple[tuple[str, StreamSchema | ViewDefinition | None], ..
 _CONSTANT = re.compile(
     r"((?<![\w.])(?:\d{1,18}|\d{1,12}\.\d{1,12})(?![\w.])|'[^'\\]*'(?!'))", re.ASCII
 )
+# What a lookup gives for a kind of text that was not met yet.
+_UNSEEN = object()
 # No character of these begins a comment, a quoted name or a parameter.
 _PLAIN = re.compile(r"[\w\s,.()=<>!+*/%-]*", re.ASCII)
 _COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Between, exp.In)
@@ -186,10 +188,11 @@ class TemplateCache:
         key = scope, cut.between, cut.kinds
         # A text is noted when first seen. The second of its kind gets a layout. A template is made
         # when the fixed constants recur too.
-        if key not in self._entries:
+        # One lookup: another thread may evict the key between two.
+        layout = self._entries.get(key, _UNSEEN)
+        if layout is _UNSEEN:
             self._keep(key, None)
             return
-        layout = self._entries[key]
         if layout is None:
             layout = _layout(text, cut, lookup)
             self._keep(key, layout)
