@@ -29,7 +29,7 @@ def integer_fields(messages: Iterable[Descriptor]) -> Iterator[str]:
 
 
 def listed_fields() -> list[str]:
-    _, table = PAGE.read_text().split("| numbers | what they tell |\n", 1)
+    _, table = PAGE.read_text().split("| numbers | what they reveal |\n", 1)
     rows = table.split("\n\n", 1)[0].splitlines()
     return [name for row in rows for name in re.findall(r"`(\w+\.\w+)`", row.split(" | ")[0])]
 

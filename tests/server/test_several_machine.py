@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from random import Random
+from typing import Any
 
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -13,6 +14,7 @@ from hypothesis.stateful import Bundle, MultipleResults, consumes, multiple, rul
 from datastem.instants import SECOND
 from psoup.server.calls.invoke import ask, invoke
 from psoup.server.calls.register import register
+from psoup.server.core import Core
 from psoup.v1 import psoup_pb2 as pb
 from psoup.write.registrations import UnregisterOne
 from querystem.language import QueryError
@@ -30,6 +32,11 @@ class SeveralStanding:
     handle: bytes
     asked: SeveralAsked
     key: str
+
+
+async def _answered(handler: Any, core: Core, request: Any) -> list[Any]:
+    """Return the rows of an answer. The call is made when this runs, as the caller of then."""
+    return await _answer(handler(core, new_call(), request))
 
 
 class SeveralSoup(SeveralWorld):
@@ -74,7 +81,7 @@ class SeveralSoup(SeveralWorld):
         self.run(core.follower.catch_up())
         for subject in standings:
             request = pb.InvokeRequest(handle=subject.handle, encoding=pb.ENCODING_ARROW)
-            answer = self.run(_answer(invoke(core, new_call(), request)))
+            answer = self.run(_answered(invoke, core, request))
             subject.asked.check(self.history().ask(subject.asked.query).answer, answer)
 
     @rule(server=st.integers(0, 1), subject=standing, seed=SEEDS)
@@ -94,9 +101,9 @@ class SeveralSoup(SeveralWorld):
             refused = True
         if refused:
             with pytest.raises(QueryError):
-                self.run(_answer(invoke(core, new_call(), request)))
+                self.run(_answered(invoke, core, request))
             return
-        answer = self.run(_answer(invoke(core, new_call(), request)))
+        answer = self.run(_answered(invoke, core, request))
         subject.asked.check(expected.answer, answer, window.text)
 
     @rule(
@@ -117,7 +124,7 @@ class SeveralSoup(SeveralWorld):
             as_of=Timestamp(seconds=instant // SECOND),
             knowledge=pb.KNOWLEDGE_UNSPECIFIED if then else pb.KNOWLEDGE_TODAY,
         )
-        answer = self.run(_answer(invoke(core, new_call(), request)))
+        answer = self.run(_answered(invoke, core, request))
         expected = self.history(as_of=instant, then=then).ask(subject.asked.query)
         subject.asked.check(expected.answer, answer, seconds, then)
 
@@ -129,7 +136,7 @@ class SeveralSoup(SeveralWorld):
             if isinstance(case, Mixed):
                 continue
             request = pb.AskRequest(sql=case.text, encoding=pb.ENCODING_ARROW)
-            answer = self.run(_answer(ask(core, new_call(), request)))
+            answer = self.run(_answered(ask, core, request))
             case.check(self.history().ask(case.query).answer, answer)
 
     def live(self, seed: int) -> None:
