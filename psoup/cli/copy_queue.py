@@ -14,7 +14,7 @@ from psoup.cli.output import counted, note
 from psoup.cli.problems import REFUSED, fail, refuse, show
 from psoup.cli.progress import FileProgress
 from psoup.cli.readers import BadLine, Options, read
-from psoup.cli.texts import FILE, instant, pairs
+from psoup.cli.texts import FILE, column_options, instant, pairs
 
 _SHOWN_LINES = 10
 
@@ -23,18 +23,7 @@ _SHOWN_LINES = 10
 @click.argument("file", type=NEW_COPIES)
 @click.argument("stream")
 @click.argument("data", type=FILE, required=False)
-@click.option(
-    "--rename",
-    multiple=True,
-    metavar="FILE_COLUMN=COLUMN",
-    help="Map a column of DATA to one of the stream. May be repeated.",
-)
-@click.option(
-    "--drop", multiple=True, metavar="COLUMN", help="Leave out a column of DATA. May be repeated."
-)
-@click.option(
-    "--null", default="", show_default="nothing", metavar="TEXT", help="The text for NULL in CSV."
-)
+@column_options("DATA")
 @click.option("--skip-bad", is_flag=True, help="Leave out bad lines, and queue the good ones.")
 @click.option(
     "--heartbeat", metavar="INSTANT", help="Also, or only, move NOW of the stream to here."

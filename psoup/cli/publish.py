@@ -28,7 +28,7 @@ from psoup.cli.output import counted, note
 from psoup.cli.problems import fail, refuse
 from psoup.cli.progress import FileProgress
 from psoup.cli.readers import BadLine, Options, read
-from psoup.cli.texts import FILE, instant, pairs
+from psoup.cli.texts import FILE, column_options, instant, pairs
 
 SHOWN_LINES = 20
 # After these the store has certainly not accepted the batch.
@@ -38,18 +38,7 @@ REFUSALS = (Conflict, InvalidRequest, LimitExceeded, NotFound, PreconditionFaile
 @click.command()
 @click.argument("stream")
 @click.argument("file", required=False, type=FILE)
-@click.option(
-    "--rename",
-    multiple=True,
-    metavar="FILE_COLUMN=COLUMN",
-    help="Map a column of FILE to one of the stream. May be repeated.",
-)
-@click.option(
-    "--drop", multiple=True, metavar="COLUMN", help="Leave out a column of FILE. May be repeated."
-)
-@click.option(
-    "--null", default="", show_default="nothing", metavar="TEXT", help="The text for NULL in CSV."
-)
+@column_options("FILE")
 @click.option("--skip-bad", is_flag=True, help="Publish the good lines, and report the bad ones.")
 @click.option(
     "--heartbeat", metavar="INSTANT", help="Also, or only, move NOW of the stream to here."

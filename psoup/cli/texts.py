@@ -1,20 +1,22 @@
-"""Parsers of arguments: SQL, instants, durations, sizes, parameters, names."""
+"""Parsers of arguments: SQL, instants, durations, sizes, parameters, names; shared options."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
 from client_sdk.pulls import parse_duration
 from psoup.cli.problems import fail
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
@@ -139,3 +141,37 @@ def _typed(text: str, kind: str) -> Any:
 def is_handle(text: str) -> bool:
     """Return whether a text is a handle: 32 hexadecimal digits."""
     return _HANDLE.fullmatch(text) is not None
+
+
+def column_options(argument: str) -> Callable[[_Command], _Command]:
+    """Give a command the options that fit the columns of a file to those of a stream. `argument`
+    is what the command's help calls the file."""
+    options = (
+        click.option(
+            "--rename",
+            multiple=True,
+            metavar="FILE_COLUMN=COLUMN",
+            help=f"Map a column of {argument} to one of the stream. May be repeated.",
+        ),
+        click.option(
+            "--drop",
+            multiple=True,
+            metavar="COLUMN",
+            help=f"Leave out a column of {argument}. May be repeated.",
+        ),
+        click.option(
+            "--null",
+            default="",
+            show_default="nothing",
+            metavar="TEXT",
+            help="The text for NULL in CSV.",
+        ),
+    )
+
+    def decorate(command: _Command) -> _Command:
+        # As with a stack of decorators, the last one is applied first.
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
