@@ -48,11 +48,11 @@ from client_sdk._exceptions import (
     UnknownCopy,
     WrongFile,
 )
-from client_sdk._flows import SEEN, Knowledge
 from client_sdk._grpc.effects import Retry
 from client_sdk._grpc.transports import AsyncTransport, Transport
 from client_sdk._mock import MockTransport, answer
 from client_sdk._publishing import AsyncPublisher, PublishedMany, Publisher
+from client_sdk._requests import SEEN, Knowledge
 from client_sdk._session import DEFAULT_TARGET
 from client_sdk._wire.access import AuditRecord, Grant, PublisherRecord, Quota, QuotaLimit
 from client_sdk._wire.answers import Answer, AnswerHeader

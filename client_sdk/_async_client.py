@@ -12,11 +12,11 @@ import pyarrow as pa
 from client_sdk import _flows, _publishing
 from client_sdk._client import DEFAULT_TIMEOUT_SECONDS, STREAM_TIMEOUT_SECONDS
 from client_sdk._credentials import Credentials
-from client_sdk._flows import SEEN, Knowledge, Seen, ask_request, invoke_request
 from client_sdk._grpc.drivers import async_drive
 from client_sdk._grpc.effects import Flow, Retry
 from client_sdk._grpc.transports import AsyncGrpcTransport, AsyncTransport
 from client_sdk._publishing import AsyncPublisher
+from client_sdk._requests import SEEN, Knowledge, Seen, ask_request, invoke_request
 from client_sdk._session import DEFAULT_TARGET, MEBIBYTE, HandleLike, Session, with_port
 from client_sdk._wire.access import AuditRecord, Grant, PublisherRecord, Quota
 from client_sdk._wire.answers import Answer, AnswerHeader, AnswerReader

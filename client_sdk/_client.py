@@ -10,11 +10,11 @@ import pyarrow as pa
 
 from client_sdk import _flows, _publishing
 from client_sdk._credentials import Credentials
-from client_sdk._flows import SEEN, Knowledge, Seen, ask_request, invoke_request
 from client_sdk._grpc.drivers import drive
 from client_sdk._grpc.effects import Flow, Retry
 from client_sdk._grpc.transports import GrpcTransport, Transport
 from client_sdk._publishing import Publisher
+from client_sdk._requests import SEEN, Knowledge, Seen, ask_request, invoke_request
 from client_sdk._session import DEFAULT_TARGET, MEBIBYTE, Closing, HandleLike, Session, with_port
 from client_sdk._wire.access import AuditRecord, Grant, PublisherRecord, Quota
 from client_sdk._wire.answers import Answer, AnswerHeader, AnswerReader

@@ -59,10 +59,6 @@ REPEATED: Mapping[str, tuple[str, ...]] = {
 }
 
 
-# Of two rows with one position, the one with the greater value in this column is the newer.
-_TIE_BREAKERS = frozenset({"composite_predicate_id"})
-
-
 def changed_rows(state: State, touched: Touched, position: Position) -> dict[str, pa.Table]:
     """Return the rows that the engine appends after a step, by table; unchanged tables are left
     out."""
@@ -99,20 +95,14 @@ def newest(table: pa.Table, keys: Iterable[str]) -> pa.Table:
 
 
 def _last(table: pa.Table, keys: list[str]) -> Mask:
-    """Mark the rows that are the newest of their key.
-
-    A registration that got its composite later has two rows of one position; the one with the
-    composite is the newer.
-    """
+    """Mark the rows that are the newest of their key."""
     # Most keys have one row, which is the newest. Only the others are sorted.
     last = ~_shared(_marks(table, keys))
     (doubtful,) = np.nonzero(~last)
     few = table.take(pa.array(doubtful))
     columns = {name: few.column(name) for name in (*keys, "position")}
-    for name in _TIE_BREAKERS.intersection(table.column_names):
-        columns[name] = pc.fill_null(few.column(name), 0)
-    order = [(name, "ascending") for name in columns if name not in keys]
-    ordered = pa.table({**columns, "_row": doubtful}).sort_by([*order, ("_row", "ascending")])
+    order = [("position", "ascending"), ("_row", "ascending")]
+    ordered = pa.table({**columns, "_row": doubtful}).sort_by(order)
     # Without threads the groups are filled in sorted order, so the last row is the newest.
     newest_rows = ordered.group_by(keys, use_threads=False).aggregate([("_row", "last")])
     last[newest_rows.column("_row_last").to_numpy()] = True

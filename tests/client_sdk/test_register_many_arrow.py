@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from client_sdk._flows import register_many_request
 from client_sdk._grpc.effects import Retry
+from client_sdk._requests import register_many_request
 from client_sdk._session import Session
 from client_sdk._wire.values import MOST_TYPED_BYTES, MOST_TYPED_FIELDS
 from datastem.accept import Limits
