@@ -157,12 +157,12 @@ class StoredPairs:
         self._known = remembered(matches, len(workload.queries), len(numbers))
 
     def _matches(self, workload: JoinWorkload, stem: QueryStem) -> list[pa.Table]:
-        tables = []
+        tables = list[pa.Table]()
         for start in range(0, len(self._earliest), 1 << BLOCK_BITS):
             stop = min(start + (1 << BLOCK_BITS), len(self._earliest))
             places = self.parts[0][start:stop], self.parts[1][start:stop]
             view = beside(workload.rows, places).to_batches()[0]
-            tables.append(pieces.probe_block(stem, STREAM_ID, np.arange(start, stop), view))
+            tables += pieces.probe_block(stem, STREAM_ID, np.arange(start, stop), view)
         return tables
 
     def find(self, number: int, low: int) -> Pairs:

@@ -33,7 +33,8 @@ def query_stem(queries: list[Query]) -> QueryStem:
 class Partial:
     def __init__(self, base: Base, queries: list[Query]) -> None:
         stem = query_stem(queries)
-        tables = [pieces.probe(stem, STREAM_ID, part) for part in batches(base.rows, INSERT_ROWS)]
+        parts = batches(base.rows, INSERT_ROWS)
+        tables = [table for part in parts for table in pieces.probe(stem, STREAM_ID, part)]
         live = pa.array(range(len(queries)), pa.int64())
         self.matches = pieces.merge(pa.concat_tables(tables), live)
         self._base = base

@@ -66,7 +66,7 @@ def _take(kind: str, index: QueryStem, queries: int, window: int) -> Take:
         complete.insert(index.probe(query_view(part)), first, first + part.num_rows)
 
     takes: dict[str, Take] = {
-        "PSoup-P": lambda part, _: pieces.probe(index, STREAM_ID, part),
+        "PSoup-P": lambda part, _: list(pieces.probe(index, STREAM_ID, part)),
         "PSoup-C": keep_current,
         "matching alone": lambda part, _: index.probe(query_view(part)),
     }

@@ -24,32 +24,59 @@ from querystem.index import Matches, QueryStem
 # The low bits of a row id within a segment; the layout counts segments in blocks.
 ROW_SEGMENT_BITS = BLOCK_BITS + SEGMENT_BITS
 
+# Pieces that a task holds before it writes them. Arrow's arrays of bytes end at 2 GB.
+TABLE_BYTES = 256 << 20
+
 _ORDER = [("predicate_id", "ascending"), ("block", "ascending"), ("lo", "ascending")]
 
 
-def probe(index: QueryStem, stream_id: int, rows: pa.RecordBatch) -> pa.Table:
-    """Return the pieces of stem rows, which must ascend by id, matched with the predicates of an
-    index. Rows that are deletes match no predicate."""
+def probe(index: QueryStem, stream_id: int, rows: pa.RecordBatch) -> Iterator[pa.Table]:
+    """Yield the pieces of stem rows, which must ascend by id, matched with the predicates of an
+    index, as tables of bounded size. Rows that are deletes match no predicate."""
     rows = rows.filter(pa.array(are_rows(rows)))
     ids: Int64s = rows.column("_row_id").to_numpy()
     view = query_view(rows)
-    return in_order(
-        probe_block(index, stream_id, ids[first:last], view.slice(first, last - first))
+    return together(
+        table
         for first, last in runs(ids >> BLOCK_BITS)
+        for table in probe_block(index, stream_id, ids[first:last], view.slice(first, last - first))
     )
 
 
-def probe_block(index: QueryStem, stream_id: int, ids: Int64s, view: pa.RecordBatch) -> pa.Table:
-    """Return the pieces of rows of one block, given their ascending ids and the columns that
-    queries see."""
-    return _pieces(stream_id, ids, _probe(index, ids, view))
+def probe_block(
+    index: QueryStem, stream_id: int, ids: Int64s, view: pa.RecordBatch
+) -> Iterator[pa.Table]:
+    """Yield the pieces of rows of one block, given their ascending ids and the columns that queries
+    see. Each table has other predicates, in order."""
+    # Matches are numbered within the block, as bitmaps are.
+    lows = ids & BLOCK_MASK
+    first = int(lows[0])
+    # If no id is missing, the probe's numbers from `first` on are the low bits already.
+    has_gaps = int(lows[-1]) - first + 1 != len(ids)
+    for matches in index.probe_slices(view, first):
+        if has_gaps:
+            matches = matches.renumbered(lows.astype(np.uint32), first)
+        yield _pieces(stream_id, ids, matches)
+
+
+def together(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Yield the pieces of tables in few tables, each in order and of about `TABLE_BYTES`."""
+    parts, size = list[pa.Table](), 0
+    for table in tables:
+        if parts and size + table.nbytes > TABLE_BYTES:
+            yield in_order(parts)
+            parts, size = [], 0
+        parts.append(table)
+        size += table.nbytes
+    if parts:
+        yield in_order(parts)
 
 
 def in_order(tables: Iterable[pa.Table]) -> pa.Table:
     """Return the pieces of several blocks as one table, by predicate, block and first row."""
     parts = list(tables)
     if len(parts) == 1:
-        # The pieces of one block are in order already.
+        # The pieces of one probe are in order already.
         return parts[0]
     return pa.concat_tables([MATCHES.empty_table(), *parts]).sort_by(_ORDER)
 
@@ -129,18 +156,6 @@ def merge(pieces: pa.Table, live: pa.Array) -> pa.Table:
     columns["count"] = pa.array([len(union) for union in unions], pa.int64())
     columns["bitmap"] = pa.array([union.serialize() for union in unions], pa.binary())
     return pa.table(columns, schema=MATCHES)
-
-
-def _probe(index: QueryStem, ids: Int64s, view: pa.RecordBatch) -> Matches:
-    """Return the matches of rows of one block, numbered by the low bits of their ids."""
-    # Matches are numbered within the block, as bitmaps are.
-    lows = ids & BLOCK_MASK
-    first = int(lows[0])
-    matches = index.probe(view, first)
-    # If no id is missing, the probe's numbers from `first` on are the low bits already.
-    if int(lows[-1]) - first + 1 == len(ids):
-        return matches
-    return matches.renumbered(lows.astype(np.uint32), first)
 
 
 def _pieces(stream_id: int, ids: Int64s, matches: Matches) -> pa.Table:

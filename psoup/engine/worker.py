@@ -102,8 +102,8 @@ def fresh(job: SparkJob, work: Intake) -> list[Outcome]:
         for stream_id, parts in rows.items():
             batch = pa.concat_batches(parts)
             writing.append(pool.submit(insert, job, stream_id, pa.Table.from_batches([batch])))
-            found = pieces.probe(known.stem(stream_id).index, stream_id, batch)
-            writing.append(pool.submit(write_pieces, job, stream_id, found))
+            for found in pieces.probe(known.stem(stream_id).index, stream_id, batch):
+                writing.append(pool.submit(write_pieces, job, stream_id, found))
     return [*outcomes, *(outcome for written in writing for outcome in written.result())]
 
 
@@ -124,7 +124,8 @@ def backfill(job: SparkJob, work: Slice) -> list[Outcome]:
     rows = _read(job, work, stem.columns)
     if matched is not None:
         rows = rows.filter(pa.array(np.isin(rows.column("_row_id").to_numpy(), matched)))
-    return write_pieces(job, work.stream_id, pieces.probe(stem.index, work.stream_id, rows))
+    tables = pieces.probe(stem.index, work.stream_id, rows)
+    return [file for table in tables for file in write_pieces(job, work.stream_id, table)]
 
 
 def insert(

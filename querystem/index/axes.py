@@ -113,16 +113,25 @@ class IntervalAxis:
         self._bounds.drop(node)
         self._plan = None
 
-    def bind(self, batch: ProbeBatch) -> BoundAxis:
-        if self._plan is None:
-            self._plan = _cuts_and_places(self._edges.table[:, 1:], self._bounds.table)
-        cuts, begins, ends = self._plan
+    def bind(self, batch: ProbeBatch, needed: Mask) -> BoundAxis:
+        """Bind the nodes of which the mask `needed`, over all nodes, is true: others would cost
+        lines for their cuts."""
+        edges, bounds = self._edges.table, self._bounds.table
+        chosen = needed[edges[:, 0]]
+        if not chosen.all():
+            edges, bounds = edges[chosen], bounds[chosen]
+            plan = _cuts_and_places(edges[:, 1:], bounds)
+        elif self._plan is None:
+            plan = self._plan = _cuts_and_places(edges[:, 1:], bounds)
+        else:
+            plan = self._plan
+        cuts, begins, ends = plan
         keys, valid = batch.keys(self._operand)
         first, last = np.searchsorted(cuts, [keys.min(), keys.max()], side="right")
         most = last - first + 1
         minus = np.clip(begins - first + 1, 0, most)
         plus = np.maximum(minus, np.clip(ends - first + 1, 0, most))
-        return _Intervals(self._edges.table[:, 0], plus, minus, keys, valid, cuts[first:last])
+        return _Intervals(edges[:, 0], plus, minus, keys, valid, cuts[first:last])
 
     def _check(self) -> None:
         self._edges._check()
@@ -210,7 +219,8 @@ class PointAxis:
         self._rows.drop(node)
         self._plan = None
 
-    def bind(self, batch: ProbeBatch) -> BoundAxis:
+    def bind(self, batch: ProbeBatch, needed: Mask) -> BoundAxis:
+        """Bind all nodes: those without rows in the batch cost no line."""
         if self._plan is None:
             order = np.argsort(self._rows.table[:, 1])
             self._plan = self._rows.table[order, 0], self._rows.table[order, 1]
@@ -250,7 +260,8 @@ class MemberAxis:
         del self._texts[node]
         self._plan = None
 
-    def bind(self, batch: ProbeBatch) -> BoundAxis:
+    def bind(self, batch: ProbeBatch, needed: Mask) -> BoundAxis:
+        """Bind all nodes: those without rows in the batch cost no line."""
         if self._plan is None:
             nodes = np.fromiter(self._texts, np.int64, len(self._texts))
             self._plan = nodes, pa.array(self._texts.values(), pa.string())

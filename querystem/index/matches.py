@@ -131,6 +131,8 @@ class Matches:
         ids = np.concatenate([np.empty(0, np.int64), *[part.ids for part in held]])
         counts = np.concatenate([np.empty(0, np.int64), *[part.counts for part in held]])
         encoded = pa.concat_arrays([pa.array([], pa.binary()), *[p.bitmaps() for p in held]])
+        if (ids[1:] > ids[:-1]).all():
+            return ids, counts, encoded
         order = np.argsort(ids, kind="stable")
         return ids[order], counts[order], encoded.take(pa.array(order))
 

@@ -49,7 +49,8 @@ class ProbePlan:
         self._out = np.full(nodes.lines, -1, np.int64)
         self._is_root = np.zeros(nodes.lines, np.bool_)
         self._is_root[roots] = True
-        self.axes = [self._bind(axis.bind(batch)) for axis in nodes.axes.values()]
+        self._needed = self._needed_by(roots)
+        self.axes = [self._bind(axis.bind(batch, self._needed)) for axis in nodes.axes.values()]
         self.plus[list(nodes.conditions)] = self._new(len(nodes.conditions))
         self.tasks = [*self._leaves(roots), *self._groups()]
 
@@ -80,13 +81,26 @@ class ProbePlan:
             self._task(Arity(0, True, 0, 1), late[:, 0], late),
         ]
 
+    def _needed_by(self, roots: Int64s) -> Mask:
+        """Return a mask over nodes: the roots, and all that they are made of."""
+        needed = np.zeros(self._nodes.lines, np.bool_)
+        needed[roots] = True
+        # From the highest level down: the users of a node are in groups after its own.
+        for _, group in reversed([*self._nodes.groups()]):
+            needed[group.table[needed[group.table[:, 0]], 1:]] = True
+        return needed
+
     def _groups(self) -> list[_Task]:
         used = np.zeros(self._nodes.lines, np.bool_)
-        for _, group in self._nodes.groups():
-            used[group.table[:, 1:]] = True
+        groups = [
+            (arity, group.table[self._needed[group.table[:, 0]]])
+            for arity, group in self._nodes.groups()
+        ]
+        for _, table in groups:
+            used[table[:, 1:]] = True
         tasks = []
-        for arity, group in self._nodes.groups():
-            table = group.table[~self._ruled_out(arity, group.table)]
+        for arity, table in groups:
+            table = table[~self._ruled_out(arity, table)]
             inner = used[table[:, 0]]
             self.plus[table[inner, 0]] = self._new(int(inner.sum()))
             tasks.append(self._task(arity, table[:, 0], table[:, 1:], inner))

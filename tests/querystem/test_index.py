@@ -16,7 +16,7 @@ from intervaltree import Interval, IntervalTree
 from datastem.types import BIGINT, BOOLEAN, DOUBLE, TEXT, TIMESTAMP, Type, decimal_type
 from querystem.expressions import TRUE, Call, ColumnRef, Expression, Literal, Op
 from querystem.index import Matches, QueryStem
-from querystem.index.matches import accumulate
+from querystem.index.matches import RowLines, accumulate
 from querystem.kernel import evaluation, matches, text
 from results.bitmaps import decode
 from tests.oracle.expressions import conditions
@@ -123,6 +123,37 @@ def test_slices_of_a_batch_join_up(monkeypatch: pytest.MonkeyPatch) -> None:
         stem.insert(id_, where)
     assert rows_by_predicate(stem.probe(batch)) == alone(predicates, batch)
     assert rows_by_predicate(stem.probe(pa.Table.from_batches([batch]))) == alone(predicates, batch)
+
+
+@pytest.mark.parametrize(("lines", "slices"), [(1, 60), (7, 9), (60, 1), (1000, 1)])
+def test_predicates_are_probed_in_slices(lines: int, slices: int) -> None:
+    stem, predicates, batch = QueryStem(), many_predicates(60), seeded_batch(1000)
+    for id_, where in predicates.items():
+        stem.insert(id_, where)
+    # 16 words are 1,000 rows that begin at bit 9 of the first.
+    parts = list(stem.probe_slices(batch, 9, result_bytes=lines * 8 * 16))
+    assert len(parts) == slices
+    graph = [part.parts[0] for part in parts]
+    assert all(isinstance(part, RowLines) and len(part.words) <= lines for part in graph)
+    together = Matches(tuple(part for matches in parts for part in matches.parts))
+    shifted = {id_: [9 + row for row in ids] for id_, ids in alone(predicates, batch).items()}
+    assert rows_by_predicate(together) == shifted
+    whole = stem.probe(batch, 9).bitmaps()
+    assert all(np.array_equal(a, b) for a, b in zip(together.bitmaps(), whole, strict=True))
+
+
+@settings(suppress_health_check=_SLOW)
+@given(st.data())
+def test_oracle_slices_of_any_predicates(data: DataObject) -> None:
+    schema = data.draw(schemas())
+    predicates = dict(enumerate(data.draw(st.lists(conditions(schema.types), max_size=9))))
+    stem = QueryStem()
+    for id_, where in predicates.items():
+        stem.insert(id_, where)
+    batch = to_batch(schema, data.draw(rows(schema)))
+    parts = stem.probe_slices(batch, result_bytes=data.draw(st.integers(8, 64)))
+    together = Matches(tuple(part for matches in parts for part in matches.parts))
+    assert rows_by_predicate(together) == alone(predicates, batch)
 
 
 @pytest.mark.parametrize("width", [1, 127, 128])

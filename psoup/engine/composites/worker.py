@@ -8,6 +8,7 @@ A task needs only its unit and the shared folder.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +27,7 @@ from psoup.engine.predicates import ALL_IDS, Ranges, predicates_of
 from psoup.engine.worker import insert, write_pieces
 from psoup.store.delta.files import write_data_file
 from psoup.store.delta.reading import reader
-from psoup.store.layout import MATCHES, combination_part, combinations_schema
+from psoup.store.layout import combination_part, combinations_schema
 from querystem.index import QueryStem
 
 JOIN_BOUNDS = ("row_id",)
@@ -152,20 +153,23 @@ def _match(
     if stem.empty:
         return []
     blocks = pieces.runs(ids >> BLOCK_BITS)
-    matched = pieces.in_order(
-        _pieces(stem.index, reading, combinations.take(slice(first, last)), ids[first:last])
+    tables = pieces.together(
+        table
         for first, last in blocks
+        for table in _pieces(
+            stem.index, reading, combinations.take(slice(first, last)), ids[first:last]
+        )
     )
-    return write_pieces(job, reading.work.id, matched)
+    return [file for table in tables for file in write_pieces(job, reading.work.id, table)]
 
 
 def _pieces(
     index: QueryStem, reading: LegReading, combinations: CombinationRows, ids: Int64s
-) -> pa.Table:
-    """Return the pieces of the combinations of one block."""
+) -> Iterator[pa.Table]:
+    """Return the pieces of the combinations of one block, in tables."""
     view, complete = reading.view(combinations, index.columns)
     if not len(complete):
-        return MATCHES.empty_table()
+        return iter(())
     return pieces.probe_block(index, reading.work.id, ids[complete], view)
 
 
