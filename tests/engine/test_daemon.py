@@ -39,6 +39,12 @@ class Daemon:
         (length,) = struct.unpack(">i", self._process.stdout.read(4))
         self._path = self._process.stdout.read(length).decode()
 
+    @property
+    def threads(self) -> list[str]:
+        """The names of the daemon's threads; libraries start some that Python does not list."""
+        tasks = Path(f"/proc/{self._process.pid}/task").iterdir()
+        return [(task / "comm").read_text().strip() for task in tasks]
+
     def worker(self) -> tuple[socket.socket, int]:
         """A worker that waits for its first task, and its process id."""
         sock = socket.socket(socket.AF_UNIX)
@@ -82,6 +88,33 @@ def test_a_worker_that_is_cut_off_within_a_task_still_says_so(folder: str) -> No
     sock.sendall(b"\0")
     cut_off(sock, pid)
     assert "BrokenPipeError" in daemon.end()
+
+
+@pytest.mark.process
+def test_a_worker_is_forked_with_the_engine_s_modules_and_from_a_single_thread(folder: str) -> None:
+    daemon = Daemon("psoup.engine.daemon", folder)
+    assert len(daemon.threads) == 1, daemon.threads
+    sock, pid = daemon.worker()
+    # It has run no task yet: what is mapped was mapped before the fork.
+    mapped = Path(f"/proc/{pid}/maps").read_text()
+    for library in ("libarrow", "_multiarray_umath", "deltalake"):
+        assert library in mapped
+    cut_off(sock, pid)
+    assert len(daemon.threads) == 1, daemon.threads
+    assert daemon.end() == ""
+
+
+@pytest.mark.process
+def test_what_is_preloaded_has_every_module_that_tasks_name() -> None:
+    code = "import sys\nfrom psoup.engine.daemon import preload\npreload()\nprint(*sys.modules)\n"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    modules = set(done.stdout.split())
+    sources = (ROOT / "psoup" / "engine").rglob("*.py")
+    running = [path for path in sources if "run_tasks(" in path.read_text()]
+    assert len(running) > 3
+    for path in running:
+        name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        assert name in modules, f"{name} runs tasks, and a new worker would have to import it"
 
 
 @pytest.mark.spark
