@@ -14,5 +14,5 @@ An executor
     rows          the caches of what was read
     admitting     the rows that admitted predicates match
     combining     the join of rows that arrive with rows that are stored
-    spark_join    Spark's join, for what does not fit a worker
+    spark_join    Spark's join, for what does not fit a worker (its rows: psoup.engine.scanning)
 """

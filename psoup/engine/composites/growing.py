@@ -177,15 +177,10 @@ class Growing:
 
     def _is_large(self, box: CompositeBox) -> bool:
         """Return True if Spark joins the remaining rows of a box: they do not fit a worker, and
-        `joins/<id>` has exactly the rows that the admitted predicates match, none of them lost."""
+        `joins/<id>` has exactly the rows that the admitted predicates match."""
         mark, legs = box.mark, range(1, len(box.mark.highs))
         rows = (mark.since or 0) - box.floor(0) + sum(mark.highs[k] - box.floor(k) for k in legs)
-        lost = {hole.stream_id for hole in box.ledger.state.losses.holes}
-        return (
-            rows > self.settings.arrow_join_rows
-            and box.measured.entered == mark.admitted
-            and lost.isdisjoint(box.composite.legs)
-        )
+        return rows > self.settings.arrow_join_rows and box.measured.entered == mark.admitted
 
     def _combine_in_spark(self, box: CompositeBox, low: int, high: int) -> bool:
         """Join rows of leg 0 with all other legs in Spark. Return False if there are too many

@@ -1,14 +1,14 @@
-"""Joins that don't fit a worker: done by Spark over the Delta tables of the legs.
+"""Joins that don't fit a worker: done by Spark over the rows of the legs.
 
-Each leg is read at its newest version, limited to row ids, and passes through Python once: rows
-that no admitted predicate matches are left out, and the others get the hashes of their join keys.
-Spark joins by these hashes, in memory, by shuffling or on disk, as it decides. Python then checks
-whether join keys are equal and parts near enough, and writes drafts, as the tasks of `worker` do.
+Tasks read each leg with the verified reader (`psoup.engine.scanning`), leave out rows that no
+admitted predicate matches, and hash the join keys of the others. Spark joins by these hashes, in
+memory, by shuffling or on disk, as it decides. Tasks then check whether join keys are equal and
+parts near enough, and write drafts, as those of `worker` do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,7 @@ from pyspark.sql import functions as sql
 
 from datastem.arrays import Int64s, Mask
 from datastem.blocks import BLOCK_BITS
+from datastem.codec import INSTANT
 from psoup.engine.composites.admitting import matching_ids
 from psoup.engine.composites.combining import CombinationRows, JoinPlan
 from psoup.engine.composites.keys import leg_columns, sides_of
@@ -29,18 +30,17 @@ from psoup.engine.composites.worker import write_draft
 from psoup.engine.jobs import CompositeOutcome, SparkJob
 from psoup.engine.ledger import stem_name
 from psoup.engine.pieces import runs
+from psoup.engine.scanning import Batches, Damages, StemScan
 from querystem.expressions import ColumnRef, references_of
 from querystem.join.factors import conjunction
 from querystem.kernel import matches
 
-# A leg of at most this many rows is broadcast. File sizes mislead Spark: stems are packed.
+# A leg of at most this many rows is broadcast. Spark can't know how many rows a scan yields.
 BROADCAST_ROWS = 1 << 20
 # Rows of all legs per partition of a shuffle: a task takes less than half a second.
 _PARTITION_ROWS = 1 << 18
 # Combinations of one draft.
 _DRAFT_ROWS = 1 << 19
-
-Batches = Iterator[pa.RecordBatch]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +52,17 @@ class SparkJoin:
     arrivals: tuple[Arrival, ...]
 
     def find(self, spark: SparkSession) -> list[CompositeOutcome]:
-        """Write the combinations to drafts; return the outcomes that name them."""
+        """Write the combinations to drafts; return the outcomes that name them. Raise CorruptStore
+        if a file is damaged or missing."""
         rows = [arrival.hi - arrival.lo for arrival in self.arrivals]
         parallelism = spark.sparkContext.defaultParallelism
         partitions = max(parallelism, sum(rows) // _PARTITION_ROWS)
         spark.conf.set("spark.sql.shuffle.partitions", str(partitions))
         # Legs are joined one after the other, in the order of the plan for leg 0.
-        joined, frame = [0], self._leg(spark, 0)
+        damages = Damages(spark)
+        joined, frame = [0], self._leg(spark, 0, damages)
         for leg in self.work.plan.orders[0]:
-            leg_rows = self._leg(spark, leg)
+            leg_rows = self._leg(spark, leg, damages)
             leg_rows = (
                 sql.broadcast(leg_rows) if rows[leg] <= BROADCAST_ROWS else leg_rows.hint("merge")
             )
@@ -68,31 +70,29 @@ class SparkJoin:
             joined.append(leg)
         drafts = partial(write_drafts, self.job, self.work)
         written = frame.mapInArrow(drafts, "draft string, count long").collect()
+        damages.check()
         return [
             CompositeOutcome(self.work.id, row["count"], (), row["draft"], row["count"] < 0)
             for row in written
         ]
 
-    def _leg(self, spark: SparkSession, leg: int) -> DataFrame:
+    def _leg(self, spark: SparkSession, leg: int, damages: Damages) -> DataFrame:
         """Return the admitted rows of a leg, with the hashes of their join keys."""
-        arrival = self.arrivals[leg]
-        root = Path(self.job.root) / stem_name(self.work.legs[leg].stream_id)
-        stem = spark.read.format("delta").load(str(root))
-        inside = (stem["_row_id"] >= arrival.lo) & (stem["_row_id"] < arrival.hi)
-        columns = [
-            stem[stem_column(column.name)].alias(name)
-            for name, column in key_names(self.work.plan, leg).items()
-        ]
-        read = stem.where(inside).select(
-            stem["_row_id"].alias(f"id{leg}"),
-            sql.unix_micros(stem["_ts"]).alias(f"ts{leg}"),
-            stem["_position"].alias(f"position{leg}"),
-            *columns,
+        arrival, stem = self.arrivals[leg], self.work.legs[leg]
+        keys = key_names(self.work.plan, leg)
+        columns = ("_row_id", "_ts", "_position", *(stem_column(c.name) for c in keys.values()))
+        root = str(Path(self.job.root) / stem_name(stem.stream_id))
+        scan = StemScan(root, stem.files, arrival.lo, arrival.hi, columns)
+        sides = sides_of(self.work.plan.edges, leg)
+        schema = pa.schema(
+            [
+                *((f"{name}{leg}", pa.int64()) for name in ("id", "ts", "position")),
+                *((name, column.type.arrow) for name, column in keys.items()),
+                *((f"hash{side}", pa.int64()) for side in sides),
+            ]
         )
-        hashes = ", ".join(f"hash{side} long" for side in sides_of(self.work.plan.edges, leg))
-        fields = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in read.schema)
-        keyed = partial(hashed_rows, self.job, self.work.plan, leg, arrival)
-        return read.mapInArrow(keyed, f"{fields}, {hashes}")
+        hashed = partial(hashed_rows, self.job, self.work.plan, leg, arrival, schema)
+        return damages.frame(spark, scan, hashed, schema)
 
     def _condition(self, joined: Sequence[int], leg: int) -> list[Column]:
         connecting = self.work.plan.connecting(dict.fromkeys(joined), leg)
@@ -122,22 +122,35 @@ def key_names(plan: JoinPlan, leg: int) -> dict[str, ColumnRef]:
 
 
 def hashed_rows(
-    job: SparkJob, plan: JoinPlan, leg: int, arrival: Arrival, batches: Batches
+    job: SparkJob, plan: JoinPlan, leg: int, arrival: Arrival, schema: pa.Schema, batches: Batches
 ) -> Batches:
     """Yield the rows of a leg that the arrival's predicates match, with the hash of each side's
     join key. Rows with a join key that can't equal another are left out. Runs in an executor."""
     admitted = AdmittedBlocks(Path(job.root) / "matches", arrival)
+    names = list(key_names(plan, leg))
     for batch in batches:
-        batch = batch.filter(pa.array(admitted.contain(batch.column(f"id{leg}").to_numpy())))
-        keys = _keys(plan, [leg], batch)
-        valid, hashes = np.ones(batch.num_rows, np.bool_), []
-        for side in sides_of(plan.edges, leg):
-            hashed, side_valid = plan.edges[side >> 1].hashes(side & 1, keys)
-            valid &= side_valid
-            hashes.append((f"hash{side}", pa.array(hashed)))
-        columns = [*batch.columns, *(column for _, column in hashes)]
-        names = [*batch.schema.names, *(name for name, _ in hashes)]
-        yield pa.RecordBatch.from_arrays(columns, names=names).filter(pa.array(valid))
+        ids, ts, positions, *keys = batch.filter(
+            pa.array(admitted.contain(batch.column("_row_id").to_numpy()))
+        ).columns
+        hashes, valid = _hashes(plan, leg, pa.RecordBatch.from_arrays(keys, names=names))
+        columns = [ids, ts.cast(INSTANT).view(pa.int64()), positions, *keys, *hashes]
+        rows = pa.RecordBatch.from_arrays(
+            [
+                column if column.type == type_ else column.cast(type_)
+                for column, type_ in zip(columns, schema.types, strict=True)
+            ],
+            schema=schema,
+        )
+        yield rows.filter(pa.array(valid))
+
+
+def _hashes(plan: JoinPlan, leg: int, keys: pa.RecordBatch) -> tuple[list[pa.Array], Mask]:
+    """Return the hashes of a leg's join keys by side, and a mask of the rows whose join keys can
+    all equal another."""
+    keys = _keys(plan, [leg], keys)
+    hashed = [plan.edges[side >> 1].hashes(side & 1, keys) for side in sides_of(plan.edges, leg)]
+    valid = np.logical_and.reduce([mask for _, mask in hashed])
+    return [pa.array(hashes) for hashes, _ in hashed], valid
 
 
 class AdmittedBlocks:

@@ -13,9 +13,13 @@ from datastem.types import BIGINT, BOOLEAN, DOUBLE, TEXT, decimal_type
 from psoup.engine.composites import growing, spark_join
 from psoup.engine.composites.spark_join import SparkJoin
 from psoup.engine.jobs import CompositeOutcome
+from psoup.engine.mend import mend
+from psoup.engine.recover import open_ledger
+from psoup.engine.scanning import StemScan
 from psoup.engine.settings import EngineSettings
-from psoup.store import Store
+from psoup.store import CorruptStore, Store
 from querystem.expressions import TRUE, Call, ColumnRef, Expression, Literal, Op
+from tests.damage import flip_in_column, named_files
 from tests.support.engine.author import Author
 from tests.support.engine.composites import (
     Joined,
@@ -115,15 +119,75 @@ def test_both_ways_find_the_same(
     assert parts and parts == set(combinations(other_store, by_spark.composite_id).values())
 
 
-def test_spark_reads_only_the_files_it_needs(store: Store, spark: SparkSession) -> None:
-    """Delta passes over files by their bounds, since they say that none is NULL."""
+def old_rows(store: Store, spark: SparkSession, settings: EngineSettings) -> tuple[Joined, Pump]:
+    """A join whose predicates have met all rows, four files on each leg; its box is not begun."""
     author = Author(store)
-    stream = author.create(LEFT)
-    pump = Pump(store, spark, ARROW)
+    left_stream, right_stream = author.create(LEFT), author.create(RIGHT)
+    pump = Pump(store, spark, settings)
     for first in range(4):
-        author.publish(stream, rows_of(LEFT, first))
+        author.publish(left_stream, rows_of(LEFT, first))
+        author.publish(right_stream, rows_of(RIGHT, first))
         pump.step()
-    stem = spark.read.format("delta").load(str(store.root / f"stems/{stream}"))
-    part = stem.where("_row_id >= 30 AND _row_id < 60")
-    assert part.count() == 30
-    assert len(part.inputFiles()) == 1 and len(stem.inputFiles()) == 4
+    legs = [(left_stream, word_is("a")), (right_stream, TRUE)]
+    join = register_join(author, legs, [equal(0, 1, "number", [LEFT, RIGHT])])
+    pump.step()
+    while pump.backfill.advance(pump.ledger):
+        pass
+    return join, pump
+
+
+def grow(pump: Pump) -> None:
+    while pump.growing.advance(pump.ledger):
+        pass
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_damaged_file_is_named_and_mended(store: Store, spark: SparkSession, lost: bool) -> None:
+    """Of each file that Spark's join reads, one bit of a join key is flipped."""
+    join, pump = old_rows(store, spark, SPARK)
+    # The legs after the first are read by tasks before the join begins.
+    files = named_files(store, "stems/1")
+    if lost:
+        for file in store.log.folder.root.glob("*.parquet"):
+            file.unlink()
+    flip_in_column(files[2], "number")
+    name = f"stems/1/{files[2].name}"
+    with pytest.raises(CorruptStore, match=name) as raised:
+        grow(pump)
+    assert raised.value.file == name
+    pump.ledger = open_ledger(store)
+    mend(pump.ledger, name)
+    grow(pump)
+    found = set(combinations(store, join.composite_id).values())
+    if not lost:
+        assert_complete(store, join)
+        return
+    # The rows of the lost file are in no combination, all others are.
+    (hole,) = pump.ledger.state.losses.holes
+    other_store = Store.open(store.root.parent / "other", create=True, sync=False)
+    whole, other_pump = old_rows(other_store, spark, ARROW)
+    grow(other_pump)
+    expected = set(combinations(other_store, whole.composite_id).values())
+    assert found == {
+        parts for parts in expected if not hole.row_lo <= parts[0] < hole.row_hi
+    } and 0 < len(found) < len(expected)
+
+
+def test_a_missing_file_is_named(store: Store, spark: SparkSession) -> None:
+    _, pump = old_rows(store, spark, SPARK)
+    file = named_files(store, "stems/1")[0]
+    file.unlink()
+    with pytest.raises(CorruptStore, match=f"stems/1/{file.name} is gone"):
+        grow(pump)
+
+
+def test_a_scan_reads_only_the_files_it_needs(store: Store, spark: SparkSession) -> None:
+    """The partitions of a scan have every row once, and the files of their rows only."""
+    _, pump = old_rows(store, spark, ARROW)
+    files = tuple(pump.ledger.files("stems/1"))
+    root = str(store.root / "stems/1")
+    (part,) = StemScan(root, files, 30, 60, ("_row_id",)).partitions()
+    assert len(files) == 4 and len(part.files) == 1
+    ids = [row_id for batch in part.batches() for row_id in batch.column(0).to_pylist()]
+    assert ids == list(range(30, 60))
+    assert not StemScan(root, files, 120, 200, ("_row_id",)).partitions()
