@@ -70,6 +70,16 @@ class RowLists:
     def lists(self) -> RowLists:
         return self
 
+    def between(self, lo: int, hi: int) -> RowLists:
+        """The matches of predicates with lo <= id < hi."""
+        begin, end = np.searchsorted(self.ids, [lo, hi])
+        if end - begin == len(self.ids):
+            return self
+        # The rows of predicate i end before place `ends[i]`.
+        ends = np.append(0, np.cumsum(self.counts))
+        rows = self.rows[ends[begin] : ends[end]]
+        return RowLists(self.ids[begin:end], self.counts[begin:end], rows)
+
     def bitmaps(self) -> pa.Array:
         return encode_lists(self.counts, self.rows.astype(np.uint16))
 
@@ -87,6 +97,11 @@ class RowLines:
 
     def lists(self) -> RowLists:
         return RowLists(self.ids, self.counts, set_bits(self.words[self.lines], self.first))
+
+    def between(self, lo: int, hi: int) -> RowLines:
+        """The matches of predicates with lo <= id < hi."""
+        part = slice(*np.searchsorted(self.ids, [lo, hi]))
+        return RowLines(self.ids[part], self.counts[part], self.words, self.lines[part], self.first)
 
     def bitmaps(self) -> pa.Array:
         return encode_lines(self.words, self.lines, self.counts, self.first)

@@ -7,6 +7,8 @@ combinations of values each matches a good share of the rows, and bitmaps are ch
 
 from __future__ import annotations
 
+import sys
+import time
 from collections import Counter
 from collections.abc import Collection, Iterator
 
@@ -104,6 +106,7 @@ class QueryStem:
         self._roots = DenseTable(2)
         self._families: dict[frozenset[Expression], Family] = {}
         self._columns: set[str] = set()
+        self.hashed_seconds = 0.0
 
     def __len__(self) -> int:
         return len(self._roots) + sum(len(family) for family in self._families.values())
@@ -112,6 +115,12 @@ class QueryStem:
         return predicate_id in self._roots or any(
             predicate_id in family for family in self._families.values()
         )
+
+    @property
+    def graph_ids(self) -> Int64s:
+        """The predicates that are not hashed, ascending."""
+        ids: Int64s = np.sort(self._roots.table[:, 0])
+        return ids
 
     @property
     def columns(self) -> frozenset[str]:
@@ -152,23 +161,36 @@ class QueryStem:
         return Matches(tuple(part for matches in slices for part in matches.parts))
 
     def probe_slices(
-        self, batch: pa.RecordBatch | pa.Table, first: int = 0, result_bytes: int = RESULT_BYTES
+        self,
+        batch: pa.RecordBatch | pa.Table,
+        first: int = 0,
+        *,
+        lo: int = 0,
+        hi: int = sys.maxsize,
+        result_bytes: int = RESULT_BYTES,
     ) -> Iterator[Matches]:
-        """Yield what `probe` returns, some predicates at a time, so that a caller that keeps no
-        slice needs about `result_bytes` for the lines of the formulas."""
+        """Yield what `probe` returns for the predicates with lo <= id < hi, some of them at a time,
+        so that a caller that keeps no slice needs about `result_bytes` for lines of formulas.
+
+        Formulas outside of the range cost nothing. Hashed predicates are all probed, since a range
+        of them is hardly cheaper: `hashed_seconds` adds up what that takes.
+        """
         rows = ProbeBatch(batch, first)
         if not rows.length:
             return
         # The predicates and roots of the formulas, by ascending predicate id.
         table = self._roots.table[np.argsort(self._roots.table[:, 0])]
+        table = table[slice(*np.searchsorted(table[:, 0], [lo, hi]))]
         count = max(result_bytes // (8 * words_for(rows.shift + rows.length)), 1)
         # The last slice goes with the hashed predicates: usually it is the only one.
         last = max(len(table) - 1, 0) // count * count
         for begin in range(0, last, count):
             yield Matches((self._lines(rows, table[begin : begin + count]),))
-        groups = [family.group for family in self._families.values() if family.group is not None]
-        hashed = (part for group in groups for part in group.probe(rows))
         graph = [self._lines(rows, table[last:])] if len(table) else []
+        started = time.thread_time()
+        groups = [family.group for family in self._families.values() if family.group is not None]
+        hashed = [part.between(lo, hi) for group in groups for part in group.probe(rows)]
+        self.hashed_seconds += time.thread_time() - started
         yield Matches((*graph, *hashed))
 
     def _lines(self, rows: ProbeBatch, table: Int64s) -> RowLines:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -140,6 +141,22 @@ def test_predicates_are_probed_in_slices(lines: int, slices: int) -> None:
     assert rows_by_predicate(together) == shifted
     whole = stem.probe(batch, 9).bitmaps()
     assert all(np.array_equal(a, b) for a, b in zip(together.bitmaps(), whole, strict=True))
+
+
+@pytest.mark.parametrize(("equalities", "is_hashed"), [(40, False), (400, True)])
+def test_ranges_of_predicates_join_up(equalities: int, is_hashed: bool) -> None:
+    stem, predicates, batch = QueryStem(), many_predicates(60), seeded_batch(300)
+    predicates |= {500 + value: compare(Op.EQ, _A, value) for value in range(equalities)}
+    for id_, where in predicates.items():
+        stem.insert(id_, where)
+    joined: dict[int, list[int]] = {}
+    for lo, hi in pairwise([0, 1, 50, 51, 170, 600, 601, 1000]):
+        for piece in stem.probe_slices(batch, lo=lo, hi=hi, result_bytes=2000):
+            part = rows_by_predicate(piece)
+            assert all(lo <= id_ < hi for id_ in part) and not part.keys() & joined.keys()
+            joined |= part
+    assert joined == alone(predicates, batch)
+    assert (len(stem.graph_ids) < len(stem)) == is_hashed
 
 
 @settings(suppress_health_check=_SLOW)
