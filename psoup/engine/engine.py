@@ -18,6 +18,7 @@ from psoup.engine.backfill import Backfill
 from psoup.engine.composites.growing import Growing
 from psoup.engine.errors import EngineFailed, SecondEngine
 from psoup.engine.jobs import TaskFailed
+from psoup.engine.keep_alive import KeepAlive
 from psoup.engine.ledger import Ledger
 from psoup.engine.lock import EngineLock
 from psoup.engine.maintain import Chore, Maintenance
@@ -70,6 +71,7 @@ class Engine:
             growing = Growing(self._spark, self._settings)
             self._slices: deque[Chore] = deque([self._backfill, growing])
             self._maintenance = Maintenance(self._spark, self._settings)
+            self._keep_alive = KeepAlive(self._spark, self._settings)
             self._thread.start()
         except BaseException:
             # A caller does not `stop` an engine whose `start` has failed.
@@ -127,10 +129,11 @@ class Engine:
             self._set_idle(idle=False)
 
     def _pause(self, wait: float | None) -> None:
-        """Wait until the log has new commits, or housekeeping is due, or `wait` seconds have
-        passed, after which back-fill has work in streams that are idle."""
+        """Wait until the log has new commits, or housekeeping or an empty job is due, or `wait`
+        seconds have passed, after which back-fill has work in streams that are idle."""
         pause = self._settings.housekeeping if wait is None else wait
-        deadline = time.monotonic() + min(pause, self._settings.housekeeping)
+        pause = min(pause, self._settings.housekeeping, self._keep_alive.due_in())
+        deadline = time.monotonic() + pause
         while not self._has_new_commits() and time.monotonic() < deadline:
             if self._stopping.wait(self._settings.poll):
                 return
@@ -183,6 +186,7 @@ class Engine:
             take_step(ledger, self._spark, stretch, self._settings)
             # Wake the threads that wait for the position of this step.
             self._set_idle(idle=False)
+        self._keep_alive.advance(ledger)
         busy = self._slice(ledger)
         # Maintenance comes first in the expression: it must also run while slices keep coming.
         return self._maintenance.advance(ledger) or busy

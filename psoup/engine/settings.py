@@ -56,6 +56,10 @@ class EngineSettings:
     grace: float = 3600.0
     # How often retention, deletion and other housekeeping run without new data.
     housekeeping: float = 30.0
+    # How often an empty job keeps Python workers alive, which Spark ends after 60 idle seconds; and
+    # for how long after the last new row or query.
+    keep_alive: float = 40.0
+    in_use: float = 600.0
     # Consumed log files that are trimmed together.
     trim_commits: int = 64
     # Commits to a table between two checkpoints of its Delta log.
