@@ -25,6 +25,8 @@ _SETTINGS: dict[str, bool | float | int | str | None] = {
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.sql.session.timeZone": "UTC",
     "spark.databricks.delta.snapshotPartitions": "1",
+    # Spark's own reader does not verify the checksums of pages by default.
+    "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.python.daemon.module": "psoup.engine.daemon",
     "spark.ui.enabled": "false",
