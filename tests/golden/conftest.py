@@ -8,7 +8,14 @@ import pytest
 
 from tests.golden.evaluators import Ask, StoreEvaluator, ask_pure
 
-_STORE = [pytest.mark.process, pytest.mark.spark, pytest.mark.timeout(600)]
+# The group by hand: these tests ask for the running store only when they run, and a run of several
+# processes must not start one for each of them.
+_STORE = [
+    pytest.mark.process,
+    pytest.mark.spark,
+    pytest.mark.timeout(600),
+    pytest.mark.xdist_group("running"),
+]
 
 
 @pytest.fixture(scope="session")

@@ -157,9 +157,9 @@ def test_what_is_damaged_is_found_again(
 
 
 @pytest.mark.parametrize("table", ["stems", "joins"])
-@pytest.mark.parametrize("running", [True, False])
+@pytest.mark.parametrize("is_running", [True, False])
 def test_a_table_whose_log_can_t_be_read_is_derived_again(
-    store: Store, author: Author, spark: SparkSession, table: str, running: bool
+    store: Store, author: Author, spark: SparkSession, table: str, is_running: bool
 ) -> None:
     left_stream, right_stream = author.create(READINGS), author.create(OTHER)
     join = register_join(author, [(left_stream, TRUE), (right_stream, TRUE)], [equal(0, 1)])
@@ -170,7 +170,7 @@ def test_a_table_whose_log_can_t_be_read_is_derived_again(
     before = combinations(store, join.composite_id)
     folder = store.table(f"{table}/{join.composite_id}")
     commit = tear_commit(store, f"{table}/{join.composite_id}")
-    if running:
+    if is_running:
         mend(pump.ledger, f"{table}/{join.composite_id}/_delta_log/{commit.name}")
     else:
         pump = Pump(store, spark, SMALL)
