@@ -98,17 +98,18 @@ class StreamCoverage:
         is_covered = (self.predicate_lo <= predicate) & (predicate < self.predicate_hi)
         row_lo, row_hi = self.row_lo[is_covered], self.row_hi[is_covered]
         row_hi = np.where(row_hi == _OPEN, self.high, row_hi)
-        # The entry of a quarantined predicate begins past every row.
-        nonempty = row_lo < row_hi
-        return union(zip(row_lo[nonempty].tolist(), row_hi[nonempty].tolist(), strict=True))
+        return union(zip(row_lo.tolist(), row_hi.tolist(), strict=True))
 
-    def lowest(self, predicates: Int64s) -> Int64s:
-        """Return, for each of some ascending predicates, the row id from which on it covers all
-        rows; `high` if it covers none. The engine's entries of one predicate join without a gap."""
-        rows = np.full(len(predicates), self.high, np.int64)
-        # Entry n is about `predicates[first[n]:last[n]]`.
-        first = np.searchsorted(predicates, self.predicate_lo).tolist()
-        last = np.searchsorted(predicates, self.predicate_hi).tolist()
-        for begin, end, row in zip(first, last, self.row_lo.tolist(), strict=True):
-            np.minimum(rows[begin:end], row, out=rows[begin:end])
-        return rows
+    def covered_rows(self, predicates: Int64s, first: Int64s, stop: Int64s) -> Int64s:
+        """Return, for each of some ascending predicates, how many ids of `[first[n], stop[n])` it
+        covers. The engine's entries of one predicate are disjoint."""
+        counts = np.zeros(len(predicates), np.int64)
+        row_hi = np.where(self.row_hi == _OPEN, self.high, self.row_hi)
+        # Entry n is about `predicates[begins[n]:ends[n]]`.
+        begins = np.searchsorted(predicates, self.predicate_lo).tolist()
+        ends = np.searchsorted(predicates, self.predicate_hi).tolist()
+        entries = zip(begins, ends, self.row_lo.tolist(), row_hi.tolist(), strict=True)
+        for begin, end, lo, hi in entries:
+            overlaps = np.minimum(stop[begin:end], hi) - np.maximum(first[begin:end], lo)
+            counts[begin:end] += np.maximum(overlaps, 0)
+        return counts

@@ -211,9 +211,9 @@ def _rest(ledger: Ledger, stream_id: int) -> list[Want]:
     floor = ledger.floor(stream_id)
     cohorts = ledger.coverage.cohorts(stream_id)
     return [
-        Want(one.lo, one.hi, one.row_lo, 0)
-        for one in cohorts
-        if one.row_lo > floor and not one.is_set_aside
+        Want(cohort.lo, cohort.hi, end, begin)
+        for cohort in cohorts
+        for begin, end in cohort.gaps_above(floor)
     ]
 
 

@@ -1,49 +1,87 @@
 """Coverage, as the engine keeps it: which predicates were matched with which rows.
 
-Predicates that arrive in one step are a cohort. A cohort was matched with every row from `row_lo`
-on. Back-fill lowers `row_lo` to the oldest row that its windows reach, or to 0. Matches of rows
-that no window reaches any more may be dropped, which raises it. Neighbouring cohorts with equal
-`row_lo` are joined. A predicate in quarantine is a separate cohort without rows (`SET_ASIDE`).
+Predicates that arrive in one step are a cohort. A cohort is matched with every row from a row id
+on. Back-fill adds older rows, down to the oldest that its windows reach, or to 0. Matches of rows
+that no window reaches any more may be dropped. Neighbouring cohorts with equal rows are joined.
 
-Invariants (`_check`): the cohorts of a stream are disjoint ascending ranges of predicate ids, and
-neighbours differ in `row_lo`.
+Quarantine cuts a predicate out of its cohort: its rows end at the next row id of then. A release
+lets it be matched with new rows again. The rows between are a gap, which back-fill closes.
+
+Invariants (`_check`): the cohorts of a stream are ascending ranges of predicate ids without ids
+between them, and neighbours differ in their rows. The rows of a cohort are ascending ranges that do
+not touch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from heapq import heappop, heappush
 from itertools import pairwise
 
 import pyarrow as pa
 
 from datastem.blocks import BLOCK_ROWS
 from psoup.store.layout import COVERAGE
+from results.id_sets import Range, subtract, union
 
-# The `row_lo` of predicates in quarantine: past every row id.
-SET_ASIDE = 1 << 62
+# The end of rows that grow with the stream: past every row id. The table has NULL for it.
+OPEN = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
 class Cohort:
-    """The predicates of one stream with lo <= id < hi, matched with all rows with id >= row_lo."""
+    """The predicates of one stream with lo <= id < hi, and the rows that they were matched with.
+    The last of `rows` ends at OPEN, unless the predicates are in quarantine."""
 
     lo: int
     hi: int
-    row_lo: int
+    rows: tuple[Range, ...]
+
+    @classmethod
+    def since(cls, lo: int, hi: int, row_lo: int) -> Cohort:
+        """Return a cohort that is matched with all rows from `row_lo` on."""
+        return cls(lo, hi, ((row_lo, OPEN),))
 
     @property
-    def is_set_aside(self) -> bool:
-        return self.row_lo == SET_ASIDE
+    def row_lo(self) -> int:
+        """The first row that the predicates were matched with; OPEN if there is none."""
+        return self.rows[0][0] if self.rows else OPEN
 
-    def without(self, ids: Iterable[int]) -> list[Cohort]:
-        """Return cohorts of the same predicates, of which those in `ids` are set aside."""
+    @property
+    def is_open(self) -> bool:
+        """Whether new rows are matched with the predicates."""
+        return bool(self.rows) and self.rows[-1][1] == OPEN
+
+    @property
+    def gaps(self) -> list[Range]:
+        """The rows that back-fill may match the predicates with, ascending; none for predicates in
+        quarantine."""
+        return subtract(0, OPEN, self.rows) if self.is_open else []
+
+    def gaps_above(self, floor: int) -> list[Range]:
+        """Return the gaps that have rows, if the stream's rows begin at `floor`."""
+        return [gap for gap in self.gaps if gap[1] > floor]
+
+    def covers(self, row_lo: int, row_hi: int) -> bool:
+        """Return True if the predicates were matched with all rows of a range."""
+        return any(lo <= row_lo and row_hi <= hi for lo, hi in self.rows)
+
+    def over(self, rows: Iterable[Range]) -> Cohort:
+        return replace(self, rows=tuple(union(rows)))
+
+    def from_row(self, row_lo: int) -> Cohort:
+        """Return the cohort without the rows below `row_lo`."""
+        return self.over((max(lo, row_lo), hi) for lo, hi in self.rows)
+
+    def closed(self, ids: Iterable[int], high: int) -> list[Cohort]:
+        """Return cohorts of the same predicates, of which those in `ids` have no rows from `high`
+        on."""
         split, lo = list[Cohort](), self.lo
+        closed = self.over((row_lo, min(row_hi, high)) for row_lo, row_hi in self.rows)
         for id_ in sorted(id_ for id_ in ids if self.lo <= id_ < self.hi):
-            split += [Cohort(lo, id_, self.row_lo), Cohort(id_, id_ + 1, SET_ASIDE)]
+            split += [replace(self, lo=lo, hi=id_), replace(closed, lo=id_, hi=id_ + 1)]
             lo = id_ + 1
-        split.append(Cohort(lo, self.hi, self.row_lo))
+        split.append(replace(self, lo=lo))
         return [cohort for cohort in split if cohort.lo < cohort.hi]
 
 
@@ -58,8 +96,8 @@ class Band:
 
 @dataclass(frozen=True, slots=True)
 class Want:
-    """Work for back-fill: the predicates with lo <= id < hi were matched with the rows from
-    `row_lo` on, and are to be matched with those from `target` on."""
+    """Work for back-fill: the predicates with lo <= id < hi were matched with the row `row_lo`, and
+    are to be matched with those before it, from `target` on."""
 
     lo: int
     hi: int
@@ -75,86 +113,84 @@ class Cohorts:
 
     @classmethod
     def load(cls, table: pa.Table) -> Cohorts:
-        """Return the cohorts that the rows of the coverage table describe.
-
-        The ranges of rows of a cohort join without a gap, so the lowest one gives its `row_lo`.
-        """
+        """Return the cohorts that the rows of the coverage table describe."""
         coverage = cls()
-        rows: dict[int, list[Cohort]] = {}
+        parts: dict[int, list[Cohort]] = {}
         for row in table.to_pylist():
-            cohort = Cohort(row["predicate_lo"], row["predicate_hi"], row["row_lo"])
-            rows.setdefault(row["stream_id"], []).append(cohort)
-        for stream_id, cohorts in rows.items():
-            coverage._streams[stream_id] = _lowest(cohorts)
+            row_hi = OPEN if row["row_hi"] is None else row["row_hi"]
+            rows = ((row["row_lo"], row_hi),)
+            part = Cohort(row["predicate_lo"], row["predicate_hi"], rows)
+            parts.setdefault(row["stream_id"], []).append(part)
+        for stream_id, cohorts in parts.items():
+            coverage._streams[stream_id] = _united(cohorts)
         return coverage
 
     def table(self) -> pa.Table:
         """Return the fewest rows that `load` reads back as these cohorts."""
-        rows = [
-            _row(stream_id, cohort, None)
-            for stream_id, cohorts in self._streams.items()
-            for cohort in cohorts
-        ]
-        return pa.Table.from_pylist(rows, schema=COVERAGE)
+        tables = [_table(stream_id, cohorts) for stream_id, cohorts in self._streams.items()]
+        return pa.concat_tables([COVERAGE.empty_table(), *tables])
 
     def cohorts(self, stream_id: int) -> list[Cohort]:
         """Return the cohorts of a stream, by predicate ids ascending."""
         return list(self._streams.get(stream_id, ()))
 
+    def interrupted(self, stream_id: int) -> list[Cohort]:
+        """Return the cohorts of a stream that have a gap between their rows."""
+        return [cohort for cohort in self.cohorts(stream_id) if len(cohort.rows) > 1]
+
     def streams(self) -> list[int]:
         """Return the ids of the streams and composites that have cohorts."""
         return list(self._streams)
 
-    def start(self, stream_id: int, cohort: Cohort, set_aside: Iterable[int] = ()) -> pa.Table:
-        """Add a cohort, of which the predicates in `set_aside` are in quarantine; return the rows
-        to append to the table. Its ids must be above all earlier ones."""
-        added = cohort.without(set_aside)
-        self._streams[stream_id] = _joined([*self.cohorts(stream_id), *added])
-        return pa.Table.from_pylist(
-            [_row(stream_id, part, None) for part in added], schema=COVERAGE
-        )
+    def start(self, stream_id: int, cohort: Cohort, quarantined: Iterable[int] = ()) -> pa.Table:
+        """Add a cohort, of which the `quarantined` predicates have no rows; return the rows to
+        append to the table. Its ids must be above all earlier ones."""
+        earlier = self.cohorts(stream_id)
+        # Ids since the last cohort belong to other streams. With them, cohorts have no ids between
+        # them, so a want for several joined cohorts describes no others when it is loaded.
+        lo = earlier[-1].hi if earlier else cohort.lo
+        added = replace(cohort, lo=lo).closed(quarantined, cohort.row_lo)
+        self._streams[stream_id] = _joined([*earlier, *added])
+        return _table(stream_id, added)
 
-    def set_aside(self, stream_id: int, ids: Iterable[int]) -> None:
-        """Forget with which rows predicates were matched. The caller writes the table again."""
+    def close(self, stream_id: int, ids: Iterable[int], high: int) -> None:
+        """Note that predicates are not matched with rows from `high` on, which none of them has
+        met. The caller writes the table again: appended rows can only add to it."""
         ids = list(ids)
-        cohorts = (part for cohort in self.cohorts(stream_id) for part in cohort.without(ids))
+        cohorts = (part for cohort in self.cohorts(stream_id) for part in cohort.closed(ids, high))
         self._streams[stream_id] = _joined(cohorts)
 
-    def restart(self, stream_id: int, predicate_id: int, row_lo: int) -> pa.Table:
-        """Let a predicate that was set aside be matched from `row_lo` on; return the row to append
+    def reopen(self, stream_id: int, predicate_id: int, high: int) -> pa.Table:
+        """Note that a predicate is matched with all rows from `high` on; return the row to append
         to the table."""
-        cohort = Cohort(predicate_id, predicate_id + 1, row_lo)
-        # SET_ASIDE is above every row id, so the new `row_lo` is the lowest and counts.
-        self._streams[stream_id] = _lowest([*self.cohorts(stream_id), cohort])
-        return pa.Table.from_pylist([_row(stream_id, cohort, None)], schema=COVERAGE)
+        return self._add(stream_id, [Cohort.since(predicate_id, predicate_id + 1, high)])
 
     def extend(self, stream_id: int, wants: Iterable[Want], row_lo: int) -> pa.Table:
         """Note that the predicates of `wants` were matched with the rows from `row_lo` on, or from
         their target if that is higher; return the rows to append to the table."""
-        # Each want with its new `row_lo`; those that gained no rows are left out.
-        moved = [(want, max(row_lo, want.target)) for want in wants]
-        moved = [(want, lo) for want, lo in moved if lo < want.row_lo]
-        extended = [Cohort(want.lo, want.hi, lo) for want, lo in moved]
-        rows = [
-            _row(stream_id, cohort, want.row_lo)
-            for (want, _), cohort in zip(moved, extended, strict=True)
+        added = [
+            Cohort(want.lo, want.hi, ((max(row_lo, want.target), want.row_lo),)) for want in wants
         ]
-        # A want may be a part of its cohort, which is then split at the ends of the want.
-        self._streams[stream_id] = _lowest([*self.cohorts(stream_id), *extended])
-        return pa.Table.from_pylist(rows, schema=COVERAGE)
+        # Wants that gained no rows are left out.
+        return self._add(stream_id, [part for part in added if union(part.rows)])
+
+    def _add(self, stream_id: int, added: list[Cohort]) -> pa.Table:
+        """Add rows to predicates, which may be parts of cohorts; return the rows to append to the
+        table."""
+        self._streams[stream_id] = _united([*self.cohorts(stream_id), *added])
+        return _table(stream_id, added)
 
     def raise_to(self, stream_id: int, row_lo: int) -> None:
-        """Forget the matches of rows below `row_lo`. The caller writes the table again: appended
-        rows can only state that more was matched."""
+        """Forget the matches of rows below `row_lo`. The caller writes the table again."""
         self._streams[stream_id] = _joined(
-            replace(cohort, row_lo=max(cohort.row_lo, row_lo)) for cohort in self.cohorts(stream_id)
+            cohort.from_row(row_lo) for cohort in self.cohorts(stream_id)
         )
 
     def cut(self, stream_id: int, levels: Iterable[int]) -> None:
         """Forget the matches below a row id, one for each cohort in order. The caller writes the
         table again."""
         self._streams[stream_id] = _joined(
-            replace(cohort, row_lo=max(cohort.row_lo, level))
+            cohort.from_row(level)
             for cohort, level in zip(self.cohorts(stream_id), levels, strict=True)
         )
 
@@ -165,49 +201,53 @@ class Cohorts:
     def _check(self) -> None:
         for cohorts in self._streams.values():
             assert all(cohort.lo < cohort.hi for cohort in cohorts)
+            assert all(cohort.rows == tuple(union(cohort.rows)) for cohort in cohorts)
             for previous, right in pairwise(cohorts):
-                assert previous.hi <= right.lo and previous.row_lo != right.row_lo
+                assert previous.hi == right.lo and previous.rows != right.rows
 
 
-def _row(stream_id: int, cohort: Cohort, row_hi: int | None) -> dict[str, int | None]:
-    return {
-        "stream_id": stream_id,
-        "predicate_lo": cohort.lo,
-        "predicate_hi": cohort.hi,
-        "row_lo": cohort.row_lo,
-        "row_hi": row_hi,
-    }
+def _table(stream_id: int, cohorts: Iterable[Cohort]) -> pa.Table:
+    """Return the rows of the table for cohorts, one for each range of their rows."""
+    rows = [
+        {
+            "stream_id": stream_id,
+            "predicate_lo": cohort.lo,
+            "predicate_hi": cohort.hi,
+            "row_lo": row_lo,
+            "row_hi": None if row_hi == OPEN else row_hi,
+        }
+        for cohort in cohorts
+        # A cohort without rows has an empty range: else its neighbours would be joined over it.
+        for row_lo, row_hi in cohort.rows or ((0, 0),)
+    ]
+    return pa.Table.from_pylist(rows, schema=COVERAGE)
 
 
 def _joined(cohorts: Iterable[Cohort]) -> list[Cohort]:
-    """Return the cohorts with neighbours of equal `row_lo` joined. Ids between them belong to other
-    streams."""
+    """Return the cohorts with neighbours of equal rows joined."""
     joined: list[Cohort] = []
     for cohort in cohorts:
-        if joined and joined[-1].row_lo == cohort.row_lo:
-            cohort = Cohort(joined.pop().lo, cohort.hi, cohort.row_lo)
+        if joined and joined[-1].rows == cohort.rows:
+            cohort = replace(cohort, lo=joined.pop().lo)
         joined.append(cohort)
     return joined
 
 
-def _lowest(rows: list[Cohort]) -> list[Cohort]:
-    """Return ranges of predicate ids, each with the least `row_lo` of the `rows` over it."""
-    # Between two neighbouring cuts, a row covers all predicate ids or none.
-    cuts = sorted({cut for row in rows for cut in (row.lo, row.hi)})
-    # Descending, so that `pop` takes the row with the least `lo`.
-    pending_rows = sorted(rows, key=lambda row: row.lo, reverse=True)
-    # A heap of (row_lo, hi) of the rows that reach into the current range.
-    pieces, active = [], list[tuple[int, int]]()
+def _united(parts: list[Cohort]) -> list[Cohort]:
+    """Return disjoint ranges of predicate ids, each with the rows of all `parts` over it."""
+    # Between two neighbouring cuts, a part has all predicate ids or none.
+    cuts = sorted({cut for part in parts for cut in (part.lo, part.hi)})
+    # Descending, so that `pop` takes the part with the least `lo`.
+    pending_parts = sorted(parts, key=lambda part: part.lo, reverse=True)
+    united, active = list[Cohort](), list[Cohort]()
     for lo, hi in pairwise(cuts):
-        while pending_rows and pending_rows[-1].lo <= lo:
-            row = pending_rows.pop()
-            heappush(active, (row.row_lo, row.hi))
-        # Only the top of the heap must be current: an ended row below it changes no minimum.
-        while active and active[0][1] <= lo:
-            heappop(active)
+        active = [part for part in active if part.hi > lo]
+        while pending_parts and pending_parts[-1].lo <= lo:
+            active.append(pending_parts.pop())
         if active:
-            pieces.append(Cohort(lo, hi, active[0][0]))
-    return _joined(pieces)
+            rows = union(row_range for part in active for row_range in part.rows)
+            united.append(Cohort(lo, hi, tuple(rows)))
+    return _joined(united)
 
 
 # ---- the order in which back-fill works

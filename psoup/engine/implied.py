@@ -53,7 +53,7 @@ class WiderPredicates:
         try:
             index = self._index(stream_id, predicates, ledger.state.quarantine.predicates)
             # The pieces of a candidate are complete only for rows that it was matched with.
-            met = {id_ for id_ in index if _has_met(ledger, stream_id, id_, band.lo)}
+            met = {id_ for id_ in index if _has_met(ledger, stream_id, id_, band)}
             eligible = met.intersection(live.tolist())
             implied = [
                 self._tightest(index, predicates[int(id_)].key, eligible) for id_ in pass_ids
@@ -107,10 +107,12 @@ def _inside(ids: Int64s, ranges: Iterable[tuple[int, int]]) -> np.ndarray:
     return inside
 
 
-def _has_met(ledger: Ledger, stream_id: int, predicate: int, row: int) -> bool:
-    """Return True if a predicate was matched with all rows from a row on."""
+def _has_met(ledger: Ledger, stream_id: int, predicate: int, band: Band) -> bool:
+    """Return True if a predicate was matched with all rows of a band."""
     cohorts = ledger.coverage.cohorts(stream_id)
-    return any(cohort.lo <= predicate < cohort.hi and cohort.row_lo <= row for cohort in cohorts)
+    return any(
+        cohort.lo <= predicate < cohort.hi and cohort.covers(band.lo, band.hi) for cohort in cohorts
+    )
 
 
 def matched_ids(

@@ -187,7 +187,7 @@ def restart_coverage(ledger: Ledger) -> None:
         if len(ids):
             # A cohort that begins at the next row id has been matched with no row.
             high = ledger.high(stream_id)
-            cohort = Cohort(int(ids[0]), int(ids[-1]) + 1, high)
+            cohort = Cohort.since(int(ids[0]), int(ids[-1]) + 1, high)
             coverage.start(stream_id, cohort, ledger.state.quarantine.of_stream(stream_id))
     ledger.coverage = coverage
     ledger.commit("matches", (), ledger.files("matches"), operation="MEND")
@@ -205,7 +205,7 @@ def load_coverage(ledger: Ledger) -> None:
 
 
 def write_coverage(ledger: Ledger, operation: str) -> None:
-    """Write the whole coverage table: appended rows can only state that more was matched."""
+    """Write the whole coverage table: appended rows can only add to it."""
     table, folder = ledger.coverage.table(), ledger.folder("coverage")
     sync = ledger.store.sync
     added = [write_data_file(folder.root, table, sync=sync)] if table.num_rows else []

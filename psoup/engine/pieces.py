@@ -126,19 +126,21 @@ def _cut(piece: dict[str, Any], row: int) -> dict[str, Any]:
     return piece | {"lo": row, "count": len(rows), "bitmap": rows.serialize()}
 
 
-def merge(pieces: pa.Table, live: pa.Array) -> pa.Table:
+def merge(pieces: pa.Table, live: pa.Array, cohorts: Iterable[Cohort] = ()) -> pa.Table:
     """Return one piece for all pieces of a predicate and block, of the `live` predicates only.
 
-    That is sound because a predicate was matched with one run of ids in a block. So the range from
-    the least `lo` to the greatest `hi` holds only rows that it was matched with.
+    `cohorts` must hold those with a gap between their rows: pieces before and after a gap stay
+    apart. So the range from the least `lo` to the greatest `hi` of merged pieces holds only rows
+    that the predicate was matched with, and back-fill may fill the gap.
     """
     live_pieces = pieces.filter(pc.is_in(pieces.column("predicate_id"), value_set=live)).sort_by(
         _ORDER
     )
     predicates: Int64s = live_pieces.column("predicate_id").to_numpy()
     blocks: Int64s = live_pieces.column("block").to_numpy()
-    # True between neighbours of one predicate and block, which are merged.
-    same = (np.diff(predicates) == 0) & (np.diff(blocks) == 0)
+    gaps = _gaps_below(live_pieces, cohorts)
+    # True between neighbours of one predicate and block without a gap, which are merged.
+    same = (np.diff(predicates) == 0) & (np.diff(blocks) == 0) & (np.diff(gaps) == 0)
     # The running number of its group for each piece; a run of equal numbers is one group.
     groups = list(runs(np.concatenate([[0], np.cumsum(~same)]) if len(predicates) else predicates))
     if len(groups) == live_pieces.num_rows:
@@ -156,6 +158,17 @@ def merge(pieces: pa.Table, live: pa.Array) -> pa.Table:
     columns["count"] = pa.array([len(union) for union in unions], pa.int64())
     columns["bitmap"] = pa.array([union.serialize() for union in unions], pa.binary())
     return pa.table(columns, schema=MATCHES)
+
+
+def _gaps_below(pieces: pa.Table, cohorts: Iterable[Cohort]) -> Int64s:
+    """Return, for each piece, the number of gaps before it in the rows of its cohort."""
+    predicates: Int64s = pieces.column("predicate_id").to_numpy()
+    los: Int64s = pieces.column("lo").to_numpy()
+    gaps = np.zeros(len(predicates), np.int64)
+    for cohort in cohorts:
+        for row_lo, _ in cohort.rows[1:]:
+            gaps += (predicates >= cohort.lo) & (predicates < cohort.hi) & (los >= row_lo)
+    return gaps
 
 
 def _pieces(stream_id: int, ids: Int64s, matches: Matches) -> pa.Table:

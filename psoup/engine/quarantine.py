@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import SparkSession
 
 from datastem.arrays import Int64s
 from psoup.engine.composites.boxes import CompositeForm, forget_composite
@@ -28,12 +27,8 @@ from psoup.engine.jobs import (
     Outcome,
     SparkJob,
     TaskFailed,
-    by_table,
-    job_of,
-    run_tasks,
 )
 from psoup.engine.ledger import Ledger
-from psoup.engine.maintain.merge import FileRun, merge_run
 from psoup.engine.mend import write_coverage
 from psoup.engine.predicates import predicates_of
 from psoup.store.errors import StoreError
@@ -79,7 +74,7 @@ def confirm(failure: TaskFailed) -> list[QuarantineEntry]:
 
 
 def set_aside(ledger: Ledger, entries: Sequence[QuarantineEntry], reached: State) -> None:
-    """Put entries into quarantine, remove their predicates from the coverage, and publish.
+    """Put entries into quarantine, end the coverage of their predicates, and publish.
 
     The ledger must be at its epoch. A predicate may be one that the log brings after the epoch:
     `reached` is the state with which the work failed.
@@ -96,7 +91,8 @@ def set_aside(ledger: Ledger, entries: Sequence[QuarantineEntry], reached: State
     ]
     ids = {entry.id for entry in predicates}
     for stream_id in {entry.stream_id for entry in predicates}:
-        ledger.coverage.set_aside(stream_id, state.quarantine.of_stream(stream_id))
+        quarantined = state.quarantine.of_stream(stream_id)
+        ledger.coverage.close(stream_id, quarantined, ledger.high(stream_id))
     if predicates:
         write_coverage(ledger, "QUARANTINE")
     for composite_id, mark in list(ledger.composites.items()):
@@ -111,7 +107,7 @@ def set_aside(ledger: Ledger, entries: Sequence[QuarantineEntry], reached: State
 
 
 def restart_released(
-    ledger: Ledger, spark: SparkSession, before: Quarantine, born: int, highs: Mapping[int, int]
+    ledger: Ledger, before: Quarantine, born: int, highs: Mapping[int, int]
 ) -> list[pa.Table]:
     """Start matching the entries that were in quarantine `before` and were released since.
 
@@ -128,41 +124,10 @@ def restart_released(
         for entry in released
         if entry.kind == PREDICATE and entry.id < born and entry.id in ledger.state.predicates
     ]
-    if predicates:
-        _drop_pieces(ledger, spark, before, predicates)
     return [
-        ledger.coverage.restart(entry.stream_id, entry.id, highs.get(entry.stream_id, 0))
+        ledger.coverage.reopen(entry.stream_id, entry.id, highs.get(entry.stream_id, 0))
         for entry in predicates
     ]
-
-
-def _drop_pieces(
-    ledger: Ledger, spark: SparkSession, before: Quarantine, entries: Sequence[QuarantineEntry]
-) -> None:
-    """Drop the pieces that predicates had when they were set aside. Their rows are matched again,
-    and pieces of a predicate must be disjoint."""
-    ids = [(str(entry.stream_id), entry.id) for entry in entries]
-    files = [
-        file
-        for file in ledger.files("matches")
-        if file.low
-        and any(
-            file.partition["stream_id"] == stream
-            and file.low["predicate_id"] <= id_ <= file.high["predicate_id"]
-            for stream, id_ in ids
-        )
-    ]
-    runs = [
-        FileRun(
-            "matches", int(file.partition["stream_id"]), int(file.partition["segment"]), (file,)
-        )
-        for file in files
-    ]
-    # `merge_run` keeps the pieces of live predicates only, and excluded ones are not live.
-    job = replace(job_of(ledger), excluded=tuple(sorted(before.predicates)))
-    written = by_table(run_tasks(spark, job, merge_run, runs))
-    if files:
-        ledger.commit("matches", written.get("matches", ()), files, operation="RELEASE")
 
 
 # ---- the second process

@@ -37,13 +37,14 @@ class Reaching:
         rows that one of their windows can reach."""
         floor = ledger.floor(stream_id)
         cohorts = [
-            cohort
-            for cohort in ledger.coverage.cohorts(stream_id)
-            if cohort.row_lo > floor and not cohort.is_set_aside
+            cohort for cohort in ledger.coverage.cohorts(stream_id) if cohort.gaps_above(floor)
         ]
-        if not cohorts or not self._can_reach(ledger, stream_id, max(c.row_lo for c in cohorts)):
+        top = max((cohort.gaps[-1][1] for cohort in cohorts), default=0)
+        if not cohorts or not self._can_reach(ledger, stream_id, top):
             return []
-        return [want for cohort in cohorts for want in self._wants(ledger, stream_id, cohort)]
+        return [
+            want for cohort in cohorts for want in self._wants(ledger, stream_id, cohort, floor)
+        ]
 
     def _can_reach(self, ledger: Ledger, stream_id: int, row: int) -> bool:
         """Return True if any window of a stream may hold rows with a lower id."""
@@ -70,35 +71,37 @@ class Reaching:
         # From the first row on means all rows, also after retention has raised the first one.
         return 0 if row <= floors.least else row
 
-    def _wants(self, ledger: Ledger, stream_id: int, cohort: Cohort) -> Iterator[Want]:
-        """Yield the wants of a cohort: one for each range of predicates that reach equally far, or
-        one for all if there are too many ranges."""
-        lo, hi, row_lo = cohort.lo, cohort.hi, cohort.row_lo
+    def _wants(self, ledger: Ledger, stream_id: int, cohort: Cohort, floor: int) -> Iterator[Want]:
+        """Yield the wants of a cohort. For each gap that is one for each range of predicates that
+        reach equally far, or one for all if there are too many ranges."""
+        lo, hi = cohort.lo, cohort.hi
         furthest = self.level(ledger, stream_id, lo, hi)
+        gaps = [gap for gap in cohort.gaps_above(floor) if furthest < gap[1]]
         # The usual case once back-fill is done. The begin of each predicate costs much more.
-        if furthest >= row_lo:
+        if not gaps:
             return
         if stream_id not in ledger.state.streams:
-            yield Want(lo, hi, row_lo, furthest)
+            yield from (Want(lo, hi, end, max(begin, furthest)) for begin, end in gaps)
             return
         ids, begins = ledger.interests.begins(ledger.state, stream_id, lo, hi)
         # Per predicate: where its windows begin, and the row id that this is.
         different, inverse = np.unique(begins, return_inverse=True)
         levels = [self._level(ledger, stream_id, int(begin)) for begin in different]
-        targets = np.minimum(np.array(levels, np.int64), row_lo)[inverse]
+        targets = np.minimum(np.array(levels, np.int64), gaps[-1][1])[inverse]
         # The places at which a range of predicates with another target begins.
         edges = np.flatnonzero(np.diff(targets)) + 1
         is_crowded = len(ledger.coverage.cohorts(stream_id)) > MAX_COHORTS
         if is_crowded or len(edges) >= _MAX_RANGES:
-            yield Want(lo, hi, row_lo, furthest)
+            yield from (Want(lo, hi, end, max(begin, furthest)) for begin, end in gaps)
             return
         # Ids that the stream does not have lie within some range, and do no harm there.
         cuts = [lo, *ids[edges].tolist(), hi]
         for place, (first, stop) in enumerate(zip(cuts[:-1], cuts[1:], strict=True)):
             # All predicates of a range have the target of the first.
             target = int(targets[edges[place - 1] if place else 0])
-            if target < row_lo:
-                yield Want(first, stop, row_lo, target)
+            for begin, end in gaps:
+                if target < end:
+                    yield Want(first, stop, end, max(begin, target))
 
     def _rows(self, ledger: Ledger, stream_id: int) -> tuple[int, RowFloors, dict[int, DataFile]]:
         """Return the version of a stream's stem, its floors by file, and the files of more than a

@@ -89,9 +89,7 @@ def take_step(
         ledger.state.apply(entry, touched)
     ledger.interests.refresh(ledger.state)
     coverage = _start_cohorts(ledger, touched, born, highs)
-    coverage = pa.concat_tables(
-        [coverage, *restart_released(ledger, spark, set_aside, born, highs)]
-    )
+    coverage = pa.concat_tables([coverage, *restart_released(ledger, set_aside, born, highs)])
     reached = heartbeat_rows(list(heartbeats(entries)))
     driver_rows = {"coverage": coverage, "reached": reached, "audit": audit_rows(records)}
     # Predicates are committed before rows are matched: workers read them from the table.
@@ -129,10 +127,12 @@ def _start_cohorts(ledger: Ledger, touched: Touched, born: int, highs: dict[int,
     ids = new.select(["stream_id", "predicate_id"]).group_by("stream_id")
     # Per stream: the least and the greatest new id. Those between may belong to other streams.
     spans = ids.aggregate([("predicate_id", "min"), ("predicate_id", "max")]).sort_by("stream_id")
-    set_aside = ledger.state.quarantine.of_stream
+    quarantined = ledger.state.quarantine.of_stream
     # Streams that were created in this step have no older rows, so their cohorts begin at 0.
     rows = [
-        ledger.coverage.start(stream, Cohort(lo, hi + 1, highs.get(stream, 0)), set_aside(stream))
+        ledger.coverage.start(
+            stream, Cohort.since(lo, hi + 1, highs.get(stream, 0)), quarantined(stream)
+        )
         for stream, lo, hi in zip(*spans.to_pydict().values(), strict=True)
     ]
     return pa.concat_tables([COVERAGE.empty_table(), *rows])

@@ -152,7 +152,7 @@ _COMMENTS: Mapping[str, Mapping[str, str]] = {
         "predicate_lo": "least id of the predicates that the row speaks of",
         "predicate_hi": "id after the greatest of these predicates",
         "row_lo": "least row id that they have been matched over",
-        "row_hi": "row id after the greatest one; NULL: all rows of the epoch",
+        "row_hi": "row id after the greatest one; NULL: up to the last row of the epoch",
     },
     "matches": {
         "stream_id": "the stream or composite",

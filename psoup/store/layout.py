@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from datastem.codec import INSTANT
 
-FORMAT = 6
+FORMAT = 7
 
 LOG = pa.schema(
     [

@@ -1,10 +1,6 @@
-"""Cohorts against a naive twin: for each predicate, the set of rows it was matched with."""
+"""The order in which back-fill works; `test_coverage_machine` has cohorts against a naive twin."""
 
 from __future__ import annotations
-
-import pyarrow as pa
-from hypothesis import given
-from hypothesis import strategies as st
 
 from psoup.engine.coverage import Band, Cohort, Cohorts, Want, bands, pending, top
 
@@ -64,7 +60,7 @@ def test_a_pass_comes_to_its_end_while_others_keep_coming() -> None:
     """A cohort and ten rows a step, a slice of a hundred rows after it."""
     coverage, high, reached, slices = Cohorts(), 1000, 0, 0
     for number in range(60):
-        coverage.start(STREAM, Cohort(number + 1, number + 2, high))
+        coverage.start(STREAM, Cohort.since(number + 1, number + 2, high))
         high += 10
         wants = every_row(coverage)
         start = top(wants, reached)
@@ -73,67 +69,5 @@ def test_a_pass_comes_to_its_end_while_others_keep_coming() -> None:
         reached = work[-1].lo
         coverage.extend(STREAM, [want for want in wants if want.row_lo <= start], reached)
     complete = [cohort for cohort in coverage.cohorts(STREAM) if cohort.row_lo == 0]
-    assert complete == [Cohort(1, complete[0].hi, 0)]
+    assert complete == [Cohort.since(1, complete[0].hi, 0)]
     assert complete[0].hi > 30
-
-
-ACTIONS = st.lists(
-    st.tuples(st.sampled_from(["register", "rows", "slice", "cut"]), st.integers(1, 40))
-)
-
-
-@given(ACTIONS, st.integers(1, 7))
-def test_every_row_is_met_once_and_the_table_says_so(
-    actions: list[tuple[str, int]], apart: int
-) -> None:
-    """Each predicate needs another part of the rows; cutting forgets some matches."""
-    coverage, high, next_id, reached = Cohorts(), 0, 1, 0
-    met: dict[int, list[int]] = {}
-    written = [coverage.table()]
-    for action, amount in actions:
-        if action == "register":
-            written.append(coverage.start(STREAM, Cohort(next_id, next_id + amount, high)))
-            met.update((id_, []) for id_ in range(next_id, next_id + amount))
-            next_id += amount
-        elif action == "rows":
-            for ids in met.values():
-                ids.extend(range(high, high + amount))
-            high += amount
-        elif action == "cut" and coverage.cohorts(STREAM):
-            levels = [amount * cohort.lo % (high + 1) for cohort in coverage.cohorts(STREAM)]
-            for cohort, level in zip(coverage.cohorts(STREAM), levels, strict=True):
-                for id_ in range(cohort.lo, cohort.hi):
-                    met[id_] = [row for row in met[id_] if row >= level]
-            coverage.cut(STREAM, levels)
-            written = [coverage.table()]
-        elif action == "slice":
-            wants = _half_wants(coverage, apart)
-            start = top(wants, reached)
-            work = bands(wants, amount, 0, start)
-            for band in work:
-                for lo, hi in band.predicates:
-                    for id_ in range(lo, hi):
-                        met[id_].extend(range(band.lo, band.hi))
-            if work:
-                reached = work[-1].lo
-                sharing = [want for want in wants if want.row_lo <= start]
-                written.append(coverage.extend(STREAM, sharing, reached))
-        coverage._check()
-        loaded = Cohorts.load(pa.concat_tables(written))
-        assert loaded.cohorts(STREAM) == coverage.cohorts(STREAM)
-        assert Cohorts.load(coverage.table()).cohorts(STREAM) == coverage.cohorts(STREAM)
-        for cohort in coverage.cohorts(STREAM):
-            for id_ in range(cohort.lo, cohort.hi):
-                assert sorted(met[id_]) == list(range(cohort.row_lo, high))
-
-
-def _half_wants(coverage: Cohorts, apart: int) -> list[Want]:
-    """Wants that take each cohort in two parts, down to different rows."""
-    wants = []
-    for cohort in coverage.cohorts(STREAM):
-        middle = cohort.lo + (cohort.hi - cohort.lo) // 2
-        for lo, hi in ((cohort.lo, middle), (middle, cohort.hi)):
-            target = cohort.row_lo * (lo % apart) // (apart + 1)
-            if lo < hi and target < cohort.row_lo:
-                wants.append(Want(lo, hi, cohort.row_lo, target))
-    return wants

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from datastem.schema import Column, StreamSchema
 from datastem.types import BIGINT, BOOLEAN, TEXT
-from psoup.engine.coverage import SET_ASIDE, Cohort, Cohorts
+from psoup.engine.coverage import OPEN, Cohort, Cohorts
 from psoup.engine.engine import Engine
 from psoup.engine.errors import EngineFailed
 from psoup.engine.jobs import Outcome, SparkJob, TaskFailed, run_tasks
@@ -147,7 +147,8 @@ def test_a_predicate_that_is_released_meets_all_rows(
         assert_joined(
             store, stream, {predicate: meanings[predicate] for predicate in (first, third)}
         )
-        assert covered(store, stream, second) == []
+        # What it has met stays, unless everything is matched again.
+        assert covered(store, stream, second) == ([] if is_restarted else [(0, 3)])
         assert matched(store, second) == ([] if is_restarted else [1])
         release(store, [f"predicate-{second}"])
         engine.wait_for(author.publish(stream, tags(["b"])), 180)
@@ -273,15 +274,22 @@ def test_a_long_search_ends_with_what_it_has(store: Store, monkeypatch: pytest.M
 
 def test_cohorts_keep_predicates_in_quarantine_apart() -> None:
     cohorts = Cohorts()
-    tables = [cohorts.start(1, Cohort(1, 5, 10), [3]), cohorts.start(1, Cohort(5, 8, 10))]
-    expected = [Cohort(1, 3, 10), Cohort(3, 4, SET_ASIDE), Cohort(4, 8, 10)]
+    tables = [
+        cohorts.start(1, Cohort.since(1, 5, 10), [3]),
+        cohorts.start(1, Cohort.since(5, 8, 10)),
+    ]
+    expected = [Cohort.since(1, 3, 10), Cohort(3, 4, ()), Cohort.since(4, 8, 10)]
     assert cohorts.cohorts(1) == expected
-    cohorts.raise_to(1, 20)
-    cohorts.set_aside(1, [7])
-    cohorts._check()
-    assert [cohort.is_set_aside for cohort in cohorts.cohorts(1)] == [False, True, False, True]
-    loaded = Cohorts.load(pa.concat_tables(tables))
-    assert loaded.cohorts(1) == expected
-    row = loaded.restart(1, 3, 25)
-    assert loaded.cohorts(1) == [Cohort(1, 3, 10), Cohort(3, 4, 25), Cohort(4, 8, 10)]
-    assert Cohorts.load(pa.concat_tables([*tables, row])).cohorts(1) == loaded.cohorts(1)
+    assert Cohorts.load(pa.concat_tables(tables)).cohorts(1) == expected
+    cohorts.close(1, [3, 7], 20)
+    assert cohorts.cohorts(1)[-1] == Cohort(7, 8, ((10, 20),))
+    tables = [cohorts.table(), cohorts.reopen(1, 3, 25), cohorts.reopen(1, 7, 25)]
+    # Of the last one, back-fill wants the rows while it was in quarantine, and those before it.
+    last = Cohort(7, 8, ((10, 20), (25, OPEN)))
+    assert cohorts.cohorts(1)[1:] == [Cohort.since(3, 4, 25), Cohort.since(4, 7, 10), last]
+    assert last.gaps == [(0, 10), (20, 25)]
+    assert Cohorts.load(pa.concat_tables(tables)).cohorts(1) == cohorts.cohorts(1)
+    # Released before any row came, it is as if it had never been there.
+    cohorts.close(1, [4], 30)
+    cohorts.reopen(1, 4, 30)
+    assert Cohort.since(4, 7, 10) in cohorts.cohorts(1)

@@ -59,7 +59,8 @@ def test_coverage_follows_the_epoch() -> None:
     assert coverage.at(130).ranges(4) == [(40, 130)]
     assert coverage.ranges(5) == [(0, 50)]
     assert coverage.ranges(6) == StreamCoverage.nothing().ranges(1) == []
-    assert coverage.lowest(np.array([1, 4, 5, 9])).tolist() == [40, 40, 0, 120]
+    ids, first, stop = np.array([1, 4, 5, 9]), np.array([0, 50, 0, 0]), np.array([120, 100, 60, 9])
+    assert coverage.covered_rows(ids, first, stop).tolist() == [80, 50, 50, 0]
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), SPANS, st.booleans()), max_size=10), LOWS)

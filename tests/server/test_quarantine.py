@@ -174,3 +174,25 @@ async def test_a_condition_in_quarantine_fails_by_itself_alone(tmp_path: Path) -
         assert status.quarantine[0].registration_count == 1
         # It is not counted as work that back-fill has yet to do.
         assert status.backfill_rows == 0
+
+
+async def test_matches_from_before_the_quarantine_are_used_and_later_rows_computed(
+    tmp_path: Path,
+) -> None:
+    async with tenant_server(tmp_path / "store") as server:
+        boss = server.administrator
+        await boss.define(EVENTS)
+        handle = await boss.register("SELECT n FROM events WHERE n % 2 = 1")
+        await boss.publish("events", region=["eu"] * 6, n=list(range(6)))
+        engine = HandMadeEngine(server.core.store)
+        engine.step()
+        id_ = server.core.follower.state.registrations[handle].legs[0].predicate_id
+        engine.set_aside(QuarantineEntry(PREDICATE, id_, 1, "a test"))
+        await boss.publish("events", region=["eu"] * 4, n=list(range(6, 10)))
+        engine.step()
+        await server.core.follower.refresh()
+        header, numbers = await boss.invoke(handle)
+        assert sorted(numbers) == [1, 3, 5, 7, 9]
+        assert header.computed_rows == 4
+        explained = await boss.only("Explain", pb.ExplainRequest(handle=handle))
+        assert (explained.legs[0].matched_rows, explained.legs[0].stream_rows) == (6, 10)

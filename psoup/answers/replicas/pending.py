@@ -30,25 +30,28 @@ def pending_of(view: View, interests: Interests) -> Pending:
         if stream.dropped or not mark.high:
             continue
         ids, begins = interests.begins(view.state, stream_id, 0, _MAX_ID)
-        lowest = view.epoch.covering(stream_id).lowest(ids)
-        # Predicates that are set aside are not matched until they are released.
-        lowest[np.isin(ids, list(view.epoch.epoch.quarantine.predicates))] = 0
-        if len(ids) and lowest.max() > 0:
+        # Predicates in quarantine are not matched until they are released.
+        waiting = ~np.isin(ids, list(view.epoch.epoch.quarantine.predicates))
+        ids, begins = ids[waiting], begins[waiting]
+        # For each predicate: the ends of the rows that it may have met.
+        zero, high = np.zeros_like(ids), np.full_like(ids, mark.high)
+        coverage = view.epoch.covering(stream_id)
+        if (coverage.covered_rows(ids, zero, high) < high).any():
             floors = _floors(view, stream_id, mark.high)
-            # For each predicate: the first row id its windows reach; below `lowest` nothing is
-            # matched.
+            least = np.full_like(ids, min(floors.least, mark.high))
+            # For each predicate: the first row id that its windows reach.
             first = _rows_of(floors, begins)
-            reachable += int(np.maximum(lowest - first, 0).sum())
-            unreachable += int(np.maximum(np.minimum(lowest, first) - floors.least, 0).sum())
+            reachable += int((high - first - coverage.covered_rows(ids, first, high)).sum())
+            unreachable += int((first - least - coverage.covered_rows(ids, least, first)).sum())
     return Pending(reachable, unreachable)
 
 
 def _rows_of(floors: RowFloors, begins: Int64s) -> Int64s:
-    """Return, for each instant, the row id from which on rows with that ts or a later one may
-    be."""
+    """Return, for each instant, the row id of the epoch from which on rows with that ts or a later
+    one may be."""
     instants, inverse = np.unique(begins, return_inverse=True)
     rows = [max(floors.floor(begin), floors.least) for begin in instants.tolist()]
-    return np.array(rows, np.int64)[inverse]
+    return np.minimum(np.array(rows, np.int64), floors.high)[inverse]
 
 
 def _floors(view: View, stream_id: int, high: int) -> RowFloors:

@@ -28,7 +28,7 @@ from psoup.engine.composites.order import Measured
 from psoup.engine.composites.spark_join import SparkJoin
 from psoup.engine.composites.units import NO_ROWS, Arrival, EnterUnit
 from psoup.engine.composites.worker import enter
-from psoup.engine.coverage import Cohorts
+from psoup.engine.coverage import OPEN, Cohorts
 from psoup.engine.jobs import by_table, job_of, run_tasks
 from psoup.engine.ledger import Ledger, stem_name
 from psoup.engine.settings import EngineSettings
@@ -306,7 +306,7 @@ def without(predicates: LegPredicates, excluded: LegPredicates) -> LegPredicates
 def _covered(
     coverage: Cohorts, stream_id: int, floor: int, predicates: Sequence[int]
 ) -> tuple[int, ...]:
-    cohorts = [cohort for cohort in coverage.cohorts(stream_id) if cohort.row_lo <= floor]
+    cohorts = [cohort for cohort in coverage.cohorts(stream_id) if cohort.covers(floor, OPEN)]
     return tuple(id_ for id_ in predicates if any(c.lo <= id_ < c.hi for c in cohorts))
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
@@ -38,8 +39,8 @@ _BY_ROW = [("row_id", "ascending"), ("by", "ascending")]
 @dataclass(frozen=True, slots=True)
 class FileRun:
     """Neighbouring files of one segment, to be merged into one. Rows of `joins/<id>` below the
-    floor of their side are left out, as are matches that the cohort of their predicate does not
-    cover."""
+    floor of their side are left out. Of matches, `cohorts` has at least those with a gap; matches
+    that these do not cover are left out."""
 
     table: str
     stream_id: int
@@ -83,6 +84,9 @@ class Merge:
                 runs = list(self._runs(name, ledger.files(name)))
                 if name.startswith(JOINS):
                     runs = [replace(run, floors=_floors(ledger, run.stream_id)) for run in runs]
+                if name == "matches":
+                    cohorts = ledger.coverage.interrupted
+                    runs = [replace(run, cohorts=tuple(cohorts(run.stream_id))) for run in runs]
                 yield from runs
                 if not runs:
                     self._checked[name] = version
@@ -147,10 +151,11 @@ def merge_run(job: SparkJob, run: FileRun) -> list[Outcome]:
         return write_closures(job, run.stream_id, rows.sort_by(_BY_ROW))
     predicates = predicates_of(job.root)
     predicates.advance(job.predicates, job.excluded)
-    # Pieces of ended predicates are dropped on this occasion.
-    live = pa.array(predicates.live(run.stream_id), pa.int64())
+    # Pieces of ended predicates are dropped on this occasion. Those in quarantine stay.
+    live = np.concatenate([predicates.live(run.stream_id), np.asarray(job.excluded, np.int64)])
     rows = pieces.covered(rows, run.cohorts)
-    return write_pieces(job, run.stream_id, pieces.merge(rows, live))
+    merged = pieces.merge(rows, pa.array(live, pa.int64()), run.cohorts)
+    return write_pieces(job, run.stream_id, merged)
 
 
 def with_partition(table: pa.Table, name: str, stream_id: int, segment: int) -> pa.Table:

@@ -1,9 +1,9 @@
 """The quarantine: predicates and composites that the engine has set aside because they fail.
 
-A predicate in quarantine is in no index and covers no row, so servers compute it themselves. A row
-policy whose predicate is in quarantine shows no rows. A composite in quarantine is not maintained.
-The epoch names each entry with its reason. An entry ends when an operator releases it, or with its
-last registration.
+A predicate in quarantine is in no index, and its coverage ends with the rows it has met, so servers
+compute later rows themselves. A row policy whose predicate is in quarantine shows no rows. A
+composite in quarantine is not maintained. The epoch names each entry with its reason. An entry ends
+when an operator releases it, or with its last registration.
 """
 
 from __future__ import annotations

@@ -66,8 +66,6 @@ def covered(store: Store, stream_id: int, predicate: int) -> list[tuple[int, int
         (row["row_lo"], high if row["row_hi"] is None else row["row_hi"])
         for row in table.to_pylist()
         if row["stream_id"] == stream_id and row["predicate_lo"] <= predicate < row["predicate_hi"]
-        # A predicate that is set aside begins past every row.
-        if row["row_lo"] < high
     )
 
 

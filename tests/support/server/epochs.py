@@ -28,7 +28,7 @@ from psoup.store.heartbeats import Heartbeat, heartbeat_rows, heartbeats
 from psoup.store.layout import COVERAGE, ENGINE_TABLES, MATCHES, combinations_schema
 from psoup.store.log.decoding import decode_rows
 from psoup.store.state.quarantine import QuarantineEntry
-from psoup.store.tables import changed_rows
+from psoup.store.tables import changed_rows, read_files
 from querystem.composites import Shape
 from querystem.expressions import from_json
 from querystem.kernel import matches
@@ -83,9 +83,21 @@ class HandMadeEngine:
         return self._publish(stamp)
 
     def set_aside(self, *entries: QuarantineEntry) -> Epoch:
-        """Put entries into quarantine. What a predicate covers already stays."""
+        """Put entries into quarantine. What a predicate covers already stays, and ends here."""
         assert self._epoch is not None
         self.state.quarantine = self.state.quarantine.add(entries)
+        folder, snapshot = (
+            self._store.table("coverage"),
+            self._store.snapshot(self._epoch, "coverage"),
+        )
+        rows = read_files(folder, snapshot, COVERAGE).to_pylist()
+        for row in rows:
+            if row["predicate_lo"] in self.state.quarantine.predicates and row["row_hi"] is None:
+                row["row_hi"] = self.state.streams[row["stream_id"]].high
+        file = write_data_file(folder.root, pa.Table.from_pylist(rows, schema=COVERAGE))
+        self._versions["coverage"] += 1
+        removed = list(snapshot.files.values())
+        folder.commit(self._versions["coverage"], [file], removed, operation="QUARANTINE")
         return self._publish(self._epoch.clock)
 
     def _cover_new(self, marks: dict[int, int]) -> None:
