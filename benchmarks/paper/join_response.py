@@ -34,8 +34,18 @@ FindPairs = Callable[[int], Pairs]
 
 def join_responses(workload: JoinWorkload, windows: Sequence[int], rounds: int) -> list[Response]:
     """Return the times for each window; raise AssertionError if the strategies' answers differ."""
-    stored = StoredPairs(workload)
+    stored = StoredPairs(workload, all_pairs(workload))
     return [_response(workload, stored, window, rounds) for window in windows]
+
+
+def selective_responses(
+    workload: JoinWorkload, windows: Sequence[int], rounds: int
+) -> tuple[list[Response], int]:
+    """Return the same for queries with selective local predicates, of whose pairs only those that
+    some query wants are stored; and how many pairs that are."""
+    pairs = wanted_pairs(workload)
+    stored = StoredPairs(workload, pairs)
+    return [_response(workload, stored, window, rounds) for window in windows], len(pairs[0])
 
 
 def _response(workload: JoinWorkload, stored: StoredPairs, window: int, rounds: int) -> Response:
@@ -107,6 +117,8 @@ class NestedLoops:
         if query.above:
             last = np.searchsorted(values, sought, "left")
             first = np.zeros_like(last)
+            if query.band is not None:
+                first = np.searchsorted(values, sought - query.band, "left")
         else:
             first = np.searchsorted(values, sought, "right")
             last = np.full_like(first, len(values))
@@ -138,14 +150,27 @@ class JoinedAtInvoke:
         return first + self._low, second + self._low
 
 
+def all_pairs(workload: JoinWorkload) -> Pairs:
+    """Return every pair of the stored rows."""
+    count = workload.rows[0].num_rows
+    numbers = np.arange(count * count)
+    return numbers // count, numbers % count
+
+
+def wanted_pairs(workload: JoinWorkload) -> Pairs:
+    """Return the distinct pairs of stored rows that some query wants."""
+    joined = JoinedAtInvoke(workload, 0)
+    packed = [_packed(joined.find(query)) for query in workload.queries]
+    distinct = np.unique(np.concatenate(packed))
+    return distinct >> 32, distinct & 0xFFFFFFFF
+
+
 class StoredPairs:
-    """PSoup-P: all pairs are numbered as they come, a query has bitmaps of its own among them, and
+    """PSoup-P: pairs are numbered as they come, a query has bitmaps of its own among them, and
     the window is applied to those: as servers do with the combinations of a composite."""
 
-    def __init__(self, workload: JoinWorkload) -> None:
-        count = workload.rows[0].num_rows
-        numbers = np.arange(count * count)
-        first, second = numbers // count, numbers % count
+    def __init__(self, workload: JoinWorkload, pairs: Pairs) -> None:
+        first, second = pairs
         order = np.argsort(np.maximum(first, second), kind="stable")
         self.parts = first[order], second[order]
         self._earliest = np.minimum(*self.parts)
@@ -154,7 +179,7 @@ class StoredPairs:
         for number, query in enumerate(workload.queries):
             stem.insert(number, query.where)
         matches = pieces.in_order(self._matches(workload, stem))
-        self._known = remembered(matches, len(workload.queries), len(numbers))
+        self._known = remembered(matches, len(workload.queries), len(first))
 
     def _matches(self, workload: JoinWorkload, stem: QueryStem) -> list[pa.Table]:
         tables = list[pa.Table]()

@@ -1,6 +1,7 @@
 """Joins of two tables as section 5 of the paper describes them, generated from a seed.
 
-A query has one inequality between the tables, `r.a > s.b + 7`, and others about one of them.
+A query has one inequality between the tables, `r.a > s.b + 7`, and others about one of them. The
+paper's have local predicates that pass half of the rows; `selective` ones pass a hundredth.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ TABLES = ("r", "s")
 class JoinQuery:
     """`r.left < s.right + plus`, or `>` if `above`; `local` has the other factors of each table.
 
-    `where` is all of it as the product's language reads its text, over both tables' columns.
+    With a `band`, which needs `above`, `r.left` is also at most `s.right + plus + band`. `where` is
+    all of it as the product's language reads its text, over both tables' columns.
     """
 
     left: str
@@ -33,6 +35,7 @@ class JoinQuery:
     plus: int
     local: tuple[tuple[Factor, ...], tuple[Factor, ...]]
     where: Expression
+    band: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +50,40 @@ class JoinWorkload:
 def joins(rows: int, queries: int, count: int | None = None) -> JoinWorkload:
     """Queries of one to four factors, or of `count`, one of which joins."""
     random = np.random.default_rng(8)
-    tables = [
+    tables = _tables(random, rows)
+    generated = [_query(random, count or int(random.integers(1, 5))) for _ in range(queries)]
+    return JoinWorkload(tables, generated)
+
+
+@lru_cache(maxsize=2)
+def selective(rows: int, queries: int, band: int | None) -> JoinWorkload:
+    """Queries that share `r.a > s.b`, or the band `r.a > s.b AND r.a <= s.b + band`. Each has an
+    interval of three values of 256 on a column of each table: a hundredth of its rows."""
+    random = np.random.default_rng(8)
+    tables = _tables(random, rows)
+    return JoinWorkload(tables, [_selective_query(random, band) for _ in range(queries)])
+
+
+def _tables(random: Random, rows: int) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    first, second = (
         pa.record_batch({name: random.integers(0, TOP + 1, rows) for name in COLUMNS})
         for _ in TABLES
-    ]
-    generated = [_query(random, count or int(random.integers(1, 5))) for _ in range(queries)]
-    return JoinWorkload((tables[0], tables[1]), generated)
+    )
+    return first, second
+
+
+def _selective_query(random: Random, band: int | None) -> JoinQuery:
+    factors = [_narrow(random, column) for column in ("c", "d")]
+    texts = ["r.a > s.b", *(f"{t}.{f.text}" for t, f in zip(TABLES, factors, strict=True))]
+    if band is not None:
+        texts.append(f"r.a <= s.b + {band}")
+    local = (factors[0],), (factors[1],)
+    return JoinQuery("a", "b", True, 0, local, _bound(" AND ".join(texts)), band)
+
+
+def _narrow(random: Random, column: str) -> Factor:
+    value = int(random.integers(0, TOP - 1))
+    return Factor(column, value, value + 3, f"{column} BETWEEN {value} AND {value + 2}")
 
 
 def _query(random: Random, count: int) -> JoinQuery:

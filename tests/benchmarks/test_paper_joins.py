@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.paper.join_response import STRATEGIES, join_responses
-from benchmarks.paper.join_workload import joins
+from benchmarks.paper.join_response import STRATEGIES, join_responses, selective_responses
+from benchmarks.paper.join_workload import joins, selective
 from benchmarks.paper.joins import run
 from benchmarks.paper.probing import WAYS, WORKLOADS, probes
 
@@ -20,6 +20,13 @@ def test_all_strategies_find_the_same_pairs(count: int | None) -> None:
     for response in measured:
         assert set(response.find_ms) == set(response.take_ms) == set(STRATEGIES)
     assert measured[-1].rows > measured[0].rows
+
+
+@pytest.mark.parametrize("band", [None, 2])
+def test_all_strategies_find_the_pairs_of_selective_queries(band: int | None) -> None:
+    """`selective_responses` compares every answer."""
+    measured, stored = selective_responses(selective(6_000, 4, band), [500, 5_000], 1)
+    assert 0 < measured[0].rows < measured[-1].rows < stored
 
 
 @pytest.mark.parametrize("workload", WORKLOADS)
