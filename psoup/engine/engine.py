@@ -68,8 +68,8 @@ class Engine:
         try:
             self._ledger: Ledger = open_ledger(self._store)
             self._backfill = Backfill(self._spark, self._settings)
-            growing = Growing(self._spark, self._settings)
-            self._slices: deque[Chore] = deque([self._backfill, growing])
+            self._growing = Growing(self._spark, self._settings)
+            self._slices: deque[Chore] = deque([self._backfill, self._growing])
             self._maintenance = Maintenance(self._spark, self._settings)
             self._keep_alive = KeepAlive(self._spark, self._settings)
             self._thread.start()
@@ -118,8 +118,7 @@ class Engine:
             while not self._stopping.is_set():
                 self._set_idle(idle=False)
                 busy = self._round()
-                # Back-fill of unreached rows may wait until a stream is idle.
-                wait = None if busy else self._backfill.idle_in(self._ledger)
+                wait = None if busy else self._idle_in()
                 self._set_idle(idle=not busy and wait is None)
                 if not busy:
                     self._pause(wait)
@@ -127,10 +126,19 @@ class Engine:
             # The failure is set before the waiting threads are woken, so that they find it.
             self._failure = error
             self._set_idle(idle=False)
+        finally:
+            self._growing.stop()
+
+    def _idle_in(self) -> float | None:
+        """Return the seconds until there is work without an event of the log; None if there is
+        none. Back-fill of unreached rows may wait until a stream is idle, and Spark may join rows
+        beside the loop."""
+        waits = (self._backfill.idle_in(self._ledger), self._growing.idle_in)
+        return min((wait for wait in waits if wait is not None), default=None)
 
     def _pause(self, wait: float | None) -> None:
         """Wait until the log has new commits, or housekeeping or an empty job is due, or `wait`
-        seconds have passed, after which back-fill has work in streams that are idle."""
+        seconds have passed, after which there may be other work."""
         pause = self._settings.housekeeping if wait is None else wait
         pause = min(pause, self._settings.housekeeping, self._keep_alive.due_in())
         deadline = time.monotonic() + pause

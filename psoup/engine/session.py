@@ -28,6 +28,8 @@ _SETTINGS: dict[str, bool | float | int | str | None] = {
     # Spark's own reader does not verify the checksums of pages by default.
     "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
     "spark.python.unix.domain.socket.enabled": "true",
+    # Bulk jobs run beside the steps, in a pool of their own.
+    "spark.scheduler.mode": "FAIR",
     "spark.python.daemon.module": "psoup.engine.daemon",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",

@@ -206,9 +206,15 @@ class CompositeBox:
         # One of several units can't know how many ids the others need, so these write drafts.
         first = self.mark.high if count == 1 else None
         cuts = [_cut(arrival.lo, arrival.hi, count) for arrival in arrivals]
-        return [
+        units = [
             CombineUnit(work, tuple(arrivals), tuple(ranges[number] for ranges in cuts), first)
             for number in range(count)
+        ]
+        if sum(arrival.lo < arrival.hi for arrival in arrivals) > 1:
+            return units
+        # Rows of a single leg are no partners of each other: each unit reads its own.
+        return [
+            replace(unit, arrivals=tuple(map(_narrowed, arrivals, unit.ranges))) for unit in units
         ]
 
 
@@ -219,6 +225,13 @@ def forget_composite(ledger: Ledger, composite_id: int) -> None:
     ledger.commit_all(removed, operation="FORGET")
     mark = ledger.composites[composite_id]
     ledger.composites[composite_id] = CompositeMark.without_box(len(mark.highs), mark.high)
+
+
+def _narrowed(arrival: Arrival, ids: tuple[int, int]) -> Arrival:
+    """Return the part of an arrival that has these row ids."""
+    low, high = ids
+    pieces = (file for file in arrival.pieces if file.low["lo"] < high and file.high["hi"] > low)
+    return replace(arrival, lo=low, hi=high, pieces=tuple(pieces))
 
 
 def _cut(low: int, high: int, parts: int) -> list[tuple[int, int]]:
@@ -238,11 +251,15 @@ class JoinSummary:
 
 
 def find_combinations(
-    ledger: Ledger, spark: SparkSession, boxes: Mapping[int, CompositeBox], units: list[CombineUnit]
+    ledger: Ledger,
+    spark: SparkSession,
+    boxes: Mapping[int, CompositeBox],
+    units: list[CombineUnit],
+    drafts: Iterable[CompositeOutcome] = (),
 ) -> dict[int, JoinSummary]:
-    """Run units over composites, give their combinations ids and commit what they wrote; return the
-    summary of each composite, by id."""
-    outcomes = run_tasks(spark, job_of(ledger), combine, units)
+    """Run units over composites, give their combinations, and those of more drafts, ids, and commit
+    what they wrote; return the summary of each composite, by id."""
+    outcomes = [*drafts, *run_tasks(spark, job_of(ledger), combine, units)]
     summaries = {
         composite_id: summarise(
             [

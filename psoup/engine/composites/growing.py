@@ -3,7 +3,8 @@
 A box starts when the rows of all legs except the first are in `joins/<id>`. It is empty then, and
 grows over leg 0, newest rows first. Rows of a predicate that comes later are joined with the stored
 rows, and the epoch of the last of them names the predicate. The size of a slice depends on how long
-the previous one took, as for back-fill.
+the previous one took, as for back-fill. What does not fit a worker is joined by Spark beside the
+loop (`bulk_join`).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pyspark.sql import SparkSession
 
@@ -21,9 +22,8 @@ from psoup.engine.composites.boxes import (
     composites_to_keep,
     find_combinations,
     local_predicates,
-    store_drafts,
-    summarise,
 )
+from psoup.engine.composites.bulk_join import BulkJoin
 from psoup.engine.composites.order import Measured
 from psoup.engine.composites.spark_join import SparkJoin
 from psoup.engine.composites.units import NO_ROWS, Arrival, EnterUnit
@@ -40,6 +40,8 @@ log = logging.getLogger(__name__)
 _MAX_FAILURES = 2
 # The least rows of a slice. If such a slice has too many candidates, its composite is suspended.
 _MIN_SLICE_ROWS = 1 << 13
+# How soon an idle engine looks whether a join beside the loop is done.
+_BULK_POLL_SECONDS = 0.25
 # Rows that are worth a separate task.
 _TASK_ROWS = 1 << 14
 
@@ -64,6 +66,8 @@ class Growing:
     _admissions: dict[int, AdmissionPass] = field(default_factory=dict)
     _failures: dict[int, int] = field(default_factory=dict)
     _last: int = 0
+    # The join beside the loop: at most one, so that it takes at most the share of one pool.
+    _bulk: BulkJoin | None = None
 
     def advance(self, ledger: Ledger) -> bool:
         """Do one slice of one composite and publish its epoch; return False if there is no work.
@@ -71,9 +75,11 @@ class Growing:
         Composites take turns.
         """
         if not ledger.composites:
+            self.stop()
             return False
         local = local_predicates(ledger)
         ids = sorted(composite.id for composite in composites_to_keep(ledger))
+        self._check_bulk(ledger, ids)
         # Begin after the composite that had the last turn, and go around.
         for composite_id in [*filter(self._last.__lt__, ids), *filter(self._last.__ge__, ids)]:
             box = CompositeBox(ledger, ledger.state.composites[composite_id], self.settings)
@@ -84,6 +90,30 @@ class Growing:
                 self._last = composite_id
                 return True
         return False
+
+    @property
+    def idle_in(self) -> float | None:
+        """The seconds until there may be work that was not there in the last round; None if only an
+        event of the log can bring some."""
+        return None if self._bulk is None else _BULK_POLL_SECONDS
+
+    def stop(self) -> None:
+        """Give up the join beside the loop, if there is one."""
+        if self._bulk is not None:
+            self._bulk.job.cancel()
+            self._bulk = None
+
+    def _check_bulk(self, ledger: Ledger, composite_ids: Sequence[int]) -> None:
+        """Give up the join beside the loop if its composite is not kept any more, or after half the
+        grace: the files that it reads, and its drafts, could be deleted."""
+        if self._bulk is None:
+            return
+        id_, seconds = self._bulk.composite_id, self._bulk.job.seconds
+        if seconds > self.settings.grace / 2:
+            log.warning("gave up the join of composite %d after %.0f s", id_, seconds)
+            self.stop()
+        elif id_ not in composite_ids or ledger.composites[id_].suspended:
+            self.stop()
 
     def _try(self, box: CompositeBox, local: LegPredicates) -> bool:
         """Do a slice of a composite; return False if there is no work. A composite that failed a
@@ -113,6 +143,11 @@ class Growing:
             return False
         if box.mark.since is None:
             return self._begin(box) if all(admitted) else self._choose(box, ready)
+        if self._bulk is not None and self._bulk.composite_id == box.id:
+            # More predicates wait: the join would not have their rows.
+            if self._bulk.basis.holds(box):
+                return self._bulk.job.is_done and self._take(box, self._bulk)
+            self.stop()
         new = without(ready, admitted)
         if any(new) or box.id in self._admissions:
             return self._admit(box, new, ready)
@@ -164,14 +199,14 @@ class Growing:
             box.change(since=0)
             return True
         if self._is_large(box):
-            low = max(floor, since - self.settings.spark_slice_rows)
-            done = self._combine_in_spark(box, low, since)
-        else:
-            low = max(floor, since - self._slice_rows(box))
-            arrivals = [NO_ROWS] * len(box.composite.legs)
-            arrivals[0] = box.arrival(0, low, since, box.mark.admitted[0])
-            done = self._combine(box, arrivals, since - low)
-        if done:
+            # A box waits for the join of another one.
+            if self._bulk is None:
+                self._start(box, max(floor, since - self.settings.spark_slice_rows), since)
+            return False
+        low = max(floor, since - self._slice_rows(box))
+        arrivals = [NO_ROWS] * len(box.composite.legs)
+        arrivals[0] = box.arrival(0, low, since, box.mark.admitted[0])
+        if self._combine(box, arrivals, since - low):
             box.change(since=low if low > floor else 0)
         return True
 
@@ -182,29 +217,43 @@ class Growing:
         rows = (mark.since or 0) - box.floor(0) + sum(mark.highs[k] - box.floor(k) for k in legs)
         return rows > self.settings.arrow_join_rows and box.measured.entered == mark.admitted
 
-    def _combine_in_spark(self, box: CompositeBox, low: int, high: int) -> bool:
-        """Join rows of leg 0 with all other legs in Spark. Return False if there are too many
-        combinations; the composite is suspended then."""
-        mark, job = box.mark, job_of(box.ledger)
+    def _start(self, box: CompositeBox, low: int, high: int) -> None:
+        """Start the join of rows of leg 0 with all other legs in Spark, beside the loop."""
+        mark = box.mark
         first = box.arrival(0, low, high, mark.admitted[0])
         other_arrivals = (
             box.arrival(leg, box.floor(leg), mark.highs[leg], mark.admitted[leg])
             for leg in range(1, len(mark.highs))
         )
-        drafts = SparkJoin(job, box.work, (first, *other_arrivals)).find(self.spark)
-        if summarise(drafts).too_many:
+        join = SparkJoin(job_of(box.ledger), box.work, (first, *other_arrivals))
+        self._bulk = BulkJoin.start(self.spark, box, join, self.settings.slice_rows)
+
+    def _take(self, box: CompositeBox, bulk: BulkJoin) -> bool:
+        """Take the newest part of Spark's join into the box, with the combinations of its rows and
+        of rows that have arrived since the join was started. Return True."""
+        # After a failure its drafts may be gone, so it is given up unless this succeeds.
+        self._bulk = None
+        drafts = bulk.job.result()
+        low, since = bulk.part_low, bulk.basis.since
+        arrivals = [NO_ROWS] * len(box.composite.legs)
+        arrivals[0] = box.arrival(0, low, since, box.mark.admitted[0])
+        # So many that a unit with too many candidates for one task has too many per row.
+        units = box.combining(box.work, arrivals, 1 + (since - low) // _MIN_SLICE_ROWS)
+        later = bulk.later(box.mark.highs)
+        units = [replace(unit, first=None, later=later) for unit in units]
+        too_many = any(outcome.too_many for part in drafts.values() for outcome in part)
+        if not too_many:
+            part = drafts.get(low, [])
+            summary = find_combinations(box.ledger, self.spark, {box.id: box}, units, part)[box.id]
+            too_many = summary.too_many
+        if too_many:
             self._suspend(box)
-            return False
-        work = box.work
-        units = [
-            EnterUnit(work, 0, box.arrival(0, begin, end, mark.admitted[0]))
-            for begin, end in _tasks(low, high, (high - low) // _TASK_ROWS)
-        ]
-        outcomes = run_tasks(self.spark, job, enter, units)
-        outcomes += store_drafts(box.ledger, self.spark, {box.id: box}, drafts)
-        written = {name: (files, ()) for name, files in by_table(outcomes).items()}
-        box.ledger.commit_all(written, operation="COMBINE")
-        return self._count(box, summarise(drafts).count)
+        elif self._count(box, summary.count):
+            box.change(since=low if low > box.floor(0) else 0)
+            if low > bulk.low:
+                bulk.basis = replace(bulk.basis, since=low)
+                self._bulk = bulk
+        return True
 
     # ---- more predicates
 

@@ -59,6 +59,13 @@ class LegReading:
         more = [] if arrived is None or not arrived.num_rows else [KeyRun.of(arrived)]
         return lambda hashes: (*self._state.runs(hashes), *more)
 
+    def runs_within(self, leg: int, low: int, high: int) -> Runs:
+        """Return the stored rows by join key of which those of a leg have ids in `[low, high)`."""
+        sides = frozenset(sides_of(self.work.plan.edges, leg))
+        return lambda hashes: (
+            run.within(sides, low, high) for run in self._state.runs(hashes, least_id=low)
+        )
+
     @property
     def ends(self) -> dict[int, Ends]:
         """The functions that return the ends of rows, by keyed leg."""

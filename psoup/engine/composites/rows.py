@@ -115,10 +115,13 @@ class JoinState:
         self._files = list(files)
         self._cache = cache
 
-    def runs(self, hashes: Int64s | None = None) -> Iterator[KeyRun]:
-        """Yield the runs that may have rows with these hashes; all runs if None."""
+    def runs(self, hashes: Int64s | None = None, *, least_id: int = 0) -> Iterator[KeyRun]:
+        """Yield the runs that may have rows with these hashes, all runs if None, and with ids from
+        `least_id` on."""
         bucket_numbers = None if hashes is None else np.unique(buckets(hashes))
         for file in self._files:
+            if file.high.get("row_id", least_id) < least_id:
+                continue
             for group, (low, high) in enumerate(self._groups(file)):
                 # Whether one of the ascending buckets is within the bounds of the row group.
                 if (

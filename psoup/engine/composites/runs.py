@@ -6,7 +6,7 @@ ts. So rows with one join key and within a span of time are neighbours.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -63,6 +63,12 @@ class SideRows:
     ts: Int64s
     positions: Int64s
 
+    def within(self, low: int, high: int) -> SideRows:
+        """Return the rows with an id in `[low, high)`."""
+        inside = (self.ids >= low) & (self.ids < high)
+        arrays = (self.hashes, self.ids, self.ts, self.positions)
+        return SideRows(*(values[inside] for values in arrays))
+
     def find(self, hashes: Int64s, lows: Int64s, highs: Int64s, span: int | None) -> SideMatches:
         """Return the rows with each hash. Probe n has parts whose ts are in `[lows[n], highs[n]]`;
         rows that are further than `span` from one of them are left out."""
@@ -106,6 +112,12 @@ class KeyRun:
         places = {int(number): np.flatnonzero(side == number) for number in np.unique(side)}
         sides = {number: SideRows(*(a[rows] for a in arrays)) for number, rows in places.items()}
         return cls(sides, 8 * len(_COLUMNS) * table.num_rows)
+
+    def within(self, sides: Collection[int], low: int, high: int) -> KeyRun:
+        """Return the run with only the rows of these sides that have ids in `[low, high)`."""
+        chosen = {side: self.sides[side].within(low, high) for side in sides if side in self.sides}
+        rows = sum(len(side_rows.ids) for side_rows in chosen.values())
+        return KeyRun(chosen, 8 * len(_COLUMNS) * rows)
 
 
 def key_rows(edges: Sequence[KeyEdge], leg: int, rows: LegBatch) -> pa.Table:

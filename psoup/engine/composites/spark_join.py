@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sql
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from datastem.arrays import Int64s, Mask
 from datastem.blocks import BLOCK_BITS
@@ -41,6 +42,11 @@ BROADCAST_ROWS = 1 << 20
 _PARTITION_ROWS = 1 << 18
 # Combinations of one draft.
 _DRAFT_ROWS = 1 << 19
+# The part of a task that found more combinations than one task may.
+_TOO_MANY = -1
+
+# The outcomes that name drafts, by the first row id of leg 0 in their part.
+Drafts = dict[int, list[CompositeOutcome]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +57,10 @@ class SparkJoin:
     work: CompositeWork
     arrivals: tuple[Arrival, ...]
 
-    def find(self, spark: SparkSession) -> list[CompositeOutcome]:
-        """Write the combinations to drafts; return the outcomes that name them. Raise CorruptStore
-        if a file is damaged or missing."""
+    def find(self, spark: SparkSession, part_rows: int) -> Drafts:
+        """Write the combinations to drafts; return the outcomes that name them, by the first row id
+        of their part: a part has `part_rows` rows of leg 0. Raise CorruptStore if a file is damaged
+        or missing."""
         rows = [arrival.hi - arrival.lo for arrival in self.arrivals]
         parallelism = spark.sparkContext.defaultParallelism
         partitions = max(parallelism, sum(rows) // _PARTITION_ROWS)
@@ -68,13 +75,22 @@ class SparkJoin:
             )
             frame = frame.join(leg_rows, self._condition(joined, leg))
             joined.append(leg)
-        drafts = partial(write_drafts, self.job, self.work)
-        written = frame.mapInArrow(drafts, "draft string, count long").collect()
+        equal = partial(equal_rows, self.work, self.arrivals[0].lo, part_rows)
+        combinations = frame.mapInArrow(equal, from_arrow_schema(_parts_schema(self.work)))
+        # All combinations of a part in one task, so that there are few drafts.
+        parts = -(-rows[0] // part_rows)
+        grouped = combinations.repartition(parts, "part").sortWithinPartitions("part")
+        write = partial(write_drafts, self.job, self.work)
+        written = grouped.mapInArrow(write, "part long, draft string, count long").collect()
         damages.check()
-        return [
-            CompositeOutcome(self.work.id, row["count"], (), row["draft"], row["count"] < 0)
-            for row in written
-        ]
+        drafts: Drafts = {}
+        for row in written:
+            outcome = CompositeOutcome(
+                self.work.id, row["count"], (), row["draft"], row["part"] == _TOO_MANY
+            )
+            first = self.arrivals[0].lo + row["part"] * part_rows
+            drafts.setdefault(first, []).append(outcome)
+        return drafts
 
     def _leg(self, spark: SparkSession, leg: int, damages: Damages) -> DataFrame:
         """Return the admitted rows of a leg, with the hashes of their join keys."""
@@ -182,31 +198,65 @@ class AdmittedBlocks:
             self._block = block
 
 
-def write_drafts(job: SparkJob, work: CompositeWork, batches: Batches) -> Batches:
-    """Write the combinations of joined rows with equal join keys to drafts; yield their names and
-    counts. A task with too many yields a count below 0. Runs in an executor."""
-    pending: list[CombinationRows] = []
-    total = 0
+def equal_rows(work: CompositeWork, low: int, part_rows: int, batches: Batches) -> Batches:
+    """Yield the combinations of joined rows with equal join keys, with the number of their part. A
+    task with too many yields one of part _TOO_MANY instead. Runs in an executor."""
+    schema, total = _parts_schema(work), 0
     for batch in batches:
-        pending.append(_equal_parts(work.plan, batch))
-        total += len(pending[-1])
+        combinations = _equal_parts(work.plan, batch)
+        total += len(combinations)
         if total > work.max_candidates:
-            yield _row("", -1)
+            arrays = [np.full(1, _TOO_MANY), *(np.zeros(1, np.int64) for _ in schema.names[1:])]
+            yield pa.RecordBatch.from_arrays(list(map(pa.array, arrays)), schema=schema)
             return
-        if sum(map(len, pending)) >= _DRAFT_ROWS:
-            yield _write(job, work, pending)
-            pending = []
-    if any(map(len, pending)):
-        yield _write(job, work, pending)
+        parts = (combinations.parts[0] - low) // part_rows
+        times = (combinations.ts, combinations.until, combinations.positions)
+        arrays = [parts, *times, *combinations.parts]
+        yield pa.RecordBatch.from_arrays(list(map(pa.array, arrays)), schema=schema)
 
 
-def _write(job: SparkJob, work: CompositeWork, groups: list[CombinationRows]) -> pa.RecordBatch:
+def write_drafts(job: SparkJob, work: CompositeWork, batches: Batches) -> Batches:
+    """Write combinations, sorted by the number of their part, to drafts of one part each; yield the
+    part, the name and the count of each. Runs in an executor."""
+    pending: list[CombinationRows] = []
+    part, count = _TOO_MANY, 0
+    for batch in batches:
+        numbers = batch.column("part").to_numpy()
+        _, ts, until, positions, *ids = (column.to_numpy() for column in batch.columns)
+        rows = CombinationRows(tuple(ids), ts, until, positions)
+        for first, last in runs(numbers):
+            number = int(numbers[first])
+            if number == _TOO_MANY:
+                yield _row(number, "", 0)
+                return
+            if pending and (number != part or count >= _DRAFT_ROWS):
+                yield _write(job, work, part, pending)
+                pending, count = [], 0
+            pending.append(rows.take(slice(first, last)))
+            part, count = number, count + last - first
+    if pending:
+        yield _write(job, work, part, pending)
+
+
+def _write(
+    job: SparkJob, work: CompositeWork, part: int, groups: list[CombinationRows]
+) -> pa.RecordBatch:
     combinations = CombinationRows.joined(groups, work.plan.legs)
-    return _row(write_draft(job, work.id, combinations), len(combinations))
+    return _row(part, write_draft(job, work.id, combinations), len(combinations))
 
 
-def _row(draft: str, count: int) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pydict({"draft": [draft], "count": pa.array([count], pa.int64())})
+def _row(part: int, draft: str, count: int) -> pa.RecordBatch:
+    numbers = [pa.array([number], pa.int64()) for number in (part, count)]
+    return pa.RecordBatch.from_arrays(
+        [numbers[0], pa.array([draft]), numbers[1]], names=["part", "draft", "count"]
+    )
+
+
+def _parts_schema(work: CompositeWork) -> pa.Schema:
+    """Return the columns of combinations between tasks: the number of their part, their times and
+    position, and the row id of each leg."""
+    names = ["part", "ts", "until", "position", *(f"id{leg}" for leg in range(work.plan.legs))]
+    return pa.schema([(name, pa.int64()) for name in names])
 
 
 def _equal_parts(plan: JoinPlan, batch: pa.RecordBatch) -> CombinationRows:

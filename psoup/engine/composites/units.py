@@ -52,12 +52,16 @@ NO_ROWS = Arrival(0, 0)
 class CombineUnit:
     """The join of arriving rows: `arrivals[k]` arrive at leg k, and this unit joins those with ids
     in `ranges[k]`. The first combination gets the id `first`; if it is None, they become a
-    draft."""
+    draft.
+
+    If `later` is given, all rows arrive at leg 0, and only combinations count of which the row of
+    a leg k > 0 has an id in the range `later[k]`: Spark's join has found the others."""
 
     work: CompositeWork
     arrivals: tuple[Arrival, ...]
     ranges: tuple[tuple[int, int], ...]
     first: int | None
+    later: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

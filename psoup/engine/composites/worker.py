@@ -8,7 +8,7 @@ A task needs only its unit and the shared folder.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +17,12 @@ import pyarrow as pa
 from datastem.arrays import Int64s
 from datastem.blocks import BLOCK_BITS
 from psoup.engine import pieces
-from psoup.engine.composites.combining import CombinationRows, LegJoin, TooManyCombinations
+from psoup.engine.composites.combining import (
+    CombinationRows,
+    LegJoin,
+    Runs,
+    TooManyCombinations,
+)
 from psoup.engine.composites.reading import LegReading
 from psoup.engine.composites.runs import LegBatch, bucket_edges, key_rows, sorted_rows
 from psoup.engine.composites.units import CombinationSlice, CombineUnit, EnterUnit, StoreUnit
@@ -46,11 +51,8 @@ def combine(job: SparkJob, unit: CombineUnit) -> list[Outcome]:
     join = LegJoin(work.plan, [], reading.key_columns, work.max_candidates, reading.ends)
     parts: list[CombinationRows] = []
     try:
-        for leg in legs:
-            # Arrivals of earlier legs only, so that each combination is found once.
-            join.runs = [
-                reading.runs(keyed[other_leg] if other_leg < leg else None) for other_leg in legs
-            ]
+        for leg, runs in _passes(unit, reading, keyed):
+            join.runs = runs
             parts += join.combinations(leg, own_rows[leg])
     except TooManyCombinations:
         return [CompositeOutcome(work.id, too_many=True)]
@@ -63,6 +65,26 @@ def combine(job: SparkJob, unit: CombineUnit) -> list[Outcome]:
         return [*written, CompositeOutcome(work.id, len(combinations), fanouts, draft)]
     outcome = CompositeOutcome(work.id, len(combinations), fanouts)
     return [*written, outcome, *_store(job, reading, combinations, unit.first)]
+
+
+def _passes(
+    unit: CombineUnit, reading: LegReading, keyed: Sequence[pa.Table]
+) -> Iterator[tuple[int, list[Runs]]]:
+    """Yield the joins that together find each combination once: the leg whose arrivals are joined,
+    and the rows of each leg to join them with."""
+    legs = range(unit.work.plan.legs)
+    if not unit.later:
+        for leg in legs:
+            # Arrivals of earlier legs only, so that each combination is found once.
+            yield leg, [reading.runs(keyed[other] if other < leg else None) for other in legs]
+        return
+    for leg in legs[1:]:
+        # Leg is the first one with a later row.
+        low, high = unit.later[leg]
+        if low < high:
+            earlier = [reading.runs_within(other, 0, unit.later[other][0]) for other in legs[:leg]]
+            following = [reading.runs(None) for _ in legs[leg + 1 :]]
+            yield 0, [*earlier, reading.runs_within(leg, low, high), *following]
 
 
 def enter(job: SparkJob, unit: EnterUnit) -> list[Outcome]:

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from datastem.schema import Column, StreamSchema
 from datastem.types import BIGINT, BOOLEAN, DOUBLE, TEXT, decimal_type
 from psoup.engine.composites import growing, spark_join
-from psoup.engine.composites.spark_join import SparkJoin
+from psoup.engine.composites.spark_join import Drafts, SparkJoin
 from psoup.engine.jobs import CompositeOutcome
 from psoup.engine.mend import mend
 from psoup.engine.recover import open_ledger
@@ -103,8 +103,9 @@ def test_both_ways_find_the_same(
     outcomes: list[CompositeOutcome] = []
 
     class Watched(SparkJoin):
-        def find(self, session: SparkSession) -> list[CompositeOutcome]:
-            outcomes.extend(drafts := SparkJoin.find(self, session))
+        def find(self, session: SparkSession, part_rows: int) -> Drafts:
+            drafts = SparkJoin.find(self, session, part_rows)
+            outcomes.extend(outcome for part in drafts.values() for outcome in part)
             return drafts
 
     monkeypatch.setattr(growing, "SparkJoin", Watched)
@@ -137,7 +138,7 @@ def old_rows(store: Store, spark: SparkSession, settings: EngineSettings) -> tup
 
 
 def grow(pump: Pump) -> None:
-    while pump.growing.advance(pump.ledger):
+    while pump.growing.advance(pump.ledger) or pump.growing.idle_in:
         pass
 
 

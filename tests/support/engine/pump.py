@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 from pyspark.sql import SparkSession
@@ -47,6 +48,9 @@ class Pump:
         self.step()
         busy = self.backfill.advance(self.ledger)
         busy |= self.growing.advance(self.ledger)
+        if not busy and (wait := self.growing.idle_in) is not None:
+            time.sleep(wait)
+            busy = True
         busy |= self.maintenance.advance(self.ledger)
         latest = self.store.log.latest_version(self.ledger.epoch.log_version)
         return busy or latest > self.ledger.epoch.log_version
