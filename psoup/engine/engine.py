@@ -35,6 +35,8 @@ from psoup.store.store import Store
 log = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 0.5
+# How often an idle engine looks whether another one has taken over.
+_FENCE_SECONDS = 1.0
 
 
 class Engine:
@@ -141,10 +143,16 @@ class Engine:
         seconds have passed, after which there may be other work."""
         pause = self._settings.housekeeping if wait is None else wait
         pause = min(pause, self._settings.housekeeping, self._keep_alive.due_in())
-        deadline = time.monotonic() + pause
-        while not self._has_new_commits() and time.monotonic() < deadline:
+        now = time.monotonic()
+        deadline, next_look = now + pause, now
+        while not self._has_new_commits() and now < deadline:
+            # An idle engine makes no commits that could conflict.
+            if now >= next_look:
+                self._ledger.fence.check()
+                next_look = now + _FENCE_SECONDS
             if self._stopping.wait(self._settings.poll):
                 return
+            now = time.monotonic()
 
     def _has_new_commits(self) -> bool:
         version = self._ledger.epoch.log_version
@@ -161,18 +169,19 @@ class Engine:
         while True:
             try:
                 return self._run_once()
-            except SecondEngine:
-                raise
             except Exception as error:
+                # A conflict alone is no end: a slow engine that was taken over from may make some.
+                if isinstance(error, SecondEngine) and not self._ledger.fence.is_open:
+                    raise
                 # Repairs and quarantine are not counted as attempts: each of them is progress.
                 if isinstance(error, CorruptStore | DataFileGone) and error.file:
                     # `mend` needs a ledger at its epoch; the failed round may have changed it.
-                    self._ledger = open_ledger(self._store)
+                    self._reopen()
                     mend(self._ledger, error.file)
                     continue
                 if isinstance(error, TaskFailed) and (suspects := confirm(error)):
                     reached = self._ledger.state
-                    self._ledger = open_ledger(self._store)
+                    self._reopen()
                     set_aside(self._ledger, suspects, reached)
                     continue
                 if attempt == self._settings.retries:
@@ -182,8 +191,14 @@ class Engine:
                 log.exception("a step failed; going back to the last epoch to try again")
                 # The first retry is immediate. A stop of the engine ends the wait.
                 self._stopping.wait(_RETRY_SECONDS * attempt)
-                self._ledger = open_ledger(self._store)
+                self._reopen()
                 attempt += 1
+
+    def _reopen(self) -> None:
+        """Go back to the last epoch. Raise SecondEngine if it is another engine's: undoing
+        unfinished commits would undo the other's."""
+        self._ledger.fence.check()
+        self._ledger = open_ledger(self._store)
 
     def _run_once(self) -> bool:
         """Do one step, one slice of back-fill or of a composite, and one chore; return False if

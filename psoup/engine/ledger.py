@@ -1,9 +1,9 @@
 """The ledger: the engine's tables as the last epoch names them, and the commits made since.
 
 Every commit is at exactly the version after the last one here. A conflict means that another engine
-writes these tables, and a store may have only one. Nothing is visible until `publish` has appended
-the epoch. After a failure a ledger is discarded, and `recover.open_ledger` makes the next one from
-the last epoch.
+writes these tables, and a store may have only one: the one with the newest epoch. Nothing is
+visible until `publish` has appended the epoch. After a failure a ledger is discarded, and
+`recover.open_ledger` makes the next one from the last epoch.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from psoup.engine.coverage import Cohorts
 from psoup.engine.errors import SecondEngine
+from psoup.engine.fence import Fence
 from psoup.engine.histories import Histories
 from psoup.store.audit import AUDIT_BOUNDS
 from psoup.store.composite_marks import CompositeMark
@@ -74,6 +75,11 @@ class Ledger:
         self.histories = Histories(self.store)
         self.interests = Interests()
         self.interests.refresh(state)
+
+    @property
+    def fence(self) -> Fence:
+        """The right to delete, as long as the ledger's epoch is the newest."""
+        return Fence(self.store, self.epochs_version)
 
     def folder(self, name: str) -> DeltaFolder:
         return self.store.table(name)

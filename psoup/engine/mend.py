@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from psoup.engine.composites.boxes import forget_composite
 from psoup.engine.coverage import Cohort, Cohorts
+from psoup.engine.fence import Fence
 from psoup.engine.histories import closure_rows
 from psoup.engine.jobs import by_table, job_of
 from psoup.engine.ledger import JOINS, STEM, Ledger, stem_name, stream_of
@@ -116,19 +117,18 @@ def is_derived(epoch: Epoch, name: str) -> bool:
     return name in MATCH_TABLES or name == "closures"
 
 
-def restart_table(store: Store, epoch: Epoch, name: str, version: int) -> Snapshot:
+def restart_table(store: Store, fence: Fence, epoch: Epoch, name: str, version: int) -> Snapshot:
     """Empty a derived table, whatever its log says, and return its snapshot.
 
     `version` is the last version that a reader may know.
     """
     folder = store.table(name)
     if name.startswith(JOINS):
-        return folder.restart(joins_table(stream_of(name)), version, sync=store.sync)
+        return fence.restart(folder, joins_table(stream_of(name)), version)
     if name.startswith(STEM):
         legs = len(epoch.composites[stream_of(name)].highs)
-        definition = combinations_table(stream_of(name), legs)
-        return folder.restart(definition, version, sync=store.sync)
-    return folder.restart(system_table(name), version, sync=store.sync)
+        return fence.restart(folder, combinations_table(stream_of(name), legs), version)
+    return fence.restart(folder, system_table(name), version)
 
 
 def rederive(ledger: Ledger, names: Iterable[str]) -> None:
@@ -151,7 +151,7 @@ def _restart_damaged(ledger: Ledger, name: str) -> None:
         raise _irreparable(name)
     log.error("%s is damaged; the table is derived again", name)
     version = ledger.tables[table].version
-    ledger.tables[table] = restart_table(ledger.store, ledger.epoch, table, version)
+    ledger.tables[table] = restart_table(ledger.store, ledger.fence, ledger.epoch, table, version)
     rederive(ledger, [table])
     ledger.publish("mend")
 

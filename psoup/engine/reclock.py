@@ -40,7 +40,6 @@ from psoup.store import (
     StreamCreated,
     Tick,
 )
-from psoup.store.delta.durable import remove
 from psoup.store.delta.files import DataFile, write_data_file
 from psoup.store.delta.reading import reader
 from psoup.store.layout import CLOSURES, REACHED_BOUNDS, TABLES
@@ -113,7 +112,7 @@ def _carry_out(store: Store, repair: ClockRepair) -> None:
     ledger.epoch = replace(ledger.epoch, incarnation=repair.incarnation)
     ledger.publish("clock", consumed)
     # They have the wrong stamps: no reader may find them.
-    remove(map(store.log.folder.path_of, old))
+    ledger.fence.delete(map(store.log.folder.path_of, old))
 
 
 # ---- the tables

@@ -10,6 +10,8 @@ from __future__ import annotations
 import logging
 
 from psoup.engine.coverage import Cohorts
+from psoup.engine.errors import SecondEngine
+from psoup.engine.fence import Fence
 from psoup.engine.ledger import JOINS, STEM, Ledger, joins_name, only_engine, stem_name
 from psoup.engine.mend import MATCH_TABLES, is_derived, load_coverage, rederive, restart_table
 from psoup.store.delta import DeltaFolder, Snapshot
@@ -20,19 +22,37 @@ from psoup.store.store import Store
 
 log = logging.getLogger(__name__)
 
+_ATTEMPTS = 4
+
 
 def open_ledger(store: Store) -> Ledger:
     """Return the engine's tables exactly as the last epoch names them.
 
     Raise CorruptStore if a table that can't be derived again is damaged, or the log ends before the
-    version that the epoch has consumed.
+    version that the epoch has consumed. Raise SecondEngine if another engine works on the store.
     """
-    for folder in (store.log.folder, store.epochs.folder, *_folders(store)):
-        folder.mend()
+    for attempt in range(_ATTEMPTS):
+        version = store.epochs.folder.latest_version()
+        try:
+            return _open_ledger(store)
+        except SecondEngine:
+            # An engine that was taken over from may finish commits of its last step. No epoch can
+            # name them: they are undone like those of an engine that ended.
+            if attempt + 1 == _ATTEMPTS or not store.epochs.is_newest(version):
+                raise
+    raise AssertionError("unreachable")
+
+
+def _open_ledger(store: Store) -> Ledger:
+    # The one table that must be readable before it is known which epoch is the newest.
+    store.epochs.folder.mend()
     epochs_version, epoch = store.epochs.latest()
+    fence = Fence(store, epochs_version)
+    for folder in (store.log.folder, *_folders(store)):
+        fence.mend(folder)
     # If the log ended before the epoch's version, positions and row ids would be used twice.
     store.log.prove_end(epoch.log_version)
-    tables, restarted = _tables(store, epoch)
+    tables, restarted = _tables(store, fence, epoch)
     ledger = Ledger(store, epoch, epochs_version, tables, store.state(epoch), Cohorts())
     # If one of them was emptied, `rederive` restarts the coverage instead.
     if MATCH_TABLES.isdisjoint(restarted):
@@ -44,7 +64,7 @@ def open_ledger(store: Store) -> Ledger:
     return ledger
 
 
-def _tables(store: Store, epoch: Epoch) -> tuple[dict[str, Snapshot], list[str]]:
+def _tables(store: Store, fence: Fence, epoch: Epoch) -> tuple[dict[str, Snapshot], list[str]]:
     """Return the tables as the epoch names them, and the names of derived ones that were emptied
     because their log can't be read. Remove unreadable tables that no epoch names."""
     tables, restarted = dict[str, Snapshot](), list[str]()
@@ -58,10 +78,10 @@ def _tables(store: Store, epoch: Epoch) -> tuple[dict[str, Snapshot], list[str]]
         except (CorruptStore, LogTrimmed) as error:
             if version is None:
                 log.error("%s; no epoch names the table, so it is removed", error)
-                folder.remove()
+                fence.remove_table(folder)
             elif is_derived(epoch, name):
                 log.error("%s; the table is derived again", error)
-                tables[name] = restart_table(store, epoch, name, version)
+                tables[name] = restart_table(store, fence, epoch, name, version)
                 restarted.append(name)
             else:
                 raise

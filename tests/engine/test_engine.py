@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 from pyspark.sql import SparkSession
@@ -80,13 +81,19 @@ def test_a_second_engine_is_refused(store: Store, spark: SparkSession) -> None:
         pass
 
 
-def test_a_foreign_commit_stops_it(store: Store, author: Author, spark: SparkSession) -> None:
+def test_a_foreign_commit_is_undone_and_a_foreign_epoch_stops_it(
+    store: Store, author: Author, spark: SparkSession
+) -> None:
     stream = author.create(READINGS)
     with running(store, spark) as engine:
         engine.wait_for(author.state.position)
         version = engine._ledger.tables["matches"].version + 1
         store.table("matches").commit(version, operation="OTHER", sync=False)
-        author.register(stream, above(0.0))
+        _, predicate = author.register(stream, above(0.0))
+        engine.wait_for(author.publish(stream, readings([1], [1.0])))
+        assert matched(store, predicate) == [0]
+        epochs_version, epoch = store.epochs.latest()
+        store.epochs.append(epochs_version + 1, replace(epoch, number=epoch.number + 1))
         position = author.publish(stream, readings([1], [1.0]))
         with pytest.raises(SecondEngine, match="another engine"):
             engine.wait_for(position)

@@ -16,10 +16,11 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 
+from psoup.engine.fence import Fence
 from psoup.engine.ledger import Ledger
 from psoup.engine.settings import EngineSettings
 from psoup.store.delta import DeltaFolder, Snapshot
-from psoup.store.delta.durable import MAX_WRITER_THREADS, remove, together
+from psoup.store.delta.durable import MAX_WRITER_THREADS, together
 from psoup.store.errors import Conflict, LogTrimmed
 
 
@@ -63,6 +64,8 @@ class Trim:
         while True:
             try:
                 version += 1
+                # Servers commit to the log, too, so a conflict says nothing about engines.
+                ledger.fence.check()
                 log.trim(version, files.files.values(), ledger.epoch)
             except Conflict:
                 continue
@@ -110,10 +113,10 @@ class Vacuum:
             self._unnamed = {path: self._unnamed.get(path, now) for path in _unnamed(ledger)}
             due = [path for path, since in self._unnamed.items() if now - since >= self._grace]
             log.debug("deleting %s", due)
-            remove(_drafts_naming(due, ledger.store.log.folder))
+            ledger.fence.delete(_drafts_naming(due, ledger.store.log.folder))
             # A server may have committed one of them just before its draft was removed.
             still_unnamed = set(_unnamed(ledger)) if due else set()
-            remove(path for path in due if path in still_unnamed)
+            ledger.fence.delete(path for path in due if path in still_unnamed)
         return False
 
 
@@ -189,13 +192,13 @@ class Checkpoint:
 
     def _write(self, ledger: Ledger, name: str, version: int) -> None:
         folder, now = ledger.folder(name), time.monotonic()
-        folder.checkpoint(version)
+        ledger.fence.checkpoint(folder, version)
         if now >= self._dropped.get(name, 0.0) + self._drop_seconds:
-            self._drop(name, folder, now)
+            self._drop(ledger.fence, name, folder, now)
             self._dropped[name] = now
         self._done[name] = version, now
 
-    def _drop(self, name: str, folder: DeltaFolder, now: float) -> None:
+    def _drop(self, fence: Fence, name: str, folder: DeltaFolder, now: float) -> None:
         """Drop the commits that were behind two checkpoints for the grace.
 
         The grace counts by a clock that stops while the machine sleeps, and restarts with each
@@ -206,4 +209,4 @@ class Checkpoint:
         while floors and now - floors[0][0] >= self._grace:
             _, due = floors.popleft()
         if due:
-            folder.drop_commits(due)
+            fence.drop_commits(folder, due)

@@ -169,14 +169,14 @@ class Checkpoints:
         a second time. It reads one small file unless a checkpoint is newer."""
         return version <= self.newest() and version < self._commits.listing().floor
 
-    def drop_below(self, version: int) -> None:
-        """Remove commits and checkpoints below `version`, and none that are not below the floor. It
-        lists the whole folder."""
+    def below(self, version: int) -> list[Path]:
+        """Return the files of commits and checkpoints below `version`, in the order in which they
+        may be removed; none that are not below the floor. It lists the whole folder."""
         listing = self._commits.listing()
         # The floor is lower than it was if a damaged checkpoint was taken away.
         version = min(version, listing.floor)
         if not version:
-            return
+            return []
         # Raises if the newest checkpoint can't be read: the commits are needed then.
         self.read(listing.base)
         # Ascending, so that no number is free while an earlier commit exists.
@@ -189,7 +189,7 @@ class Checkpoints:
                     self._commits.checkpoint_path(number),
                     self._commits.check_path(number),
                 ]
-        remove(obsolete)
+        return obsolete
 
     def mend(self) -> None:
         """Remove checkpoints that can't be read, so that Delta's readers don't fail on them, and

@@ -249,10 +249,15 @@ class DeltaFolder:
         """Write a Delta checkpoint at a version, the newest by default, durably."""
         self._checkpoints.write(self.snapshot(version))
 
+    def obsolete_commits(self, below: int) -> list[Path]:
+        """Return the files of commits below a version, and none that are not below the floor, in
+        the order in which they may be removed. It lists the whole folder."""
+        return self._checkpoints.below(below)
+
     def drop_commits(self, below: int) -> None:
-        """Remove the commits below a version, and none that are not below the floor. Only the
-        table's one cleaner may call it. It lists the whole folder."""
-        self._checkpoints.drop_below(below)
+        """Remove the obsolete commits below a version. Only the table's one cleaner may call
+        it."""
+        durable.remove(self.obsolete_commits(below))
 
     def mend(self) -> None:
         """Remove checkpoints that can't be read. Only the table's one writer may call it."""
