@@ -37,10 +37,7 @@ class KeepAlive:
             self._usage = usage
         if self.due_in() <= 0:
             self._ran_at = now
-            context = self._spark.sparkContext
-            # A task for each core, so that every executor gets some. A step may have a single task.
-            tasks = context.defaultParallelism
-            context.parallelize(range(tasks), tasks).foreachPartition(_nothing)
+            run_empty_job(self._spark)
 
     def due_in(self) -> float:
         """Return the seconds until the next empty job; infinity if the store is not in use."""
@@ -48,6 +45,13 @@ class KeepAlive:
         if now - self._used_at > self._in_use:
             return float("inf")
         return self._ran_at + self._interval - now
+
+
+def run_empty_job(spark: SparkSession) -> None:
+    """Run a task for each core, so that every executor gets some. A step may have a single task."""
+    context = spark.sparkContext
+    tasks = context.defaultParallelism
+    context.parallelize(range(tasks), tasks).foreachPartition(_nothing)
 
 
 def _usage(ledger: Ledger) -> tuple[int, int]:

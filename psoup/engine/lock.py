@@ -1,8 +1,8 @@
 """The engine's lock, which allows one engine per store. The operating system frees it when its
 process ends.
 
-It stops a second engine on this machine at once. One on another machine is detected at its first
-conflicting commit (see `ledger`). The locked file also holds the engine's pulse, by which servers
+It stops a second engine on this machine at once. Of engines on two machines the one with the newest
+epoch goes on (see `fence`). The locked file also holds the engine's pulse, by which servers
 know that it runs.
 """
 
@@ -13,6 +13,7 @@ import logging
 import os
 import threading
 import time
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -41,6 +42,7 @@ class EngineLock:
         """Take the lock, unless this object has it already. Raise SecondEngine if another process,
         or another engine in this one, has it."""
         if self._descriptor is not None:
+            self._check_file(self._descriptor)
             return
         # Not truncated: until the lock is taken, the file may hold the pulse of another engine.
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
@@ -50,14 +52,41 @@ class EngineLock:
                 f"an engine{self._holder()} already runs on {self._path.parent}. "
                 "Stop it first; a store has one engine."
             )
-        self._descriptor = descriptor
-        self._ending.clear()
         first = Pulse.first()
         first.write(descriptor)
+        self._keep(descriptor, first)
+
+    def take_over(self) -> None:
+        """Take the lock although another engine may hold it: put another file into its place.
+
+        The former engine keeps the lock of the old file, and writes its pulse there; no process
+        reads it. The caller must have published an epoch.
+        """
+        draft = self._path.with_name(f".{self._path.name}.{uuid.uuid4().hex}.tmp")
+        descriptor = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        first = Pulse.first()
+        first.write(descriptor)
+        os.replace(draft, self._path)
+        self._keep(descriptor, first)
+
+    def _keep(self, descriptor: int, first: Pulse) -> None:
+        """Hold a locked file, and write the pulses after the first one."""
+        self._descriptor = descriptor
+        self._ending.clear()
         self._beating = threading.Thread(
             target=self._beat, args=(descriptor, first), name="pulse", daemon=True
         )
         self._beating.start()
+
+    def _check_file(self, descriptor: int) -> None:
+        """Raise SecondEngine if another engine has taken over."""
+        try:
+            in_place = os.path.samestat(os.fstat(descriptor), os.stat(self._path))
+        except FileNotFoundError:
+            in_place = False
+        if not in_place:
+            raise SecondEngine(f"an engine{self._holder()} has taken over {self._path.parent}")
 
     def release(self) -> None:
         """Free the lock and empty the file, so that servers know at once."""

@@ -15,9 +15,11 @@ from psoup import lifeline, umask
 from psoup.command_help import HelpFormatter
 from psoup.engine.engine import Engine
 from psoup.engine.errors import EngineError
+from psoup.engine.keep_alive import run_empty_job
 from psoup.engine.lock import EngineLock
 from psoup.engine.session import make_scratch, open_session
 from psoup.engine.settings import EngineSettings, Rest
+from psoup.engine.standby import stand_by
 from psoup.escaping import log_to_stderr
 from psoup.store import Store, StoreError
 from psoup.store.delta.durable import MIN_GRACE_SECONDS
@@ -26,8 +28,9 @@ log = logging.getLogger(__name__)
 
 _CHECK_SECONDS = 0.2
 _EXAMPLE = """\
-example:
+examples:
   psoup engine --store ./store --master spark://host:7077
+  psoup engine --store ./store --standby
 """
 
 
@@ -89,6 +92,11 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "all windows have passed. idle: while their stream is idle, and drop no matches",
     )
     parser.add_argument(
+        "--standby",
+        action="store_true",
+        help="if the store has an engine, wait until it ends or stands still, then take over",
+    )
+    parser.add_argument(
         "--ui", action="store_true", help="serve Spark's web page, on its usual port"
     )
     parser.add_argument(lifeline.OPTION, action="store_true", help=lifeline.HELP)
@@ -114,8 +122,9 @@ def _run(options: argparse.Namespace, ending: threading.Event) -> None:
     )
     store = Store.open(options.store, create=True)
     lock = EngineLock(store.root)
-    # Before Spark, which takes seconds to start, so that a second engine fails at once.
-    lock.acquire()
+    if not options.standby:
+        # Before Spark, which takes seconds to start, so that a second engine fails at once.
+        lock.acquire()
     if ending.is_set():
         return
     scratch = make_scratch(store.id)
@@ -124,6 +133,14 @@ def _run(options: argparse.Namespace, ending: threading.Event) -> None:
         spark = open_session(scratch, master=options.master, ui=options.ui)
         _listen(ending)  # Spark's session has replaced the handler of SIGINT
         try:
+            if options.standby:
+                # So that Spark has loaded what the first step needs.
+                run_empty_job(spark)
+                print("engine stands by", flush=True)
+                free_store = stand_by(store.root, lock, ending)
+                if free_store is None:
+                    return
+                store = free_store
             _serve(Engine(store, spark, settings, lock), ending)
         finally:
             spark.stop()

@@ -78,10 +78,7 @@ def _python_path() -> str:
 
 def make_scratch(store_id: str) -> Path:
     """Make a temporary folder, named after the store and this process; remove those of processes
-    that have ended.
-
-    The caller must hold the store's engine lock.
-    """
+    that have ended."""
     prefix = f"psoup-engine-{store_id}-"
     for folder in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
         owner = folder.name.removeprefix(prefix).partition("-")[0]
