@@ -73,8 +73,8 @@ def test_the_base_needs_neither_spark_nor_delta() -> None:
     assert not names & {"pyspark", "delta-spark", "deltalake", "numpy", "pandas"}
 
 
-def test_servers_and_engines_need_intervaltree_and_clients_do_not() -> None:
-    """Blocks and windows are searched with it; the stem imports it, so nothing runs without it."""
+def test_servers_need_intervaltree_and_clients_do_not() -> None:
+    """Blocks by time and watches are searched with it."""
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
         "optional-dependencies"
     ]

@@ -31,7 +31,7 @@ _REQUIRED_PACKAGES = {
         "pyroaring",
         "sqlglot",
     ),
-    "engine": ("deltalake", "intervaltree", "pyspark"),
+    "engine": ("deltalake", "pyspark"),
 }
 FILE = click.Path(dir_okay=False, path_type=Path)
 # The options of server and engine, --help too, are those of their own parsers.

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from datastem.blocks import BLOCK_ROWS
-from datastem.instants import FOR_EVER, MIN_INSTANT
+from datastem.instants import FOR_EVER
 from psoup.engine.coverage import Cohort, Want
 from psoup.engine.ledger import Ledger, stem_name
 from psoup.store.delta.files import DataFile
@@ -53,7 +53,7 @@ class Reaching:
         latest = self._rows(ledger, stream_id)[1].latest_below(row)
         if latest is None:
             return False
-        return ledger.interests.can_reach(ledger.state, stream_id, MIN_INSTANT, latest)
+        return ledger.interests.can_reach(ledger.state, stream_id, latest)
 
     def level(self, ledger: Ledger, stream_id: int, lo: int, hi: int) -> int:
         """Return a row id below which no window of the predicates `[lo, hi)` reaches; 0 if they

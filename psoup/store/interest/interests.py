@@ -21,7 +21,7 @@ from psoup.store.interest.registered import (
     Reaches,
     RegisteredReaches,
 )
-from psoup.store.interest.windows import EVERYTHING, FIXED, WindowTree, widened
+from psoup.store.interest.windows import EVERYTHING, FIXED, Windows, widened
 from psoup.store.state.state import State
 
 _COLUMNS = ("behind", "since", "clocks")
@@ -37,11 +37,11 @@ class Widest:
 
 
 class StreamInterest:
-    """The reaches of a stream's predicates, ascending by id, and their windows as a tree."""
+    """The reaches of a stream's predicates, ascending by id, and their windows."""
 
     def __init__(self) -> None:
         self.reaches = Reaches.of_all(())
-        self.windows = WindowTree()
+        self.windows = Windows()
         self._widest: dict[tuple[int, int], Widest] = {}
 
     @property
@@ -235,13 +235,13 @@ class Interests:
             begins[place] = np.minimum(begins[place], since)
         return reaches.predicates, begins
 
-    def can_reach(self, state: State, stream_id: int, low: int, high: int) -> bool:
-        """Return True if a window of any predicate of a stream can hold rows with a ts in `[low,
-        high]` at NOW or later."""
+    def can_reach(self, state: State, stream_id: int, high: int) -> bool:
+        """Return True if a window of any predicate of a stream can hold rows with a ts up to `high`
+        at NOW or later."""
         if any(since <= high for since in self._requested(state, stream_id).values()):
             return True
         windows = self.of_stream(stream_id).windows
-        return windows.can_reach(low, high, lambda clock: self._now(state, stream_id, clock))
+        return windows.can_reach(high, lambda clock: self._now(state, stream_id, clock))
 
     def widened(self, state: State, stream_id: int, since: int | None) -> int | None:
         """Return an instant at or before `since`, rounded as windows are; None if `since` is None

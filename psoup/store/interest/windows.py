@@ -1,16 +1,15 @@
-"""The windows of a stream as intervals of ts, in a tree: which of them can reach rows of some ts?
+"""The windows of a stream: can any of them reach rows of some ts?
 
-There is one interval for each different window, however many predicates have it. It begins where
-the window does, relative to the NOW of the window's clock. It has no end, because later rows enter
-a window that ends before NOW. Windows are widened by up to a sixteenth, so that few are different.
+A window begins where it does relative to the NOW of its clock. It has no end here, because later
+rows enter a window that ends before NOW. So the widest window of each clock decides, and the others
+are counted only to find the next one when it ends. Windows are widened by up to a sixteenth, so
+that few are different.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
-
-from intervaltree import IntervalTree
 
 from datastem.instants import FOR_EVER, HOUR, SINCE_EVER
 
@@ -36,45 +35,37 @@ def widened_since(since: int) -> int:
     return max(since // HOUR * HOUR, SINCE_EVER + 1)
 
 
-class WindowTree:
+class Windows:
     """The windows of one stream by clock, each counted as often as predicates have it."""
 
     def __init__(self) -> None:
-        self._trees: dict[int, IntervalTree] = {}
-        self._counts: Counter[tuple[int, int]] = Counter()
-
-    def __len__(self) -> int:
-        return len(self._counts)
+        # By clock: how many windows reach how far behind its NOW.
+        self._counts: defaultdict[int, Counter[int]] = defaultdict(Counter)
 
     def add(self, clock: int, behind: int, count: int) -> None:
         """Add `count` windows that reach `behind` microseconds behind the NOW of a clock."""
-        if (clock, behind) not in self._counts:
-            self._trees.setdefault(clock, IntervalTree()).addi(*_interval(behind))
-        self._counts[clock, behind] += count
+        self._counts[clock][behind] += count
 
     def remove(self, clock: int, behind: int, count: int) -> None:
         """Remove windows that `add` counted."""
-        self._counts[clock, behind] -= count
-        if not self._counts[clock, behind]:
-            del self._counts[clock, behind]
-            self._trees[clock].removei(*_interval(behind))
+        counts = self._counts[clock]
+        counts[behind] -= count
+        if not counts[behind]:
+            del counts[behind]
+            if not counts:
+                del self._counts[clock]
 
-    def can_reach(self, low: int, high: int, now_of: NowOf) -> bool:
-        """Return True if a window can hold rows with a ts in `[low, high]`, at the NOW of its clock
-        or later. A clock that has no NOW yet may reach anything."""
+    def can_reach(self, high: int, now_of: NowOf) -> bool:
+        """Return True if a window can hold rows with a ts up to `high`, at the NOW of its clock or
+        later. A clock that has no NOW yet may reach anything."""
         return any(
-            bool(tree) and ((now := now_of(clock)) is None or _stabbed(tree, low - now, high - now))
-            for clock, tree in self._trees.items()
+            (now := now_of(clock)) is None or _reaches(max(counts), high - now)
+            for clock, counts in self._counts.items()
         )
 
     def _check(self) -> None:
-        assert all(count > 0 for count in self._counts.values())
-        assert sum(len(tree) for tree in self._trees.values()) == len(self._counts)
+        assert all(counts and min(counts.values()) > 0 for counts in self._counts.values())
 
 
-def _interval(behind: int) -> tuple[int, int]:
-    return (SINCE_EVER if behind == EVERYTHING else -behind), FOR_EVER
-
-
-def _stabbed(tree: IntervalTree, low: int, high: int) -> bool:
-    return bool(tree.overlaps(max(low, SINCE_EVER), min(high + 1, FOR_EVER)))
+def _reaches(behind: int, high: int) -> bool:
+    return behind == EVERYTHING or high >= -behind

@@ -185,7 +185,7 @@ def check(world: World, interests: Interests) -> None:
             assert first == begins.min()
             for low in (FIXED - 2 * DAY, int(first) - 1, int(first), BEGIN):
                 low = max(low, MIN_INSTANT)
-                reached = interests.can_reach(world.state, stream_id, low, low)
+                reached = interests.can_reach(world.state, stream_id, low)
                 assert reached is (low >= first)
 
 
@@ -243,8 +243,8 @@ def test_a_request_counts_for_a_day_and_only_as_far_back_as_it_says() -> None:
     world.append(Interest(IDS["plain"], predicate, since))
     interests.refresh(world.state)
     assert interests.begin(world.state, IDS["plain"], predicate, predicate + 1) == since
-    assert interests.can_reach(world.state, IDS["plain"], since, since)
-    assert not interests.can_reach(world.state, IDS["plain"], since - 1, since - 1)
+    assert interests.can_reach(world.state, IDS["plain"], since)
+    assert not interests.can_reach(world.state, IDS["plain"], since - 1)
     assert interests.begins(world.state, IDS["plain"], 0, 99)[1].tolist() == [since]
     world.append(Interest(IDS["plain"], predicate, None))
     assert interests.begin(world.state, IDS["plain"], predicate, predicate + 1) == SINCE_EVER
@@ -257,7 +257,7 @@ def test_a_request_counts_for_a_day_and_only_as_far_back_as_it_says() -> None:
     interests.refresh(world.state)
     begin = interests.begin(world.state, IDS["plain"], predicate, predicate + 1)
     assert begin > world.stamp, "it has ended"
-    assert not interests.can_reach(world.state, IDS["plain"], since, since)
+    assert not interests.can_reach(world.state, IDS["plain"], since)
     world.register(CASES[0])
     interests.refresh(world.state)
     ids, begins = interests.begins(world.state, IDS["plain"], 0, 99)
