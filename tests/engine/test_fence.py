@@ -107,14 +107,14 @@ def test_an_idle_engine_that_was_replaced_ends_by_itself(
     engine.start()
     try:
         engine.wait_idle()
-        other = Store.open(store.root, sync=False)
-        version, epoch = other.epochs.latest()
-        other.epochs.append(version + 1, replace(epoch, number=epoch.number + 1, kind="takeover"))
+        rival = Store.open(store.root, sync=False)
+        version, epoch = rival.epochs.latest()
+        rival.epochs.append(version + 1, replace(epoch, number=epoch.number + 1, kind="takeover"))
         with pytest.raises(SecondEngine, match="taken over"):
             while True:
                 engine.check()
                 time.sleep(0.01)
-        assert other.epochs.is_newest(version + 1)
+        assert rival.epochs.is_newest(version + 1)
     finally:
         engine.stop()
 
@@ -131,10 +131,10 @@ def test_an_engine_that_was_replaced_does_not_go_back_to_the_other_s_epoch(
         engine.wait_idle()
 
         def fail(_: object) -> bool:
-            other = Store.open(store.root, sync=False)
-            version, epoch = other.epochs.latest()
-            other.epochs.append(version + 1, replace(epoch, number=epoch.number + 1))
-            other.table("matches").commit(epoch.versions["matches"] + 1, operation="OTHER")
+            rival = Store.open(store.root, sync=False)
+            version, epoch = rival.epochs.latest()
+            rival.epochs.append(version + 1, replace(epoch, number=epoch.number + 1))
+            rival.table("matches").commit(epoch.versions["matches"] + 1, operation="OTHER")
             raise OSError("a file is gone")
 
         monkeypatch.setattr(engine._maintenance, "advance", fail)
