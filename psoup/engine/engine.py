@@ -17,13 +17,12 @@ from pyspark.sql import SparkSession
 from psoup.engine.backfill import Backfill
 from psoup.engine.composites.growing import Growing
 from psoup.engine.errors import EngineFailed, SecondEngine
-from psoup.engine.jobs import TaskFailed
 from psoup.engine.keep_alive import KeepAlive
 from psoup.engine.ledger import Ledger
 from psoup.engine.lock import EngineLock
 from psoup.engine.maintain import Chore, Maintenance
 from psoup.engine.mend import mend
-from psoup.engine.quarantine import confirm, set_aside
+from psoup.engine.quarantine import set_aside, suspects
 from psoup.engine.recover import open_ledger
 from psoup.engine.settings import EngineSettings
 from psoup.engine.step import next_stretch, take_step
@@ -179,10 +178,10 @@ class Engine:
                     self._reopen()
                     mend(self._ledger, error.file)
                     continue
-                if isinstance(error, TaskFailed) and (suspects := confirm(error)):
+                if entries := suspects(self._spark, error, attempt):
                     reached = self._ledger.state
                     self._reopen()
-                    set_aside(self._ledger, suspects, reached)
+                    set_aside(self._ledger, entries, reached)
                     continue
                 if attempt == self._settings.retries:
                     raise EngineFailed(

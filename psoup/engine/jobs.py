@@ -13,12 +13,14 @@ from typing import Any, TypeVar
 
 from pyspark.sql import SparkSession
 
+from psoup.engine.culprits import causes_of, result_or_reason
 from psoup.engine.ledger import Ledger
+from psoup.engine.predicates import forget_predicates
 from psoup.store.delta.files import DataFile
 from psoup.store.delta.reading import DataFileGone
 from psoup.store.errors import CorruptStore
 from psoup.store.state.losses import Hole
-from psoup.store.state.quarantine import MACHINE_ERRORS, reason_of
+from psoup.store.state.quarantine import QuarantineEntry
 
 log = logging.getLogger(__name__)
 
@@ -53,10 +55,11 @@ class Damaged:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A unit of work that raised an error, maybe because of a predicate or a composite."""
+    """A unit of work that raised an error twice, and the predicates or the composite that cause
+    it, as far as they are known."""
 
-    unit: Any
     problem: str
+    causes: tuple[QuarantineEntry, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +81,40 @@ Outcome = Written | Hole | Damaged | Failed | CompositeOutcome
 
 
 class TaskFailed(Exception):
-    """A unit of work failed. Another process can try it again with `work(job, unit)`."""
+    """Units of work failed, because of the predicates or composites in `causes` if there are
+    any."""
+
+    def __init__(self, problem: str, causes: Iterable[QuarantineEntry] = ()) -> None:
+        super().__init__(problem)
+        self.causes = tuple(causes)
+
+
+class WorkerDied(Exception):
+    """A worker crashed or had too little memory while a job ran `work(job, unit)` for `units`."""
 
     def __init__(
-        self, problem: str, work: Callable[[SparkJob, Any], list[Outcome]], job: SparkJob, unit: Any
+        self,
+        problem: str,
+        work: Callable[[SparkJob, Any], list[Outcome]],
+        job: SparkJob,
+        units: Sequence[Any],
     ) -> None:
         super().__init__(problem)
-        self.work, self.job, self.unit = work, job, unit
+        self.work, self.job, self.units = work, job, units
+
+
+# What the messages of Spark say of a worker that died, and how that is reported.
+_DEATHS = {
+    "Python worker exited unexpectedly": "the worker process died",
+    "ExecutorLostFailure": "the executor was lost",
+    "MemoryError": "the worker process had too little memory",
+}
+
+
+def _death_in(error: Exception) -> str | None:
+    """Return how a worker died, by the error of a job; None if none did."""
+    message = str(error)
+    return next((death for text, death in _DEATHS.items() if text in message), None)
 
 
 def by_table(outcomes: Iterable[Outcome]) -> dict[str, list[DataFile]]:
@@ -107,37 +137,63 @@ def run_tasks(
 ) -> list[Outcome]:
     """Run `work(job, unit)` for every unit and return the outcomes.
 
-    Raise CorruptStore if a file that one of them reads is damaged or missing, and TaskFailed if a
-    unit fails for a reason other than its machine (memory, files, lost workers).
+    Raise CorruptStore if a file that one of them reads is damaged or missing, TaskFailed if a
+    unit fails for a reason other than its machine, and WorkerDied if a worker died.
     """
 
     # Errors are returned as outcomes: Spark does not retry them, and they carry their unit.
     def task(partition: Iterable[Unit]) -> list[Outcome]:
         outcomes: list[Outcome] = []
         for unit in partition:
-            try:
-                outcomes += work(job, unit)
-            except (CorruptStore, DataFileGone) as error:
-                # All units run again after the repair, so the outcomes so far are not needed.
-                return [Damaged(error.file, str(error))]
-            except MACHINE_ERRORS:
-                raise
-            except Exception as error:
-                log.exception("a task failed")
-                return [Failed(unit, reason_of(error))]
+            result = _run(job, work, unit)
+            if isinstance(result, Damaged | Failed):
+                # All units run again after a repair, so the outcomes so far are not needed.
+                return [result]
+            outcomes += result
         return outcomes
 
     if not units:
         return []
     context = spark.sparkContext
     tasks = min(len(units), context.defaultParallelism)
-    outcomes: list[Outcome] = context.parallelize(units, tasks).mapPartitions(task).collect()
+    outcomes: list[Outcome]
+    try:
+        outcomes = context.parallelize(units, tasks).mapPartitions(task).collect()
+    except Exception as error:
+        if (death := _death_in(error)) is None:
+            raise
+        raise WorkerDied(death, work, job, units) from error
     for outcome in outcomes:
         if isinstance(outcome, Damaged):
             raise CorruptStore(outcome.problem, outcome.file)
-        if isinstance(outcome, Failed):
-            raise TaskFailed(outcome.problem, work, job, outcome.unit)
+    failures = [outcome for outcome in outcomes if isinstance(outcome, Failed)]
+    if failures:
+        # Several tasks may have failed, some with the same cause.
+        causes = {cause.name: cause for failure in failures for cause in failure.causes}
+        raise TaskFailed(failures[0].problem, causes.values())
     return outcomes
+
+
+def _run(
+    job: SparkJob, work: Callable[[SparkJob, Unit], list[Outcome]], unit: Unit
+) -> list[Outcome] | Damaged | Failed:
+    """Return the outcomes of a unit, in a task.
+
+    Unless it is a trial, a unit that raises an error is tried once more, with the predicates read
+    again: an index that is damaged in this process is no predicate's fault. If it raises an error
+    again, the cause is searched for.
+    """
+    try:
+        result = result_or_reason(work, job, unit)
+        if isinstance(result, str) and not job.trial:
+            log.error("a task failed (%s); trying it again with new indexes", result)
+            forget_predicates(job.root)
+            result = result_or_reason(work, job, unit)
+        if not isinstance(result, str):
+            return result
+        return Failed(result, () if job.trial else tuple(causes_of(work, job, unit, result)))
+    except (CorruptStore, DataFileGone) as error:
+        return Damaged(error.file, str(error))
 
 
 def job_of(ledger: Ledger) -> SparkJob:

@@ -150,17 +150,18 @@ class LivePredicates:
         excluded_ids = np.unique(np.asarray(excluded, np.int64))
         # The texts of excluded predicates were never kept, so a released one must be read again.
         if not np.array_equal(excluded_ids, self._excluded):
-            self._forget_all()
+            self.forget()
             self._excluded = excluded_ids
         if version == self._version:
             return
         try:
             self._advance(version)
         except BaseException:
-            self._forget_all()
+            self.forget()
             raise
 
-    def _forget_all(self) -> None:
+    def forget(self) -> None:
+        """Drop everything, so that `advance` reads it again."""
         self._version, self._live, self._stems = -1, {}, {}
 
     def _advance(self, version: int) -> None:
@@ -261,3 +262,8 @@ class LivePredicates:
 def predicates_of(root: str) -> LivePredicates:
     """Return this process's predicates of the store at `root`."""
     return LivePredicates(DeltaFolder(Path(root) / "predicates"))
+
+
+def forget_predicates(root: str) -> None:
+    """Let this process read the predicates of the store at `root` again, and make new indexes."""
+    predicates_of(root).forget()

@@ -1,76 +1,78 @@
 """Quarantine: a predicate or composite that fails is set aside, and everything else continues.
 
-A task that fails is tried again in a second process, by `python -m psoup.engine.quarantine`. If it
-fails there too, that process finds the predicates with which it fails, by bisection. Nothing is set
-aside for a failure that does not repeat, or that the machine causes: memory, files, lost workers.
+A task that fails twice searches for the cause itself (`culprits`). If workers die twice in one job,
+the driver searches. Nothing is set aside for a failure that does not repeat, or that the machine
+causes: errors of files, or memory that is short whatever the predicates are.
 """
 
 from __future__ import annotations
 
-import json
 import logging
-import pickle
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
+from pyspark.sql import SparkSession
 
-from datastem.arrays import Int64s
-from psoup.engine.composites.boxes import CompositeForm, forget_composite
-from psoup.engine.composites.units import CompositeWork
-from psoup.engine.jobs import (
-    Outcome,
-    SparkJob,
-    TaskFailed,
-)
+from psoup.engine.composites.boxes import forget_composite
+from psoup.engine.culprits import Search
+from psoup.engine.jobs import SparkJob, TaskFailed, WorkerDied, run_tasks
 from psoup.engine.ledger import Ledger
 from psoup.engine.mend import write_coverage
-from psoup.engine.predicates import predicates_of
-from psoup.store.errors import StoreError
 from psoup.store.state.quarantine import (
     COMPOSITE,
-    MACHINE_ERRORS,
     PREDICATE,
     Quarantine,
     QuarantineEntry,
-    reason_of,
 )
 from psoup.store.state.state import State
 
 log = logging.getLogger(__name__)
 
-# A search starts no new half after this time. What it has found is set aside, and the next failure
-# continues the search.
-_SEARCH_SECONDS = 120.0
-_PROCESS_SECONDS = 1800.0
+# After this time no further unit of a job with dead workers is searched.
+_UNITS_SECONDS = 300.0
 
 
-# ---- the driver
-
-
-def confirm(failure: TaskFailed) -> list[QuarantineEntry]:
-    """Try a failed unit again in a second process, and return the predicates or the composite that
-    make it fail. Return nothing if it does not fail there, or for another reason."""
-    log.error("a task failed with %s; looking for the cause in a second process", failure)
-    # In a second process, since a bad predicate may crash it or use up its memory.
-    work = pickle.dumps((failure.work, failure.job, failure.unit))
-    try:
-        done = subprocess.run(
-            [sys.executable, "-m", "psoup.engine.quarantine"],
-            input=work,
-            stdout=subprocess.PIPE,
-            timeout=_PROCESS_SECONDS,
-            check=True,
-        )
-        return [QuarantineEntry(**entry) for entry in json.loads(done.stdout)]
-    except (subprocess.SubprocessError, ValueError, OSError) as error:
-        log.error("the second process found nothing: %s", error)
+def suspects(spark: SparkSession, error: Exception, attempt: int) -> list[QuarantineEntry]:
+    """Return what made a round of the engine fail at the given attempt, from 0: predicates and
+    composites; none if it was nothing of theirs."""
+    if isinstance(error, TaskFailed):
+        return list(error.causes)
+    # A worker that dies once may have been ended by its machine.
+    if not isinstance(error, WorkerDied) or not attempt:
         return []
+    log.error("workers died twice (%s); looking for the cause", error)
+    try:
+        return _killers(spark, error)
+    except Exception:
+        # The next attempt meets whatever it is, and the engine deals with that.
+        log.exception("the search failed")
+        return []
+
+
+def _killers(spark: SparkSession, death: WorkerDied) -> list[QuarantineEntry]:
+    """Return the entries with which the workers of a job die: run each unit alone, and those that
+    fail with fewer predicates, by halves."""
+    entries: dict[str, QuarantineEntry] = {}
+    until = time.monotonic() + _UNITS_SECONDS
+    for unit in death.units:
+        if entries and time.monotonic() > until:
+            break
+
+        def attempt(job: SparkJob, unit: Any = unit) -> str | None:
+            try:
+                run_tasks(spark, job, death.work, [unit])
+            except (TaskFailed, WorkerDied) as error:
+                return str(error)
+            return None
+
+        # Many predicates that kill a worker only together are too much work, not a cause.
+        search = Search(death.job, unit, attempt, by_itself=True)
+        if (reason := search.failure()) is not None:
+            entries |= {entry.name: entry for entry in search.causes(reason)}
+    return list(entries.values())
 
 
 def set_aside(ledger: Ledger, entries: Sequence[QuarantineEntry], reached: State) -> None:
@@ -128,107 +130,3 @@ def restart_released(
         ledger.coverage.reopen(entry.stream_id, entry.id, highs.get(entry.stream_id, 0))
         for entry in predicates
     ]
-
-
-# ---- the second process
-
-
-class Search:
-    """The search for the predicates with which a unit of work fails."""
-
-    def __init__(
-        self, work: Callable[[SparkJob, Any], list[Outcome]], job: SparkJob, unit: Any
-    ) -> None:
-        self._work, self._unit = work, unit
-        # What a trial writes is never committed, so it need not be durable.
-        self._job = replace(job, sync=False, trial=True)
-        self._predicates = predicates_of(job.root)
-        self._predicates.advance(job.predicates, job.excluded)
-        self._streams = {
-            id_: stream_id
-            for stream_id in self._predicates.streams()
-            for id_ in self._predicates.live(stream_id).tolist()
-        }
-        self._all: Int64s = np.array(sorted(self._streams), np.int64)
-        self._excluded: Int64s = np.array(job.excluded, np.int64)
-        self._until = time.monotonic() + _SEARCH_SECONDS
-
-    def causes(self) -> list[QuarantineEntry]:
-        """Return the entries that make the unit fail; empty if it does not fail. Raise MemoryError,
-        OSError and StoreError."""
-        reason = self._failure(self._all)
-        if reason is None:
-            return []
-        # If the unit fails without any predicate, the composite or the machine is the cause.
-        alone = self._failure(self._all[:0])
-        if alone is None:
-            return list(self._among(self._all, reason))
-        composite = _composite_of(self._unit)
-        return (
-            [] if composite is None else [QuarantineEntry(COMPOSITE, composite, composite, alone)]
-        )
-
-    def _failure(self, only: Int64s) -> str | None:
-        """Return why the unit fails with only these predicates; None if it does not fail."""
-        omitted = np.setdiff1d(self._all, only, assume_unique=True)
-        excluded: Any = np.concatenate([self._excluded, omitted])
-        try:
-            self._work(replace(self._job, excluded=excluded), self._unit)
-        except (*MACHINE_ERRORS, StoreError):
-            raise
-        except Exception as error:
-            return reason_of(error)
-        return None
-
-    def _among(self, ids: Int64s, reason: str) -> Iterable[QuarantineEntry]:
-        """Yield entries for the predicates that make the unit fail, given ids with which it fails.
-
-        If neither half fails alone, yield the first predicate with which its predecessors fail.
-        """
-        if len(ids) == 1:
-            yield self._entry(int(ids[0]), reason)
-            return
-        middle, has_failed = len(ids) // 2, False
-        for half in (ids[:middle], ids[middle:]):
-            if has_failed and time.monotonic() > self._until:
-                return
-            why = self._failure(half)
-            if why is not None:
-                has_failed = True
-                yield from self._among(half, why)
-        if not has_failed:
-            yield self._first_together(ids, middle, reason)
-
-    def _first_together(self, ids: Int64s, works: int, reason: str) -> QuarantineEntry:
-        """Return the entry of the first predicate that, with those before it, makes the unit fail.
-        With the first `works` predicates it must not fail."""
-        fails = len(ids)
-        while fails - works > 1:
-            middle = (works + fails) // 2
-            why = self._failure(ids[:middle])
-            works, fails = (middle, fails) if why is None else (works, middle)
-            reason = why or reason
-        return self._entry(int(ids[fails - 1]), reason)
-
-    def _entry(self, id_: int, reason: str) -> QuarantineEntry:
-        return QuarantineEntry(PREDICATE, id_, self._streams[id_], reason)
-
-
-def _composite_of(unit: Any) -> int | None:
-    """Return the id of the composite that a unit of work is over; None if it is over none."""
-    if isinstance(unit, CompositeForm):
-        return unit.composite_id
-    work = getattr(unit, "work", None)
-    return work.id if isinstance(work, CompositeWork) else None
-
-
-def main() -> None:
-    """Read a failed unit from standard input, and write the entries that make it fail as JSON."""
-    work, job, unit = pickle.load(sys.stdin.buffer)
-    print(json.dumps([asdict(entry) for entry in Search(work, job, unit).causes()]))
-
-
-if __name__ == "__main__":
-    # Standard output holds the entries that the driver reads.
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr)
-    main()

@@ -5,10 +5,12 @@ Bad predicates are put into the log directly, since no server appends one.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,11 +21,13 @@ from pyspark.sql import SparkSession
 from datastem.schema import Column, StreamSchema
 from datastem.types import BIGINT, BOOLEAN, TEXT
 from psoup.engine.coverage import OPEN, Cohort, Cohorts
+from psoup.engine.culprits import Search
 from psoup.engine.engine import Engine
 from psoup.engine.errors import EngineFailed
-from psoup.engine.jobs import Outcome, SparkJob, TaskFailed, run_tasks
+from psoup.engine.jobs import Outcome, SparkJob, TaskFailed, WorkerDied, run_tasks
 from psoup.engine.mend import restart_coverage
-from psoup.engine.quarantine import Search, confirm, set_aside
+from psoup.engine.predicates import predicates_of
+from psoup.engine.quarantine import set_aside, suspects
 from psoup.engine.recover import open_ledger
 from psoup.engine.settings import EngineSettings
 from psoup.store import Position, Store
@@ -166,13 +170,17 @@ def test_a_reason_can_be_printed_anywhere() -> None:
     assert reason.isascii() and reason.isprintable() and len(reason) == 300
 
 
-def _fails_twice(job: SparkJob, unit: str) -> list[Outcome]:
+def _fails(job: SparkJob, unit: str) -> list[Outcome]:
     raise ValueError(unit)
 
 
-def _fails_here(job: SparkJob, pid: int) -> list[Outcome]:
-    if os.getpid() == pid:
-        raise ValueError("only here")
+def _fails_once(job: SparkJob, unit: str) -> list[Outcome]:
+    """Fail in a process that has an index, as if that were damaged."""
+    predicates = predicates_of(job.root)
+    is_first = predicates._version < 0
+    predicates.advance(job.predicates, job.excluded)
+    if not is_first:
+        raise ValueError("a damaged index")
     return []
 
 
@@ -188,32 +196,34 @@ def _finds_no_file(job: SparkJob, unit: str) -> list[Outcome]:
     raise FileNotFoundError(unit)
 
 
+@pytest.mark.spark
 @pytest.mark.parametrize(
-    ("work", "unit"),
-    [
-        # The id is not part of the name of the test: every process must find the same tests.
-        pytest.param(_fails_here, os.getpid(), id="_fails_here"),
-        (_lacks_memory, "x"),
-        (_dies, "x"),
-        (_finds_no_file, "x"),
-        (_fails_twice, "without a predicate"),
-    ],
+    ("work", "expected"),
+    [(_fails, TaskFailed), (_lacks_memory, WorkerDied), (_dies, WorkerDied)],
 )
-def test_only_what_repeats_in_a_second_process_is_set_aside(
-    store: Store, work: Any, unit: Any
+def test_a_unit_that_fails_without_predicates_has_no_cause(
+    store: Store, spark: SparkSession, work: Any, expected: type[Exception]
 ) -> None:
     job = SparkJob(str(store.root), 0, False)
-    assert confirm(TaskFailed("it failed", work, job, unit)) == []
+    with pytest.raises(expected) as failed:
+        run_tasks(spark, job, work, ["x"])
+    assert suspects(spark, failed.value, 0) == suspects(spark, failed.value, 1) == []
 
 
 @pytest.mark.spark
-def test_errors_of_the_machine_are_no_failed_unit(store: Store, spark: SparkSession) -> None:
+def test_errors_of_files_are_no_failed_unit(store: Store, spark: SparkSession) -> None:
     job = SparkJob(str(store.root), 0, False)
     with pytest.raises(Exception) as error:
-        run_tasks(spark, job, _lacks_memory, ["x"])
-    assert not isinstance(error.value, TaskFailed)
-    with pytest.raises(TaskFailed, match="ValueError: x"):
-        run_tasks(spark, job, _fails_twice, ["x"])
+        run_tasks(spark, job, _finds_no_file, ["x"])
+    assert not isinstance(error.value, TaskFailed | WorkerDied)
+
+
+@pytest.mark.spark
+def test_a_damaged_index_is_made_again_in_the_task(store: Store, spark: SparkSession) -> None:
+    job = SparkJob(str(store.root), 0, False)
+    # The units are in one task each, so at least one of a worker's tasks finds an index.
+    for _ in range(3):
+        assert run_tasks(spark, job, _fails_once, ["x", "y"]) == []
 
 
 @pytest.mark.spark
@@ -221,10 +231,72 @@ def test_a_failure_without_a_cause_stops_the_engine_as_before(
     store: Store, author: Author, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream = author.create(TAGS)
-    monkeypatch.setattr("psoup.engine.step.fresh", _fails_twice)
+    monkeypatch.setattr("psoup.engine.step.fresh", _fails)
     with running(store, spark, retries=1) as engine, pytest.raises(EngineFailed):
         engine.wait_for(author.publish(stream, tags(["a"])), 180)
     assert not quarantine(store).entries
+
+
+def _live_texts(job: SparkJob) -> str:
+    predicates = predicates_of(job.root)
+    predicates.advance(job.predicates, job.excluded)
+    streams = [predicates._of(stream_id) for stream_id in predicates.streams()]
+    parts = [texts.to_pylist() for stream in streams for _, texts in stream.parts()]
+    return " ".join(text for part in parts for text in part)
+
+
+def _with_killers(work: Any) -> Any:
+    """Return work that some predicates kill, and that two let fail only together."""
+
+    def run(job: SparkJob, unit: Any) -> list[Outcome]:
+        texts = _live_texts(job)
+        if '"deadly"' in texts:
+            os._exit(9)
+        if '"first"' in texts and '"second"' in texts:
+            raise ValueError("first and second")
+        outcomes: list[Outcome] = work(job, unit)
+        return outcomes
+
+    return run
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("place", ["step.fresh", "backfill.backfill", "maintain.merge.merge_run"])
+def test_what_kills_workers_or_fails_only_together_is_set_aside(
+    store: Store,
+    author: Author,
+    spark: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
+    place: str,
+) -> None:
+    """In a step, in back-fill and in a merge."""
+    stream, meanings = author.create(TAGS), dict[int, Meaning]()
+    module, _, name = f"psoup.engine.{place}".rpartition(".")
+    work = getattr(importlib.import_module(module), name)
+    monkeypatch.setattr(f"{module}.{name}", _with_killers(work))
+    with running(store, spark, merge_files=2, retries=1) as engine:
+        engine.wait_for(author.publish(stream, tags(["a", "first", "second", "deadly"])), 300)
+        texts = ("a", "first", "deadly", "second")
+        ids = {text: author.register(stream, tag_is(text))[1] for text in texts}
+        meanings.update((id_, has_tag(text)) for text, id_ in ids.items())
+        for _ in range(3):
+            engine.wait_for(author.publish(stream, tags(["second", "deadly", "a"])), 300)
+        engine.wait_idle(300)
+    bad = {ids["deadly"], ids["second"]}
+    entries = {entry.id: entry.reason for entry in quarantine(store).entries}
+    assert entries.keys() == bad
+    assert entries[ids["deadly"]] == "the worker process died"
+    assert entries[ids["second"]] == "ValueError: first and second"
+    good = {id_: meaning for id_, meaning in meanings.items() if id_ not in bad}
+    assert_joined(store, stream, good)
+    # Released with a version in which they work, they meet the rows that they missed.
+    monkeypatch.undo()
+    release(store, [f"predicate-{id_}" for id_ in bad])
+    with running(store, spark, merge_files=2) as engine:
+        engine.wait_for(author.publish(stream, tags(["second", "deadly"])), 300)
+        engine.wait_idle(300)
+    assert_joined(store, stream, meanings)
 
 
 def _search(store: Store, monkeypatch: pytest.MonkeyPatch, fails: Any, count: int = 100) -> Any:
@@ -233,43 +305,53 @@ def _search(store: Store, monkeypatch: pytest.MonkeyPatch, fails: Any, count: in
     class Known:
         def advance(self, version: int, excluded: object = ()) -> None: ...
 
+        def forget(self) -> None: ...
+
         def streams(self) -> list[int]:
             return [7]
 
         def live(self, stream_id: int) -> Any:
             return np.arange(count)
 
-    def work(job: SparkJob, unit: object) -> list[Outcome]:
+    def attempt(job: SparkJob) -> str | None:
         included = set(range(count)) - {int(id_) for id_ in job.excluded}
-        if fails(included):
-            raise ValueError(f"{sorted(included)[-1]}")
-        return []
+        return f"ValueError: {sorted(included)[-1]}" if fails(included) else None
 
-    monkeypatch.setattr("psoup.engine.quarantine.predicates_of", lambda root: Known())
-    return Search(work, SparkJob(str(store.root), 0, False), None)
+    monkeypatch.setattr("psoup.engine.culprits.predicates_of", lambda root: Known())
+    return partial(Search, SparkJob(str(store.root), 0, False), None, attempt)
 
 
 def test_all_that_fail_by_themselves_are_found(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bad = {3, 4, 71, 99}
-    entries = _search(store, monkeypatch, lambda included: bool(included & bad)).causes()
-    assert [(entry.id, entry.stream_id, entry.reason) for entry in entries] == [
-        (id_, 7, f"ValueError: {id_}") for id_ in sorted(bad)
-    ]
+    search = _search(store, monkeypatch, lambda included: bool(included & bad))
+    for by_itself in (False, True):
+        entries = search(by_itself=by_itself).causes("the first reason")
+        assert [(entry.id, entry.stream_id, entry.reason) for entry in entries] == [
+            (id_, 7, f"ValueError: {id_}") for id_ in sorted(bad)
+        ]
 
 
 def test_of_predicates_that_fail_together_the_last_is_found(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    entries = _search(store, monkeypatch, lambda included: {5, 30, 62} <= included).causes()
-    assert [entry.id for entry in entries] == [62]
+    search = _search(store, monkeypatch, lambda included: {5, 30, 62} <= included)
+    assert [entry.id for entry in search().causes("a reason")] == [62]
+    # If that is a worker's death, the work is too much, and none of them is the cause.
+    assert search(by_itself=True).causes("a reason") == []
 
 
 def test_a_long_search_ends_with_what_it_has(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("psoup.engine.quarantine._SEARCH_SECONDS", 0.0)
-    entries = _search(store, monkeypatch, lambda included: bool(included & {3, 71})).causes()
-    assert [entry.id for entry in entries] == [3]
+    monkeypatch.setattr("psoup.engine.culprits._SEARCH_SECONDS", 0.0)
+    search = _search(store, monkeypatch, lambda included: bool(included & {3, 71}))
+    assert [entry.id for entry in search().causes("a reason")] == [3]
+
+
+def test_what_does_not_repeat_is_no_cause(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    failing = iter([False] + [True] * 3)
+    search = _search(store, monkeypatch, lambda included: next(failing, False), count=8)
+    assert search(by_itself=True).causes("a reason") == []
 
 
 def test_cohorts_keep_predicates_in_quarantine_apart() -> None:

@@ -31,7 +31,6 @@ from psoup.engine.composites.worker import combine, store
 from psoup.engine.jobs import (
     CompositeOutcome,
     Outcome,
-    SparkJob,
     TaskFailed,
     Written,
     by_table,
@@ -42,8 +41,8 @@ from psoup.engine.ledger import Ledger, joins_name, stem_name, stream_of
 from psoup.engine.settings import EngineSettings
 from psoup.store.composite_marks import CompositeMark
 from psoup.store.delta.files import DataFile
-from psoup.store.state.composites import CompositeState, Identity
-from psoup.store.state.quarantine import COMPOSITE, reason_of
+from psoup.store.state.composites import CompositeState
+from psoup.store.state.quarantine import COMPOSITE, MACHINE_ERRORS, QuarantineEntry, reason_of
 from querystem.composites import Shape
 
 log = logging.getLogger(__name__)
@@ -56,20 +55,6 @@ LegPredicates = tuple[tuple[int, ...], ...]
 def edges_of(legs: tuple[int, ...], factors: str, span: int | None) -> tuple[KeyEdge, ...]:
     """Return the edges of a composite, given its identity."""
     return key_edges(Shape.read(legs, factors, span))
-
-
-@dataclass(frozen=True, slots=True)
-class CompositeForm:
-    """The id and identity of a composite, to be read in another process."""
-
-    composite_id: int
-    identity: Identity
-
-
-def read_form(job: SparkJob, form: CompositeForm) -> list[Outcome]:
-    """Read the edges of a composite; raise whatever that raises."""
-    edges_of(*form.identity)
-    return []
 
 
 def composites_to_keep(ledger: Ledger) -> list[CompositeState]:
@@ -114,10 +99,13 @@ class CompositeBox:
         self.settings = settings
         try:
             self.edges = edges_of(*composite.identity)
+        except MACHINE_ERRORS:
+            raise
         except Exception as error:
             # As a failed task, so that the engine sets the composite aside.
-            form = CompositeForm(composite.id, composite.identity)
-            raise TaskFailed(reason_of(error), read_form, job_of(ledger), form) from error
+            reason = reason_of(error)
+            cause = QuarantineEntry(COMPOSITE, composite.id, composite.id, reason)
+            raise TaskFailed(reason, [cause]) from error
         self.measured = Measured.read(self.mark.order)
 
     @property
