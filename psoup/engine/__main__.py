@@ -1,3 +1,3 @@
-from psoup.engine.run import main
+from psoup.engine.process import main
 
 raise SystemExit(main())

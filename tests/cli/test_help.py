@@ -83,7 +83,7 @@ def test_server_and_engine_explain_every_option(part: str, monkeypatch: pytest.M
     if part == "server":
         parse: Any = parse_arguments
     else:
-        from psoup.engine.run import _parse as parse
+        from psoup.engine.process import _parse as parse
     parser = parser_of(parse, monkeypatch)
     help_page = " ".join(parser.format_help().split())
     assert f"psoup {part} --store" in help_page

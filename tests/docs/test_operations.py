@@ -52,7 +52,7 @@ def test_the_server_s_flags(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_engine_s_flags(monkeypatch: pytest.MonkeyPatch) -> None:
-    from psoup.engine.run import _parse
+    from psoup.engine.process import _parse
 
     page, flags = documented_flags("engine"), flags_of(_parse, monkeypatch)
     assert list(page) == list(flags)

@@ -166,6 +166,6 @@ def test_only_the_fence_deletes() -> None:
     assert offences == {
         "composites/worker.py: path.unlink(missing_ok=True)",
         "recover.py: store.epochs.folder.mend()",
-        "run.py: shutil.rmtree(scratch, ignore_errors=True)",
+        "process.py: shutil.rmtree(scratch, ignore_errors=True)",
         "session.py: shutil.rmtree(folder, ignore_errors=True)",
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from psoup.engine import run
+from psoup.engine import process
 from psoup.engine.settings import EngineSettings
 
 EAGER = EngineSettings(
@@ -18,5 +18,5 @@ EAGER = EngineSettings(
 )
 
 if __name__ == "__main__":
-    vars(run)["EngineSettings"] = lambda: EAGER
-    sys.exit(run.main())
+    vars(process)["EngineSettings"] = lambda: EAGER
+    sys.exit(process.main())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from psoup.engine import run
+from psoup.engine import process
 from psoup.engine.settings import EngineSettings
 
 
@@ -13,5 +13,5 @@ def settings() -> EngineSettings:
 
 
 if __name__ == "__main__":
-    setattr(run, "EngineSettings", settings)  # noqa: B010
-    raise SystemExit(run.main())
+    setattr(process, "EngineSettings", settings)  # noqa: B010
+    raise SystemExit(process.main())

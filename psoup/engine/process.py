@@ -13,6 +13,7 @@ from pathlib import Path
 
 from psoup import lifeline, umask
 from psoup.command_help import HelpFormatter
+from psoup.engine.adopted import serve
 from psoup.engine.engine import Engine
 from psoup.engine.errors import EngineError
 from psoup.engine.keep_alive import run_empty_job
@@ -26,7 +27,6 @@ from psoup.store.delta.durable import MIN_GRACE_SECONDS
 
 log = logging.getLogger(__name__)
 
-_CHECK_SECONDS = 0.2
 _EXAMPLE = """\
 examples:
   psoup engine --store ./store --master spark://host:7077
@@ -141,19 +141,8 @@ def _run(options: argparse.Namespace, ending: threading.Event) -> None:
                 if free_store is None:
                     return
                 store = free_store
-            _serve(Engine(store, spark, settings, lock), ending)
+            serve(Engine(store, spark, settings, lock), ending)
         finally:
             spark.stop()
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-
-
-def _serve(engine: Engine, ending: threading.Event) -> None:
-    engine.start()
-    try:
-        print("engine ready", flush=True)
-        while not ending.wait(_CHECK_SECONDS):
-            engine.check()
-    finally:
-        engine.stop()
-    log.info("engine stopped")
