@@ -1,9 +1,11 @@
 """Composites: what inner joins can share.
 
-A composite is the streams of a join, the equalities that connect them, and a span: parts whose ts
-are further apart are left out. Queries that differ only in their other conditions have the same
-composite, in whichever order they name the streams. What else a query asks of a combination is a
-predicate over the composite's columns, which are named as those of a FROM: `0.price`, `1.name`.
+A composite is the streams of a join, the conditions that connect them, and a span: parts whose ts
+are further apart are left out. Equalities connect legs, or else an OR of equalities, or else
+inequalities; those only if windows are bounded in time, since nothing else bounds their number.
+Queries that differ only in their other conditions have the same composite, in whichever order they
+name the streams. What else a query asks of a combination is a predicate over the composite's
+columns, which are named as those of a FROM: `0.price`, `1.name`.
 """
 
 from __future__ import annotations
@@ -15,30 +17,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby, permutations, product
-from typing import TypeAlias
 
-from datastem.instants import DAY, HOUR
+from datastem.instants import DAY, HOUR, MINUTE
 from datastem.schema import StreamSchema
-from querystem.expressions import (
-    Call,
-    Expression,
-    Op,
-    columns_of,
-    from_json,
-    predicate_key,
-    to_json,
-)
-from querystem.join.differences import without_differences
-from querystem.join.factors import item_of, items_of
+from querystem.expressions import Expression, from_json, predicate_key, to_json
+from querystem.join.factors import items_of
 from querystem.language.normal_form.normal import sort_key
 from querystem.language.normal_form.rewrite import all_of, as_item, conjuncts, moved
+from querystem.links import LegEdge, Link, edge_of, links_of
 from querystem.operators import leg_labels
 from querystem.query import From, LeftJoin, Leg, Query, item_column
 from querystem.reach import reach_of
-from results.window import Window
 
-# The spans that composites may have, besides none at all.
-SPANS = (HOUR, DAY, 30 * DAY)
+# The spans of composites that equalities connect; None leaves out nothing.
+SPANS = (HOUR, DAY, 30 * DAY, None)
+# The spans of composites with an inequality: closer together, because their combinations grow with
+# the span.
+RANGE_SPANS = tuple(MINUTE << power for power in range(17))
 
 # With at most this many orders of the legs, the one with the least text is taken. With more, trying
 # them all would take too long, and the query's own order is.
@@ -55,14 +50,9 @@ class ComposedStream:
     schema: StreamSchema
 
 
-# The equalities between two legs, the lesser first: each an expression over the one, and one over
-# the other.
-EqualSides: TypeAlias = tuple[tuple[Expression, Expression], ...]
-
-
 @dataclass(frozen=True)
 class Shape:
-    """What a composite is: the ids of its streams, the equalities between its legs, its span.
+    """What a composite is: the ids of its streams, the conditions between its legs, its span.
 
     Equal composites have equal shapes. Legs ascend by stream id, factors are in normal form and
     sorted. `span` is in microseconds; None leaves out nothing.
@@ -89,13 +79,21 @@ class Shape:
         return all_of(self.factors)
 
     @cached_property
-    def edges(self) -> tuple[tuple[int, int, EqualSides], ...]:
-        """The pairs of legs between which there are equalities, in their order, and those."""
-        edges: dict[tuple[int, int], EqualSides] = {}
+    def edges(self) -> tuple[LegEdge, ...]:
+        """What connects each pair of legs that has factors: those without inequalities first, then
+        in the order of the pairs."""
+        factors: dict[tuple[int, int], list[Expression]] = {}
         for factor in self.factors:
-            pair, sides = _sides(factor)
-            edges[pair] = *edges.get(pair, ()), sides
-        return tuple((*pair, edges[pair]) for pair in sorted(edges))
+            first, second = sorted(items_of(factor))
+            factors.setdefault((first, second), []).append(factor)
+        edges = (edge_of(legs, factors[legs]) for legs in factors)
+        return tuple(sorted(edges, key=lambda edge: (edge.is_range, edge.legs)))
+
+    @property
+    def wider_spans(self) -> Sequence[int | None]:
+        """The spans, this one first, of the composites that hold all combinations of this one."""
+        spans = RANGE_SPANS if any(edge.is_range for edge in self.edges) else SPANS
+        return spans[spans.index(self.span) :]
 
 
 @dataclass(frozen=True)
@@ -135,12 +133,18 @@ def compose(query: Query, streams: Sequence[ComposedStream]) -> Composition | No
     reason = _item_problem(source) or _time_problem(legs, streams)
     if reason is not None:
         return NotComposed(reason)
-    equalities, remaining = _split_conditions(source.on)
-    alone = _unconnected(len(legs), equalities)
+    factors, remaining = _split_conditions(len(legs), source.on)
+    alone = _unconnected(len(legs), factors)
     if alone is not None:
         labels = leg_labels(legs)
-        return NotComposed(f"no equality joins {labels[0]} and {labels[alone]}")
-    return _least(_Join(tuple(legs), tuple(streams), equalities, remaining))
+        return NotComposed(f"no comparison joins {labels[0]} and {labels[alone]}")
+    reach = reach_of([leg.window for leg in legs])
+    is_range = any(link.is_range for factor in factors for link in links_of(factor))
+    spans: Sequence[int | None] = RANGE_SPANS if is_range else SPANS
+    span = next((span for span in spans if _reaches(span, reach)), 0)
+    if span == 0:
+        return NotComposed("an inequality joins rows, and windows are long or not bounded in time")
+    return _least(_Join(tuple(legs), tuple(streams), factors, remaining, span))
 
 
 # ---- which joins have one
@@ -173,41 +177,59 @@ def _time_problem(legs: Sequence[Leg], streams: Sequence[ComposedStream]) -> str
     return f"{by_event[True]} has event time and {by_event[False]} arrival time"
 
 
-def _split_conditions(on: Expression) -> tuple[tuple[Expression, ...], tuple[Expression, ...]]:
-    """Return the conditions of a join that are equalities of two legs, and the others."""
-    equalities, remaining = [], []
-    for condition in conjuncts(on):
-        # `a.ts - b.ts = d` also is an equality of the two legs, once the difference is taken apart.
-        separated = without_differences([condition])
-        if len(separated) == 1 and _is_equality(separated[0]):
-            equalities.append(separated[0])
-        else:
-            remaining.append(condition)
-    return tuple(equalities), tuple(remaining)
+def _split_conditions(
+    legs: int, on: Expression
+) -> tuple[tuple[Expression, ...], tuple[Expression, ...]]:
+    """Return the conditions of a join that connect its legs, and the others."""
+    factors, remaining = list[Expression](), list(conjuncts(on))
+    # A kind of condition counts only between legs that the kinds before it do not connect: what is
+    # no factor does not keep queries from sharing.
+    for is_of_kind in (_is_equality, _is_hashed, _is_linked):
+        groups = _connected(legs, factors)
+        chosen = [
+            condition
+            for condition in remaining
+            if is_of_kind(links_of(condition))
+            and len({groups[leg] for leg in items_of(condition)}) == 2
+        ]
+        remaining = [condition for condition in remaining if condition not in chosen]
+        factors += chosen
+    return tuple(factors), tuple(remaining)
 
 
-def _is_equality(condition: Expression) -> bool:
-    if not isinstance(condition, Call) or condition.op is not Op.EQ:
-        return False
-    sides = [items_of(side) for side in condition.args]
-    return all(len(side) == 1 for side in sides) and sides[0] != sides[1]
+def _is_equality(links: Sequence[Link]) -> bool:
+    return len(links) == 1 and _is_hashed(links)
 
 
-def _unconnected(legs: int, equalities: Sequence[Expression]) -> int | None:
-    """Return the first leg that equalities don't connect with leg 0, by way of others or not; None
-    if all are."""
-    # Legs with equal labels are connected; an equality merges the labels of its two legs.
+def _is_hashed(links: Sequence[Link]) -> bool:
+    """Return True for an equality, or an OR of equalities."""
+    return bool(links) and not any(link.is_range for link in links)
+
+
+def _is_linked(links: Sequence[Link]) -> bool:
+    return bool(links)
+
+
+def _connected(legs: int, factors: Sequence[Expression]) -> list[int]:
+    """Return a number for each leg, equal for those that factors connect, by way of others or
+    not."""
+    # A factor merges the numbers of its two legs.
     group = list(range(legs))
-    for equality in equalities:
-        first_group, second_group = (group[number] for number in items_of(equality))
+    for factor in factors:
+        first_group, second_group = (group[leg] for leg in items_of(factor))
         group = [first_group if number == second_group else number for number in group]
-    return next((number for number in range(legs) if group[number] != group[0]), None)
+    return group
 
 
-def _span(windows: Sequence[Window]) -> int | None:
-    """Return the least span that holds all that these windows allow."""
-    reach = reach_of(windows)
-    return None if reach is None else next((span for span in SPANS if reach <= span), None)
+def _unconnected(legs: int, factors: Sequence[Expression]) -> int | None:
+    """Return the first leg that factors don't connect with leg 0; None if all are."""
+    group = _connected(legs, factors)
+    return next((leg for leg in range(legs) if group[leg] != group[0]), None)
+
+
+def _reaches(span: int | None, reach: int | None) -> bool:
+    """Return True if a span holds all that windows allow; `reach` is None if they allow all."""
+    return span is None or (reach is not None and reach <= span)
 
 
 # ---- the order of the legs
@@ -215,25 +237,25 @@ def _span(windows: Sequence[Window]) -> int | None:
 
 @dataclass(frozen=True)
 class _Join:
-    """A join that has a composite: its legs, the equalities between them, its other conditions."""
+    """A join that has a composite: its legs, the factors between them, its other conditions."""
 
     legs: tuple[Leg, ...]
     streams: tuple[ComposedStream, ...]
-    equalities: tuple[Expression, ...]
+    factors: tuple[Expression, ...]
     conditions: tuple[Expression, ...]
+    span: int | None
 
     def ordered(self, places: tuple[int, ...]) -> Composition:
         """Return the composition with the legs in this order."""
         prefixes = {str(place): item_column(k, "") for k, place in enumerate(places)}
-        # By their text: an equality that is written twice counts once, and the order is always the
+        # By their text: a factor that is written twice counts once, and the order is always the
         # same.
-        by_key = {sort_key(equality): equality for equality in _moved(self.equalities, prefixes)}
+        by_key = {sort_key(factor): factor for factor in _moved(self.factors, prefixes)}
         factors = tuple(by_key[key] for key in sorted(by_key))
         local = [as_item(self.legs[place].where, k) for k, place in enumerate(places)]
         where = all_of([*_moved(self.conditions, prefixes), *local])
         ids = tuple(self.streams[place].id for place in places)
-        shape = Shape(ids, factors, _span([leg.window for leg in self.legs]))
-        return Composition(shape, places, where)
+        return Composition(Shape(ids, factors, self.span), places, where)
 
     def orders(self) -> Iterator[tuple[int, ...]]:
         """Yield the orders of the legs by stream id. Legs of one stream are in any order, or, where
@@ -259,21 +281,6 @@ def _least(join: _Join) -> Composition:
 
 def _moved(conditions: Sequence[Expression], prefixes: Mapping[str, str]) -> list[Expression]:
     return [moved(condition, prefixes) for condition in conditions]
-
-
-# ---- factors
-
-
-def _sides(factor: Expression) -> tuple[tuple[int, int], tuple[Expression, Expression]]:
-    """Return the two legs of a factor, the lesser first, and what it compares of each."""
-    assert isinstance(factor, Call)
-    first, second = factor.args
-    first_leg, second_leg = (item_of(next(columns_of(side))) for side in (first, second))
-    return (
-        ((first_leg, second_leg), (first, second))
-        if first_leg < second_leg
-        else ((second_leg, first_leg), (second, first))
-    )
 
 
 def _factors_key(factors: Sequence[Expression]) -> str:

@@ -77,7 +77,15 @@ class CompositeOutcome:
     too_many: bool = False
 
 
-Outcome = Written | Hole | Damaged | Failed | CompositeOutcome
+@dataclass(frozen=True, slots=True)
+class Estimated:
+    """The combinations of a composite that an average new row brings."""
+
+    composite_id: int
+    per_row: float
+
+
+Outcome = Written | Hole | Damaged | Failed | CompositeOutcome | Estimated
 
 
 class TaskFailed(Exception):

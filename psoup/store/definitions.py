@@ -97,7 +97,7 @@ _COMMENTS: Mapping[str, Mapping[str, str]] = {
         "composite_id": "id of the composite; combinations are in stems/<id>, rows in joins/<id>",
         "tenant": _TENANT,
         "legs": "ids of the streams that are joined",
-        "factors": "JSON: the equalities between the legs",
+        "factors": "JSON: the conditions that connect the legs",
         "span": "microseconds that the rows of one combination are at most apart; NULL: any",
         "position": _NEWEST_POSITION,
         "ended": _ENDED,
@@ -219,9 +219,9 @@ _COMBINATION_COMMENTS: Mapping[str, str] = {
 }
 
 _JOIN_COMMENTS: Mapping[str, str] = {
-    "bucket": "the highest 6 of the 63 bits of key_hash",
-    "side": "which leg of which equality the row stands for",
-    "key_hash": "hash of the join key; equal for equal join keys",
+    "bucket": "the highest 6 of the 63 bits of a hash; of an inequality: ts divided by the span",
+    "side": "which leg of which condition the row stands for",
+    "key": "hash of the join key, equal for equal ones; of an inequality: its value, in order",
     "row_id": "row id in the stem of the leg's stream",
     "ts": "ts of the row",
     "position": "log position of the row",

@@ -233,9 +233,9 @@ def combination_part(number: int) -> str:
 # The table `joins/<id>` of a composite.
 JOINS = pa.schema(
     [
-        ("bucket", pa.int32()),
+        ("bucket", pa.int64()),
         ("side", pa.int32()),
-        ("key_hash", pa.int64()),
+        ("key", pa.int64()),
         ("row_id", pa.int64()),
         ("ts", INSTANT),
         ("position", pa.int64()),

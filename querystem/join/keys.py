@@ -112,7 +112,7 @@ def coordinates(
     # A double beside exact numbers is compared by halves; exact numbers are brought to one scale.
     if Kind.DOUBLE in (left_type.kind, right_type.kind):
         if _are_doubles(sides[0]) and _are_doubles(sides[1]):
-            return _double_order(sides[0].values), _double_order(sides[1].values)
+            return double_order(sides[0].values), double_order(sides[1].values)
         numbers = _halves
     else:
         numbers = _aligned
@@ -152,7 +152,7 @@ def _are_doubles(vector: Vector) -> bool:
     return not vector.type.scale and integers.bound(vector.values) <= EXACT_DOUBLE
 
 
-def _double_order(numbers: Array) -> Int64s:
+def double_order(numbers: Array) -> Int64s:
     doubles = numbers.astype(np.float64, copy=False)
     # Adding 0.0 turns −0.0 into 0.0. All NaNs get the same bits, above those of infinity.
     bits = np.where(np.isnan(doubles), np.nan, doubles + 0.0).view(np.int64)

@@ -9,7 +9,7 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from datastem.arrays import Array, Int64s
+from datastem.arrays import Array, Int64s, Mask
 from querystem.expressions import TRUE, Expression, columns_of
 from querystem.join.factors import item_of
 from querystem.kernel import matches, values_of
@@ -105,11 +105,26 @@ def true_pairs(first: Side, second: Side, pairs: Pairs, condition: Expression) -
     """Return the pairs for which a condition is true."""
     if condition == TRUE:
         return pairs
+    return _chosen_pairs(first, second, pairs, condition, True)
+
+
+def other_pairs(first: Side, second: Side, pairs: Pairs, condition: Expression) -> Pairs:
+    """Return the pairs for which a condition is not true: it is false or NULL."""
+    return _chosen_pairs(first, second, pairs, condition, False)
+
+
+def _chosen_pairs(
+    first: Side, second: Side, pairs: Pairs, condition: Expression, truth: bool
+) -> Pairs:
     # Columns of pairs are assembled block by block, which bounds the memory they take.
-    return concatenated([_true_of(first, second, block, condition) for block in _blocks(pairs)])
+    chosen = []
+    for block in _blocks(pairs):
+        mask = _truth_of(first, second, block, condition) == truth
+        chosen.append((block[0][mask], block[1][mask]))
+    return concatenated(chosen)
 
 
-def _true_of(first: Side, second: Side, pairs: Pairs, condition: Expression) -> Pairs:
+def _truth_of(first: Side, second: Side, pairs: Pairs, condition: Expression) -> Mask:
     names = set(columns_of(condition))
     first_names = {name for name in names if item_of(name) in first.items}
     rows = first.rows(first_names, pairs[0]), second.rows(names - first_names, pairs[1])
@@ -117,8 +132,7 @@ def _true_of(first: Side, second: Side, pairs: Pairs, condition: Expression) -> 
         [column for part in rows for column in part.columns],
         names=[name for part in rows for name in part.schema.names],
     )
-    true = matches(condition, together)
-    return pairs[0][true], pairs[1][true]
+    return matches(condition, together)
 
 
 def _blocks(pairs: Pairs) -> Iterator[Pairs]:

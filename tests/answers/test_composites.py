@@ -58,6 +58,15 @@ QUERIES = (
     " WHERE x.row_id < y.row_id ROWS 6",
     "SELECT b.price FROM bids b JOIN asks a ON a.item = b.item WHERE b.price >"
     " (SELECT avg(price) FROM asks)",
+    "SELECT b.price, a.price AS ask FROM bids b, asks a WHERE b.price < 5 AND b.price > a.price"
+    " AND a.price > 1 RANGE 10 MINUTES",
+    "SELECT b.price, a.ts FROM bids b, asks a WHERE a.at >= b.at AND a.at < b.at +"
+    " INTERVAL '3' MINUTE RANGE 20 MINUTES",
+    "SELECT b.price, i.name FROM bids b, items i WHERE b.item = i.item OR b.price <= i.item"
+    " RANGE 20 MINUTES",
+    "SELECT i.name, count(*) AS n FROM bids b, asks a, items i WHERE a.item = b.item"
+    " AND i.item BETWEEN a.price AND b.price GROUP BY i.name RANGE 15 MINUTES",
+    "SELECT b.price, a.price AS ask FROM bids b, asks a WHERE a.item IN (b.item, b.price)",
 )
 
 

@@ -1,5 +1,5 @@
 """PSoup (2003), section 3.2.2: a query over two streams, in every order in which it and the rows of
-both can come; and with an equality in place of its inequality, so that it has a composite."""
+both can come, with a window and without; and with an equality in place of its inequality."""
 
 from __future__ import annotations
 
@@ -20,8 +20,15 @@ ORDERS = list(itertools.permutations(["query", "r", "s"]))
 
 @pytest.mark.parametrize("order", ORDERS, ids="-".join)
 def test_psoup_3_2_2_in_any_order(client: Client, order: tuple[str, ...]) -> None:
-    """The inequality is joined at invoke: whoever waits for the engine doesn't wait for that."""
+    """Without a window the inequality is joined at invoke, and no call waits for the engine to do
+    so."""
     assert in_order(client, SQL, order, ANSWER) > 0
+
+
+@pytest.mark.parametrize("order", ORDERS, ids="-".join)
+def test_psoup_3_2_2_in_a_window_in_any_order(client: Client, order: tuple[str, ...]) -> None:
+    """In a window that is bounded in time the engine finds it ahead."""
+    assert in_order(client, f"{SQL} RANGE 1 HOUR", order, ANSWER) == 0
 
 
 @pytest.mark.parametrize("order", ORDERS, ids="-".join)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import permutations, product
@@ -12,21 +13,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datastem.instants import DAY, HOUR, SECOND
+from datastem.instants import DAY, HOUR, MINUTE, SECOND
 from datastem.schema import Column, StreamSchema
-from datastem.types import BIGINT, BOOLEAN, TEXT, TIMESTAMP
+from datastem.types import BIGINT, TEXT, TIMESTAMP
 from querystem.composites import ComposedStream, Composition, NotComposed, Shape, compose
-from querystem.expressions import Op
+from querystem.expressions import Op, predicate_key
 from querystem.join.factors import items_of
 from querystem.kernel import matches
 from querystem.language import bind_query
-from querystem.language.normal_form.normal import call
-from querystem.language.normal_form.rewrite import all_of, as_item, moved
+from querystem.language.normal_form.rewrite import all_of, as_item, conjuncts, moved
 from querystem.query import From, Leg, Query, item_column
 from querystem.reach import reach_of
 from results.window import UNBOUNDED, Bound, CountWindow, RowWindow, TimeWindow, Window
 from tests.oracle.several.chance import Seeded
-from tests.oracle.several.equijoins import written_equijoin
+from tests.oracle.several.linked_joins import written_linked_join
 from tests.oracle.several.worlds import world
 from tests.oracle.strategies import to_batch
 from tests.support.several_cases import Case
@@ -63,7 +63,7 @@ def random_case(number: int) -> Case:
     chance = Seeded(random.Random(f"composites/{number}"))
     drawn = world(chance)
     schemas = [stream.schema for stream in drawn.streams.values()]
-    return Case(drawn, written_equijoin(chance, schemas), 0)
+    return Case(drawn, written_linked_join(chance, schemas), 0)
 
 
 def case_streams(case: Case, query: Query) -> list[ComposedStream]:
@@ -82,8 +82,12 @@ def joins() -> Joins:
         if isinstance(composition_, Composition):
             composed_cases.append((case, query, composition_))
     legs = [len(composition_.places) for _, _, composition_ in composed_cases]
-    assert len(legs) > count * 3 // 4 and {*legs} == {2, 3, 4}
-    assert {composition_.shape.span for _, _, composition_ in composed_cases} == {None, HOUR}
+    assert len(legs) > count // 2 and {*legs} == {2, 3, 4}
+    spans = {composition_.shape.span for _, _, composition_ in composed_cases}
+    assert spans == {None, HOUR, MINUTE}
+    edges = [edge for _, _, composition_ in composed_cases for edge in composition_.shape.edges]
+    kinds = {(len(edge.links) > 1, edge.is_range) for edge in edges}
+    assert kinds == set(product([False, True], repeat=2))
     return composed_cases
 
 
@@ -150,12 +154,19 @@ def reordered(case: Case, query: Query, order: Sequence[int]) -> tuple[Query, li
 def test_edges_are_the_factors_by_pairs_of_legs(joins: Joins) -> None:
     for _, _, composite in joins:
         edges = composite.shape.edges
-        assert [(i, j) for i, j, _ in edges] == sorted({(i, j) for i, j, _ in edges})
-        flat_edges = [(i, j, *sides) for i, j, pairs in edges for sides in pairs]
-        for i, j, lhs, rhs in flat_edges:
-            assert i < j and items_of(lhs) == {i} and items_of(rhs) == {j}
-            assert call(Op.EQ, (lhs, rhs), BOOLEAN) in composite.shape.factors
-        assert len(flat_edges) == len(composite.shape.factors)
+        pairs = [edge.legs for edge in edges]
+        assert len(pairs) == len(set(pairs)) and {*map(items_of, composite.shape.factors)} == {
+            frozenset(pair) for pair in pairs
+        }
+        factors = [factor for edge in edges for factor in conjuncts(edge.condition)]
+        assert Counter(map(predicate_key, factors)) == Counter(
+            map(predicate_key, composite.shape.factors)
+        )
+        for edge in edges:
+            for comparison in (part for link in edge.links for part in link.comparisons):
+                assert items_of(comparison.left) == {edge.legs[0]}
+                assert items_of(comparison.right) == {edge.legs[1]}
+                assert edge.is_range or comparison.op is Op.EQ
 
 
 # ---- sharing
@@ -171,8 +182,8 @@ def test_what_is_shared() -> None:
     assert first.shape.span == HOUR
     more = composition("SELECT s.a FROM s, r WHERE s.a = r.a AND s.b = r.b RANGE 5 MINUTES")
     assert more.shape != first.shape
-    ((lower, higher, sides),) = more.shape.edges
-    assert (lower, higher, len(sides)) == (0, 1, 2)
+    (edge,) = more.shape.edges
+    assert edge.legs == (0, 1) and len(edge.links[0].comparisons) == 2
 
 
 def test_a_self_join_is_one_composite_whichever_leg_is_first() -> None:
@@ -199,6 +210,52 @@ def test_many_legs_of_one_stream_keep_their_order() -> None:
     on = " AND ".join(f"x{n}.a = x{n + 1}.b" for n in range(6))
     composite = composition(f"SELECT x0.a FROM {legs} WHERE {on} RANGE 1 MINUTE")
     assert composite.places == tuple(range(7)) and len(composite.shape.edges) == 6
+
+
+# ---- inequalities, and OR
+
+
+def edges_of(where: str, source: str = "s, r") -> list[tuple[tuple[int, int], int, bool]]:
+    """Return the legs of each edge, the number of its links, and whether it has an inequality."""
+    composite = composition(f"SELECT s.a FROM {source} WHERE {where} RANGE 5 MINUTES")
+    edges = composite.shape.edges
+    spans = {composite.shape.span}
+    assert spans == ({8 * MINUTE} if any(edge.is_range for edge in edges) else {HOUR})
+    return [(edge.legs, len(edge.links), edge.is_range) for edge in edges]
+
+
+@pytest.mark.parametrize(
+    ("where", "links", "is_range"),
+    [
+        ("s.a > r.a", 1, True),
+        ("s.a BETWEEN r.a AND r.b AND s.b > 1", 1, True),
+        ("s.ts >= r.ts AND s.ts < r.ts + INTERVAL '5' SECOND", 1, True),
+        ("abs(s.ts - r.ts) < INTERVAL '5' SECOND", 1, True),
+        ("s.a = r.a OR s.b = r.b", 2, False),
+        ("s.a IN (r.a, r.b)", 2, False),
+        ("(s.a = r.a AND s.b > 3) OR (s.b = r.b AND s.a < r.a)", 2, False),
+        ("s.a = r.a OR s.b < r.b", 2, True),
+        # Equalities come first, then OR of equalities; inequalities beside them are no factors.
+        ("s.a = r.a AND s.b < r.b", 1, False),
+        ("(s.a = r.a OR s.b = r.b) AND s.b < r.b", 2, False),
+    ],
+)
+def test_what_connects_two_legs(where: str, links: int, is_range: bool) -> None:
+    assert edges_of(where) == [((0, 1), links, is_range)]
+
+
+def test_one_inequality_among_three_legs() -> None:
+    # Legs ascend by their stream's id: r, k, s.
+    where = "s.a = r.a AND s.b > k.a AND r.b < s.b"
+    assert edges_of(where, "s, r, k") == [((0, 2), 1, False), ((1, 2), 1, True)]
+
+
+def test_queries_share_an_inequality_whichever_way_it_is_written() -> None:
+    first = composition("SELECT s.a FROM s, r WHERE s.a > r.a AND s.a < 5 RANGE 5 MINUTES")
+    second = composition("SELECT s.a FROM r, s WHERE r.a < s.a RANGE 7 MINUTES")
+    assert first.shape == second.shape and first.key != second.key
+    longer = composition("SELECT s.a FROM r, s WHERE r.a < s.a RANGE 9 MINUTES")
+    assert longer.shape.span == 16 * MINUTE and longer.shape.span in first.shape.wider_spans
 
 
 # ---- spans
@@ -287,13 +344,22 @@ def test_a_keyed_leg_without_a_window_has_no_span() -> None:
     ("text", "reason"),
     [
         ("SELECT s.a FROM s RANGE 1 MINUTE", "it joins no streams"),
-        ("SELECT s.a FROM s, r RANGE 1 MINUTE", "no equality joins s and r"),
-        ("SELECT s.a FROM s, r WHERE s.a < r.a RANGE 1 MINUTE", "no equality joins s and r"),
-        ("SELECT s.a FROM s, r WHERE s.a + r.a = 5 RANGE 1 MINUTE", "no equality joins s and r"),
+        ("SELECT s.a FROM s, r RANGE 1 MINUTE", "no comparison joins s and r"),
+        ("SELECT s.a FROM s, r WHERE s.a <> r.a RANGE 1 MINUTE", "no comparison joins s and r"),
+        ("SELECT s.a FROM s, k WHERE s.t < k.name RANGE 1 MINUTE", "no comparison joins s and k"),
+        ("SELECT s.a FROM s, r WHERE s.a < r.a OR s.b > 3 RANGE 1 MINUTE",
+         "no comparison joins s and r"),
+        ("SELECT s.a FROM s, r WHERE s.a < r.a ROWS 5",
+         "an inequality joins rows, and windows are long or not bounded in time"),
+        ("SELECT s.a FROM s, r WHERE s.a < r.a",
+         "an inequality joins rows, and windows are long or not bounded in time"),
+        ("SELECT s.a FROM s, r WHERE s.a < r.a RANGE 50 DAYS",
+         "an inequality joins rows, and windows are long or not bounded in time"),
+        ("SELECT s.a FROM s, r WHERE s.a + r.a = 5 RANGE 1 MINUTE", "no comparison joins s and r"),
         ("SELECT x.a FROM s x, r, s y WHERE x.a = r.a RANGE 1 MINUTE",
-         "no equality joins s#1 and s#2"),
+         "no comparison joins s#1 and s#2"),
         ("SELECT x.a FROM s x, r, s y WHERE x.a = r.a AND x.a + r.a = y.a RANGE 1 MINUTE",
-         "no equality joins s#1 and s#2"),
+         "no comparison joins s#1 and s#2"),
         ("SELECT s.a FROM s LEFT JOIN r ON s.a = r.a RANGE 1 MINUTE",
          "a LEFT JOIN also has rows without a partner"),
         ("SELECT s.a FROM s, (SELECT DISTINCT a FROM r) AS q WHERE s.a = q.a RANGE 1 MINUTE",

@@ -15,7 +15,7 @@ from psoup.answers.planning.plan import CompositePlan, Plan
 from psoup.answers.replicas.view import View
 from psoup.store import CompositeMark
 from psoup.store.state.quarantine import COMPOSITE
-from querystem.composites import SPANS, ComposedStream, Composition, NotComposed, compose
+from querystem.composites import ComposedStream, Composition, NotComposed, compose
 from querystem.language.tokens.durations import write_duration
 from querystem.query import From, Query, has_joins
 
@@ -118,9 +118,8 @@ def _composites(view: View, composition: Composition) -> list[int]:
     """Return the ids of the composites that hold all combinations of a query, those of least span
     first."""
     shape = composition.shape
-    spans = [*SPANS, None]
-    wide = spans[spans.index(shape.span) :]
-    ids = [view.state.composites.find(shape.legs, shape.factors_key, span) for span in wide]
+    find = view.state.composites.find
+    ids = [find(shape.legs, shape.factors_key, span) for span in shape.wider_spans]
     return [id_ for id_ in ids if id_ is not None]
 
 

@@ -9,11 +9,12 @@ The driver
     upkeep        files that retention removes
 An executor
     worker        the functions that do units of work (`units`)
-    keys          the hash of a row's join key
-    runs          rows of a leg by that hash, as stored in `joins/<id>`
+    lookup        how rows of a leg are found by rows of another
+    runs          rows of a leg by their join keys, as stored in `joins/<id>`
     reading       what a task reads of the legs
     rows          the caches of what was read
     admitting     the rows that admitted predicates match
+    estimating    how many combinations a new row brings
     combining     the join of rows that arrive with rows that are stored
     spark_join    Spark's join, for what does not fit a worker (its rows: psoup.engine.scanning)
 """

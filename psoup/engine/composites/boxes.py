@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from psoup.engine.composites.admitting import piece_files
 from psoup.engine.composites.combining import JoinPlan
-from psoup.engine.composites.keys import KeyEdge, key_edges
+from psoup.engine.composites.lookup.edges import KeyEdge, key_edges
 from psoup.engine.composites.order import Measured, best_orders
 from psoup.engine.composites.units import (
     Arrival,
@@ -124,14 +124,20 @@ class CompositeBox:
 
     def reset(self) -> None:
         """Forget all combinations; the box starts empty. No id is used twice."""
-        self.measured = Measured()
+        self.measured = Measured(rests=self.measured.rests)
         forget_composite(self.ledger, self.id)
 
     def suspend(self) -> None:
         """Stop maintaining the composite, and drop its combinations, which are of no use then."""
         log.warning("composite %d has too many combinations; it is suspended", self.id)
+        again = self.mark.suspended
         self.reset()
-        self.change(suspended=True)
+        self.change(self.measured.resting(self.ledger.state.clock, again), suspended=True)
+
+    @property
+    def is_resting(self) -> bool:
+        """Whether the composite is suspended, and not to be tried again yet."""
+        return self.mark.suspended and not self.measured.is_rested(self.ledger.state.clock)
 
     def high(self, leg: int) -> int:
         """Return the next row id of a leg's stream."""

@@ -14,17 +14,18 @@ import pyarrow as pa
 
 from datastem.arrays import Int64s
 from datastem.instants import FOR_EVER
-from psoup.engine.composites.keys import KeyEdge
-from psoup.engine.composites.runs import KeyRun, LegBatch, SideMatches, pieces_of
+from psoup.engine.composites.lookup.edges import KeyEdge, LinkSide, all_sides
+from psoup.engine.composites.lookup.probes import SideMatches
+from psoup.engine.composites.runs import KeyRun, LegBatch, pieces_of
 from querystem.expressions import Expression
 from querystem.join.factors import conjunction
-from querystem.join.sides import PAIRS_AT_ONCE, Side, true_pairs
+from querystem.join.sides import PAIRS_AT_ONCE, Pairs, Side, other_pairs, true_pairs
 
 # Fetches rows of a leg by ascending ids: returns the ids that still exist, and their columns.
 Fetch = Callable[[int, Int64s], tuple[Int64s, pa.RecordBatch]]
 # Returns the ends of a keyed leg's rows with ascending ids; FOR_EVER for those without one.
 Ends = Callable[[Int64s], Int64s]
-# Returns the runs of a leg that may have rows with these hashes.
+# Returns the runs of a leg that may have rows of these ascending buckets.
 Runs = Callable[[Int64s], Iterable[KeyRun]]
 
 # Runs that are joined together: more may not be in memory.
@@ -80,15 +81,13 @@ class JoinPlan:
     span: int | None
     orders: tuple[tuple[int, ...], ...]
 
-    def connecting(self, joined: Mapping[int, object], leg: int) -> list[tuple[KeyEdge, int, int]]:
-        """Return the edges between joined legs and another leg, each with the side of that leg, and
-        the end of the edge that is joined."""
-        connections = []
-        for number, edge in enumerate(self.edges):
-            for end in (0, 1):
-                if edge.legs[end] in joined and edge.legs[1 - end] == leg:
-                    connections.append((edge, 2 * number + 1 - end, end))
-        return connections
+    def connecting(self, joined: Mapping[int, object], leg: int) -> list[LinkSide]:
+        """Return the sides of a leg by which joined legs find its rows."""
+        return [
+            side
+            for side in all_sides(self.edges)
+            if side.leg == leg and side.edge.legs[1 - side.end] in joined
+        ]
 
 
 # By side: how many partial combinations were looked up in it, and how many combinations resulted.
@@ -141,27 +140,39 @@ class LegJoin:
     def _with_leg(self, partial: _Partial, leg: int) -> Iterator[_Partial]:
         """Yield the combinations extended by a row of one leg, and count its fan-out."""
         connecting = self.plan.connecting(partial.ids, leg)
-        # Rows are looked up by the hash of one edge. The condition then checks all edges.
-        edge, side, end = connecting[0]
-        condition = conjunction([link.condition for link, _, _ in connecting])
-        hashes, valid = edge.hashes(end, partial.side.rows(edge.columns(end)))
-        if not valid.all():
-            partial, hashes = partial.chosen(np.flatnonzero(valid)), hashes[valid]
-        combined = 0
-        for runs in _batches(self.runs[leg](hashes)):
-            matches = [
-                run.sides[side].find(hashes, partial.first, partial.last, self.plan.span)
-                for run in runs
-                if side in run.sides
-            ]
-            for extended in self._join_matches(partial, leg, matches, condition):
+        # Rows are looked up by the links of one edge. The condition then checks all edges.
+        edge = connecting[0].edge
+        condition = conjunction(list({side.edge.condition: None for side in connecting}))
+        combined, earlier = 0, list[Expression]()
+        for side, link in zip(connecting, edge.edge.links, strict=False):
+            # A key also finds rows for which the link is not true, but another link of an OR.
+            tested = condition if len(edge.keys) == 1 else conjunction([condition, link.condition])
+            for extended in self._by_side(partial, side, _Test(tested, tuple(earlier))):
                 combined += extended.length
                 yield extended
-        probes, before = self.fanouts.get(side, (0, 0))
-        self.fanouts[side] = probes + partial.length, before + combined
+            earlier.append(link.condition)
+        number = connecting[0].number
+        probes, before = self.fanouts.get(number, (0, 0))
+        self.fanouts[number] = probes + partial.length, before + combined
+
+    def _by_side(self, partial: _Partial, side: LinkSide, test: _Test) -> Iterator[_Partial]:
+        """Yield the combinations extended by the rows that one link finds."""
+        end = 1 - side.end
+        rows = partial.side.rows(side.edge.columns(end))
+        probes, valid = side.key.probes(end, rows, partial.first, partial.last)
+        if not valid.all():
+            partial = partial.chosen(np.flatnonzero(valid))
+        for runs in _batches(self.runs[side.leg](probes.buckets)):
+            matches = [
+                match
+                for run in runs
+                if side.number in run.sides
+                for match in probes.find(run.sides[side.number])
+            ]
+            yield from self._join_matches(partial, side.leg, matches, test)
 
     def _join_matches(
-        self, partial: _Partial, leg: int, matches: Sequence[SideMatches], condition: Expression
+        self, partial: _Partial, leg: int, matches: Sequence[SideMatches], test: _Test
     ) -> Iterator[_Partial]:
         # Candidates per partial combination, over all runs.
         counts = sum(
@@ -171,7 +182,7 @@ class LegJoin:
         if counts.any():
             # Not all pairs at once: their columns must fit in memory.
             for begin, end in pieces_of(counts, PAIRS_AT_ONCE):
-                yield self._pairs(partial, leg, matches, condition, begin, end)
+                yield self._pairs(partial, leg, matches, test, begin, end)
 
     def _count_candidates(self, count: int) -> None:
         self.candidates += count
@@ -183,12 +194,12 @@ class LegJoin:
         partial: _Partial,
         leg: int,
         matches: Sequence[SideMatches],
-        condition: Expression,
+        test: _Test,
         begin: int,
         end: int,
     ) -> _Partial:
-        """Return the combinations `[begin, end)`, each with the rows of the leg that have an equal
-        join key and are near enough in time."""
+        """Return the combinations `[begin, end)`, each with the rows of the leg that pass the test
+        and are near enough in time."""
         # Candidate pairs: the place of the partial combination, and the leg's row.
         pairs = [side_matches.pairs(begin, end) for side_matches in matches]
         probe_places = _joined([probes for probes, _ in pairs])
@@ -201,6 +212,13 @@ class LegJoin:
             )
             for name in ("ids", "ts", "positions")
         )
+        if self.plan.span is not None:
+            # Before rows are fetched: the buckets of an inequality hold more than one span.
+            lows, highs = partial.last - self.plan.span, partial.first + self.plan.span
+            near = (ts >= lows[probe_places]) & (ts <= highs[probe_places])
+            probe_places, ids, ts, positions = (
+                values[near] for values in (probe_places, ids, ts, positions)
+            )
         # Distinct rows, the first pair of each, and the place of each pair's row among them.
         row_ids, firsts, places = np.unique(ids, return_index=True, return_inverse=True)
         existing_ids, columns = self.fetch(leg, row_ids)
@@ -211,9 +229,24 @@ class LegJoin:
             firsts, places = firsts[exists], (np.cumsum(exists) - 1)[places]
         rows = LegBatch(existing_ids, ts[firsts], positions[firsts], columns)
         item = Side.of_item(leg, columns)
-        probe_places, places = true_pairs(partial.side, item, (probe_places, places), condition)
+        probe_places, places = test.passed(partial.side, item, (probe_places, places))
         ends = self.ends[leg](rows.ids)[places] if leg in self.ends else None
         return partial.chosen(probe_places).with_leg(leg, rows, places, ends).within(self.plan.span)
+
+
+@dataclass(frozen=True, slots=True)
+class _Test:
+    """What decides about candidates of a link: the condition is true, and no `earlier` one, by
+    which another link of an OR finds the same pair. So each pair is found once."""
+
+    condition: Expression
+    earlier: tuple[Expression, ...]
+
+    def passed(self, first: Side, second: Side, pairs: Pairs) -> Pairs:
+        pairs = true_pairs(first, second, pairs, self.condition)
+        for condition in self.earlier:
+            pairs = other_pairs(first, second, pairs, condition)
+        return pairs
 
 
 def _batches(runs: Iterable[KeyRun]) -> Iterator[list[KeyRun]]:

@@ -24,12 +24,12 @@ from psoup.engine.composites.boxes import (
     local_predicates,
 )
 from psoup.engine.composites.bulk_join import BulkJoin
-from psoup.engine.composites.order import Measured
+from psoup.engine.composites.estimating import SAMPLE_ROWS, EstimateUnit, estimate
 from psoup.engine.composites.spark_join import SparkJoin
 from psoup.engine.composites.units import NO_ROWS, Arrival, EnterUnit
 from psoup.engine.composites.worker import enter
 from psoup.engine.coverage import OPEN, Cohorts
-from psoup.engine.jobs import by_table, job_of, run_tasks
+from psoup.engine.jobs import Estimated, by_table, job_of, run_tasks
 from psoup.engine.ledger import Ledger, stem_name
 from psoup.engine.settings import EngineSettings
 from psoup.store.delta.reading import DataFileGone
@@ -84,7 +84,7 @@ class Growing:
         for composite_id in [*filter(self._last.__lt__, ids), *filter(self._last.__ge__, ids)]:
             box = CompositeBox(ledger, ledger.state.composites[composite_id], self.settings)
             started = time.monotonic()
-            if not box.mark.suspended and self._try(box, local[composite_id]):
+            if not box.is_resting and self._try(box, local[composite_id]):
                 ledger.publish("join")
                 self._resize(composite_id, time.monotonic() - started)
                 self._last = composite_id
@@ -156,13 +156,31 @@ class Growing:
     # ---- the state of the other legs
 
     def _choose(self, box: CompositeBox, ready: LegPredicates) -> bool:
-        """Start a box with the predicates that were matched with all rows of their streams; return
-        False until every leg has one."""
+        """Start a box with the predicates that were matched with all rows of their streams, unless
+        a new row would bring too many combinations; return False until every leg has one."""
         if not all(ready):
             return False
+        # One that was suspended must be well below the limit to begin again.
+        limit = self.settings.max_combinations / (2 if box.mark.suspended else 1)
+        if self._estimated(box, ready) > limit:
+            self._suspend(box)
+            return True
         box.reset()
-        box.change(Measured().with_entered(ready), admitted=ready)
+        box.change(box.measured.with_entered(ready), admitted=ready)
         return self._begin(box)
+
+    def _estimated(self, box: CompositeBox, ready: LegPredicates) -> float:
+        """Return how many combinations an average new row would bring."""
+        highs = [box.high(leg) for leg in range(len(ready))]
+        floors = [box.floor(leg) for leg in range(len(ready))]
+        arrivals = tuple(
+            box.arrival(leg, max(floors[leg], high - SAMPLE_ROWS), high, ready[leg])
+            for leg, high in enumerate(highs)
+        )
+        rows = tuple(high - floor for high, floor in zip(highs, floors, strict=True))
+        unit = EstimateUnit(box.work, arrivals, rows)
+        outcomes = run_tasks(self.spark, job_of(box.ledger), estimate, [unit])
+        return max(outcome.per_row for outcome in outcomes if isinstance(outcome, Estimated))
 
     def _begin(self, box: CompositeBox) -> bool:
         """Write the next rows of the legs after the first to `joins/<id>`. With the last of them
@@ -211,11 +229,16 @@ class Growing:
         return True
 
     def _is_large(self, box: CompositeBox) -> bool:
-        """Return True if Spark joins the remaining rows of a box: they do not fit a worker, and
-        `joins/<id>` has exactly the rows that the admitted predicates match."""
+        """Return True if Spark joins the remaining rows of a box: they do not fit a worker,
+        equalities alone connect them, and `joins/<id>` has exactly the rows that the admitted
+        predicates match."""
         mark, legs = box.mark, range(1, len(box.mark.highs))
         rows = (mark.since or 0) - box.floor(0) + sum(mark.highs[k] - box.floor(k) for k in legs)
-        return rows > self.settings.arrow_join_rows and box.measured.entered == mark.admitted
+        return (
+            rows > self.settings.arrow_join_rows
+            and all(edge.is_hashed for edge in box.edges)
+            and box.measured.entered == mark.admitted
+        )
 
     def _start(self, box: CompositeBox, low: int, high: int) -> None:
         """Start the join of rows of leg 0 with all other legs in Spark, beside the loop."""

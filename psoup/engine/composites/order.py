@@ -12,7 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import permutations
 
-from psoup.engine.composites.keys import KeyEdge
+from datastem.instants import HOUR
+from psoup.engine.composites.lookup.edges import KeyEdge
 
 HALF_LIFE = 16  # steps
 # A composite is suspended if it has too many combinations over this many steps.
@@ -23,6 +24,8 @@ _MAX_PERMUTED_LEGS = 5
 _PRIOR = 1.0
 _DECAY = math.pow(0.5, 1 / HALF_LIFE)
 _DIGITS = 4
+# A suspended composite is tried again at least this often.
+_MAX_REST_MICROS = 32 * HOUR
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +34,16 @@ class Measured:
 
     `orders[i]` are the legs with which rows of leg i are joined, in order. `fanouts` are (side,
     probes, combinations), `recent` are (rows, combinations) of the last steps. `entered[k]` are the
-    predicates by which rows of leg k got into `joins/<id>`, also those no longer admitted.
+    predicates by which rows of leg k got into `joins/<id>`, also those no longer admitted. `rests`
+    are (instant, microseconds) of the last suspension: when it began, and how long it lasts at
+    least.
     """
 
     orders: tuple[tuple[int, ...], ...] = ()
     fanouts: tuple[tuple[int, float, float], ...] = ()
     recent: tuple[tuple[int, int], ...] = ()
     entered: tuple[tuple[int, ...], ...] = ()
+    rests: tuple[tuple[int, int], ...] = ()
 
     @classmethod
     def read(cls, text: str) -> Measured:
@@ -69,6 +75,19 @@ class Measured:
             (sum(counts) for counts in zip(*self.recent, strict=True)) if self.recent else (0, 0)
         )
         return len(self.recent) == RECENT_STEPS and count > limit * rows
+
+    def resting(self, now: int, again: bool) -> Measured:
+        """Return the measurements of a composite that is suspended now; `again` if it is already. A
+        rest is twice as long as the one before, unless the composite was kept up for longer than
+        that in between."""
+        since, before = self.rests[0] if self.rests else (now, 0)
+        is_longer = before and (again or now - since <= 2 * before)
+        length = min(2 * before, _MAX_REST_MICROS) if is_longer else HOUR
+        return Measured(rests=((now, length),))
+
+    def is_rested(self, now: int) -> bool:
+        """Return True if the last rest is over."""
+        return all(now - since >= length for since, length in self.rests)
 
     def with_entered(self, predicates: Iterable[Iterable[int]]) -> Measured:
         """Return the measurements with more predicates of each leg in `entered`."""
@@ -137,8 +156,8 @@ def _greedy(
 def _side(edges: Sequence[KeyEdge], joined: set[int], leg: int) -> int | None:
     """Return the side by which a leg is looked up from joined ones, by the first edge between them;
     None if they are not connected."""
-    for number, edge in enumerate(edges):
+    for edge in edges:
         for end in (0, 1):
             if edge.legs[end] in joined and edge.legs[1 - end] == leg:
-                return 2 * number + 1 - end
+                return edge.first_side + 1 - end
     return None

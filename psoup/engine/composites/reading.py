@@ -14,7 +14,7 @@ from datastem.arrays import Int64s
 from datastem.codec import INSTANT
 from psoup.engine.composites.admitting import matching_ids
 from psoup.engine.composites.combining import CombinationRows, Ends, Runs
-from psoup.engine.composites.keys import leg_columns, sides_of
+from psoup.engine.composites.lookup.edges import leg_columns, sides_of
 from psoup.engine.composites.rows import JoinState, RowEnds, StemRows, read_cache
 from psoup.engine.composites.runs import KeyRun, LegBatch
 from psoup.engine.composites.units import Arrival, CompositeWork
@@ -45,9 +45,8 @@ class LegReading:
             self._root / "matches", arrival.pieces, arrival.predicates, arrival.lo, arrival.hi
         )
         if arrival.again:
-            # Every side of a leg has the same rows: look at the first.
-            side = sides_of(self.work.plan.edges, leg)[0]
-            ids = np.setdiff1d(ids, self._state.ids(side), assume_unique=True)
+            # A row may be in some sides of its leg only: by each of them it has been joined.
+            ids = np.setdiff1d(ids, self._state.ids(self._sides(leg)), assume_unique=True)
         names, time = sorted(self._key_names[leg]), item_column(leg, "ts")
         existing_ids, rows = self.columns(leg, ids, sorted({*names, time, "_position"}))
         ts = rows.column(time).cast(INSTANT).view(pa.int64()).to_numpy()
@@ -57,13 +56,13 @@ class LegReading:
     def runs(self, arrived: pa.Table | None) -> Runs:
         """Return the stored rows by join key, followed by those that arrived, if given."""
         more = [] if arrived is None or not arrived.num_rows else [KeyRun.of(arrived)]
-        return lambda hashes: (*self._state.runs(hashes), *more)
+        return lambda buckets: (*self._state.runs(buckets), *more)
 
     def runs_within(self, leg: int, low: int, high: int) -> Runs:
         """Return the stored rows by join key of which those of a leg have ids in `[low, high)`."""
-        sides = frozenset(sides_of(self.work.plan.edges, leg))
-        return lambda hashes: (
-            run.within(sides, low, high) for run in self._state.runs(hashes, least_id=low)
+        sides = self._sides(leg)
+        return lambda buckets: (
+            run.within(sides, low, high) for run in self._state.runs(buckets, least_id=low)
         )
 
     @property
@@ -86,6 +85,10 @@ class LegReading:
         ids of the rows that exist."""
         existing_ids, rows = self._stems[leg].fetch(ids, [stem_column(name) for name in names])
         return existing_ids, pa.RecordBatch.from_arrays(rows.columns, names=list(names))
+
+    def _sides(self, leg: int) -> frozenset[int]:
+        """Return the numbers of a leg's sides."""
+        return frozenset(side.number for side in sides_of(self.work.plan.edges, leg))
 
     @cached_property
     def _key_names(self) -> list[frozenset[str]]:

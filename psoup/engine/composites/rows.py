@@ -6,7 +6,7 @@ Files never change, so an entry stays valid as long as the process lives.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,6 @@ import pyarrow as pa
 from datastem.arrays import Int64s
 from datastem.caches import LruCache
 from datastem.instants import FOR_EVER
-from psoup.engine.composites.keys import buckets
 from psoup.engine.composites.runs import KeyRun
 from psoup.store.delta.files import DataFile
 from psoup.store.delta.reading import group_bounds, reader
@@ -115,19 +114,15 @@ class JoinState:
         self._files = list(files)
         self._cache = cache
 
-    def runs(self, hashes: Int64s | None = None, *, least_id: int = 0) -> Iterator[KeyRun]:
-        """Yield the runs that may have rows with these hashes, all runs if None, and with ids from
-        `least_id` on."""
-        bucket_numbers = None if hashes is None else np.unique(buckets(hashes))
+    def runs(self, buckets: Int64s | None = None, *, least_id: int = 0) -> Iterator[KeyRun]:
+        """Yield the runs that may have rows of these ascending buckets, all runs if None, and with
+        ids from `least_id` on."""
         for file in self._files:
             if file.high.get("row_id", least_id) < least_id:
                 continue
             for group, (low, high) in enumerate(self._groups(file)):
-                # Whether one of the ascending buckets is within the bounds of the row group.
-                if (
-                    bucket_numbers is None
-                    or np.diff(np.searchsorted(bucket_numbers, [low, high + 1]))[0]
-                ):
+                # Whether one of the buckets is within the bounds of the row group.
+                if buckets is None or np.diff(np.searchsorted(buckets, [low, high + 1]))[0]:
                     yield self._run(file, group)
 
     def _groups(self, file: DataFile) -> list[tuple[int, int]]:
@@ -145,10 +140,12 @@ class JoinState:
         )
         return run
 
-    def ids(self, side: int) -> Int64s:
-        """Return the ascending ids of the rows of a side."""
-        parts = [run.sides[side].ids for run in self.runs() if side in run.sides]
-        return np.sort(np.concatenate([np.empty(0, np.int64), *parts]))
+    def ids(self, sides: Collection[int]) -> Int64s:
+        """Return the ascending ids of the rows of any of these sides."""
+        parts = [
+            rows.ids for run in self.runs() for side, rows in run.sides.items() if side in sides
+        ]
+        return np.unique(np.concatenate([np.empty(0, np.int64), *parts]))
 
 
 class RowEnds:

@@ -1,7 +1,7 @@
-"""Runs: rows of legs sorted by the hash of their join key, as the table `joins/<id>` stores them.
+"""Runs: rows of legs sorted by their join key, as the table `joins/<id>` stores them.
 
-A row occurs once for each side of its leg. In a run the rows of a side are sorted by hash, then by
-ts. So rows with one join key and within a span of time are neighbours.
+A row occurs once for each side of its leg. In a run the rows of a side are sorted by bucket, then
+by key, then by ts. So rows with one join key and within a span of time are neighbours.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ import pyarrow as pa
 
 from datastem.arrays import Int64s, Mask
 from datastem.codec import INSTANT
-from psoup.engine.composites.keys import KeyEdge, buckets, sides_of
+from psoup.engine.composites.lookup.edges import KeyEdge, LinkSide, sides_of
+from psoup.engine.composites.lookup.probes import SideRows
 from psoup.engine.pieces import runs as equal_runs
 from psoup.store.layout import JOINS
 
-_COLUMNS = ("key_hash", "row_id", "ts", "position")
+_COLUMNS = ("bucket", "key", "row_id", "ts", "position")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,67 +34,6 @@ class LegBatch:
     def take(self, places: Int64s) -> LegBatch:
         columns = self.columns.take(pa.array(places))
         return LegBatch(self.ids[places], self.ts[places], self.positions[places], columns)
-
-
-@dataclass(frozen=True, slots=True)
-class SideMatches:
-    """The matches of probes in one side of a run: probe n matches the rows `[starts[n], starts[n] +
-    counts[n])` of it."""
-
-    rows: SideRows
-    starts: Int64s
-    counts: Int64s
-
-    def pairs(self, begin: int, end: int) -> tuple[Int64s, Int64s]:
-        """Return the pairs of the probes `[begin, end)`: the number of the probe and the place of
-        the row, for each pair."""
-        counts = self.counts[begin:end]
-        ends = np.cumsum(counts)
-        # Pair k of a probe is the row at its start + k: shift the running pair number to that.
-        shifts = np.repeat(self.starts[begin:end] - (ends - counts), counts)
-        return np.repeat(np.arange(begin, end), counts), np.arange(len(shifts)) + shifts
-
-
-@dataclass(frozen=True, slots=True)
-class SideRows:
-    """The rows of one side in a run, sorted by (hash, ts)."""
-
-    hashes: Int64s
-    ids: Int64s
-    ts: Int64s
-    positions: Int64s
-
-    def within(self, low: int, high: int) -> SideRows:
-        """Return the rows with an id in `[low, high)`."""
-        inside = (self.ids >= low) & (self.ids < high)
-        arrays = (self.hashes, self.ids, self.ts, self.positions)
-        return SideRows(*(values[inside] for values in arrays))
-
-    def find(self, hashes: Int64s, lows: Int64s, highs: Int64s, span: int | None) -> SideMatches:
-        """Return the rows with each hash. Probe n has parts whose ts are in `[lows[n], highs[n]]`;
-        rows that are further than `span` from one of them are left out."""
-        starts = np.searchsorted(self.hashes, hashes)
-        ends = np.searchsorted(self.hashes, hashes, "right")
-        if span is not None:
-            # A row is near enough to all parts if its ts is in [high - span, low + span].
-            starts = _first_from(self.ts, starts, ends, highs - span)
-            ends = _first_from(self.ts, starts, ends, lows + span + 1)
-        return SideMatches(self, starts, ends - starts)
-
-
-def _first_from(values: Int64s, begins: Int64s, ends: Int64s, limits: Int64s) -> Int64s:
-    """Return the first place in each `[begin, end)` whose value is not below its limit, or `end`.
-    Values must ascend within each range."""
-    # A binary search in all ranges at once.
-    low, high = begins.copy(), ends.copy()
-    searching = np.flatnonzero(low < high)
-    while len(searching):
-        middle = (low[searching] + high[searching]) >> 1
-        below = values[middle] < limits[searching]
-        low[searching] = np.where(below, middle + 1, low[searching])
-        high[searching] = np.where(below, high[searching], middle)
-        searching = searching[low[searching] < high[searching]]
-    return low
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,36 +61,42 @@ class KeyRun:
 
 
 def key_rows(edges: Sequence[KeyEdge], leg: int, rows: LegBatch) -> pa.Table:
-    """Return rows of a leg as rows of `joins/<id>`, one for each of its sides. A row with a join
-    key that can't equal another is in no combination, and left out."""
+    """Return rows of a leg as rows of `joins/<id>`, one for each of its sides by which they can
+    have a partner. A row that can have none by some edge is in no combination, and left out."""
     if not len(rows.ids):
         return JOINS.empty_table()
     sides = sides_of(edges, leg)
-    hashed = [edges[side >> 1].hashes(side & 1, rows.columns) for side in sides]
-    valid = np.logical_and.reduce([mask for _, mask in hashed])
+    keyed = [side.key.keys(side.end, rows.columns) for side in sides]
+    # Every edge needs a partner, by any of its links.
+    by_edge: dict[int, Mask] = {}
+    for side, (_, valid) in zip(sides, keyed, strict=True):
+        number = side.edge.first_side
+        by_edge[number] = by_edge[number] | valid if number in by_edge else valid
+    complete = np.logical_and.reduce(list(by_edge.values()))
     parts = [
-        _table(side, hashes, rows, valid) for side, (hashes, _) in zip(sides, hashed, strict=True)
+        _table(side, keys, rows, complete & valid)
+        for side, (keys, valid) in zip(sides, keyed, strict=True)
     ]
     return sorted_rows(pa.concat_tables(parts))
 
 
-def _table(side: int, hashes: Int64s, rows: LegBatch, chosen: Mask) -> pa.Table:
-    hashes = hashes[chosen]
+def _table(side: LinkSide, keys: Int64s, rows: LegBatch, chosen: Mask) -> pa.Table:
+    keys, ts = keys[chosen], rows.ts[chosen]
     columns = {
-        "bucket": pa.array(buckets(hashes).astype(np.int32)),
-        "side": pa.array(np.full(len(hashes), side, np.int32)),
-        "key_hash": pa.array(hashes),
+        "bucket": pa.array(side.key.buckets(keys, ts)),
+        "side": pa.array(np.full(len(keys), side.number, np.int32)),
+        "key": pa.array(keys),
         "row_id": pa.array(rows.ids[chosen]),
-        "ts": pa.array(rows.ts[chosen]).view(INSTANT),
+        "ts": pa.array(ts).view(INSTANT),
         "position": pa.array(rows.positions[chosen]),
     }
     return pa.table(columns)
 
 
 def sorted_rows(table: pa.Table) -> pa.Table:
-    """Return rows of `joins/<id>` sorted by (bucket, side, hash, ts, row id)."""
+    """Return rows of `joins/<id>` sorted by (bucket, side, key, ts, row id)."""
     # The last key of `np.lexsort` is the primary one.
-    names = ("row_id", "ts", "key_hash", "side", "bucket")
+    names = ("row_id", "ts", "key", "side", "bucket")
     keys = [table.column(name).cast(pa.int64()).to_numpy() for name in names]
     return table.take(pa.array(np.lexsort(keys)))
 

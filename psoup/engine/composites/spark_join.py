@@ -1,4 +1,4 @@
-"""Joins that don't fit a worker: done by Spark over the rows of the legs.
+"""Equality joins that don't fit a worker: done by Spark over the rows of the legs.
 
 Tasks read each leg with the verified reader (`psoup.engine.scanning`), leave out rows that no
 admitted predicate matches, and hash the join keys of the others. Spark joins by these hashes, in
@@ -24,7 +24,7 @@ from datastem.blocks import BLOCK_BITS
 from datastem.codec import INSTANT
 from psoup.engine.composites.admitting import matching_ids
 from psoup.engine.composites.combining import CombinationRows, JoinPlan
-from psoup.engine.composites.keys import leg_columns, sides_of
+from psoup.engine.composites.lookup.edges import leg_columns, sides_of
 from psoup.engine.composites.reading import stem_column
 from psoup.engine.composites.units import Arrival, CompositeWork
 from psoup.engine.composites.worker import write_draft
@@ -104,7 +104,7 @@ class SparkJoin:
             [
                 *((f"{name}{leg}", pa.int64()) for name in ("id", "ts", "position")),
                 *((name, column.type.arrow) for name, column in keys.items()),
-                *((f"hash{side}", pa.int64()) for side in sides),
+                *((f"hash{side.number}", pa.int64()) for side in sides),
             ]
         )
         hashed = partial(hashed_rows, self.job, self.work.plan, leg, arrival, schema)
@@ -114,7 +114,8 @@ class SparkJoin:
         connecting = self.work.plan.connecting(dict.fromkeys(joined), leg)
         # The two sides of an edge differ in their lowest bit.
         conditions = [
-            sql.col(f"hash{side ^ 1}") == sql.col(f"hash{side}") for _, side, _ in connecting
+            sql.col(f"hash{side.number ^ 1}") == sql.col(f"hash{side.number}")
+            for side in connecting
         ]
         if self.work.plan.span is not None:
             for joined_leg in joined:
@@ -129,9 +130,7 @@ def key_names(plan: JoinPlan, leg: int) -> dict[str, ColumnRef]:
     references = {
         reference.name: reference
         for edge in plan.edges
-        for pair in edge.equalities
-        for side in pair
-        for reference in references_of(side)
+        for reference in references_of(edge.condition)
     }
     names = sorted(leg_columns(plan.edges, leg))
     return {f"key{leg}_{place}": references[name] for place, name in enumerate(names)}
@@ -164,7 +163,7 @@ def _hashes(plan: JoinPlan, leg: int, keys: pa.RecordBatch) -> tuple[list[pa.Arr
     """Return the hashes of a leg's join keys by side, and a mask of the rows whose join keys can
     all equal another."""
     keys = _keys(plan, [leg], keys)
-    hashed = [plan.edges[side >> 1].hashes(side & 1, keys) for side in sides_of(plan.edges, leg)]
+    hashed = [side.key.keys(side.end, keys) for side in sides_of(plan.edges, leg)]
     valid = np.logical_and.reduce([mask for _, mask in hashed])
     return [pa.array(hashes) for hashes, _ in hashed], valid
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from psoup.engine.composites.boxes import edges_of
+from psoup.engine.composites.lookup.edges import all_sides
 from psoup.engine.ledger import Ledger, joins_name, stem_name
 from psoup.store.delta.files import DataFile
 from psoup.store.layout import combination_part
@@ -41,5 +42,5 @@ def _is_past(file: DataFile, floors: list[int]) -> bool:
 
 def side_floors(ledger: Ledger, composite: CompositeState) -> tuple[int, ...]:
     """Return the least row id in the stem of each side's leg."""
-    edges = edges_of(*composite.identity)
-    return tuple(ledger.floor(composite.legs[leg]) for edge in edges for leg in edge.legs)
+    sides = all_sides(edges_of(*composite.identity))
+    return tuple(ledger.floor(composite.legs[side.leg]) for side in sides)

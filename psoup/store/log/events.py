@@ -72,7 +72,7 @@ class LegPredicate:
 class Composite:
     """A join that registrations can share, and the predicate of one over its combinations.
 
-    `legs` are the ids of its streams and `factors` the equalities between them as JSON, both in a
+    `legs` are the ids of its streams and `factors` the conditions between them as JSON, both in a
     canonical order. Rows whose ts are more than `span` apart are not combined; None means no limit.
     """
 

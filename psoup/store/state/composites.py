@@ -10,7 +10,7 @@ from psoup.store.log.events import Composite
 from psoup.store.log.position import Position
 from psoup.store.state.drafts import Overlay
 
-# The streams of a composite, the equalities between them as JSON, and its span.
+# The streams of a composite, the conditions between them as JSON, and its span.
 Identity: TypeAlias = tuple[tuple[int, ...], str, int | None]
 
 

@@ -8,17 +8,21 @@ import pytest
 from pyspark.sql import SparkSession
 
 from datastem.schema import StreamSchema
+from datastem.types import DOUBLE
 from psoup.engine.settings import EngineSettings
 from psoup.store import Store
-from querystem.expressions import TRUE
+from querystem.expressions import TRUE, Expression
 from tests.support.engine.author import READINGS, Author, above, readings, sensor_is
 from tests.support.engine.composites import (
     Joined,
     assert_boxes,
     assert_complete,
     combinations,
+    either,
     equal,
+    less,
     mark_of,
+    near,
     register_join,
 )
 from tests.support.engine.pump import Pump
@@ -126,15 +130,20 @@ def test_parts_further_apart_than_the_span_are_left_out(
     assert len(combinations(store, join.composite_id)) > count
 
 
-@pytest.mark.parametrize("seed", short_first(range(4)))
+@pytest.mark.parametrize("seed", short_first(range(8)))
 def test_random_arrivals(store: Store, author: Author, spark: SparkSession, seed: int) -> None:
     """Rows, joins and their ends come in any order, with rounds of work between."""
     rng = random.Random(seed)
     streams = [author.create(READINGS), author.create(OTHER)]
-    shapes = [
+    shapes: list[tuple[list[int], list[Expression]]] = [
         ([0, 1], [equal(0, 1)]),
         ([0, 0], [equal(0, 1)]),
         ([0, 0, 1], [equal(0, 1), equal(1, 2)]),
+        ([0, 1], [less(0, 1)]),
+        ([0, 0], near(0, 1)),
+        ([0, 1], [either(equal(0, 1), equal(0, 1, "value", DOUBLE))]),
+        ([0, 1], [either(less(0, 1), equal(0, 1, "value", DOUBLE))]),
+        ([0, 0, 1], [equal(0, 1), less(1, 2)]),
     ]
     pump = Pump(store, spark, SMALL)
     joins: list[Joined] = []
@@ -150,7 +159,9 @@ def test_random_arrivals(store: Store, author: Author, spark: SparkSession, seed
                 leg_predicates = [
                     (streams[leg], where) for leg, where in zip(legs, wheres, strict=True)
                 ]
-                joins.append(register_join(author, leg_predicates, factors, rng.choice([None, 4])))
+                # Inequalities need a span; the first shapes have none of them.
+                spans = [None, 4] if shapes.index((legs, factors)) < 3 else [4]
+                joins.append(register_join(author, leg_predicates, factors, rng.choice(spans)))
             case 5 if joins:
                 author.unregister(joins.pop(rng.randrange(len(joins))).handle)
             case 6:

@@ -5,21 +5,26 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from datastem.types import BIGINT
+from datastem.types import BIGINT, BOOLEAN
 from psoup.engine.composites.combining import JoinPlan, LegJoin
-from psoup.engine.composites.keys import KeyEdge
+from psoup.engine.composites.lookup.edges import KeyEdge, numbered
 from psoup.engine.composites.order import HALF_LIFE, RECENT_STEPS, Measured, best_orders
 from psoup.engine.composites.runs import KeyRun, LegBatch, key_rows
-from querystem.expressions import ColumnRef
+from querystem.expressions import Call, ColumnRef, Op
+from querystem.links import LegEdge, edge_of
 
 
-def edge(first: int, second: int) -> KeyEdge:
+def edge(first: int, second: int) -> LegEdge:
     pair = ColumnRef(f"{first}.c{second}", BIGINT), ColumnRef(f"{second}.c{first}", BIGINT)
-    return KeyEdge((first, second), (pair,))
+    return edge_of((first, second), [Call(Op.EQ, pair, BOOLEAN)])
+
+
+def edges(*pairs: tuple[int, int]) -> tuple[KeyEdge, ...]:
+    return numbered([edge(*pair) for pair in pairs], None)
 
 
 # Leg 0 is joined with both others.
-EDGES = (edge(0, 1), edge(0, 2))
+EDGES = edges((0, 1), (0, 2))
 
 
 def rows(leg: int, columns: dict[str, list[int]]) -> LegBatch:
@@ -60,11 +65,11 @@ def test_the_order_changes_when_selectivities_swap() -> None:
 
 
 def test_every_leg_is_connected_to_one_before_it() -> None:
-    chain = tuple(edge(leg, leg + 1) for leg in range(3))
+    chain = edges(*((leg, leg + 1) for leg in range(3)))
     assert best_orders(chain) == ((1, 2, 3), (0, 2, 3), (1, 0, 3), (2, 1, 0))
-    long = tuple(edge(leg, leg + 1) for leg in range(7))
+    long = edges(*((leg, leg + 1) for leg in range(7)))
     assert best_orders(long)[7] == (6, 5, 4, 3, 2, 1, 0)
-    star = tuple(edge(0, leg) for leg in range(1, 8))
+    star = edges(*((0, leg) for leg in range(1, 8)))
     fanouts = [(2 * number + 1, 10.0, float(number)) for number in range(7)]
     assert best_orders(star, fanouts)[0] == (1, 2, 3, 4, 5, 6, 7)
     assert best_orders(star, fanouts)[7][0] == 0

@@ -14,6 +14,7 @@ from datastem.codec import INSTANT
 from datastem.instants import FOR_EVER
 from psoup.engine import pieces
 from psoup.engine.composites.admitting import matching_ids, piece_files
+from psoup.engine.composites.lookup.probes import HashProbes
 from psoup.engine.composites.rows import JoinState, RowEnds, StemRows
 from psoup.engine.composites.runs import bucket_edges, sorted_rows
 from psoup.engine.worker import CLOSURE_BOUNDS, MATCH_BOUNDS, write_segments
@@ -58,7 +59,7 @@ def test_runs_by_hash(tmp_path: Path, budget: int) -> None:
     hashes = np.sort(rng.integers(0, 1 << 63, 5000))
     sides = rng.integers(0, 2, len(hashes))
     columns = [
-        pa.array((hashes >> 57).astype(np.int32)),
+        pa.array(hashes >> 57),
         pa.array(sides.astype(np.int32)),
         pa.array(hashes),
         pa.array(np.arange(len(hashes))),
@@ -69,12 +70,13 @@ def test_runs_by_hash(tmp_path: Path, budget: int) -> None:
     file = write_data_file(tmp_path, table, sync=False, cuts=bucket_edges(table, 100))
     state = JoinState(tmp_path, [file], LruCache(budget))
     probes = hashes[100:101]
-    runs = list(state.runs(probes))
+    runs = list(state.runs(probes >> 57))
     assert len(runs) == 1, "only the bucket that may have it is read"
-    matches = runs[0].sides[int(sides[100])].find(probes, probes, probes, None)
+    lookup = HashProbes(probes, probes >> 57, probes, probes, None)
+    (matches,) = lookup.find(runs[0].sides[int(sides[100])])
     _, places = matches.pairs(0, 1)
     assert matches.rows.ids[places].tolist() == [100]
-    assert state.ids(0).tolist() == np.flatnonzero(sides == 0).tolist()
+    assert state.ids({0}).tolist() == np.flatnonzero(sides == 0).tolist()
 
 
 @pytest.mark.parametrize("seed", range(3))

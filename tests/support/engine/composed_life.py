@@ -24,7 +24,7 @@ from psoup.write.registrations import UnregisterOne
 from querystem.language import bind_query
 from tests.oracle.comparing import Values
 from tests.oracle.several.chance import Seeded
-from tests.oracle.several.equijoins import written_equijoin
+from tests.oracle.several.linked_joins import written_linked_join
 from tests.oracle.several.texts import our_text
 from tests.server.test_several_sync_machine import SeveralRecharge
 from tests.server.test_sync_machine import Standing
@@ -154,7 +154,7 @@ class ComposedLife(SeveralRecharge):
         chance = Seeded(Random(seed))
         schemas = {name: self.tables[name].schema for name in self.names}
         if chance.one_in(5):
-            text = our_text(written_equijoin(chance, [*schemas.values()], START, 3))
+            text = our_text(written_linked_join(chance, [*schemas.values()], START, 3))
         else:
             text = written_join(chance, [Named(name, schemas[name]) for name in self.names])
         return [SeveralAsked(text, bind_query(text, schemas.get), False)]

@@ -12,12 +12,12 @@ import duckdb
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from datastem.types import BIGINT, BOOLEAN
+from datastem.types import BIGINT, BOOLEAN, Type
 from psoup.store import Epoch, LegPredicate, Register, Store
 from psoup.store.composite_marks import CompositeMark
 from psoup.store.log.events import Composite
 from querystem.composites import Shape
-from querystem.expressions import TRUE, Call, ColumnRef, Expression, Op, predicate_key
+from querystem.expressions import TRUE, Call, ColumnRef, Expression, Literal, Op, predicate_key
 from querystem.query import From, Leg, Query
 from querystem.query_json import query_to_json
 from results.window import UNBOUNDED
@@ -25,10 +25,26 @@ from tests.support.engine.author import Author
 from tests.support.engine.reading import covered, matched
 
 
-def equal(first: int, second: int, column: str = "sensor") -> Expression:
+def equal(first: int, second: int, column: str = "sensor", type_: Type = BIGINT) -> Call:
     """left.column = right.column"""
-    sides = (ColumnRef(f"{first}.{column}", BIGINT), ColumnRef(f"{second}.{column}", BIGINT))
+    sides = (ColumnRef(f"{first}.{column}", type_), ColumnRef(f"{second}.{column}", type_))
     return Call(Op.EQ, sides, BOOLEAN)
+
+
+def less(first: int, second: int) -> Expression:
+    """left.sensor < right.sensor"""
+    return Call(Op.LT, equal(first, second).args, BOOLEAN)
+
+
+def near(first: int, second: int) -> list[Expression]:
+    """right.sensor <= left.sensor AND left.sensor < right.sensor + 2"""
+    lhs, rhs = equal(first, second).args
+    above = Call(Op.ADD, (rhs, Literal(2, BIGINT)), BIGINT)
+    return [Call(Op.LE, (rhs, lhs), BOOLEAN), Call(Op.LT, (lhs, above), BOOLEAN)]
+
+
+def either(first: Expression, second: Expression) -> Expression:
+    return Call(Op.OR, (first, second), BOOLEAN)
 
 
 @dataclass(frozen=True)
@@ -144,13 +160,14 @@ def _joined(
     }
 
 
-def _sql(factor: Any) -> str:
-    """Return an equality of two columns, from its JSON form."""
-    sides = []
-    for side in factor[3:]:
-        leg, _, column = side[2].partition(".")
-        sides.append(f'leg{leg}."{column}"')
-    return " = ".join(sides)
+def _sql(form: Any) -> str:
+    """Return a condition over columns of legs as SQL, from its JSON form."""
+    if form[0] == "col":
+        leg, _, column = form[2].partition(".")
+        return f'leg{leg}."{column}"'
+    if form[0] == "lit":
+        return str(form[2])
+    return f"({f' {form[2]} '.join(map(_sql, form[3:]))})"
 
 
 def assert_boxes(store: Store, *, exact: bool = True) -> None:

@@ -9,6 +9,16 @@ from datastem.schema import StreamSchema
 from tests.oracle.several.chance import Chance
 
 LOCAL = ("{0}.a = 1", "{0}.a = 2", "{0}.a > 1", "{0}.b = 'a'", "{0}.b >= 'a'")
+# What connects two legs, mostly equalities.
+LINKS = (
+    *(["{0}.a = {1}.a"] * 4),
+    *(["{0}.b = {1}.b"] * 2),
+    "{0}.a > {1}.a",
+    "{0}.a <= {1}.a",
+    "{0}.ts BETWEEN {1}.ts AND {1}.ts + INTERVAL '4' SECOND",
+    "({0}.a = {1}.a OR {0}.b = {1}.b)",
+    "({0}.b = {1}.b OR {0}.a < {1}.a)",
+)
 JOINT = ("r0.a <= r1.a", "r0.row_id < r1.row_id", "r0.ts >= r1.ts", "r0.b < r1.b")
 # Of one hour, of a day and of no span; those of more than the retention are for streams without.
 SHORT = ("RANGE 5 SECONDS", "RANGE 25 SECONDS", "BEGIN NOW - 20 SECONDS END NOW - 3 SECONDS")
@@ -38,8 +48,8 @@ def written_join(chance: Chance, streams: Sequence[Named]) -> str:
         legs.append(f"{stream.name}{window} AS r{number}")
     conditions = []
     for number in range(1, count):
-        column = "b" if chance.one_in(3) else "a"
-        conditions.append(f"r{chance.number(0, number - 1)}.{column} = r{number}.{column}")
+        before, link = chance.number(0, number - 1), chance.pick(LINKS)
+        conditions.append(link.format(f"r{before}", f"r{number}"))
     for number in range(count):
         if chance.one_in(2):
             conditions.append(chance.pick(LOCAL).format(f"r{number}"))

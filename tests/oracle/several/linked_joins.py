@@ -1,4 +1,4 @@
-"""Random joins of streams that equalities connect: those that have a composite."""
+"""Random joins of streams that comparisons connect: those that may have a composite."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from tests.oracle.several.texts import Block, Reference, Shown, Whole
 from tests.oracle.several.windows import any_window, range_window
 
 
-def written_equijoin(
+def written_linked_join(
     chance: Chance, schemas: Sequence[StreamSchema], origin: int = 0, most: int = 4
 ) -> Whole:
     """Return a join of up to `most` references to streams of one kind of time, each of which an
-    equality connects with one before it; with further conditions about one of them or several."""
+    equality, an inequality or an OR connects with one before it; with further conditions about one
+    of them or several."""
     say = Expressions(chance, origin)
     first = chance.pick(schemas)
     alike = [
@@ -32,7 +33,7 @@ def written_equijoin(
     columns = [_columns(part) for part in parts]
     conditions = []
     for number in range(1, len(parts)):
-        conditions += [_equality(say, chance.pick(columns[:number]), columns[number])]
+        conditions += [_link(say, chance.pick(columns[:number]), columns[number])]
     every = {name: type_ for part_columns in columns for name, type_ in part_columns.items()}
     while chance.one_in(2):
         conditions.append(f"({say.condition(every, 1)})")
@@ -56,6 +57,27 @@ def _columns(part: Reference) -> dict[str, Type]:
     return {f"{part.alias}.{name}": type_ for name, type_ in part.stream.types.items()}
 
 
+def _link(say: Expressions, before: dict[str, Type], columns: dict[str, Type]) -> str:
+    """Return an equality, now and then an inequality, a band or an OR."""
+    chance = say.chance
+    if chance.one_in(6):
+        return f"({_link(say, before, columns)} OR {_equality(say, before, columns)})"
+    if chance.one_in(6):
+        low, high = _number(chance, before), _number(chance, before)
+        return f"{_number(chance, columns)} BETWEEN {low} AND {high} + {chance.number(0, 3)}"
+    if chance.one_in(6):
+        op = chance.pick(("<", "<=", ">", ">="))
+        return f"{_number(chance, before)} {op} {_number(chance, columns)}"
+    if chance.one_in(8):
+        times = [next(name for name in side if name.endswith(".ts")) for side in (before, columns)]
+        return f"abs({times[0]} - {times[1]}) < INTERVAL '{chance.number(1, 4)}' SECOND"
+    return _equality(say, before, columns)
+
+
+def _number(chance: Chance, columns: dict[str, Type]) -> str:
+    return chance.pick([name for name, type_ in columns.items() if type_.is_numeric])
+
+
 def _equality(say: Expressions, before: dict[str, Type], columns: dict[str, Type]) -> str:
     """Return an equality of two expressions, mostly of columns."""
     if say.chance.one_in(5):
@@ -64,6 +86,4 @@ def _equality(say: Expressions, before: dict[str, Type], columns: dict[str, Type
         names = [next(name for name in side if name.endswith(".ts")) for side in (before, columns)]
         apart = say.chance.number(0, 4)
         return f"{names[0]} - {names[1]} = INTERVAL '{apart}' SECOND"
-    numbers = [name for name, type_ in before.items() if type_.is_numeric]
-    number = say.chance.pick(numbers)
-    return f"{number} = {say.chance.pick([n for n, type_ in columns.items() if type_.is_numeric])}"
+    return f"{_number(say.chance, before)} = {_number(say.chance, columns)}"

@@ -1,0 +1,134 @@
+"""Probes: rows of one side that are stored in the order of their keys, looked up by keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from datastem.arrays import Int64s
+
+
+@dataclass(frozen=True, slots=True)
+class SideRows:
+    """The rows of one side in a run, sorted by (bucket, key, ts). The bucket of a hash is its
+    highest bits, so rows of an equality are sorted by (key, ts)."""
+
+    buckets: Int64s
+    keys: Int64s
+    ids: Int64s
+    ts: Int64s
+    positions: Int64s
+
+    def within(self, low: int, high: int) -> SideRows:
+        """Return the rows with an id in `[low, high)`."""
+        inside = (self.ids >= low) & (self.ids < high)
+        arrays = (self.buckets, self.keys, self.ids, self.ts, self.positions)
+        return SideRows(*(values[inside] for values in arrays))
+
+
+@dataclass(frozen=True, slots=True)
+class SideMatches:
+    """The matches of probes in one side of a run: probe n matches the rows `[starts[n], starts[n] +
+    counts[n])` of it."""
+
+    rows: SideRows
+    starts: Int64s
+    counts: Int64s
+
+    def pairs(self, begin: int, end: int) -> tuple[Int64s, Int64s]:
+        """Return the pairs of the probes `[begin, end)`: the number of the probe and the place of
+        the row, for each pair."""
+        counts = self.counts[begin:end]
+        ends = np.cumsum(counts)
+        # Pair k of a probe is the row at its start + k: shift the running pair number to that.
+        shifts = np.repeat(self.starts[begin:end] - (ends - counts), counts)
+        return np.repeat(np.arange(begin, end), counts), np.arange(len(shifts)) + shifts
+
+
+@dataclass(frozen=True)
+class HashProbes:
+    """Probes by hashes. Probe n has parts whose ts are in `[firsts[n], lasts[n]]`; rows that are
+    further than `span` from one of them are left out."""
+
+    hashes: Int64s
+    buckets: Int64s
+    firsts: Int64s
+    lasts: Int64s
+    span: int | None
+
+    def find(self, rows: SideRows) -> Iterator[SideMatches]:
+        """Yield the rows with each hash."""
+        starts = np.searchsorted(rows.keys, self.hashes)
+        ends = np.searchsorted(rows.keys, self.hashes, "right")
+        if self.span is not None:
+            # A row is near enough to all parts if its ts is in [last - span, first + span].
+            starts = first_from(rows.ts, starts, ends, self.lasts - self.span)
+            ends = first_after(rows.ts, starts, ends, self.firsts + self.span)
+        yield SideMatches(rows, starts, ends - starts)
+
+
+@dataclass(frozen=True)
+class RangeProbes:
+    """Probes by ranges of keys: probe n finds the keys in `[lows[n], highs[n]]`, of the rows in the
+    buckets `[first_buckets[n], last_buckets[n]]`, which are stretches of time. Some of them may be
+    further apart than the span."""
+
+    lows: Int64s
+    highs: Int64s
+    first_buckets: Int64s
+    last_buckets: Int64s
+
+    @cached_property
+    def buckets(self) -> Int64s:
+        """The buckets in which rows are looked up, ascending."""
+        buckets = [self.first_buckets + place for place in range(self._width)]
+        return np.unique(np.concatenate([np.empty(0, np.int64), *buckets]))
+
+    @property
+    def _width(self) -> int:
+        """The most buckets of a probe."""
+        widths = self.last_buckets - self.first_buckets + 1
+        return int(widths.max(initial=0))
+
+    def find(self, rows: SideRows) -> Iterator[SideMatches]:
+        """Yield the rows with a key in each range, bucket by bucket."""
+        for place in range(self._width):
+            buckets = self.first_buckets + place
+            starts = np.searchsorted(rows.buckets, buckets)
+            ends = np.searchsorted(rows.buckets, buckets, "right")
+            ends = np.where(buckets <= self.last_buckets, ends, starts)
+            if (starts < ends).any():
+                starts = first_from(rows.keys, starts, ends, self.lows)
+                ends = first_after(rows.keys, starts, ends, self.highs)
+                yield SideMatches(rows, starts, ends - starts)
+
+
+def first_from(values: Int64s, begins: Int64s, ends: Int64s, limits: Int64s) -> Int64s:
+    """Return the first place in each `[begin, end)` whose value is not below its limit, or `end`.
+    Values must ascend within each range."""
+    return _first(values, begins, ends, limits, is_after=False)
+
+
+def first_after(values: Int64s, begins: Int64s, ends: Int64s, limits: Int64s) -> Int64s:
+    """Return the first place in each `[begin, end)` whose value is above its limit, or `end`.
+    Values must ascend within each range."""
+    return _first(values, begins, ends, limits, is_after=True)
+
+
+def _first(
+    values: Int64s, begins: Int64s, ends: Int64s, limits: Int64s, *, is_after: bool
+) -> Int64s:
+    # A binary search in all ranges at once.
+    low, high = begins.copy(), ends.copy()
+    searching = np.flatnonzero(low < high)
+    while len(searching):
+        middle = (low[searching] + high[searching]) >> 1
+        value, limit = values[middle], limits[searching]
+        below = value <= limit if is_after else value < limit
+        low[searching] = np.where(below, middle + 1, low[searching])
+        high[searching] = np.where(below, high[searching], middle)
+        searching = searching[low[searching] < high[searching]]
+    return low
