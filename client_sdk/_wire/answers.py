@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, fields
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any
 
@@ -13,7 +13,14 @@ import pyarrow as pa
 from client_sdk._exceptions import ServerError
 from client_sdk._wire.ipc import PieceReader
 from client_sdk._wire.models import columns_of
-from client_sdk._wire.values import Column, from_rows, optional_moment, schema_of, span
+from client_sdk._wire.values import (
+    EPOCH,
+    Column,
+    from_rows,
+    optional_moment,
+    schema_of,
+    span,
+)
 from psoup.v1 import psoup_pb2 as pb
 
 
@@ -128,9 +135,14 @@ def to_pandas(table: pa.Table) -> Any:
 
 
 def _python_values(array: pa.ChunkedArray, column: Column) -> list[Any]:
-    values: list[Any] = array.to_pylist()
     if column.kind == "TIMESTAMP":
-        return [value and value.replace(tzinfo=UTC) for value in values]
+        # By way of timedeltas: Arrow looks up the zone of each value, and takes 40 times as long.
+        offsets = array.to_numpy().astype("M8[us]").view("m8[us]").tolist()
+        return [None if offset is None else EPOCH + offset for offset in offsets]
+    if column.kind == "DATE":
+        dates: list[Any] = array.to_numpy().tolist()
+        return dates
+    values: list[Any] = array.to_pylist()
     return values
 
 

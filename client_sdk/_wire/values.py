@@ -110,7 +110,7 @@ def schema_of(columns: tuple[Column, ...]) -> pa.Schema:
     return pa.schema([(column.name, column.arrow) for column in columns])
 
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 
@@ -128,7 +128,7 @@ def timestamp(moment: datetime) -> Timestamp:
 
 
 def moment(stamp: Timestamp) -> datetime:
-    return _EPOCH + timedelta(seconds=stamp.seconds, microseconds=stamp.nanos // 1000)
+    return EPOCH + timedelta(seconds=stamp.seconds, microseconds=stamp.nanos // 1000)
 
 
 def optional_moment(message: Message, field: str) -> datetime | None:
@@ -138,11 +138,11 @@ def optional_moment(message: Message, field: str) -> datetime | None:
 def to_micros(instant: datetime) -> int:
     """Return the microseconds since 1970."""
     # Division of timedeltas is exact; total_seconds() is a float and may lose microseconds.
-    return (utc(instant) - _EPOCH) // _MICROSECOND
+    return (utc(instant) - EPOCH) // _MICROSECOND
 
 
 def from_micros(micros: int) -> datetime:
-    return _EPOCH + timedelta(microseconds=micros)
+    return EPOCH + timedelta(microseconds=micros)
 
 
 def duration(span: timedelta) -> Duration:

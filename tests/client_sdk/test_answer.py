@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from client_sdk import ServerError, answer
-from client_sdk._wire.answers import collect
+from client_sdk._wire.answers import collect, python_rows
 from client_sdk._wire.ipc import PieceReader, to_ipc
-from client_sdk._wire.values import to_rows
+from client_sdk._wire.values import Column, to_rows
 from psoup.v1 import psoup_pb2 as pb
 
 COLUMNS = {"n": "BIGINT", "at": "TIMESTAMP", "d": "DECIMAL(10,2)", "t": "TEXT"}
@@ -69,6 +69,24 @@ def test_rows_have_python_types() -> None:
     assert got.rows == ROWS
     assert list(got) == ROWS
     assert got.rows[0]["at"].tzinfo is UTC
+
+
+@given(
+    st.lists(st.none() | st.datetimes()),
+    st.lists(st.none() | st.dates()),
+    st.integers(0, 3),
+)
+@example([datetime.min, None, datetime.max], [date.min, None, date.max], 1)
+def test_instants_and_dates_are_those_of_arrow(
+    moments: list[datetime | None], dates: list[date | None], start: int
+) -> None:
+    instants = [moment and moment.replace(tzinfo=UTC) for moment in moments]
+    for kind, values in (("TIMESTAMP", instants), ("DATE", dates)):
+        column = Column("v", kind)
+        table = pa.table({"v": pa.array([None] * start + values, column.arrow)}).slice(start)
+        parts = pa.concat_tables([table, table])
+        expected = [{"v": value} for value in [*values, *values]]
+        assert python_rows(parts, (column,)) == expected
 
 
 def test_typed_rows_give_the_same_answer() -> None:

@@ -37,8 +37,8 @@ from results.window import TimeWindow
 Terms: TypeAlias = pb.InvokeRequest | pb.AskRequest
 
 _ENCODINGS = frozenset(pb.Encoding.values())
-# Typed values are made one by one: at most this many on the event loop.
-_FEW_VALUES = 1000
+# The typed values that are encoded on the event loop at most, in about a millisecond.
+_LOOP_VALUES = 8000
 
 
 Find = Callable[[], Awaitable[Question]]
@@ -181,7 +181,7 @@ async def _computed(core: Core, call: Call, plan: Plan, request: Terms) -> _Comp
     values = answer.row_count * len(plan.query.columns)
     # Work on the event loop has no turn that would charge it.
     core.quotas.charge_work(call.tenant, call.owner, TURN_UNITS + values)
-    if request.encoding == pb.ENCODING_ARROW or values <= _FEW_VALUES:
+    if request.encoding == pb.ENCODING_ARROW or values <= _LOOP_VALUES:
         return plan, answer, outgoing(plan.query, answer, request.encoding, size)
     messages = await core.in_thread(call, outgoing, plan.query, answer, request.encoding, size)
     return plan, answer, messages

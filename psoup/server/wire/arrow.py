@@ -14,7 +14,7 @@ import pyarrow as pa
 from datastem.accept import Limits
 from datastem.errors import RowError
 from datastem.schema import Column
-from psoup.server.wire.values import to_rows
+from psoup.server.wire.typed import typed_rows
 from psoup.v1 import psoup_pb2 as pb
 from querystem.pace import spending
 
@@ -31,9 +31,6 @@ _FRAME_BYTES = 8 << 10
 # How an IPC stream ends.
 _END = b"\xff\xff\xff\xff\0\0\0\0"
 _LENGTH_DELIMITED = 2
-# Units (`querystem.pace`) of a value that is made a message of its own, and how many are in one go.
-_TYPED_UNITS = 1500
-_TYPED_AT_ONCE = 1000
 _ARROW, _ROWS = pb.InvokeResponse.ARROW_FIELD_NUMBER, pb.InvokeResponse.ROWS_FIELD_NUMBER
 
 
@@ -229,19 +226,8 @@ def pieces(
         yield from _arrow(batches, limit, True, answer_part)
         return
     for batch in batches:
-        for rows in to_rows(_few(batch, len(columns)), columns, limit):
-            # Serialized here, in a thread, and not when it is sent.
-            content = rows.SerializeToString()
+        for content in typed_rows(batch, columns, limit):
             yield _prefix(len(content), _ROWS) + content
-
-
-def _few(batch: pa.RecordBatch, columns: int) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a batch, a few at a time; each time others may go first."""
-    step = max(1, _TYPED_AT_ONCE // max(1, columns))
-    for start in range(0, batch.num_rows, step):
-        part = batch.slice(start, step)
-        spending()(part.num_rows * columns * _TYPED_UNITS)
-        yield part
 
 
 def arrow_pieces(batches: Sequence[pa.RecordBatch], limit: int) -> Iterator[bytes]:

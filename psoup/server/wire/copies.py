@@ -13,9 +13,8 @@ import json
 import os
 import stat
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import repeat
 from pathlib import Path
 from typing import Any, cast
 
@@ -33,7 +32,7 @@ from psoup.answers import Question
 from psoup.answers.difference import CopyChunk
 from psoup.answers.difference.job import NO_DIGEST, Claim, Cursor, LegMark, Mark, WholeReason
 from psoup.answers.planning.policies import Permission
-from psoup.server.wire.values import to_values
+from psoup.server.wire.sync_rows import sync_rows
 from psoup.store import Position, Store
 from psoup.store.delta.durable import put_if_absent
 from psoup.store.log.position import MarkedPosition
@@ -350,7 +349,7 @@ def reason_message(reason: WholeReason) -> pb.SyncReason:
 def row_part(chunk: CopyChunk, columns: Sequence[Column], encoding: int) -> pb.SyncPart:
     if encoding == pb.ENCODING_ARROW and len(chunk.ids) > _FEW_ROWS:
         return pb.SyncPart(arrow=_arrow(chunk))
-    return pb.SyncPart(rows=pb.SyncRows(rows=_typed(chunk, columns)))
+    return pb.SyncPart(rows=sync_rows(chunk, columns))
 
 
 def removed_piece(ids: Int64s, ended: Int64s, limit: int) -> tuple[pb.SyncPart, int]:
@@ -392,27 +391,3 @@ def _arrow(chunk: CopyChunk) -> bytes:
 
 def _instants(numbers: Int64s, absent: int) -> pa.Array:
     return pa.array(numbers, mask=np.asarray(numbers == absent)).view(TIMESTAMP.arrow)
-
-
-def _typed(chunk: CopyChunk, columns: Sequence[Column]) -> Iterator[pb.SyncRow]:
-    values = [to_values(chunk.rows.column(n), c.type) for n, c in enumerate(columns)]
-    series = (
-        chunk.ids.tolist(),
-        chunk.visible_from.tolist(),
-        chunk.visible_until.tolist(),
-        chunk.checksums.tolist(),
-        chunk.sort_keys.to_pylist(),
-        repeat(None, len(chunk.ids)) if chunk.keys is None else chunk.keys.tolist(),
-        # Without columns a zip would be empty, and end the rows.
-        zip(*values, strict=True) if values else ([] for _ in chunk.ids),
-    )
-    for row_id, begin, until, checksum, sort_key, key, row in zip(*series, strict=True):
-        yield pb.SyncRow(
-            row_id=row_id,
-            visible_from=None if begin == SINCE_EVER else begin,
-            visible_until=None if until == FOR_EVER else until,
-            checksum=checksum,
-            sort_key=sort_key,
-            values=row,
-            key=key,
-        )
