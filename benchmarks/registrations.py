@@ -4,6 +4,7 @@ that holds many is back.
 
 from __future__ import annotations
 
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import islice
@@ -19,6 +20,7 @@ from benchmarks.memory import processor, resident
 from benchmarks.report import Report
 from benchmarks.timing import timed
 from client_sdk import Client
+from psoup.engine.grid import StepLimits
 from psoup.engine.recover import open_ledger
 from psoup.engine.settings import EngineSettings
 from psoup.engine.step import next_stretch, take_step
@@ -201,11 +203,11 @@ def _interests(report: Report, state: State, recover: float) -> None:
 def _consume(root: Path) -> None:
     """The engine's own steps, one a commit; without rows they need no Spark."""
     ledger, no_rows = open_ledger(Store.open(root)), cast(Any, None)
-    one_commit = EngineSettings(step_commits=1)
+    one_commit = StepLimits(1, sys.maxsize)
     while (
         news := next_stretch(ledger.store.log.folder, ledger.epoch.log_version, one_commit)
     ).files:
-        take_step(ledger, no_rows, news, one_commit)
+        take_step(ledger, no_rows, news, EngineSettings())
 
 
 def _read(root: Path) -> None:

@@ -1,8 +1,11 @@
-"""How `psoup server --help` and `psoup engine --help` look."""
+"""How `psoup server --help` and `psoup engine --help` look, and how their options give sizes."""
 
 from __future__ import annotations
 
 import argparse
+import re
+
+_UNITS = {"": 1, "B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter):
@@ -24,3 +27,13 @@ def format_size(byte_count: int) -> str:
         if byte_count and byte_count % factor == 0:
             return f"{byte_count // factor}{unit}"
     return str(byte_count)
+
+
+def parse_size(text: str) -> int:
+    """Return the bytes of `512MB`, `1 GiB` or `1048576`; units are powers of 1,024. Raise
+    ValueError."""
+    match = re.fullmatch(r"(\d+)\s*([KMG]?)I?(B?)", text.strip().upper())
+    if match is None:
+        raise ValueError(f"{text!r} is not a size such as 512MB")
+    unit = match[2] + "B" if match[2] else ""
+    return int(match[1]) * _UNITS[unit]

@@ -1,11 +1,12 @@
 """New queries over old rows, a slice at a time, newest rows first.
 
-Rows that some window can reach come first, and a query is done with those. The rest waits until the
-stream is idle, or is left out, as the settings say.
+Rows that some window can reach come first, and a query is done with those. Other rows wait until
+the stream is idle, or are not matched, as the settings say.
 
 All cohorts that are there when a pass over a stream begins share it; the next one takes those that
-came meanwhile. A slice is sized by how long the last one took, so that the fresh rows waiting
-behind it wait about `slice_seconds`.
+come during it. A slice is one job: a grid of ranges of rows × ranges of predicates. Its size
+follows from the rows that tasks match in a second of processor time, and from the fixed cost of a
+job.
 """
 
 from __future__ import annotations
@@ -13,18 +14,23 @@ from __future__ import annotations
 import logging
 import sys
 import time
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 from pyspark.sql import SparkSession
 
-from datastem.blocks import BLOCK_BITS
+from datastem.arrays import Int64s
+from datastem.blocks import BLOCK_ROWS
 from psoup.engine.composites.boxes import CompositeBox
 from psoup.engine.composites.units import CombinationSlice
 from psoup.engine.composites.worker import match
 from psoup.engine.coverage import Band, Want, bands, pending, top
 from psoup.engine.implied import WiderPredicates
-from psoup.engine.jobs import Outcome, by_table, job_of, run_tasks
+from psoup.engine.jobs import Outcome, Probed, Spent, by_table, job_of, run_tasks
 from psoup.engine.ledger import Ledger, stem_name
+from psoup.engine.pieces import EVERY_ID, IdRange
 from psoup.engine.reaching import MAX_COHORTS, Reaching
 from psoup.engine.settings import EngineSettings, Rest
 from psoup.engine.worker import Slice, backfill
@@ -32,19 +38,65 @@ from psoup.store import DataFile
 
 log = logging.getLogger(__name__)
 
-_LEAST_ROWS = 1 << BLOCK_BITS
+_MIN_SLICE_ROWS = 1 << 13
 _SAY_EVERY = 5.0
+# The work of a slice, as a multiple of the fixed cost of a job, which is then a fifth of a slice.
+_WORK_PER_FIXED_COST = 4
+# Rows are divided by predicates, too, if fewer tasks than cores would take longer than this.
+_GROUP_SECONDS = 0.25
+
+
+class SliceSizes:
+    """The number of rows in a slice, by stream: as many as all cores match in a few times the fixed
+    cost of a job, and no more than new rows may wait for."""
+
+    def __init__(self, settings: EngineSettings, parallelism: int) -> None:
+        self._settings, self._parallelism = settings, parallelism
+        self._rows: dict[int, int] = {}
+        # By stream: the processor seconds of one row. The seconds of a job beside its longest task.
+        self._row_seconds: dict[int, float] = {}
+        self._fixed: float | None = None
+
+    def rows(self, stream_id: int, top: int) -> int:
+        """Return the rows of the next slice of a stream, which ends at row `top`. Each core gets
+        equally many blocks, if there is at least one for each."""
+        rows = self._rows.get(stream_id, self._settings.slice_rows)
+        together = self._parallelism * BLOCK_ROWS
+        if rows < together:
+            return rows
+        # The block of the last row may be begun only.
+        return -(-rows // together) * together - BLOCK_ROWS + (top % BLOCK_ROWS or BLOCK_ROWS)
+
+    def seconds(self, stream_id: int, rows: int) -> float:
+        """Return the processor time that rows of a stream will take; 0 if it is not known yet."""
+        return rows * self._row_seconds.get(stream_id, 0.0)
+
+    def note(self, stream_id: int, rows: int, wall: float, tasks: Sequence[float]) -> None:
+        """Remember a slice: the duration of its job, and the processor seconds of each task."""
+        fixed = max(wall - max(tasks), 0.001)
+        self._fixed = fixed if self._fixed is None else (self._fixed + fixed) / 2
+        self._row_seconds[stream_id] = max(sum(tasks), 0.001) / rows
+        limit = self._settings.slice_seconds
+        # A job that costs more than new rows may wait does as much work as it costs, up to the
+        # limit: it would settle at tiny slices, and never be done, if it had to be done in time.
+        work = max(
+            min(_WORK_PER_FIXED_COST * self._fixed, limit - self._fixed), min(self._fixed, limit)
+        )
+        rows = int(self._parallelism * work / self._row_seconds[stream_id])
+        last = self._rows.get(stream_id, self._settings.slice_rows)
+        least = min(_MIN_SLICE_ROWS, self._settings.slice_rows)
+        self._rows[stream_id] = max(least, min(max(rows, last // 4), last * 4))
 
 
 class Backfill:
-    """Matches new queries with old rows; it knows how large slices are and how far passes have
-    come."""
+    """The chore that matches new queries with old rows. It remembers how large slices are and how
+    far each pass has come."""
 
     def __init__(self, spark: SparkSession, settings: EngineSettings) -> None:
         self._spark = spark
         self._settings = settings
         self._parallelism = spark.sparkContext.defaultParallelism
-        self._rows = settings.slice_rows
+        self._sizes = SliceSizes(settings, self._parallelism)
         self._reached: dict[int, int] = {}
         self._said = time.monotonic()
         self._wider = WiderPredicates()
@@ -53,37 +105,37 @@ class Backfill:
         self._quiet: dict[int, tuple[int, float]] = {}
 
     def pending(self, ledger: Ledger) -> dict[int, int]:
-        """The number of rows, by stream, that windows of new queries can reach and that are still
-        to go through."""
+        """Return the number of rows, by stream, that windows of new queries can reach and that are
+        still to be matched."""
         return {
             stream_id: pending(wants, ledger.floor(stream_id))
             for stream_id, wants in self._wants(ledger).items()
         }
 
     def rest(self, ledger: Ledger) -> dict[int, int]:
-        """The number of rows, by stream, that queries have yet to meet when the stream is idle,
-        although none of their windows can reach them."""
+        """Return the number of rows, by stream, that no window of a query reaches and that are to
+        be matched with it when the stream is idle."""
         return {
-            stream_id: pending(_rest(ledger, stream_id), ledger.floor(stream_id))
+            stream_id: pending(_unreached(ledger, stream_id), ledger.floor(stream_id))
             for stream_id in self._waiting(ledger)
         }
 
     def idle_in(self, ledger: Ledger) -> float | None:
-        """The seconds until the first stream is idle that rows are to be matched of then; None
-        where there is none."""
-        waiting = [self._quiet[one][1] for one in self._waiting(ledger) if one in self._quiet]
+        """Return the seconds until the first stream is idle that has rows to be matched then; None
+        if no stream has."""
+        waiting = [self._quiet[id_][1] for id_ in self._waiting(ledger) if id_ in self._quiet]
         now = time.monotonic()
         return min((max(0.0, since + self._settings.idle - now) for since in waiting), default=None)
 
     def advance(self, ledger: Ledger) -> bool:
-        """Takes one slice of the stream with least to do, and publishes its epoch; False where
+        """Take one slice of the stream with least to do, and publish its epoch; return False if
         nothing was pending."""
         self._look(ledger)
-        wants = self._wants(ledger) or {one: _rest(ledger, one) for one in self._idle(ledger)}
+        wants = self._wants(ledger) or {id_: _unreached(ledger, id_) for id_ in self._idle(ledger)}
         if not wants:
             return False
-        left = {one: pending(some, ledger.floor(one)) for one, some in wants.items()}
-        stream_id = min(left, key=lambda stream: (left[stream], stream))
+        counts = {id_: pending(work, ledger.floor(id_)) for id_, work in wants.items()}
+        stream_id = min(counts, key=lambda id_: (counts[id_], id_))
         self._advance(ledger, stream_id, wants[stream_id])
         self._say(ledger, stream_id)
         return True
@@ -91,40 +143,45 @@ class Backfill:
     def _advance(self, ledger: Ledger, stream_id: int, wants: list[Want]) -> None:
         floor = ledger.floor(stream_id)
         start = top(wants, self._reached.get(stream_id, 0))
-        work = bands(wants, self._rows, floor, start)
+        work = bands(wants, self._sizes.rows(stream_id, start), floor, start)
         started = time.monotonic()
         slices = self._slices(ledger, stream_id, work)
         outcomes = self._run(ledger, slices)
         written = {name: (files, ()) for name, files in by_table(outcomes).items()}
         ledger.commit_all(written, operation="BACKFILL")
         reached = work[-1].lo if work[-1].lo > floor else 0
-        sharing = [one for one in wants if one.row_lo <= start]
+        sharing = [want for want in wants if want.row_lo <= start]
         ledger.append({"coverage": ledger.coverage.extend(stream_id, sharing, reached)})
         ledger.publish("backfill")
         self._reached[stream_id] = reached
-        if slices:
-            self._resize(time.monotonic() - started)
+        # Tasks over composites, and those that had nothing to read, report their time only.
+        tasks = [part.seconds for part in outcomes if isinstance(part, Probed)] or [
+            part.seconds for part in outcomes if isinstance(part, Spent)
+        ]
+        if tasks:
+            rows = sum(band.hi - band.lo for band in work)
+            self._sizes.note(stream_id, rows, time.monotonic() - started, tasks)
 
     # ---- what is to do
 
     def _wants(self, ledger: Ledger) -> dict[int, list[Want]]:
-        found = {
+        by_stream = {
             stream_id: self._reaching.wants(ledger, stream_id)
             for stream_id in ledger.coverage.streams()
             if ledger.is_live(stream_id)
         }
-        return {stream_id: wants for stream_id, wants in found.items() if wants}
+        return {stream_id: wants for stream_id, wants in by_stream.items() if wants}
 
     def _waiting(self, ledger: Ledger) -> list[int]:
-        """The streams that have rows left for when they are idle."""
+        """Return the streams with rows to be matched when they are idle."""
         if self._settings.rest is Rest.NEVER:
             return []
         streams = filter(ledger.is_live, ledger.coverage.streams())
-        return [stream_id for stream_id in streams if _rest(ledger, stream_id)]
+        return [stream_id for stream_id in streams if _unreached(ledger, stream_id)]
 
     def _idle(self, ledger: Ledger) -> list[int]:
-        """The streams with rows left that are idle, or have so many cohorts that these had better
-        become one."""
+        """Return the streams of `_waiting` that are idle, or have too many cohorts, which become
+        one when all rows are matched."""
         since = time.monotonic() - self._settings.idle
         return [
             stream_id
@@ -134,7 +191,7 @@ class Backfill:
         ]
 
     def _look(self, ledger: Ledger) -> None:
-        """Notes since when each stream has had no new rows."""
+        """Note since when each stream has had no new rows."""
         now = time.monotonic()
         for stream_id in filter(ledger.is_live, ledger.coverage.streams()):
             high = ledger.high(stream_id)
@@ -142,18 +199,18 @@ class Backfill:
                 self._quiet[stream_id] = high, now
 
     def _run(self, ledger: Ledger, slices: list[Slice]) -> list[Outcome]:
-        """Matches the rows of slices, all of one stream or of one composite."""
+        """Match the rows of slices, all of one stream or of one composite."""
         composite = ledger.state.composites.get(slices[0].stream_id) if slices else None
         if composite is None:
             return run_tasks(self._spark, job_of(ledger), backfill, slices)
         work = CompositeBox(ledger, composite, self._settings).work
         units = [
-            CombinationSlice(work, one.predicates, one.lo, one.hi, one.files) for one in slices
+            CombinationSlice(work, part.predicates, part.lo, part.hi, part.files) for part in slices
         ]
         return run_tasks(self._spark, job_of(ledger), match, units)
 
     def _slices(self, ledger: Ledger, stream_id: int, bands: list[Band]) -> list[Slice]:
-        """Cuts the bands into tasks at the edges of blocks, and leaves out those that can match
+        """Return the tasks of bands, cut at the edges of blocks, without those that can match
         nothing."""
         files = sorted(
             (file for file in ledger.files(stem_name(stream_id)) if file.low),
@@ -177,37 +234,53 @@ class Backfill:
                     pieces = tuple(file for file in matches if _meets(file, lo, hi))
                     work = Slice(stream_id, band.predicates, lo, hi, inside, wider, pieces)
                     slices.append(work)
-        return slices
+        if stream_id not in ledger.state.streams:
+            return slices
+        return [
+            replace(work, group=group)
+            for work in slices
+            for group in self._groups(work, live, len(slices))
+        ]
 
     def _cut(self, band: Band) -> list[tuple[int, int]]:
-        blocks = -(-(band.hi - band.lo) // (self._parallelism << BLOCK_BITS))
-        width = max(blocks, 1) << BLOCK_BITS
-        edges = [band.lo, *range((band.lo // width + 1) * width, band.hi, width), band.hi]
-        return list(zip(edges[:-1], edges[1:], strict=True))
+        """Return the rows of a band as ranges of whole blocks, one for each core."""
+        start = band.lo - band.lo % BLOCK_ROWS
+        blocks = -(-(band.hi - start) // BLOCK_ROWS)
+        count = min(blocks, self._parallelism)
+        places = (start + number * blocks // count * BLOCK_ROWS for number in range(1, count))
+        edges = [band.lo, *places, band.hi]
+        return list(pairwise(edges))
 
-    def _resize(self, took: float) -> None:
-        aim = self._settings.slice_seconds
-        factor = min(2.0, max(0.5, aim / max(took, 0.001)))
-        least = min(_LEAST_ROWS, self._settings.slice_rows)
-        self._rows = max(least, int(self._rows * factor))
+    def _groups(self, work: Slice, live: Int64s, count: int) -> list[IdRange]:
+        """Return the ranges of predicate ids by which a slice is divided: one with all ids if its
+        job has `count` slices for as many cores, or if it takes little time."""
+        seconds = self._sizes.seconds(work.stream_id, work.hi - work.lo)
+        groups = min(-(-self._parallelism // count), int(seconds / _GROUP_SECONDS))
+        if groups <= 1:
+            return [EVERY_ID]
+        ranges = np.searchsorted(live, work.predicates)
+        ids = np.concatenate([live[first:last] for first, last in ranges.tolist()])
+        edges = np.unique(ids[len(ids) * np.arange(1, groups) // groups]).tolist()
+        return list(pairwise([0, *edges, EVERY_ID[1]]))
 
     def _say(self, ledger: Ledger, stream_id: int) -> None:
-        left = self.pending(ledger).get(stream_id, 0)
-        rest = self.rest(ledger).get(stream_id, 0)
+        remaining = self.pending(ledger).get(stream_id, 0)
+        unreached = self.rest(ledger).get(stream_id, 0)
         stream = ledger.state.streams.get(stream_id)
         name = stream.schema.name if stream else f"composite {stream_id}"
-        if left + rest and time.monotonic() - self._said < _SAY_EVERY:
+        if remaining + unreached and time.monotonic() - self._said < _SAY_EVERY:
             return
         self._said = time.monotonic()
         high = max(ledger.high(stream_id), 1)
-        if left or not rest:
-            log.info("back-fill of %s: %d %%, %d rows left", name, 100 - 100 * left // high, left)
+        if remaining or not unreached:
+            share = 100 - 100 * remaining // high
+            log.info("back-fill of %s: %d %%, %d rows left", name, share, remaining)
         else:
-            log.info("back-fill of %s: all that windows reach; %d other rows left", name, rest)
+            log.info("back-fill of %s: all that windows reach; %d other rows left", name, unreached)
 
 
-def _rest(ledger: Ledger, stream_id: int) -> list[Want]:
-    """Wants that take all predicates of a stream to its first row."""
+def _unreached(ledger: Ledger, stream_id: int) -> list[Want]:
+    """Return wants that take all predicates of a stream to its first row."""
     floor = ledger.floor(stream_id)
     cohorts = ledger.coverage.cohorts(stream_id)
     return [
@@ -218,13 +291,14 @@ def _rest(ledger: Ledger, stream_id: int) -> list[Want]:
 
 
 def _holds(file: DataFile, stream_id: int, predicates: tuple[int, ...]) -> bool:
-    """Tells whether a file of the matches table may have pieces of some predicates of a stream."""
+    """Return True if a file of the matches table may have pieces of these predicates of a
+    stream."""
     low, high = file.low.get("predicate_id", 0), file.high.get("predicate_id", sys.maxsize)
-    mine = file.partition["stream_id"] == str(stream_id)
-    return mine and any(low <= one <= high for one in predicates)
+    is_of_stream = file.partition["stream_id"] == str(stream_id)
+    return is_of_stream and any(low <= id_ <= high for id_ in predicates)
 
 
 def _meets(file: DataFile, lo: int, hi: int) -> bool:
-    """Tells whether a file of the matches table may have pieces about the rows [lo, hi)."""
+    """Return True if a file of the matches table may have pieces about the rows [lo, hi)."""
     first, last = file.low.get("lo", 0), file.high.get("hi", sys.maxsize)
     return bool(first < hi and last > lo)

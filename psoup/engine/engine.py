@@ -25,7 +25,7 @@ from psoup.engine.mend import mend
 from psoup.engine.quarantine import set_aside, suspects
 from psoup.engine.recover import open_ledger
 from psoup.engine.settings import EngineSettings
-from psoup.engine.step import next_stretch, take_step
+from psoup.engine.step import StepMemory, next_stretch, take_step
 from psoup.store.delta.reading import DataFileGone
 from psoup.store.errors import CorruptStore
 from psoup.store.log.position import Position
@@ -56,6 +56,7 @@ class Engine:
         self._spark = spark
         self._settings = settings or EngineSettings()
         self._lock = lock or EngineLock(store.root)
+        self._memory = StepMemory()
         self._changed = threading.Condition()
         self._stopping = threading.Event()
         self._idle = False
@@ -203,9 +204,12 @@ class Engine:
         """Do one step, one slice of back-fill or of a composite, and one chore; return False if
         there was neither a slice nor a chore to do."""
         ledger = self._ledger
-        stretch = next_stretch(self._store.log.folder, ledger.epoch.log_version, self._settings)
+        limits = self._memory.costs.limits(
+            self._settings, self._spark.sparkContext.defaultParallelism
+        )
+        stretch = next_stretch(self._store.log.folder, ledger.epoch.log_version, limits)
         if stretch.end > ledger.epoch.log_version:
-            take_step(ledger, self._spark, stretch, self._settings)
+            take_step(ledger, self._spark, stretch, self._settings, self._memory)
             # Wake the threads that wait for the position of this step.
             self._set_idle(idle=False)
         self._keep_alive.advance(ledger)

@@ -7,6 +7,7 @@ They are RDD jobs: a job took 80 ms of processor time, and 160 ms through a Data
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -85,7 +86,32 @@ class Estimated:
     per_row: float
 
 
-Outcome = Written | Hole | Damaged | Failed | CompositeOutcome | Estimated
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """The processor time of one task of Spark."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Probed:
+    """What it took to match rows of a stream with the predicates whose ids are at least `lo`: the
+    processor time, and the part of it that each group of predicates `repeated`.
+
+    `graph` of the predicates are not hashed; `sample` are some of those, evenly spaced, or none if
+    it took little time.
+    """
+
+    stream_id: int
+    lo: int
+    rows: int
+    seconds: float
+    repeated: float = 0.0
+    graph: int = 0
+    sample: tuple[int, ...] = ()
+
+
+Outcome = Written | Hole | Damaged | Failed | CompositeOutcome | Estimated | Spent | Probed
 
 
 class TaskFailed(Exception):
@@ -142,8 +168,12 @@ def run_tasks(
     job: SparkJob,
     work: Callable[[SparkJob, Unit], list[Outcome]],
     units: Sequence[Unit],
+    most: int | None = None,
 ) -> list[Outcome]:
-    """Run `work(job, unit)` for every unit and return the outcomes.
+    """Run `work(job, unit)` for every unit and return the outcomes, with what each task `Spent`.
+
+    There are at most `most` tasks, by default as many as there are cores: units that take long are
+    worth a task each, so that Spark gives the next one to the first core that is free.
 
     Raise CorruptStore if a file that one of them reads is damaged or missing, TaskFailed if a
     unit fails for a reason other than its machine, and WorkerDied if a worker died.
@@ -151,19 +181,19 @@ def run_tasks(
 
     # Errors are returned as outcomes: Spark does not retry them, and they carry their unit.
     def task(partition: Iterable[Unit]) -> list[Outcome]:
-        outcomes: list[Outcome] = []
+        outcomes, started = list[Outcome](), time.process_time()
         for unit in partition:
             result = _run(job, work, unit)
             if isinstance(result, Damaged | Failed):
                 # All units run again after a repair, so the outcomes so far are not needed.
                 return [result]
             outcomes += result
-        return outcomes
+        return [*outcomes, Spent(time.process_time() - started)]
 
     if not units:
         return []
     context = spark.sparkContext
-    tasks = min(len(units), context.defaultParallelism)
+    tasks = min(len(units), most or context.defaultParallelism)
     outcomes: list[Outcome]
     try:
         outcomes = context.parallelize(units, tasks).mapPartitions(task).collect()

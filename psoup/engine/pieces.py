@@ -6,6 +6,7 @@ and block are disjoint. A piece without matches is not written.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -24,27 +25,40 @@ from querystem.index import Matches, QueryStem
 # The low bits of a row id within a segment; the layout counts segments in blocks.
 ROW_SEGMENT_BITS = BLOCK_BITS + SEGMENT_BITS
 
+# A range of predicate ids, [lo, hi).
+IdRange = tuple[int, int]
+EVERY_ID: IdRange = (0, sys.maxsize)
+
 # Pieces that a task holds before it writes them. Arrow's arrays of bytes end at 2 GB.
 TABLE_BYTES = 256 << 20
 
 _ORDER = [("predicate_id", "ascending"), ("block", "ascending"), ("lo", "ascending")]
 
 
-def probe(index: QueryStem, stream_id: int, rows: pa.RecordBatch) -> Iterator[pa.Table]:
+def probe(
+    index: QueryStem, stream_id: int, rows: pa.RecordBatch, group: IdRange = EVERY_ID
+) -> Iterator[pa.Table]:
     """Yield the pieces of stem rows, which must ascend by id, matched with the predicates of an
-    index, as tables of bounded size. Rows that are deletes match no predicate."""
+    index whose ids are in the range `group`, as tables of bounded size. Rows that are deletes match
+    no predicate."""
     rows = rows.filter(pa.array(are_rows(rows)))
     ids: Int64s = rows.column("_row_id").to_numpy()
     view = query_view(rows)
     return together(
         table
         for first, last in runs(ids >> BLOCK_BITS)
-        for table in probe_block(index, stream_id, ids[first:last], view.slice(first, last - first))
+        for table in probe_block(
+            index, stream_id, ids[first:last], view.slice(first, last - first), group
+        )
     )
 
 
 def probe_block(
-    index: QueryStem, stream_id: int, ids: Int64s, view: pa.RecordBatch
+    index: QueryStem,
+    stream_id: int,
+    ids: Int64s,
+    view: pa.RecordBatch,
+    group: IdRange = EVERY_ID,
 ) -> Iterator[pa.Table]:
     """Yield the pieces of rows of one block, given their ascending ids and the columns that queries
     see. Each table has other predicates, in order."""
@@ -53,7 +67,7 @@ def probe_block(
     first = int(lows[0])
     # If no id is missing, the probe's numbers from `first` on are the low bits already.
     has_gaps = int(lows[-1]) - first + 1 != len(ids)
-    for matches in index.probe_slices(view, first):
+    for matches in index.probe_slices(view, first, lo=group[0], hi=group[1]):
         if has_gaps:
             matches = matches.renumbered(lows.astype(np.uint32), first)
         yield _pieces(stream_id, ids, matches)

@@ -7,12 +7,13 @@ import logging
 import shutil
 import signal
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from psoup import lifeline, umask
-from psoup.command_help import HelpFormatter
+from psoup.command_help import HelpFormatter, format_size, parse_size
 from psoup.engine.adopted import serve
 from psoup.engine.engine import Engine
 from psoup.engine.errors import EngineError
@@ -96,12 +97,68 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         action="store_true",
         help="if the store has an engine, wait until it ends or stands still, then take over",
     )
+    _add_sizes(parser, defaults)
     parser.add_argument(
         "--ui", action="store_true", help="serve Spark's web page, on its usual port"
     )
     parser.add_argument(lifeline.OPTION, action="store_true", help=lifeline.HELP)
     parser.add_argument(umask.OPTION, type=umask.parse_umask, metavar="OCTAL", help=umask.HELP)
     return parser.parse_args(arguments)
+
+
+def _add_sizes(parser: argparse.ArgumentParser, defaults: EngineSettings) -> None:
+    """Add the options that say how much work a job of Spark has."""
+    parser.add_argument(
+        "--step-bytes",
+        type=_positive(parse_size),
+        metavar="SIZE",
+        help="how much of the log one step takes at most (default: 8 times --task-bytes for each "
+        "core of the cluster)",
+    )
+    parser.add_argument(
+        "--step-commits",
+        type=_positive(int),
+        metavar="COUNT",
+        help="how many commits of the log one step takes at most (default: 128 for each core of "
+        "the cluster)",
+    )
+    parser.add_argument(
+        "--step-seconds",
+        type=_positive(float),
+        default=defaults.step_seconds,
+        metavar="SECONDS",
+        help="take less of the log if a step would take longer than this, by the processor time of "
+        "earlier ones",
+    )
+    parser.add_argument(
+        "--task-bytes",
+        type=_positive(parse_size),
+        default=format_size(defaults.task_bytes),
+        metavar="SIZE",
+        help="how much of the log is worth a task of its own",
+    )
+    parser.add_argument(
+        "--slice-seconds",
+        type=_positive(float),
+        default=defaults.slice_seconds,
+        metavar="SECONDS",
+        help="how long new rows may wait while older rows are matched with new queries",
+    )
+
+
+Number = TypeVar("Number", int, float)
+
+
+def _positive(parse: Callable[[str], Number]) -> Callable[[str], Number]:
+    """Return a parser of numbers that refuses those that are not positive."""
+
+    def parse_positive(text: str) -> Number:
+        number = parse(text)
+        if not number > 0:
+            raise argparse.ArgumentTypeError(f"{text} is not positive")
+        return number
+
+    return parse_positive
 
 
 def _grace(text: str) -> float:
@@ -119,6 +176,11 @@ def _run(options: argparse.Namespace, ending: threading.Event) -> None:
         poll=options.poll_ms / 1000,
         grace=options.grace,
         rest=Rest(options.rest),
+        step_bytes=options.step_bytes,
+        step_commits=options.step_commits,
+        step_seconds=options.step_seconds,
+        task_bytes=options.task_bytes,
+        slice_seconds=options.slice_seconds,
     )
     store = Store.open(options.store, create=True)
     lock = EngineLock(store.root)

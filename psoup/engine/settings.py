@@ -28,16 +28,18 @@ class EngineSettings:
 
     # How often an idle engine checks the log.
     poll: float = 0.005
-    # One step takes at most this much of the log.
-    step_commits: int = 256
-    step_bytes: int = 64 << 20
+    # One step takes at most this much of the log; None: as much as suits the cluster (`grid`). It
+    # takes less if the processor time of earlier steps says that it would take longer than this.
+    step_commits: int | None = None
+    step_bytes: int | None = None
+    step_seconds: float = 10.0
     # A smaller part of the log is not worth a second task.
     task_bytes: int = 4 << 20
     # How often a failed step is tried again before the engine gives up.
     retries: int = 3
-    # A slice of back-fill: its first size in rows, and the duration that later ones aim for.
+    # A slice of back-fill: its first size in rows, and how long new rows may wait for one.
     slice_rows: int = 1 << 17
-    slice_seconds: float = 0.3
+    slice_seconds: float = 1.0
     # When rows are matched that no window can reach, and after how long without rows a stream is
     # idle.
     rest: Rest = Rest.NEVER

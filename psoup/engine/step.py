@@ -1,12 +1,15 @@
 """One step: new events of the log become rows, matches and an epoch.
 
 Both halves of the symmetric join meet here. New rows are matched with every predicate that exists
-at the end of the step. New predicates start a cohort at the step's first row; back-fill matches
-them with older rows.
+at the end of the step, by the tasks of a grid (`grid`). New predicates start a cohort at the step's
+first row, or, if they are many, at its end; back-fill matches them with older rows.
 """
 
 from __future__ import annotations
 
+import logging
+import threading
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,15 +20,17 @@ from pyspark.sql import SparkSession
 
 from psoup.engine.composites.keeping import keep_up
 from psoup.engine.coverage import Cohort
+from psoup.engine.grid import StepCosts, StepLimits, cells, split_into_tasks
 from psoup.engine.histories import closure_rows
 from psoup.engine.jobs import by_table, job_of, run_tasks
 from psoup.engine.ledger import STEM, Ledger, stem_name, stream_of
 from psoup.engine.quarantine import restart_released
 from psoup.engine.settings import EngineSettings
-from psoup.engine.worker import CLOSURE_BOUNDS, Intake, LogFile, Task, fresh, write_segments
+from psoup.engine.worker import CLOSURE_BOUNDS, Intake, LogFile, fresh, write_segments
 from psoup.store.audit import AuditRecord, audit_rows, records_of
 from psoup.store.delta import DeltaFolder
 from psoup.store.delta.files import DataFile
+from psoup.store.errors import StoreError
 from psoup.store.heartbeats import heartbeat_rows, heartbeats
 from psoup.store.layout import COVERAGE
 from psoup.store.log.events import Data, Entry
@@ -33,6 +38,12 @@ from psoup.store.log.log import read_events
 from psoup.store.state.losses import Hole
 from psoup.store.state.state import Touched
 from psoup.store.tables import changed_rows
+
+logger = logging.getLogger(__name__)
+
+# A step that brings more predicates of a stream leaves its rows to their back-fill, so that new
+# rows do not wait for them.
+_MAX_NEW_PREDICATES = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,42 +53,80 @@ class Stretch:
     end: int
     files: tuple[LogFile, ...] = ()
 
+    @property
+    def size(self) -> int:
+        return sum(file.size for file in self.files)
 
-def next_stretch(log: DeltaFolder, version: int, settings: EngineSettings) -> Stretch:
+
+def next_stretch(log: DeltaFolder, version: int, limits: StepLimits) -> Stretch:
     """Return the part of the log after `version` that one step may take; it is empty, with `end` at
     `version`, if there are no new commits."""
     files: list[LogFile] = []
-    size, last = 0, version + settings.step_commits
+    size, last = 0, version + limits.commits
     for number in range(version + 1, last + 1):
         commit = log.read_commit(number)
         if commit is None:
             return Stretch(number - 1, tuple(files))
         size += sum(file.size for file in commit.added)
         # A single commit above the limit is taken alone, or the engine would never pass it.
-        if size > settings.step_bytes and number > version + 1:
+        if size > limits.bytes and number > version + 1:
             return Stretch(number - 1, tuple(files))
         files += [LogFile(number, file) for file in commit.added]
     return Stretch(last, tuple(files))
 
 
-def split_into_tasks(files: Sequence[LogFile], parallelism: int, task_bytes: int) -> list[Task]:
-    """Return log files split into at most `parallelism` tasks of about equal size."""
-    total = sum(file.size for file in files)
-    count = min(parallelism, 1 + total // task_bytes)
-    parts: list[list[LogFile]] = [[] for _ in range(count)]
-    before = 0
-    for file in files:
-        # A file belongs to the part that holds its first byte, so each part is a run of neighbours.
-        parts[min(count - 1, before * count // max(total, 1))].append(file)
-        before += file.size
-    return [tuple(part) for part in parts if part]
+class StepMemory:
+    """What an engine remembers from step to step; it may be lost at any time.
+
+    While the tasks of a step run, a thread reads the headers of the commits after it.
+    """
+
+    def __init__(self) -> None:
+        self.costs = StepCosts()
+        # By the path of a file, which no other file ever has.
+        self._headers: dict[str, list[Entry]] = {}
+        self._thread: threading.Thread | None = None
+
+    def headers(self, root: Path, stretch: Stretch) -> list[Entry]:
+        """Return the entries of a stretch without their rows."""
+        if self._thread is not None:
+            self._thread.join()
+        # A file of the log never changes, so what was read of it holds for any later step.
+        ahead, self._headers, self._thread = self._headers, {}, None
+        entries = list[Entry]()
+        for file in stretch.files:
+            path = file.file.path
+            entries += ahead[path] if path in ahead else _headers(root, file)
+        return entries
+
+    def read_ahead(self, log: DeltaFolder, version: int, limits: StepLimits) -> None:
+        """Begin to read the headers of the commits after `version`, as many as a step takes."""
+        if self._thread is None:
+            self._thread = threading.Thread(
+                target=self._read, args=(log, version, limits), name="read ahead", daemon=True
+            )
+            self._thread.start()
+
+    def _read(self, log: DeltaFolder, version: int, limits: StepLimits) -> None:
+        try:
+            for file in next_stretch(log, version, limits).files:
+                self._headers[file.file.path] = _headers(log.root, file)
+        except (StoreError, OSError) as error:
+            # The step that needs the file reads it again, and reports what is wrong with it.
+            logger.debug("could not read ahead: %s", error)
 
 
 def take_step(
-    ledger: Ledger, spark: SparkSession, stretch: Stretch, settings: EngineSettings
+    ledger: Ledger,
+    spark: SparkSession,
+    stretch: Stretch,
+    settings: EngineSettings,
+    memory: StepMemory | None = None,
 ) -> None:
-    """Consume a stretch of the log, which must begin where the last epoch ends."""
-    entries = _headers(ledger.store.log.folder.root, stretch)
+    """Consume a stretch of the log, which must begin where the last epoch ends. `memory` is that of
+    earlier steps, and gets what this one adds."""
+    memory = memory or StepMemory()
+    entries = memory.headers(ledger.store.log.folder.root, stretch)
     highs = {stream.id: stream.high for stream in ledger.state.streams.values()}
     highs |= {composite_id: mark.high for composite_id, mark in ledger.composites.items()}
     # The state before the step: new predicates are matched from these row ids on.
@@ -88,26 +137,53 @@ def take_step(
         records += records_of(ledger.state, entry)
         ledger.state.apply(entry, touched)
     ledger.interests.refresh(ledger.state)
-    coverage = _start_cohorts(ledger, touched, born, highs)
+    late = _late_streams(ledger, touched, born)
+    starts = highs | {stream_id: ledger.high(stream_id) for stream_id in late}
+    coverage = _start_cohorts(ledger, touched, born, starts)
     coverage = pa.concat_tables([coverage, *restart_released(ledger, set_aside, born, highs)])
     reached = heartbeat_rows(list(heartbeats(entries)))
     driver_rows = {"coverage": coverage, "reached": reached, "audit": audit_rows(records)}
     # Predicates are committed before rows are matched: workers read them from the table.
     _write_changes(ledger, touched, driver_rows)
-    if any(isinstance(entry.event, Data) and entry.event.rows for entry in entries):
-        _insert_and_probe(ledger, spark, stretch, settings)
+    rows = _rows(entries)
+    if rows:
+        parallelism = spark.sparkContext.defaultParallelism
+        limits = memory.costs.limits(settings, parallelism)
+        memory.read_ahead(ledger.store.log.folder, stretch.end, limits)
+        ends = dict.fromkeys(late, born)
+        _insert_and_probe(ledger, spark, stretch, settings, memory.costs, rows, ends)
     keep_up(ledger, spark, settings)
     # Commits without entries are those by which the engine trimmed the log.
     ledger.publish("step" if entries else "trim", stretch.end)
 
 
-def _headers(root: Path, stretch: Stretch) -> list[Entry]:
-    """Return the entries of a stretch without their rows."""
-    return [
-        entry
-        for file in stretch.files
-        for entry in read_events(root, file.file, file.version, payloads=False)
-    ]
+def _headers(root: Path, file: LogFile) -> list[Entry]:
+    return read_events(root, file.file, file.version, payloads=False)
+
+
+def _rows(entries: Sequence[Entry]) -> dict[int, Counter[int]]:
+    """Return the number of rows by log version and stream."""
+    rows: dict[int, Counter[int]] = {}
+    for entry in entries:
+        if isinstance(entry.event, Data) and entry.event.rows:
+            counts = rows.setdefault(entry.position.version, Counter())
+            counts[entry.event.stream_id] += entry.event.rows
+    return rows
+
+
+def _late_streams(ledger: Ledger, touched: Touched, born: int) -> list[int]:
+    """Return the streams with more than `_MAX_NEW_PREDICATES` new predicates, which back-fill is to
+    match with the rows of this step."""
+    _, predicates = ledger.state.columns
+    new = np.array([id_ for id_ in touched.predicates if id_ >= born], np.int64)
+    if len(new) <= _MAX_NEW_PREDICATES:
+        return []
+    streams, counts = np.unique(
+        predicates.having(new).column("stream_id").to_numpy(), return_counts=True
+    )
+    # Not those of composites: their combinations of this step have no ids yet.
+    many = streams[counts > _MAX_NEW_PREDICATES].tolist()
+    return [stream_id for stream_id in many if stream_id in ledger.state.streams]
 
 
 def _write_changes(ledger: Ledger, touched: Touched, driver_rows: Mapping[str, pa.Table]) -> None:
@@ -139,21 +215,28 @@ def _start_cohorts(ledger: Ledger, touched: Touched, born: int, highs: dict[int,
 
 
 def _insert_and_probe(
-    ledger: Ledger, spark: SparkSession, stretch: Stretch, settings: EngineSettings
+    ledger: Ledger,
+    spark: SparkSession,
+    stretch: Stretch,
+    settings: EngineSettings,
+    costs: StepCosts,
+    rows: Mapping[int, Mapping[int, int]],
+    ends: Mapping[int, int],
 ) -> None:
+    """Store the rows of a step, and match them with the predicates; those of streams in `ends` with
+    predicates below that id only."""
     # Rows of streams that have been dropped by the end of the step are not stored.
     schemas = {
         stream.id: stream.schema for stream in ledger.state.streams.values() if not stream.dropped
     }
     parallelism = spark.sparkContext.defaultParallelism
-    units = [
-        Intake(task, schemas)
-        for task in split_into_tasks(stretch.files, parallelism, settings.task_bytes)
-    ]
-    outcomes = run_tasks(spark, job_of(ledger), fresh, units)
-    for outcome in outcomes:
-        if isinstance(outcome, Hole):
-            ledger.state.losses = ledger.state.losses.lose(outcome)
+    chunks = split_into_tasks(stretch.files, parallelism, settings.task_bytes)
+    units = cells(chunks, rows, schemas, ends, costs, parallelism)
+    outcomes = run_tasks(spark, job_of(ledger), fresh, units, most=len(units))
+    costs.note(outcomes, stretch.size)
+    for hole, count in Counter(o for o in outcomes if isinstance(o, Hole)).items():
+        _check_hole(hole, count, units)
+        ledger.state.losses = ledger.state.losses.lose(hole)
     written = by_table(outcomes)
     closures = [
         file
@@ -164,6 +247,19 @@ def _insert_and_probe(
     if closures:
         written["closures"] = closures
     ledger.commit_all({name: (files, ()) for name, files in written.items()}, operation="APPEND")
+
+
+def _check_hole(hole: Hole, count: int, units: Sequence[Intake]) -> None:
+    """Raise ValueError unless each group of a chunk read the same rows as the group that stored
+    them: matches and stem would differ, and the step has to be taken again."""
+    groups = [
+        unit
+        for unit in units
+        if hole.stream_id in unit.schemas
+        and any(hole.file.endswith(file.file.path) for file in unit.files)
+    ]
+    if count != len(groups):
+        raise ValueError(f"{count} of {len(groups)} tasks could not read {hole.file}")
 
 
 def _close(ledger: Ledger, stream_id: int, files: list[DataFile]) -> list[DataFile]:

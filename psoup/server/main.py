@@ -7,7 +7,6 @@ import asyncio
 import gc
 import logging
 import os
-import re
 import signal
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -23,7 +22,7 @@ from grpc_reflection.v1alpha import reflection
 
 from datastem.accept import Limits
 from psoup import lifeline, umask
-from psoup.command_help import HelpFormatter, format_size
+from psoup.command_help import HelpFormatter, format_size, parse_size
 from psoup.escaping import log_to_stderr
 from psoup.server.admission import QUEUE_OPTIONS, Admission
 from psoup.server.core import Core
@@ -46,7 +45,6 @@ example:
   psoup server --store ./store --host 0.0.0.0 --port 7181 --auth keys \\
       --tls-cert server.pem --tls-key server.key
 """
-_UNITS = {"": 1, "B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
 
 
 # ---- reflection
@@ -94,16 +92,6 @@ def _name_fields(proto: DescriptorProto, message: Descriptor) -> None:
 
 
 # ---- the process
-
-
-def parse_size(text: str) -> int:
-    """Return the bytes of `512MB`, `1 GiB` or `1048576`; units are powers of 1,024. Raise
-    ValueError."""
-    match = re.fullmatch(r"(\d+)\s*([KMG]?)I?(B?)", text.strip().upper())
-    if match is None:
-        raise ValueError(f"{text!r} is not a size such as 512MB")
-    unit = match[2] + "B" if match[2] else ""
-    return int(match[1]) * _UNITS[unit]
 
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> Settings:

@@ -12,7 +12,8 @@ import pytest
 
 from psoup.cli import cli, problems
 from psoup.cli.serve import serve
-from psoup.server.main import parse_arguments, parse_size
+from psoup.command_help import parse_size
+from psoup.server.main import parse_arguments
 from psoup.server.settings import Settings
 from tests.support.docs.markdown import code, read, table
 

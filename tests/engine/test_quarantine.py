@@ -24,7 +24,7 @@ from psoup.engine.coverage import OPEN, Cohort, Cohorts
 from psoup.engine.culprits import Search
 from psoup.engine.engine import Engine
 from psoup.engine.errors import EngineFailed
-from psoup.engine.jobs import Outcome, SparkJob, TaskFailed, WorkerDied, run_tasks
+from psoup.engine.jobs import Outcome, SparkJob, Spent, TaskFailed, WorkerDied, run_tasks
 from psoup.engine.mend import restart_coverage
 from psoup.engine.predicates import predicates_of
 from psoup.engine.quarantine import set_aside, suspects
@@ -223,7 +223,8 @@ def test_a_damaged_index_is_made_again_in_the_task(store: Store, spark: SparkSes
     job = SparkJob(str(store.root), 0, False)
     # The units are in one task each, so at least one of a worker's tasks finds an index.
     for _ in range(3):
-        assert run_tasks(spark, job, _fails_once, ["x", "y"]) == []
+        outcomes = run_tasks(spark, job, _fails_once, ["x", "y"])
+        assert all(isinstance(outcome, Spent) for outcome in outcomes)
 
 
 @pytest.mark.spark

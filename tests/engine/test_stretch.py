@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from psoup.engine.settings import EngineSettings
-from psoup.engine.step import Stretch, next_stretch, split_into_tasks
+from psoup.engine.grid import StepLimits, split_into_tasks
+from psoup.engine.step import Stretch, next_stretch
 from psoup.store import Store
 from tests.support.engine.author import READINGS, Author, readings
 
 
 def test_nothing_new_goes_nowhere(store: Store) -> None:
-    assert next_stretch(store.log.folder, 0, EngineSettings()) == Stretch(0)
+    assert next_stretch(store.log.folder, 0, StepLimits(100, 1 << 20)) == Stretch(0)
     assert split_into_tasks((), 2, 1) == []
 
 
@@ -17,7 +17,7 @@ def test_a_step_is_limited_in_commits(store: Store, author: Author) -> None:
     stream = author.create(READINGS)
     for _ in range(4):
         author.publish(stream, readings([1], [1.0]))
-    limits = EngineSettings(step_commits=3)
+    limits = StepLimits(3, 1 << 20)
     first, second = (
         next_stretch(store.log.folder, 0, limits),
         next_stretch(store.log.folder, 3, limits),
@@ -30,14 +30,14 @@ def test_a_step_is_limited_in_commits(store: Store, author: Author) -> None:
 def test_a_step_is_limited_in_bytes_but_always_moves(store: Store, author: Author) -> None:
     author.create(READINGS)
     author.create(READINGS)
-    news = next_stretch(store.log.folder, 0, EngineSettings(step_bytes=1))
+    news = next_stretch(store.log.folder, 0, StepLimits(100, 1))
     assert (news.end, len(news.files)) == (1, 1)
 
 
 def test_a_commit_without_a_file_is_taken(store: Store, author: Author) -> None:
     author.create(READINGS)
     store.log.folder.commit(2, operation="TRIM", sync=False)
-    news = next_stretch(store.log.folder, 1, EngineSettings())
+    news = next_stretch(store.log.folder, 1, StepLimits(100, 1 << 20))
     assert news == Stretch(2)
 
 
@@ -45,7 +45,7 @@ def test_tasks_hold_neighbours_and_every_commit_once(store: Store, author: Autho
     stream = author.create(READINGS)
     for count in (1, 5, 1, 1, 7):
         author.publish(stream, readings([1] * count, [0.0] * count))
-    files = next_stretch(store.log.folder, 0, EngineSettings()).files
+    files = next_stretch(store.log.folder, 0, StepLimits(100, 1 << 20)).files
     parts = split_into_tasks(files, 2, 1)
     assert len(parts) == 2
     assert [file.version for part in parts for file in part] == list(range(1, 7))

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from psoup.server.main import main, parse_arguments, parse_size
+from psoup.command_help import parse_size
+from psoup.server.main import main, parse_arguments
 from tests.support.server.process import ROOT, ServerProcess
 
 

@@ -30,11 +30,15 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names: list[str] = []
 
     def noting(
-        spark: SparkSession, job: Any, work: Callable[..., Any], units: Sequence[Any]
+        spark: SparkSession,
+        job: Any,
+        work: Callable[..., Any],
+        units: Sequence[Any],
+        **options: Any,
     ) -> Any:
         if units:
             names.append(work.__name__)
-        return jobs.run_tasks(spark, job, work, units)
+        return jobs.run_tasks(spark, job, work, units, **options)
 
     for module in (engine_step, boxes, growing):
         monkeypatch.setattr(module, "run_tasks", noting)

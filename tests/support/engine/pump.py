@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 import time
-from dataclasses import replace
 
 from pyspark.sql import SparkSession
 
 from psoup.engine.backfill import Backfill
 from psoup.engine.composites.growing import Growing
+from psoup.engine.grid import StepLimits
 from psoup.engine.maintain import Maintenance
 from psoup.engine.recover import open_ledger
 from psoup.engine.settings import EngineSettings
-from psoup.engine.step import next_stretch, take_step
+from psoup.engine.step import StepMemory, next_stretch, take_step
 from psoup.store import Store
 
 QUIET = EngineSettings(housekeeping=0.0, idle=0.0)
@@ -24,6 +25,7 @@ class Pump:
         self.spark = spark
         self.settings = settings
         self.ledger = open_ledger(store)
+        self.memory = StepMemory()
         self.backfill = Backfill(spark, settings)
         self.growing = Growing(spark, settings)
         self.maintenance = Maintenance(spark, settings)
@@ -33,9 +35,8 @@ class Pump:
         start = self.ledger.epoch.log_version
         end = self.store.log.latest_version(start) if end is None else end
         if end > start:
-            limits = replace(self.settings, step_commits=end - start)
-            news = next_stretch(self.store.log.folder, start, limits)
-            take_step(self.ledger, self.spark, news, self.settings)
+            news = next_stretch(self.store.log.folder, start, StepLimits(end - start, sys.maxsize))
+            take_step(self.ledger, self.spark, news, self.settings, self.memory)
 
     def run(self) -> None:
         """Work until nothing remains to do."""
