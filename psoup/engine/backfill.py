@@ -51,7 +51,7 @@ class SliceSizes:
     cost of a job, and no more than new rows may wait for."""
 
     def __init__(self, settings: EngineSettings, parallelism: int) -> None:
-        self._settings, self._parallelism = settings, parallelism
+        self._settings, self.parallelism = settings, parallelism
         self._rows: dict[int, int] = {}
         # By stream: the processor seconds of one row. The seconds of a job beside its longest task.
         self._row_seconds: dict[int, float] = {}
@@ -61,7 +61,7 @@ class SliceSizes:
         """Return the rows of the next slice of a stream, which ends at row `top`. Each core gets
         equally many blocks, if there is at least one for each."""
         rows = self._rows.get(stream_id, self._settings.slice_rows)
-        together = self._parallelism * BLOCK_ROWS
+        together = self.parallelism * BLOCK_ROWS
         if rows < together:
             return rows
         # The block of the last row may be begun only.
@@ -82,7 +82,7 @@ class SliceSizes:
         work = max(
             min(_WORK_PER_FIXED_COST * self._fixed, limit - self._fixed), min(self._fixed, limit)
         )
-        rows = int(self._parallelism * work / self._row_seconds[stream_id])
+        rows = int(self.parallelism * work / self._row_seconds[stream_id])
         last = self._rows.get(stream_id, self._settings.slice_rows)
         least = min(_MIN_SLICE_ROWS, self._settings.slice_rows)
         self._rows[stream_id] = max(least, min(max(rows, last // 4), last * 4))
@@ -95,8 +95,7 @@ class Backfill:
     def __init__(self, spark: SparkSession, settings: EngineSettings) -> None:
         self._spark = spark
         self._settings = settings
-        self._parallelism = spark.sparkContext.defaultParallelism
-        self._sizes = SliceSizes(settings, self._parallelism)
+        self._sizes = SliceSizes(settings, spark.sparkContext.defaultParallelism)
         self._reached: dict[int, int] = {}
         self._said = time.monotonic()
         self._wider = WiderPredicates()
@@ -141,6 +140,8 @@ class Backfill:
         return True
 
     def _advance(self, ledger: Ledger, stream_id: int, wants: list[Want]) -> None:
+        # Executors come and go.
+        self._sizes.parallelism = self._spark.sparkContext.defaultParallelism
         floor = ledger.floor(stream_id)
         start = top(wants, self._reached.get(stream_id, 0))
         work = bands(wants, self._sizes.rows(stream_id, start), floor, start)
@@ -246,7 +247,7 @@ class Backfill:
         """Return the rows of a band as ranges of whole blocks, one for each core."""
         start = band.lo - band.lo % BLOCK_ROWS
         blocks = -(-(band.hi - start) // BLOCK_ROWS)
-        count = min(blocks, self._parallelism)
+        count = min(blocks, self._sizes.parallelism)
         places = (start + number * blocks // count * BLOCK_ROWS for number in range(1, count))
         edges = [band.lo, *places, band.hi]
         return list(pairwise(edges))
@@ -255,7 +256,7 @@ class Backfill:
         """Return the ranges of predicate ids by which a slice is divided: one with all ids if its
         job has `count` slices for as many cores, or if it takes little time."""
         seconds = self._sizes.seconds(work.stream_id, work.hi - work.lo)
-        groups = min(-(-self._parallelism // count), int(seconds / _GROUP_SECONDS))
+        groups = min(-(-self._sizes.parallelism // count), int(seconds / _GROUP_SECONDS))
         if groups <= 1:
             return [EVERY_ID]
         ranges = np.searchsorted(live, work.predicates)
