@@ -41,27 +41,31 @@ def open_session(scratch: Path, *, master: str = "local[*]", ui: bool = False) -
     """Return a session that reads Delta tables; it takes 5 to 10 s to start.
 
     `scratch` is for Spark's temporary files. The first session on a machine downloads
-    Delta's jars. Python workers get this process's packages, so on a cluster these must be at
-    the same place of a shared file system, or be shipped with `spark.submit.pyFiles`.
+    Delta's jars. Python workers get this process's Python and packages. On a cluster these must be
+    at the same path on every machine, unless the variable PYSPARK_PYTHON names another Python that
+    has the packages.
     """
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    packages = _python_path()
-    os.environ["PYTHONPATH"] = packages
+    # `local-cluster`, Spark's own for tests, is a cluster: its executors are other processes.
+    is_local = master.startswith("local") and not master.startswith("local-cluster")
     builder = (
         SparkSession.builder.master(master)
         .appName("psoup")
         .config(map=_SETTINGS)
         .config("spark.jars", ",".join(str(jar) for jar in delta_jars()))
-        .config("spark.executorEnv.PYTHONPATH", packages)
         .config(f"spark.executorEnv.{umask.VARIABLE}", f"{umask.current_umask():03o}")
         .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
         .config("spark.local.dir", str(scratch / "local"))
     )
-    if not master.startswith("spark://"):
+    if is_local or not os.environ.get("PYSPARK_PYTHON"):
+        packages = _python_path()
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+        os.environ["PYTHONPATH"] = packages
+        builder = builder.config("spark.executorEnv.PYTHONPATH", packages)
+    if not master.startswith(("spark://", "local-cluster")):
         # Spark makes the secret itself, except on a standalone cluster: its operator chooses one
-        # for all machines, in their spark-defaults.conf (docs/operations.md).
+        # for all machines, in their spark-defaults.conf (docs/how-to/spark-cluster.md).
         builder = builder.config("spark.authenticate", "true")
-    if master.startswith("local"):
+    if is_local:
         builder = builder.config("spark.driver.host", "127.0.0.1")
         builder = builder.config("spark.sql.shuffle.partitions", "2")
     if ui:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from tests.support.engine.composites import (
     mark_of,
     register_join,
 )
+from tests.support.engine.reading import matched
 from tests.support.system.fleet import Fleet
 from tests.support.system.processes import REPOSITORY, Process, RunningStore
 from tests.support.system.scenario import Scenario
@@ -82,6 +84,32 @@ def test_answers_are_the_naive_evaluation_with_executors_elsewhere(
         executors = list((tmp_path / "work").glob("app-*/*/stderr"))
         assert len(executors) >= WORKERS
         assert fleet.client("main", 0).status().epoch > 0
+
+
+def test_executors_can_have_a_python_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that `venv-pack` ships: PYSPARK_PYTHON is kept on a cluster."""
+    calls, python = tmp_path / "calls", tmp_path / "python"
+    python.write_text(f'#!/bin/sh\necho >> {calls}\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    monkeypatch.setenv("SPARK_HOME", str(SPARK))
+    monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+    monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
+    monkeypatch.setenv("PYSPARK_PYTHON", str(python))
+    store = Store.open(tmp_path / "store", create=True)
+    author = Author(store)
+    stream = author.create(READINGS)
+    _, predicate = author.register(stream, above(1.0))
+    position = author.publish(stream, readings([1, 2], [1.0, 2.0]))
+    with RunningStore(tmp_path, master="local-cluster[2,1,1024]") as running:
+        engine_process = running.start_engine()
+        deadline = time.monotonic() + SECONDS
+        while store.epochs.latest()[1].position < position:
+            assert time.monotonic() < deadline, engine_process.text()
+            time.sleep(0.1)
+    assert matched(store, predicate) == [1]
+    assert calls.exists()
 
 
 OTHER = StreamSchema("other", READINGS.columns)
