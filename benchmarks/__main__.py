@@ -17,8 +17,9 @@ from benchmarks.together import run_all
 # Modules, each with `run(folder, quick) -> Report`; only the one that is asked for is imported.
 BENCHMARKS = (
     *("invoke", "typed", "windows", "freshness", "publish", "streams", "workers", "cluster"),
-    *("kernel", "joins", "joins_ahead", "implied", "interest", "policies", "registrations"),
-    *("overload", "paper", "paper.joins", "sync", "watch", "security", "fairness", "soak"),
+    *("kernel", "index", "joins", "joins_ahead", "implied", "interest", "policies"),
+    *("registrations", "overload", "paper", "paper.joins", "sync", "watch"),
+    *("security", "fairness", "soak"),
 )
 
 _EPILOG = "benchmarks/run store --help: how to measure your own queries, rows or running store."

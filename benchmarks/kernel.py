@@ -191,8 +191,7 @@ def _not_matching(report: Report, rounds: int) -> None:
     """Ten times as many again that the batch rules out."""
     intervals, far = Intervals.make(1024), Intervals.make(10_240, first=1000)
     stem = intervals.stem()
-    for id_, where in enumerate(far.wheres(), 1024):
-        stem.insert(id_, where)
+    stem.insert_texts(np.arange(1024, 1024 + 10_240), far.texts())
     _more(report, "1,024 of two intervals", intervals.stem(), stem, intervals.rows(), rounds)
     stations, far_away = Stations.make(16_384, STATIONS), Stations.make(163_840, STATIONS, STATIONS)
     more = stations.stem()

@@ -12,7 +12,7 @@ import pyarrow as pa
 from intervaltree import IntervalTree
 
 from datastem.types import BIGINT, BOOLEAN, DOUBLE
-from querystem.expressions import Call, ColumnRef, Expression, Literal, Op
+from querystem.expressions import Call, ColumnRef, Expression, Literal, Op, predicate_key
 from querystem.index import QueryStem
 from querystem.language.normal_form.normal import normal, sort_key
 
@@ -44,9 +44,12 @@ class Intervals:
 
     def stem(self) -> QueryStem:
         stem = QueryStem()
-        for id_, where in enumerate(self.wheres()):
-            stem.insert(id_, where)
+        stem.insert_texts(np.arange(len(self.pair)), self.texts())
         return stem
+
+    def texts(self) -> pa.Array:
+        """Return the queries as the predicates table holds them."""
+        return pa.array([predicate_key(where) for where in self.wheres()])
 
     def _where(self, number: int) -> Expression:
         parts = []

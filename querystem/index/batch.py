@@ -1,4 +1,4 @@
-"""The rows of one probe, their values as keys, and where a single formula holds.
+"""The rows of one probe, their values as keys, and the rows for which a single formula holds.
 
 Keys are one order for all types: values as int64, so that many constants are one plain array.
 BIGINT, TIMESTAMP, DATE and DECIMAL up to 18 digits are their own keys. A DOUBLE's key counts the
@@ -7,7 +7,6 @@ doubles from 0.0 on, NaN coming after infinity. Wider DECIMALs stay Python integ
 
 from __future__ import annotations
 
-import math
 import struct
 from typing import Any
 
@@ -30,21 +29,29 @@ _NAN = 0x7FF0000000000001
 # The bounds of keys are closed, because no int64 follows the last one.
 EVERYTHING = INT64_MIN, INT64_MAX
 NOTHING = 1, 0
+# Beyond the keys of every wide DECIMAL, which have at most 38 digits.
+_WIDE_EVERYTHING = -(10**39), 10**39
 
 
 def is_wide(type_: Type) -> bool:
-    """Whether some key of the type does not fit int64."""
+    """Return whether a key of the type may not fit int64."""
     return type_.precision > _INT64_DIGITS
 
 
+def edges_of(type_: Type) -> tuple[int, int]:
+    """Return bounds that hold every key of the type."""
+    return _WIDE_EVERYTHING if is_wide(type_) else EVERYTHING
+
+
 def keys_of(values: Array, type_: Type) -> Array:
-    """The keys of a vector's values."""
+    """Return the keys of a vector's values."""
     if type_.kind is Kind.DOUBLE:
         return double_keys(values)
     return values.astype(object) if is_wide(type_) else values.astype(np.int64, copy=False)
 
 
 def double_keys(values: Doubles) -> Int64s:
+    """Return the keys of doubles."""
     bits = (values + 0.0).view(np.int64)
     keys = np.where(bits < 0, (bits ^ INT64_MAX) + 1, bits)
     keys[np.isnan(values)] = _NAN
@@ -52,7 +59,7 @@ def double_keys(values: Doubles) -> Int64s:
 
 
 def key_of(cut: Any, type_: Type) -> int:
-    """The key of one value of the type, which has the form of a cut."""
+    """Return the key of one value of the type, which has the form of a cut."""
     if type_.kind is not Kind.DOUBLE:
         return int(cut)
     if cut != cut:
@@ -62,50 +69,36 @@ def key_of(cut: Any, type_: Type) -> int:
 
 
 def bounds_of(factor: Interval) -> tuple[int, int]:
-    """The least and the greatest key of an interval; `NOTHING` where it is empty."""
+    """Return the least and the greatest key of an interval; `NOTHING` if it is empty."""
     type_ = factor.operand.type
     if cut_order(factor.begin) >= cut_order(factor.end):
         return NOTHING
-    least = INT64_MIN if factor.begin is START else key_of(factor.begin, type_)
-    most = INT64_MAX if factor.end is END else key_of(factor.end, type_) - 1
+    lowest, highest = edges_of(type_)
+    least = lowest if factor.begin is START else key_of(factor.begin, type_)
+    most = highest if factor.end is END else key_of(factor.end, type_) - 1
     return (least, most) if least <= most else NOTHING
 
 
 def point_of(factor: Interval) -> int | None:
-    """The key an interval of a single value allows; None for any other interval."""
+    """Return the key that an interval of a single value allows; None for any other interval."""
     if is_wide(factor.operand.type) or factor.begin is START:
         return None
     least, most = bounds_of(factor)
-    if factor.operand.type.kind is Kind.DOUBLE:
-        most = min(most, _NAN)
-    return least if least == most else None
+    return least if least == min(most, last_key(factor.operand.type)) else None
 
 
-def interval_of(operand: Expression, least: int, most: int) -> Interval:
-    """The interval of the operand's values whose keys lie in `[least, most]`."""
-    begin = START if least == INT64_MIN else _cut_of(least, operand.type)
-    end = END if most == INT64_MAX else _cut_of(most + 1, operand.type)
-    return Interval(operand, begin, end)
-
-
-def _cut_of(key: int, type_: Type) -> Any:
-    if type_.kind is not Kind.DOUBLE:
-        return key
-    if key > _NAN:
-        return END
-    if key == _NAN:
-        return math.nan
-    bits = (key - 1) ^ INT64_MAX if key < 0 else key
-    return struct.unpack("<d", struct.pack("<q", bits))[0]
+def last_key(type_: Type) -> int:
+    """Return the greatest key that a value of the type can have."""
+    return _NAN if type_.kind is Kind.DOUBLE else edges_of(type_)[1]
 
 
 # ---- rows
 
 
 class ProbeBatch:
-    """The rows of one probe; what predicates need of them is computed when it is first asked for.
+    """The rows of one probe; what predicates need of them is computed at the first use.
 
-    Rows are numbered from `first` on, and stand in bits accordingly.
+    Rows are numbered from `first` on; row r has bit `first + r` of a line of words.
     """
 
     def __init__(self, rows: pa.RecordBatch | pa.Table, first: int = 0) -> None:
@@ -118,16 +111,18 @@ class ProbeBatch:
 
     @property
     def shift(self) -> int:
-        """The bit of its word that the first row stands in."""
+        """The bit of its word that the first row has."""
         return self.first % WORD
 
     def vector(self, operand: Expression) -> Vector:
+        """Return the values of an operand."""
         if operand not in self._vectors:
             self._vectors[operand] = self._frame.vector(operand)
         return self._vectors[operand]
 
     def keys(self, operand: Expression) -> tuple[Array, Mask | None]:
-        """A key for each row, and a mask of the rows that have one (None: all). Not for TEXT."""
+        """Return a key for each row, and a mask of the rows that have one (None: all of them). The
+        operand must not be a TEXT."""
         if operand not in self._keys:
             vector = self.vector(operand)
             keys = self._whole(keys_of(vector.values, vector.type))
@@ -135,21 +130,22 @@ class ProbeBatch:
         return self._keys[operand]
 
     def texts(self, operand: Expression) -> pa.Array:
-        """A text for each row, or NULL."""
+        """Return a text or NULL for each row."""
         values: pa.Array = self.vector(operand).values
         if len(values) == self.length:
             return values
         return values.take(pa.array(np.zeros(self.length, np.int64)))
 
     def valid(self, operand: Expression) -> Mask | None:
+        """Return a mask of the rows that are not NULL; None if all of them are not."""
         valid = self.vector(operand).valid
         return None if valid is None else self._whole(valid)
 
     def mask(self, condition: Condition) -> Mask:
-        """A mask of the rows for which the condition has the value that is wanted."""
+        """Return a mask of the rows for which the condition has the value that it has to have."""
         if condition not in self._masks:
             vector = self.vector(condition.expression)
-            mask = vector.where_true() if condition.wanted else vector.where_false()
+            mask = vector.where_true() if condition.value else vector.where_false()
             self._masks[condition] = self._whole(mask)
         return self._masks[condition]
 
@@ -158,7 +154,8 @@ class ProbeBatch:
 
 
 def truth(formula: Formula, batch: ProbeBatch) -> Mask:
-    """A mask of the rows for which a formula holds; each condition is evaluated once a batch."""
+    """Return a mask of the rows for which a formula holds. Each condition is evaluated once for a
+    batch."""
     match formula:
         case Condition():
             return batch.mask(formula)
@@ -169,13 +166,13 @@ def truth(formula: Formula, batch: ProbeBatch) -> Mask:
         case Interval():
             return _inside(formula, batch)
     is_every = isinstance(formula, Every)
-    held = np.full(batch.length, is_every)
+    holds = np.full(batch.length, is_every)
     for part in formula.parts:
-        if is_every and held.any():
-            held &= truth(part, batch)
-        elif not is_every and not held.all():
-            held |= truth(part, batch)
-    return held
+        if is_every and holds.any():
+            holds &= truth(part, batch)
+        elif not is_every and not holds.all():
+            holds |= truth(part, batch)
+    return holds
 
 
 def _inside(factor: Interval, batch: ProbeBatch) -> Mask:

@@ -1,7 +1,7 @@
-"""A condition as the index keeps it: AND and OR over factors, without NOT.
+"""A condition as the index holds it: AND and OR over factors, without NOT.
 
 Only the rows for which a condition is *true* count. A NOT moves inwards until it meets a factor,
-which is then wanted false; NULL satisfies neither. So a formula needs two values where SQL has
+which then has to be false; NULL satisfies neither. So a formula needs two values instead of SQL's
 three.
 """
 
@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from datastem.types import BOOLEAN, Kind
-from querystem.expressions import Call, Expression, Literal, Op
+from querystem.expressions import Call, Expression, Literal, Op, Parameter
 from querystem.kernel.compare import COMPARISONS, END, START, cuts_of, interval
 
-_ORDERED = frozenset(Kind) - {Kind.BOOLEAN, Kind.TEXT}
+ORDERED = frozenset(Kind) - {Kind.BOOLEAN, Kind.TEXT}
+# A parameter is the constant of a template, whose value is not there yet.
+_CONSTANT = Literal, Parameter
 _OPPOSITE = {
     Op.EQ: Op.NE,
     Op.NE: Op.EQ,
@@ -31,7 +33,8 @@ _LONGEST_IN = 32
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """Holds where the operand's value lies in `[begin, end)`; the ends are cuts of its type."""
+    """A factor that holds if the operand's value lies in `[begin, end)`, which are cuts of its
+    type."""
 
     operand: Expression
     begin: Any
@@ -40,7 +43,7 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """Holds where the operand, a TEXT, is this value."""
+    """A factor that holds if the operand, a TEXT, is this value."""
 
     operand: Expression
     value: str
@@ -48,10 +51,10 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """Holds where any other condition is true, or is false if `wanted` is."""
+    """A factor that holds if any other condition has this value, true or false."""
 
     expression: Expression
-    wanted: bool
+    value: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,42 +74,42 @@ ALWAYS = Every(())
 NEVER = Some(())
 
 
-def formula_of(where: Expression, wanted: bool = True) -> Formula:
-    """The formula that holds where `where` is true, or is false if `wanted` is."""
+def formula_of(where: Expression, value: bool = True) -> Formula:
+    """Return the formula that holds if `where` has this value, true or false."""
     match where:
-        case Literal(value, _):
-            return ALWAYS if value is wanted else NEVER
+        case Literal(constant, _):
+            return ALWAYS if constant is value else NEVER
         case Call(Op.NOT, (arg,), _):
-            return formula_of(arg, not wanted)
+            return formula_of(arg, not value)
         case Call(Op.AND | Op.OR as op, args, _):
-            parts = [formula_of(arg, wanted) for arg in args]
-            return every(parts) if (op is Op.AND) is wanted else some(parts)
-        case Call(Op.IN, (operand, *constants), _) if wanted and len(constants) <= _LONGEST_IN:
-            return some([_comparison(Op.EQ, operand, constant) for constant in constants])
-        case Call(op, (left, right), _) if op in COMPARISONS:
-            return _comparison(op if wanted else _OPPOSITE[op], left, right)
-    return Condition(where, wanted)
+            parts = [formula_of(arg, value) for arg in args]
+            return all_of(parts) if (op is Op.AND) is value else any_of(parts)
+        case Call(Op.IN, (operand, *constants), _) if value and len(constants) <= _LONGEST_IN:
+            return any_of([_comparison(Op.EQ, operand, constant) for constant in constants])
+        case Call(op, (operand, constant), _) if op in COMPARISONS:
+            return _comparison(op if value else _OPPOSITE[op], operand, constant)
+    return Condition(where, value)
 
 
-def every(parts: list[Formula]) -> Formula:
-    """The conjunction of the parts; intervals of one operand become one."""
+def all_of(parts: list[Formula]) -> Formula:
+    """Return the conjunction of the parts; intervals of one operand become one."""
     flat = _flat(parts, Every)
     if NEVER in flat:
         return NEVER
     met: dict[Expression, Interval] = {}
-    others: list[Formula] = []
+    conjuncts: list[Formula] = []
     for part in flat:
         if isinstance(part, Interval):
-            known = met.get(part.operand)
-            met[part.operand] = part if known is None else _meet(known, part)
+            earlier = met.get(part.operand)
+            met[part.operand] = part if earlier is None else _meet(earlier, part)
         else:
-            others.append(part)
-    distinct = list(dict.fromkeys([*met.values(), *others]))
+            conjuncts.append(part)
+    distinct = list(dict.fromkeys([*met.values(), *conjuncts]))
     return distinct[0] if len(distinct) == 1 else Every(tuple(distinct))
 
 
-def some(parts: list[Formula]) -> Formula:
-    """The disjunction of the parts."""
+def any_of(parts: list[Formula]) -> Formula:
+    """Return the disjunction of the parts."""
     flat = _flat(parts, Some)
     if ALWAYS in flat:
         return ALWAYS
@@ -121,41 +124,41 @@ def _flat(parts: list[Formula], kind: type[Every] | type[Some]) -> list[Formula]
 
 
 def cut_order(cut: Any) -> tuple[int, bool, Any]:
-    """The order of one type's cuts: the edges outermost, NaN after every number."""
+    """Return a key that orders one type's cuts: the edges outermost, NaN after every number."""
     if cut is START or cut is END:
         return (0 if cut is START else 2), False, 0
     is_nan = isinstance(cut, float) and math.isnan(cut)
     return 1, is_nan, 0 if is_nan else cut
 
 
-def _comparison(op: Op, left: Expression, right: Expression) -> Formula:
-    if isinstance(left, Literal) and not isinstance(right, Literal):
-        return _comparison(_MIRROR.get(op, op), right, left)
-    if not isinstance(right, Literal) or isinstance(left, Literal):
-        return Condition(_call(op, left, right), True)
-    if right.value is None:
+def _comparison(op: Op, operand: Expression, constant: Expression) -> Formula:
+    if isinstance(operand, _CONSTANT) and not isinstance(constant, _CONSTANT):
+        return _comparison(_MIRROR.get(op, op), constant, operand)
+    if not isinstance(constant, Literal) or isinstance(operand, Literal):
+        return Condition(_call(op, operand, constant), True)
+    if constant.value is None:
         return NEVER
-    if left.type.kind in _ORDERED:
-        return _intervals(op, left, right)
-    if left.type.kind is Kind.TEXT and op is Op.EQ:
-        return Member(left, str(right.value))
-    return Condition(_call(op, left, right), True)
+    if operand.type.kind in ORDERED:
+        return _intervals(op, operand, constant)
+    if operand.type.kind is Kind.TEXT and op is Op.EQ:
+        return Member(operand, str(constant.value))
+    return Condition(_call(op, operand, constant), True)
 
 
-def _call(op: Op, left: Expression, right: Expression) -> Call:
-    return Call(op, (left, right), BOOLEAN)
+def _call(op: Op, operand: Expression, constant: Expression) -> Call:
+    return Call(op, (operand, constant), BOOLEAN)
 
 
 def _intervals(op: Op, operand: Expression, constant: Literal) -> Formula:
     cuts = cuts_of(constant, operand.type)
     if op is Op.NE:
-        return some([Interval(operand, START, cuts.at_least), Interval(operand, cuts.above, END)])
+        return any_of([Interval(operand, START, cuts.at_least), Interval(operand, cuts.above, END)])
     return Interval(operand, *interval(op, cuts))
 
 
-def _meet(left: Interval, right: Interval) -> Interval:
+def _meet(first: Interval, second: Interval) -> Interval:
     return Interval(
-        left.operand,
-        max(left.begin, right.begin, key=cut_order),
-        min(left.end, right.end, key=cut_order),
+        first.operand,
+        max(first.begin, second.begin, key=cut_order),
+        min(first.end, second.end, key=cut_order),
     )

@@ -1,20 +1,31 @@
-"""The formulas of all predicates in one graph, where equal parts are one node.
+"""The formulas of predicates that come and go one by one, in a graph in which equal parts are one
+node.
 
-A node is a factor, or AND or OR over other nodes. Nodes count their users; a node goes with the
-last of them. Inner nodes are kept in groups of one arity, so that a group is evaluated by as many
-matrix operations as its nodes have children.
+A node is a factor, or AND or OR over other nodes. Nodes count their users, and end with the last
+of them. Inner nodes are in groups of one arity, so that a group is evaluated by as many matrix
+operations as its nodes have children.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sized
+from collections.abc import Collection, Iterator, Sized
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from datastem.arrays import Int64s, Mask
 from querystem.expressions import Expression
-from querystem.index.axes import Axis, DenseTable, IntervalAxis, MemberAxis, PointAxis
-from querystem.index.batch import point_of
+from querystem.index.batch import ProbeBatch, point_of
+from querystem.index.dense_table import DenseTable
 from querystem.index.formula import Condition, Every, Factor, Formula, Interval, Member, Some
+from querystem.index.growing_axes import (
+    GrowingAxis,
+    GrowingIntervals,
+    GrowingMembers,
+    GrowingPoints,
+)
+from querystem.index.probe import Arity
 
 NodeKey = Factor | tuple[type[Every] | type[Some], tuple[int, ...]]
 
@@ -27,24 +38,11 @@ class _Node:
     users: int = 0
 
 
-@dataclass(frozen=True, order=True, slots=True)
-class Arity:
-    """How many children a node has and of which kind; nodes of one arity are evaluated together.
-
-    Lower levels come first. The `late` children, which are conditions, come after the `early` ones.
-    """
-
-    level: int
-    is_every: bool
-    early: int
-    late: int
-
-
 class FormulaGraph:
-    """The nodes, by ids: small integers that are used again after a node has gone."""
+    """The nodes, by ids: small integers that are used again after a node has ended."""
 
     def __init__(self) -> None:
-        self.axes: dict[tuple[type[Axis], Expression], Axis] = {}
+        self._axes: dict[tuple[type[GrowingAxis], Expression], GrowingAxis] = {}
         self.conditions: dict[int, Condition] = {}
         self._groups: dict[Arity, DenseTable] = {}
         self._nodes: dict[int, _Node] = {}
@@ -59,13 +57,27 @@ class FormulaGraph:
         """The number after the greatest id there has been."""
         return len(self._nodes) + len(self._free)
 
-    def groups(self) -> Iterator[tuple[Arity, DenseTable]]:
-        """The groups in the order of evaluation; a row of a group is a node and its children."""
+    @property
+    def axes(self) -> Collection[GrowingAxis]:
+        return self._axes.values()
+
+    @property
+    def condition_nodes(self) -> Int64s:
+        """The nodes that are conditions."""
+        return np.fromiter(self.conditions, np.int64, len(self.conditions))
+
+    def condition_mask(self, node: int, batch: ProbeBatch) -> Mask:
+        """Return a mask of the rows for which a condition holds."""
+        return batch.mask(self.conditions[node])
+
+    def groups(self) -> Iterator[tuple[Arity, Int64s]]:
+        """Yield the groups in the order of evaluation; a row of a group is a node and its
+        children."""
         for arity in sorted(self._groups):
-            yield arity, self._groups[arity]
+            yield arity, self._groups[arity].table
 
     def acquire(self, formula: Formula) -> int:
-        """The node of a formula, with one more user."""
+        """Return the node of a formula, with one more user."""
         if not isinstance(formula, Every | Some):
             return self._use(formula, ())
         acquired = [self.acquire(part) for part in formula.parts]
@@ -81,14 +93,14 @@ class FormulaGraph:
         return id_
 
     def formula(self, id_: int) -> Formula:
-        """The formula of a node; its parts may be in another order than `acquire` was given."""
+        """Return the formula of a node; its parts may be in another order than in `acquire`."""
         node = self._nodes[id_]
         if not isinstance(node.key, tuple):
             return node.key
         return node.key[0](tuple(self.formula(child) for child in node.children))
 
     def release(self, id_: int) -> None:
-        """Says that a user of the node has gone."""
+        """Take one user off a node, and remove the node with its last user."""
         node = self._nodes[id_]
         node.users -= 1
         if node.users:
@@ -114,9 +126,9 @@ class FormulaGraph:
         match node.key:
             case Interval() | Member() as factor:
                 home = _home(factor)
-                if home not in self.axes:
-                    self.axes[home] = home[0](factor.operand)
-                self.axes[home].put(id_, factor)  # type: ignore[arg-type]
+                if home not in self._axes:
+                    self._axes[home] = home[0](factor.operand)
+                self._axes[home].put(id_, factor)  # type: ignore[arg-type]
             case Condition() as factor:
                 self.conditions[id_] = factor
             case _:
@@ -126,7 +138,7 @@ class FormulaGraph:
     def _unplace(self, id_: int, node: _Node) -> None:
         match node.key:
             case Interval() | Member() as factor:
-                _drop(self.axes, _home(factor), id_)
+                _drop(self._axes, _home(factor), id_)
             case Condition():
                 del self.conditions[id_]
             case _:
@@ -148,10 +160,10 @@ class FormulaGraph:
         assert all(users.values())
         assert {node.key: id_ for id_, node in self._nodes.items()} == self._ids
         assert sorted([*self._nodes, *self._free]) == list(range(self.lines))
-        placed: list[Sized] = [*self.axes.values(), *self._groups.values()]
+        placed: list[Sized] = [*self._axes.values(), *self._groups.values()]
         assert sum(map(len, placed)) + len(self.conditions) == len(self._nodes)
         assert all(map(len, placed))
-        for axis in self.axes.values():
+        for axis in self._axes.values():
             axis._check()
         for arity, group in self._groups.items():
             group._check()
@@ -160,10 +172,10 @@ class FormulaGraph:
                 assert sorted(children) == list(self._nodes[id_].children)
 
 
-def _home(factor: Interval | Member) -> tuple[type[Axis], Expression]:
+def _home(factor: Interval | Member) -> tuple[type[GrowingAxis], Expression]:
     if isinstance(factor, Member):
-        return MemberAxis, factor.operand
-    return (IntervalAxis if point_of(factor) is None else PointAxis), factor.operand
+        return GrowingMembers, factor.operand
+    return (GrowingIntervals if point_of(factor) is None else GrowingPoints), factor.operand
 
 
 def _drop(homes: dict[Any, Any], home: Any, id_: int) -> None:

@@ -1,7 +1,7 @@
-"""Sets of rows: as bits while a probe makes them, and as the matches that it gives.
+"""Sets of rows: as bits while a probe makes them, and as the matches that it returns.
 
-Bits are a matrix of uint64 words, one line a set. Row r of a batch stands in bit `shift + r`, so
-that lines can begin where a block's words do.
+Bits are a matrix of uint64 words, one line a set. Row r of a batch has bit `shift + r`, so that a
+line can begin with a block's word.
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ from datastem.arrays import Array, Int64s, Mask, UInt32s, UInt64s
 from results.bitmaps import encode_lines, encode_lists, set_bits
 
 WORD = 64
-# Shorter lines are better joined many at a time, though each is then met several times.
-_LONG_LINE = 128
+# Shorter lines are faster joined many at a time, though each is then joined several times.
+_LONG_LINE_WORDS = 128
 
 
 def words_for(bits: int) -> int:
+    """Return the number of words that hold so many bits."""
     return -(-bits // WORD)
 
 
 def pack(mask: Mask, shift: int = 0) -> UInt64s:
-    """The line of the rows where a mask is true."""
+    """Return the line of the rows for which a mask is true."""
     if shift:
         mask = np.concatenate([np.zeros(shift, np.bool_), mask])
     line = np.zeros(words_for(len(mask)), np.uint64)
@@ -35,7 +36,7 @@ def pack(mask: Mask, shift: int = 0) -> UInt64s:
 
 
 def scatter(lines: Array, into: UInt64s, shift: int = 0) -> None:
-    """Overwrites the lines of `into`: row r stands in line `lines[r]` alone."""
+    """Overwrite the lines of `into`: row r has its bit in line `lines[r]` alone."""
     # Eight rows apart, rows have the same bit of different bytes, so one step sets all of those.
     into[:] = 0
     octets = into.view(np.uint8)
@@ -46,9 +47,9 @@ def scatter(lines: Array, into: UInt64s, shift: int = 0) -> None:
 
 
 def accumulate(matrix: UInt64s) -> UInt64s:
-    """Joins each line with all lines before it, in place."""
+    """Join each line with all lines before it, in place."""
     count, width = matrix.shape
-    if width >= _LONG_LINE:
+    if width >= _LONG_LINE_WORDS:
         for line in range(1, count):
             np.bitwise_or(matrix[line], matrix[line - 1], out=matrix[line])
         return matrix
@@ -71,7 +72,7 @@ class RowLists:
         return self
 
     def between(self, lo: int, hi: int) -> RowLists:
-        """The matches of predicates with lo <= id < hi."""
+        """Return the matches of predicates with lo <= id < hi."""
         begin, end = np.searchsorted(self.ids, [lo, hi])
         if end - begin == len(self.ids):
             return self
@@ -98,11 +99,6 @@ class RowLines:
     def lists(self) -> RowLists:
         return RowLists(self.ids, self.counts, set_bits(self.words[self.lines], self.first))
 
-    def between(self, lo: int, hi: int) -> RowLines:
-        """The matches of predicates with lo <= id < hi."""
-        part = slice(*np.searchsorted(self.ids, [lo, hi]))
-        return RowLines(self.ids[part], self.counts[part], self.words, self.lines[part], self.first)
-
     def bitmaps(self) -> pa.Array:
         return encode_lines(self.words, self.lines, self.counts, self.first)
 
@@ -120,32 +116,33 @@ class Matches:
         return sum(len(part.ids) for part in self.parts)
 
     def __iter__(self) -> Iterator[tuple[int, UInt32s]]:
-        """Each predicate and its rows, in the order of predicates."""
-        found: dict[int, UInt32s] = {}
+        """Yield each predicate and its rows, in the order of predicates."""
+        rows_of: dict[int, UInt32s] = {}
         for part in self.parts:
             lists = part.lists()
             ends = np.cumsum(lists.counts)
             begins = ends - lists.counts
             for id_, begin, end in zip(lists.ids.tolist(), begins, ends, strict=True):
-                found[id_] = lists.rows[begin:end]
-        yield from sorted(found.items(), key=lambda item: item[0])
+                rows_of[id_] = lists.rows[begin:end]
+        yield from sorted(rows_of.items(), key=lambda item: item[0])
 
     def renumbered(self, numbers: UInt32s, first: int) -> Matches:
-        """These matches with row `first + i` called `numbers[i]`, which must ascend."""
+        """Return these matches with row `first + i` called `numbers[i]`, which must ascend."""
         lists = [part.lists() for part in self.parts]
         return Matches(tuple(RowLists(a.ids, a.counts, numbers[a.rows - first]) for a in lists))
 
     def bitmaps(self) -> tuple[Int64s, Int64s, pa.Array]:
-        """The predicates in order, how many rows each has, and its rows as portable roaring bytes.
+        """Return the predicates in order, the number of rows of each, and its rows as portable
+        roaring bytes.
 
         Rows must be numbered below 65,536.
         """
-        held = [part for part in self.parts if len(part.ids)]
-        if len(held) == 1:
-            return held[0].ids, held[0].counts, held[0].bitmaps()
-        ids = np.concatenate([np.empty(0, np.int64), *[part.ids for part in held]])
-        counts = np.concatenate([np.empty(0, np.int64), *[part.counts for part in held]])
-        encoded = pa.concat_arrays([pa.array([], pa.binary()), *[p.bitmaps() for p in held]])
+        parts = [part for part in self.parts if len(part.ids)]
+        if len(parts) == 1:
+            return parts[0].ids, parts[0].counts, parts[0].bitmaps()
+        ids = np.concatenate([np.empty(0, np.int64), *[part.ids for part in parts]])
+        counts = np.concatenate([np.empty(0, np.int64), *[part.counts for part in parts]])
+        encoded = pa.concat_arrays([pa.array([], pa.binary()), *[p.bitmaps() for p in parts]])
         if (ids[1:] > ids[:-1]).all():
             return ids, counts, encoded
         order = np.argsort(ids, kind="stable")
@@ -153,10 +150,11 @@ class Matches:
 
 
 def lines_of(ids: Int64s, lines: Int64s, words: UInt64s, first: int) -> RowLines:
-    """The matches of ascending predicates from their lines; a line may be -1, or without a bit.
+    """Return the matches of ascending predicates from their lines; a line may be -1, or without
+    a bit.
 
     Row number `first` is the first that the words hold.
     """
     counts = np.append(np.bitwise_count(words).sum(axis=1, dtype=np.int64), 0)[lines]
-    held = counts > 0
-    return RowLines(ids[held], counts[held], words, lines[held], first // WORD)
+    has_rows = counts > 0
+    return RowLines(ids[has_rows], counts[has_rows], words, lines[has_rows], first // WORD)

@@ -1,28 +1,71 @@
-"""One batch against the graph of formulas, by bitmaps.
+"""One batch against a graph of formulas, by bitmaps.
 
 A slice of the batch has a matrix of *source* lines: those of the axes, of the conditions, and of
 the nodes that others use. A node is the rows of its line `plus` that are not in its line `minus`.
-The lines of predicates are computed from these, some at a time, and go straight to the result. A
+The lines of predicates are computed from these, a few at a time, and go straight to the result. A
 node that the batch's values rule out costs nothing after that.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from datastem.arrays import Int64s, Mask, UInt64s
 from querystem.index.axes import BoundAxis
 from querystem.index.batch import ProbeBatch
-from querystem.index.graph import Arity, FormulaGraph
 from querystem.index.matches import WORD, pack, words_for
 
 # The source lines of a slice, and the lines worked on together, stay near the processor.
 _SOURCE_BYTES = 4 << 20
 _WORK_BYTES = 256 << 10
-_FEWEST_WORDS = 16
+_MIN_SLICE_WORDS = 16
+_MIN_WORK_LINES = 16
+# The first two source lines: no row, and every row.
 _EMPTY, _FULL = 0, 1
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class Arity:
+    """How many children a node has and of which kind; nodes of one arity are evaluated together.
+
+    Lower levels come first. The `late` children, which are conditions, come after the `early` ones.
+    """
+
+    level: int
+    is_every: bool
+    early: int
+    late: int
+
+
+class BindableAxis(Protocol):
+    """All factors on one operand."""
+
+    def bind(self, batch: ProbeBatch, needed: Mask) -> BoundAxis:
+        """Return the axis for a batch that has rows, at least the nodes of which the mask `needed`,
+        over all nodes, is true."""
+
+
+class ProbeGraph(Protocol):
+    """A graph that a batch can be matched with. Its nodes are numbers below `lines`."""
+
+    @property
+    def lines(self) -> int: ...
+
+    @property
+    def axes(self) -> Iterable[BindableAxis]: ...
+
+    @property
+    def condition_nodes(self) -> Int64s: ...
+
+    def condition_mask(self, node: int, batch: ProbeBatch) -> Mask: ...
+
+    def groups(self) -> Iterable[tuple[Arity, Int64s]]:
+        """Yield the inner nodes of each arity in the order of evaluation: a table whose rows are a
+        node and its children."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,22 +83,24 @@ class _Task:
 class ProbePlan:
     """The tasks of a probe with a batch that has rows; the graph must not change meanwhile."""
 
-    def __init__(self, nodes: FormulaGraph, batch: ProbeBatch, roots: Int64s) -> None:
-        self._nodes = nodes
+    def __init__(self, graph: ProbeGraph, batch: ProbeBatch, roots: Int64s) -> None:
+        self._graph = graph
         self.lines = 2
         self.results = 0
-        self.plus = np.zeros(nodes.lines, np.int64)
-        self._minus = np.zeros(nodes.lines, np.int64)
-        self._out = np.full(nodes.lines, -1, np.int64)
-        self._is_root = np.zeros(nodes.lines, np.bool_)
+        # For each node its source lines, its line of the result or -1, and whether it is a root.
+        self.plus = np.zeros(graph.lines, np.int64)
+        self._minus = np.zeros(graph.lines, np.int64)
+        self._out = np.full(graph.lines, -1, np.int64)
+        self._is_root = np.zeros(graph.lines, np.bool_)
         self._is_root[roots] = True
         self._needed = self._needed_by(roots)
-        self.axes = [self._bind(axis.bind(batch, self._needed)) for axis in nodes.axes.values()]
-        self.plus[list(nodes.conditions)] = self._new(len(nodes.conditions))
-        self.tasks = [*self._leaves(roots), *self._groups()]
+        self.axes = [self._bind(axis.bind(batch, self._needed)) for axis in graph.axes]
+        self._condition_nodes = graph.condition_nodes
+        self.plus[self._condition_nodes] = self._new(len(self._condition_nodes))
+        self.tasks = [*self._leaves(), *self._groups()]
 
     def result_of(self, roots: Int64s) -> Int64s:
-        """The line of the result of each root, -1 where the root has no rows."""
+        """Return the line of the result of each root, -1 if the root has no rows."""
         return self._out[roots]
 
     def _new(self, count: int) -> Int64s:
@@ -68,39 +113,38 @@ class ProbePlan:
         self._minus[axis.nodes] = lines[axis.minus]
         return slice(self.lines - axis.count - 1, self.lines), axis
 
-    def _leaves(self, roots: Int64s) -> list[_Task]:
-        """The tasks of factors that are whole predicates."""
-        inner = np.zeros(self._nodes.lines, np.bool_)
-        for _, group in self._nodes.groups():
-            inner[group.table[:, 0]] = True
-        leaves = roots[~inner[roots]]
-        is_late = np.isin(leaves, list(self._nodes.conditions))
-        early, late = leaves[~is_late, None], leaves[is_late, None]
+    def _leaves(self) -> list[_Task]:
+        """Return the tasks of factors that are whole predicates."""
+        is_leaf = self._is_root.copy()
+        for _, table in self._graph.groups():
+            is_leaf[table[:, 0]] = False
+        is_late = np.zeros(len(is_leaf), np.bool_)
+        is_late[self._condition_nodes] = True
+        early, late = np.flatnonzero(is_leaf & ~is_late), np.flatnonzero(is_leaf & is_late)
         return [
-            self._task(Arity(0, True, 1, 0), early[:, 0], early),
-            self._task(Arity(0, True, 0, 1), late[:, 0], late),
+            self._task(Arity(0, True, 1, 0), early, early[:, None]),
+            self._task(Arity(0, True, 0, 1), late, late[:, None]),
         ]
 
     def _needed_by(self, roots: Int64s) -> Mask:
         """Return a mask over nodes: the roots, and all that they are made of."""
-        needed = np.zeros(self._nodes.lines, np.bool_)
+        needed = np.zeros(self._graph.lines, np.bool_)
         needed[roots] = True
         # From the highest level down: the users of a node are in groups after its own.
-        for _, group in reversed([*self._nodes.groups()]):
-            needed[group.table[needed[group.table[:, 0]], 1:]] = True
+        for _, table in reversed([*self._graph.groups()]):
+            needed[table[needed[table[:, 0]], 1:]] = True
         return needed
 
     def _groups(self) -> list[_Task]:
-        used = np.zeros(self._nodes.lines, np.bool_)
+        used = np.zeros(self._graph.lines, np.bool_)
         groups = [
-            (arity, group.table[self._needed[group.table[:, 0]]])
-            for arity, group in self._nodes.groups()
+            (arity, table[self._needed[table[:, 0]]]) for arity, table in self._graph.groups()
         ]
         for _, table in groups:
             used[table[:, 1:]] = True
         tasks = []
-        for arity, table in groups:
-            table = table[~self._ruled_out(arity, table)]
+        for arity, needed_table in groups:
+            table = needed_table[~self._ruled_out(arity, needed_table)]
             inner = used[table[:, 0]]
             self.plus[table[inner, 0]] = self._new(int(inner.sum()))
             tasks.append(self._task(arity, table[:, 0], table[:, 1:], inner))
@@ -126,33 +170,33 @@ class ProbePlan:
         return _Task(arity, self.plus[early], self._minus[early], late, lines, out)
 
 
-def probe(nodes: FormulaGraph, batch: ProbeBatch, roots: Int64s) -> tuple[Int64s, UInt64s]:
-    """A matrix of lines, and for each root its line, or -1 where it has no rows."""
-    plan = ProbePlan(nodes, batch, roots)
+def probe(graph: ProbeGraph, batch: ProbeBatch, roots: Int64s) -> tuple[Int64s, UInt64s]:
+    """Return for each root its line, or -1 if it has no rows, and the matrix of lines."""
+    plan = ProbePlan(graph, batch, roots)
     width = words_for(batch.shift + batch.length)
     result = np.empty((plan.results, width), np.uint64)
-    step = max(_SOURCE_BYTES // 8 // plan.lines, _FEWEST_WORDS)
+    step = max(_SOURCE_BYTES // 8 // plan.lines, _MIN_SLICE_WORDS)
     conditions: dict[int, UInt64s] = {}
     for begin in range(0, width, step):
         words = slice(begin, min(begin + step, width))
-        piece = _Slice(nodes, batch, plan, words, conditions)
+        piece = _Slice(graph, batch, plan, words, conditions)
         for task in plan.tasks:
             piece.run(task, result[:, words])
     return plan.result_of(roots), result
 
 
 class _Slice:
-    """The source lines for some words of the batch."""
+    """The source lines for a run of the batch's words."""
 
     def __init__(
         self,
-        nodes: FormulaGraph,
+        graph: ProbeGraph,
         batch: ProbeBatch,
         plan: ProbePlan,
         words: slice,
         conditions: dict[int, UInt64s],
     ) -> None:
-        self._nodes, self._batch, self._plan, self._words = nodes, batch, plan, words
+        self._graph, self._batch, self._plan, self._words = graph, batch, plan, words
         self._conditions = conditions
         self._filled: set[int] = set()
         width = words.stop - words.start
@@ -166,7 +210,7 @@ class _Slice:
         self._source[_FULL] = pack(np.ones(rows.stop - rows.start, np.bool_), shift)
         for lines, axis in plan.axes:
             axis.fill(rows, shift, self._source[lines])
-        self._step = max(_WORK_BYTES // 8 // width, 16)
+        self._step = max(_WORK_BYTES // 8 // width, _MIN_WORK_LINES)
         self._buffers = np.empty((3, self._step, width), np.uint64)
 
     def run(self, task: _Task, result: UInt64s) -> None:
@@ -175,36 +219,36 @@ class _Slice:
             lines = self._early(task, part)
             self._late(task, part, lines)
             for into, places in ((self._source, task.inner[part]), (result, task.out[part])):
-                wanted = places >= 0
-                if wanted.all():
+                is_line = places >= 0
+                if is_line.all():
                     into[places] = lines
-                elif wanted.any():
-                    into[places[wanted]] = lines[wanted]
+                elif is_line.any():
+                    into[places[is_line]] = lines[is_line]
 
     def _early(self, task: _Task, part: slice) -> UInt64s:
         plus, minus = task.plus[part], task.minus[part]
         lines: UInt64s
-        lines, others, less = self._buffers[:, : len(plus)]
+        lines, operands, less = self._buffers[:, : len(plus)]
         if not task.arity.early:
             lines[:] = self._source[_FULL if task.arity.is_every else _EMPTY]
         join = np.bitwise_and if task.arity.is_every else np.bitwise_or
         for place in range(task.arity.early):
-            into = others if place else lines
+            into = operands if place else lines
             self._source.take(plus[:, place], 0, out=into, mode="clip")
             if minus[:, place].any():
                 self._source.take(minus[:, place], 0, out=less, mode="clip")
                 np.bitwise_xor(into, less, out=into)
             if place:
-                join(lines, others, out=lines)
+                join(lines, operands, out=lines)
         return lines
 
     def _late(self, task: _Task, part: slice, lines: UInt64s) -> None:
-        """Joins the conditions to the lines; a conjunction without rows asks for no further one."""
+        """Join the conditions to the lines. A conjunction without rows evaluates no further one."""
         late = task.late[part]
         for place in range(task.arity.late):
             if task.arity.is_every:
-                left = np.flatnonzero(lines.any(axis=1))
-                lines[left] &= self._condition(late[left, place])
+                remaining = np.flatnonzero(lines.any(axis=1))
+                lines[remaining] &= self._condition(late[remaining, place])
             else:
                 lines |= self._condition(late[:, place])
 
@@ -212,7 +256,7 @@ class _Slice:
         for node in np.unique(nodes).tolist():
             if node not in self._filled:
                 if node not in self._conditions:
-                    mask = self._batch.mask(self._nodes.conditions[node])
+                    mask = self._graph.condition_mask(node, self._batch)
                     self._conditions[node] = pack(mask, self._batch.shift)
                 self._source[self._plan.plus[node]] = self._conditions[node][self._words]
                 self._filled.add(node)

@@ -1,90 +1,38 @@
 """The query SteM: predicates are inserted, batches of rows probe them.
 
-Predicates that fix the same operands by equality are a family. While they ask for few different
-combinations of values each matches a good share of the rows, and bitmaps are cheaper; from
-`HASHED_FROM` combinations on the family is hashed, and it goes back when few predicates are left.
+It consists of parts that are built in columns, of which the first is the largest, and a tail of
+predicates that were inserted one by one. A part only loses predicates. Predicates that fix the same
+operands by equality are a family; a large one is hashed, whichever parts it came with.
 """
 
 from __future__ import annotations
 
 import sys
 import time
-from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from datastem.arrays import Int64s
 from querystem.expressions import Expression, columns_of
-from querystem.index.axes import DenseTable
-from querystem.index.batch import ProbeBatch, truth
+from querystem.index.batch import ProbeBatch
+from querystem.index.built.part import BuiltPart, FamilyCombinations, FamilyKey, StoredPredicates
+from querystem.index.built.reading import PredicateShape, TextReader, build_part, entries_of
+from querystem.index.columns.templates import parse_text
+from querystem.index.family import Family
 from querystem.index.formula import Formula, formula_of
-from querystem.index.graph import FormulaGraph
-from querystem.index.hashed_group import HashedGroup
-from querystem.index.hashed_segment import FixedConjunction, KeyValue, split_conjunction
-from querystem.index.matches import Matches, RowLines, lines_of, pack, words_for
-from querystem.index.probe import probe
-from querystem.index.stored_templates import TemplateRows, by_template
+from querystem.index.hashed.segment import split_conjunction
+from querystem.index.matches import Matches, RowLines, words_for
+from querystem.index.tail import GraphTail
 
-HASHED_FROM = 128
-UNHASHED_BELOW = HASHED_FROM // 4
-
-
-class Family:
-    """Predicates that fix the same operands: `group` has them once they are hashed; until then they
-    are only counted here."""
-
-    def __init__(self, fixed: tuple[Expression, ...]) -> None:
-        self.fixed = fixed
-        self.group: HashedGroup | None = None
-        self.members: set[int] = set()
-        self._combinations: Counter[tuple[KeyValue, ...]] = Counter()
-
-    def __len__(self) -> int:
-        """The number of hashed predicates."""
-        return 0 if self.group is None else len(self.group)
-
-    def __contains__(self, id_: int) -> bool:
-        """Whether a predicate is hashed here."""
-        return self.group is not None and id_ in self.group
-
-    @property
-    def is_large(self) -> bool:
-        return len(self._combinations) >= HASHED_FROM
-
-    def count(self, id_: int, conjunction: FixedConjunction) -> None:
-        self.members.add(id_)
-        self._combinations.update(conjunction.combinations(self.fixed))
-
-    def uncount(self, id_: int, conjunction: FixedConjunction) -> None:
-        self.members.remove(id_)
-        self._combinations.subtract(conjunction.combinations(self.fixed))
-        self._combinations += Counter()
-
-    def hash(self) -> HashedGroup:
-        """Makes a group; the caller moves the predicates into it."""
-        self.group = HashedGroup(self.fixed)
-        self.members.clear()
-        self._combinations.clear()
-        return self.group
-
-    def unhash(self) -> list[tuple[int, Formula]]:
-        """Gives up the group; the caller inserts its predicates, which are returned, again."""
-        assert self.group is not None
-        formulas = list(self.group.formulas())
-        self.group = None
-        return formulas
-
-    def _check(self) -> None:
-        assert self.group is None or not self.members
-        assert all(count > 0 for count in self._combinations.values())
-        if self.group is not None:
-            self.group._check()
-
-
-# Up to this many formulas are faster evaluated one by one than together.
-_FEW = 2
+# Fewer texts are inserted into the tail one by one.
+_MIN_BUILT_PREDICATES = 64
+# The tail is built into a part when it has this many texts, and a quarter of the last part.
+_MAX_TAIL_PREDICATES = 1024
+# A part is merged into the previous one unless that is this many times as large.
+_PART_SIZE_RATIO = 4
+_MAX_PARTS = 2
 # The result lines of one slice of predicates. 100,000 intervals and 65,536 rows took 12 s and
 # 840 MB at once, and 4 s in slices of this size: they need fewer lines of their axes at a time.
 RESULT_BYTES = 64 << 20
@@ -94,69 +42,74 @@ class QueryStem:
     """All predicates over one stream.
 
     `probe` equals `kernel.matches` of each predicate by itself. Predicates that fix operands by
-    equality are found by hash, where that is cheaper; the others are formulas in one graph, matched
-    by bitmaps, equal factors once. The cost of `insert` and `remove` follows from the predicate
-    alone, but for the rare ones that move other predicates.
+    equality are looked up by hash, if that is cheaper; the others are formulas in graphs, matched
+    by bitmaps, equal factors once.
 
     Not thread safe: nothing may change while a probe runs, and only one probe runs at a time.
     """
 
     def __init__(self) -> None:
-        self._formulas = FormulaGraph()
-        self._roots = DenseTable(2)
-        self._families: dict[frozenset[Expression], Family] = {}
-        self._columns: set[str] = set()
+        self._parts: list[BuiltPart] = []
+        self._tail = GraphTail()
+        self._families: dict[FamilyKey, Family] = {}
+        self._reader = TextReader()
         self.hashed_seconds = 0.0
 
     def __len__(self) -> int:
-        return len(self._roots) + sum(len(family) for family in self._families.values())
+        hashed = sum(len(family) for family in self._families.values())
+        return len(self._tail) + sum(map(len, self._parts)) + hashed
 
     def __contains__(self, predicate_id: int) -> bool:
-        return predicate_id in self._roots or any(
-            predicate_id in family for family in self._families.values()
+        return (
+            predicate_id in self._tail
+            or any(predicate_id in part for part in self._parts)
+            or any(predicate_id in family for family in self._families.values())
         )
 
     @property
     def graph_ids(self) -> Int64s:
         """The predicates that are not hashed, ascending."""
-        ids: Int64s = np.sort(self._roots.table[:, 0])
-        return ids
+        ids = [graph.roots().ids for graph in self._graphs()]
+        return np.sort(np.concatenate(ids))
 
     @property
     def columns(self) -> frozenset[str]:
-        """Every column a predicate reads, or has read before it was removed."""
-        return frozenset(self._columns)
+        """Every column that a predicate reads, or has read before it was removed."""
+        return frozenset(self._reader.columns)
 
     def insert(self, predicate_id: int, where: Expression) -> None:
-        """Inserts a predicate; raises ValueError where the id is here already."""
+        """Insert a predicate. Raise ValueError if its id is here already."""
         if predicate_id in self:
             raise ValueError(f"predicate {predicate_id} is already in the query SteM")
-        self._parse(predicate_id, where)
+        self._insert(predicate_id, where)
 
     def insert_texts(self, ids: Int64s, texts: pa.Array) -> None:
-        """Inserts many predicates from their stored texts; none of the ids may be here.
+        """Insert predicates from their stored texts; none of the ids may be here. Raise whatever a
+        bad text raises; then the query SteM must not be used again.
 
-        Predicates of a template that gets hashed are read in columns, without an object for each.
+        Many are read in columns, without an object for each.
         """
-        for some in by_template(texts):
-            self._insert_rows(some, ids)
+        if len(ids) >= _MIN_BUILT_PREDICATES:
+            self._build(self._reader.read(StoredPredicates(ids, texts)))
+            return
+        for predicate_id, text in zip(ids.tolist(), texts.to_pylist(), strict=True):
+            self._insert(predicate_id, parse_text(text), text)
+        last = len(self._parts[-1]) if self._parts else 0
+        if len(self._tail.texts) >= max(_MAX_TAIL_PREDICATES, last // _PART_SIZE_RATIO):
+            self._build_tail()
 
     def remove(self, predicate_id: int) -> None:
-        """Removes a predicate; raises KeyError where the id is not here."""
-        if predicate_id in self._roots:
-            found = split_conjunction(self._ungraph(predicate_id))
-            if found is not None:
-                self._family(found.fixed).uncount(predicate_id, found)
-            return
-        for family in self._families.values():
-            if family.group is not None and family.group.remove(predicate_id):
-                if len(family.group) < UNHASHED_BELOW:
-                    self._unhash(family)
-                return
-        raise KeyError(f"predicate {predicate_id} is not in the query SteM")
+        """Remove a predicate. Raise KeyError if its id is not here."""
+        if predicate_id in self._tail:
+            self._remove_from_tail(predicate_id)
+        elif not self._remove_built(predicate_id) and not any(
+            family.remove(predicate_id) for family in self._families.values()
+        ):
+            raise KeyError(f"predicate {predicate_id} is not in the query SteM")
 
     def probe(self, batch: pa.RecordBatch | pa.Table, first: int = 0) -> Matches:
-        """The rows of the batch that satisfy each predicate; rows are numbered from `first` on."""
+        """Return the rows of the batch that satisfy each predicate; rows are numbered from `first`
+        on."""
         slices = self.probe_slices(batch, first)
         return Matches(tuple(part for matches in slices for part in matches.parts))
 
@@ -169,8 +122,8 @@ class QueryStem:
         hi: int = sys.maxsize,
         result_bytes: int = RESULT_BYTES,
     ) -> Iterator[Matches]:
-        """Yield what `probe` returns for the predicates with lo <= id < hi, some of them at a time,
-        so that a caller that keeps no slice needs about `result_bytes` for lines of formulas.
+        """Yield what `probe` returns for the predicates with lo <= id < hi, a slice at a time, so
+        that a caller that keeps no slice needs about `result_bytes` for lines of formulas.
 
         Formulas outside of the range cost nothing. Hashed predicates are all probed, since a range
         of them is hardly cheaper: `hashed_seconds` adds up what that takes.
@@ -178,63 +131,122 @@ class QueryStem:
         rows = ProbeBatch(batch, first)
         if not rows.length:
             return
-        # The predicates and roots of the formulas, by ascending predicate id.
-        table = self._roots.table[np.argsort(self._roots.table[:, 0])]
-        table = table[slice(*np.searchsorted(table[:, 0], [lo, hi]))]
-        count = max(result_bytes // (8 * words_for(rows.shift + rows.length)), 1)
+        most = max(result_bytes // (8 * words_for(rows.shift + rows.length)), 1)
+        lines: list[RowLines] = []
+        count = 0
+        for graph in self._graphs():
+            roots = graph.roots().between(lo, hi)
+            while len(roots):
+                if count == most:
+                    yield Matches(tuple(lines))
+                    lines, count = [], 0
+                # As many predicates as the slice still has room for.
+                chosen = roots.slice(0, most - count)
+                lines.append(graph.probe(rows, chosen))
+                count += len(chosen)
+                roots = roots.slice(len(chosen), len(roots))
         # The last slice goes with the hashed predicates: usually it is the only one.
-        last = max(len(table) - 1, 0) // count * count
-        for begin in range(0, last, count):
-            yield Matches((self._lines(rows, table[begin : begin + count]),))
-        graph = [self._lines(rows, table[last:])] if len(table) else []
         started = time.thread_time()
         groups = [family.group for family in self._families.values() if family.group is not None]
         hashed = [part.between(lo, hi) for group in groups for part in group.probe(rows)]
         self.hashed_seconds += time.thread_time() - started
-        yield Matches((*graph, *hashed))
+        yield Matches((*lines, *hashed))
 
-    def _lines(self, rows: ProbeBatch, table: Int64s) -> RowLines:
-        """Return the matches of formulas, given their predicates, ascending, and roots."""
-        roots, places = np.unique(table[:, 1], return_inverse=True)
-        if len(roots) <= _FEW:
-            masks = [truth(self._formulas.formula(root), rows) for root in roots.tolist()]
-            words = np.stack([pack(mask, rows.shift) for mask in masks])
-            return lines_of(table[:, 0], places, words, rows.first)
-        lines, words = probe(self._formulas, rows, roots)
-        return lines_of(table[:, 0], lines[places], words, rows.first)
+    def _graphs(self) -> list[BuiltPart | GraphTail]:
+        return [*self._parts, self._tail]
 
-    def _parse(self, predicate_id: int, where: Expression) -> None:
-        self._columns.update(columns_of(where))
-        self._insert(predicate_id, formula_of(where))
+    # ---- the tail
 
-    def _insert(self, predicate_id: int, formula: Formula) -> None:
-        found = split_conjunction(formula)
-        if found is None:
-            self._graph(predicate_id, formula)
+    def _insert(self, predicate_id: int, where: Expression, text: str | None = None) -> None:
+        self._reader.columns.update(columns_of(where))
+        formula = formula_of(where)
+        conjunction = split_conjunction(formula)
+        if conjunction is None:
+            self._tail.insert(predicate_id, formula, text)
             return
-        family = self._family(found.fixed)
+        family = self._family(conjunction.fixed)
         if family.group is not None:
-            family.group.insert(predicate_id, found)
+            family.group.insert(predicate_id, conjunction)
             return
-        self._graph(predicate_id, formula)
-        family.count(predicate_id, found)
-        if family.is_large:
+        self._tail.insert(predicate_id, formula, text)
+        family.count(predicate_id, conjunction)
+        if family.is_large():
             self._hash(family)
+            self._build([])
 
-    def _insert_rows(self, some: TemplateRows, ids: Int64s) -> None:
-        """Inserts predicates of one template: one by one until their family is hashed, the others
-        in columns, and those with special constants one by one again."""
-        while len(some.rows):
-            family = self._family(some.fixed) if some.fixed else None
-            if family is not None and family.group is not None:
-                self._columns.update(some.columns)
-                entries, unread = some.read(family.fixed, ids)
-                family.group.insert_many(entries)
-                some = some.one_by_one(unread)
+    def _remove_from_tail(self, predicate_id: int) -> Formula:
+        formula = self._tail.remove(predicate_id)
+        conjunction = split_conjunction(formula)
+        if conjunction is not None:
+            self._family(conjunction.fixed).uncount(predicate_id, conjunction)
+        return formula
+
+    def _build_tail(self) -> None:
+        """Move the predicates of the tail that have a text into a part."""
+        stored = self._tail.stored()
+        for predicate_id in stored.ids.tolist():
+            self._remove_from_tail(predicate_id)
+        self._build(self._reader.read(stored))
+
+    # ---- parts
+
+    def _build(self, new_shapes: list[PredicateShape]) -> None:
+        """Insert shapes: those of large families are hashed, the others become a part, together
+        with older parts that are not much larger."""
+        shapes = self._insert_hashed(new_shapes)
+        while self._parts and self._is_merged(sum(len(shape.rows) for shape in shapes)):
+            shapes += self._insert_hashed(self._reader.read(self._parts.pop().live()))
+        if shapes:
+            self._parts.append(build_part(shapes, self._combinations(shapes)))
+        for key, family in self._families.items():
+            built = [part.combinations.get(key, frozenset()) for part in self._parts]
+            family.count_built(frozenset().union(*built))
+
+    def _is_merged(self, count: int) -> bool:
+        """Return whether the last part is to be merged with a new one of `count` predicates."""
+        # A part must not hold predicates of a family that was hashed since: whether a family is
+        # hashed is decided for the whole stream.
+        if any(family.group is not None and family.is_built for family in self._families.values()):
+            return True
+        is_alike = len(self._parts[-1]) < _PART_SIZE_RATIO * count
+        return count > 0 and (is_alike or len(self._parts) >= _MAX_PARTS)
+
+    def _insert_hashed(self, shapes: Sequence[PredicateShape]) -> list[PredicateShape]:
+        """Insert the shapes of families that are hashed, or large enough to be hashed now. Return
+        the other shapes."""
+        remaining: list[PredicateShape] = []
+        for key, of_family in _by_family(shapes).items():
+            if not key:
+                remaining += of_family
                 continue
-            for row in some.rows[:HASHED_FROM].tolist():
-                self._parse(int(ids[row]), some.expression(row))
-            some = some.after(HASHED_FROM)
+            family = self._family(of_family[0].fixed_operands)
+            entries = entries_of(of_family, family.fixed)
+            if family.group is None and family.is_large(family.combinations(entries)):
+                self._hash(family)
+            if family.group is None:
+                remaining += of_family
+            else:
+                family.group.insert_many(entries)
+        return remaining
+
+    def _combinations(self, shapes: Sequence[PredicateShape]) -> FamilyCombinations:
+        combinations = {}
+        for key, of_family in _by_family(shapes).items():
+            if key:
+                family = self._families[key]
+                combinations[key] = family.combinations(entries_of(of_family, family.fixed))
+        return combinations
+
+    def _remove_built(self, predicate_id: int) -> bool:
+        for part in self._parts:
+            if part.remove(predicate_id):
+                if len(part) <= len(part.alive) // 2:
+                    self._parts.remove(part)
+                    self._build(self._reader.read(part.live()))
+                return True
+        return False
+
+    # ---- families
 
     def _family(self, fixed: Collection[Expression]) -> Family:
         key = frozenset(fixed)
@@ -242,32 +254,30 @@ class QueryStem:
             self._families[key] = Family(tuple(fixed))
         return self._families[key]
 
-    def _graph(self, predicate_id: int, formula: Formula) -> None:
-        self._roots.put(predicate_id, predicate_id, self._formulas.acquire(formula))
-
-    def _ungraph(self, predicate_id: int) -> Formula:
-        root = self._roots.get(predicate_id)[1]
-        formula = self._formulas.formula(root)
-        self._roots.drop(predicate_id)
-        self._formulas.release(root)
-        return formula
-
     def _hash(self, family: Family) -> None:
+        """Hash a family, and move its predicates there from the tail."""
         members = sorted(family.members)
         group = family.hash()
         for predicate_id in members:
-            found = split_conjunction(self._ungraph(predicate_id))
-            assert found is not None
-            group.insert(predicate_id, found)
-
-    def _unhash(self, family: Family) -> None:
-        for predicate_id, formula in family.unhash():
-            self._insert(predicate_id, formula)
+            conjunction = split_conjunction(self._tail.remove(predicate_id))
+            assert conjunction is not None
+            group.insert(predicate_id, conjunction)
 
     def _check(self) -> None:
-        """Asserts every invariant."""
-        self._roots._check()
-        self._formulas._check(self._roots.table[:, 1].tolist())
+        """Assert every invariant."""
+        self._tail._check()
+        assert len(self._parts) <= _MAX_PARTS
+        for part in self._parts:
+            part._check()
         for family in self._families.values():
             family._check()
-            assert all(member in self._roots for member in family.members)
+            assert all(member in self._tail for member in family.members)
+            assert family.group is None or not family.is_built
+
+
+def _by_family(shapes: Sequence[PredicateShape]) -> dict[FamilyKey, list[PredicateShape]]:
+    """Return the predicates by family; the empty key has those that fix no operand."""
+    groups: dict[FamilyKey, list[PredicateShape]] = {}
+    for shape in shapes:
+        groups.setdefault(frozenset(shape.fixed_operands), []).append(shape)
+    return groups

@@ -36,5 +36,5 @@ _ZEROS: Mapping[Kind, object] = {
 
 @lru_cache(maxsize=1024)
 def _sample(type_: Type) -> pa.Array:
-    """A NULL, and a value that is zero or empty."""
+    """Return a NULL, and a value that is zero or empty."""
     return pa.array([None, _ZEROS.get(type_.kind, 0)], type_.arrow)

@@ -15,10 +15,11 @@ from datastem.arrays import UInt64s
 from datastem.instants import MINUTE
 from datastem.types import BIGINT, BOOLEAN, DOUBLE, TEXT
 from querystem.expressions import Call, ColumnRef, Expression, Literal, Op, to_json
-from querystem.index import QueryStem, combinations
-from querystem.index.combinations import Combinations
+from querystem.index import QueryStem
 from querystem.index.formula import formula_of
-from querystem.index.hashed_segment import KeyValue, split_conjunction
+from querystem.index.hashed import combinations
+from querystem.index.hashed.combinations import Combinations
+from querystem.index.hashed.segment import KeyValue, split_conjunction
 from tests.querystem.shapes import AFTER_NINE, Shapes, batch
 from tests.querystem.test_index import alone, both, compare, rows_by_predicate
 
@@ -27,8 +28,7 @@ _SPEED, _NAME = ColumnRef("speed", DOUBLE), ColumnRef("name", TEXT)
 
 
 def soon_hashed(monkeypatch: pytest.MonkeyPatch, distinct: int = 4) -> None:
-    monkeypatch.setattr("querystem.index.stem.HASHED_FROM", distinct)
-    monkeypatch.setattr("querystem.index.stem.UNHASHED_BELOW", distinct // 2)
+    monkeypatch.setattr("querystem.index.family.HASHED_COMBINATIONS", distinct)
 
 
 @dataclass(frozen=True)
@@ -160,16 +160,18 @@ def test_rows_that_crowd_into_one_combination() -> None:
     assert rows_by_predicate(stem.probe(crowd)) == alone(everything, crowd)
 
 
-def test_a_family_is_hashed_when_it_is_large_and_bitmaps_when_small() -> None:
+def test_a_family_is_hashed_when_it_is_large_and_counted_again_when_it_is_empty() -> None:
     predicates = by_station(600)
     stem, rows = stem_of(predicates), readings(500)
-    assert not len(stem._roots)
-    for id_ in list(predicates)[10:]:
+    assert not len(stem._tail)
+    for id_ in list(predicates):
         stem.remove(id_)
-        del predicates[id_]
     stem._check()
-    assert len(stem._roots) == 10
-    assert rows_by_predicate(stem.probe(rows)) == alone(predicates, rows)
+    few = dict(list(predicates.items())[:10])
+    for id_, where in few.items():
+        stem.insert(id_, where)
+    assert len(stem._tail) == 10
+    assert rows_by_predicate(stem.probe(rows)) == alone(few, rows)
 
 
 def among(operand: Expression, *values: Any) -> Call:
@@ -229,8 +231,8 @@ def test_codes_that_collide_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> N
         bits = np.uint64(4 if len(set(seeds)) < 3 else 16)
         return codes_of(key_columns, seed) & ((np.uint64(1) << bits) - np.uint64(1))
 
-    monkeypatch.setattr("querystem.index.combinations.codes_of", weak)
-    monkeypatch.setattr("querystem.index.hashed_search.codes_of", weak)
+    monkeypatch.setattr("querystem.index.hashed.combinations.codes_of", weak)
+    monkeypatch.setattr("querystem.index.hashed.search.codes_of", weak)
     predicates = by_station(300)
     stem, rows = stem_of(predicates), readings(2000)
     assert rows_by_predicate(stem.probe(rows)) == alone(predicates, rows)

@@ -231,14 +231,14 @@ def test_equal_factors_are_one() -> None:
     stem = QueryStem()
     price, symbol = compare(Op.GT, _A, 5), compare(Op.EQ, _T, "s1")
     stem.insert(1, both(price, symbol))
-    before = len(stem._formulas)
+    before = len(stem._tail.graph)
     stem.insert(2, both(symbol, price))
     stem.insert(3, price)
-    assert len(stem._formulas) == before
+    assert len(stem._tail.graph) == before
     for id_ in (1, 2, 3):
         stem.remove(id_)
         stem._check()
-    assert len(stem._formulas) == 0
+    assert len(stem._tail.graph) == 0
 
 
 def test_a_false_factor_ends_its_conjunction(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -301,4 +301,4 @@ def test_instants_are_intervals() -> None:
     stem.insert(1, compare(Op.GE, ts, nine))
     stem.insert(2, Call(Op.NOT, (compare(Op.GE, ts, nine),), BOOLEAN))
     assert rows_by_predicate(stem.probe(batch)) == {1: [0], 2: [1]}
-    assert not stem._formulas.conditions
+    assert not stem._tail.graph.conditions

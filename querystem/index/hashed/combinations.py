@@ -1,8 +1,8 @@
-"""Distinct combinations of key values, found by hash.
+"""Distinct combinations of key values, looked up by hash.
 
 Key values are columns of int64, or Arrow strings for TEXT. The search is exact: when combinations
-are built no two of them share a code (else another seed is tried), and each row that is looked up
-is compared with the combination that was found.
+are built no two of them share a code (else another seed is tried), and each row is compared with
+the combination that has its code.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import secrets
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -29,31 +30,34 @@ _WORD_BYTES = 8
 
 
 def column_of(values: Sequence[Any], type_: Type) -> KeyColumn:
+    """Return key values of one type as a column."""
     if type_.kind is Kind.TEXT:
         return pa.array(values, pa.string())
     return np.array(values, np.int64)
 
 
 def take(column: KeyColumn, places: Array) -> KeyColumn:
+    """Return the values at these places."""
     return column.take(pa.array(places)) if isinstance(column, pa.Array) else column.take(places)
 
 
 def concat(columns: Sequence[KeyColumn]) -> KeyColumn:
+    """Return the values of all columns, one after the other."""
     if isinstance(columns[0], pa.Array):
         return pa.concat_arrays(columns)
     return np.concatenate(columns)
 
 
-def equal(left: KeyColumn, right: KeyColumn) -> Mask:
-    """A mask of the rows whose values are equal; NULL equals nothing."""
-    if isinstance(left, pa.Array):
-        same: Mask = pc.equal(left, right).fill_null(False).to_numpy(zero_copy_only=False)
+def equal(first: KeyColumn, second: KeyColumn) -> Mask:
+    """Return a mask of the rows whose values are equal; NULL equals nothing."""
+    if isinstance(first, pa.Array):
+        same: Mask = pc.equal(first, second).fill_null(False).to_numpy(zero_copy_only=False)
         return same
-    return np.asarray(left == right)
+    return np.asarray(first == second)
 
 
 def codes_of(columns: Sequence[KeyColumn], seed: int) -> UInt64s:
-    """The code of each row: a hash of its values in all columns."""
+    """Return the code of each row: a hash of its values in all columns."""
     codes = np.full(len(columns[0]), seed, np.uint64)
     for column in columns:
         if isinstance(column, pa.Array):
@@ -71,7 +75,7 @@ def _mix(codes: UInt64s, words: UInt64s) -> None:
 
 
 def _mix_texts(codes: UInt64s, texts: pa.Array) -> None:
-    """Mixes texts into the codes, eight bytes at a time of all texts that are that long."""
+    """Mix texts into the codes, eight bytes at a time of all texts that are that long."""
     begins, lengths, content = _bytes_of(texts)
     _mix(codes, lengths.view(np.uint64))
     at_each_byte = np.ndarray(len(content) - _WORD_BYTES + 1, "<u8", content, strides=(1,))
@@ -86,28 +90,53 @@ def _mix_texts(codes: UInt64s, texts: pa.Array) -> None:
 
 
 def _bytes_of(texts: pa.Array) -> tuple[Int64s, Int64s, UInt8s]:
-    """The place at which each text begins in the bytes, its length, and the bytes, with room after
-    the last."""
+    """Return the place at which each text begins in the bytes, its length, and the bytes, with a
+    word of zeros after the last."""
     _, offsets, content = texts.buffers()
     if not len(texts) or offsets is None:
         return np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(_WORD_BYTES, np.uint8)
     edges = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1]
     edges = edges.astype(np.int64)
-    held = np.zeros(edges[-1] - edges[0] + _WORD_BYTES, np.uint8)
+    padded = np.zeros(edges[-1] - edges[0] + _WORD_BYTES, np.uint8)
     if content is not None:
-        held[:-_WORD_BYTES] = np.frombuffer(content, np.uint8)[edges[0] : edges[-1]]
-    return edges[:-1] - edges[0], np.diff(edges), held
+        padded[:-_WORD_BYTES] = np.frombuffer(content, np.uint8)[edges[0] : edges[-1]]
+    return edges[:-1] - edges[0], np.diff(edges), padded
 
 
-# A random seed, so that nobody outside can tell which values would collide.
+# A random seed, so that nobody outside can choose values that collide.
 _SEED = secrets.randbits(63)
+
+
+@dataclass(frozen=True, slots=True)
+class DistinctRows:
+    """The distinct rows of columns, in the order of their `codes` by `seed`.
+
+    `first` has a row of the columns for each of them, `places` the place of every row of the
+    columns among them. Texts of more than `LONGEST_TEXT` bytes are not for this.
+    """
+
+    codes: UInt64s
+    first: Int64s
+    places: Int64s
+    seed: int
+
+    @classmethod
+    def of(cls, columns: Sequence[KeyColumn]) -> DistinctRows:
+        """Return the distinct rows of columns, of which there must be one."""
+        for seed in itertools.count(_SEED):
+            codes, first, places = np.unique(
+                codes_of(columns, seed), return_index=True, return_inverse=True
+            )
+            if all(_same(take(column, first), column, places) for column in columns):
+                return cls(codes, first, places, seed)
+        raise AssertionError
 
 
 class Combinations:
     """Distinct combinations of values: number i has the values `columns[...][i]`. Immutable."""
 
     def __init__(self, columns: Sequence[KeyColumn], codes: UInt64s, seed: int) -> None:
-        """Takes columns without repeats, in the order of their codes by `seed`, all distinct."""
+        """Take columns without repeats, in the order of their codes by `seed`, all distinct."""
         self.columns = columns
         self.seed = seed
         self._codes = codes
@@ -118,52 +147,51 @@ class Combinations:
 
     @classmethod
     def of(cls, columns: Sequence[KeyColumn]) -> tuple[Combinations, Int64s]:
-        """The combinations of columns with repeats, and the place of each row's combination."""
-        for seed in itertools.count(_SEED):
-            codes, first, places = np.unique(
-                codes_of(columns, seed), return_index=True, return_inverse=True
-            )
-            distinct = [take(column, first) for column in columns]
-            if all(map(_same, distinct, columns, itertools.repeat(places))):
-                return cls(distinct, codes, seed), places
-        raise AssertionError
+        """Return the combinations of columns with repeats, and the place of each row's
+        combination."""
+        rows = DistinctRows.of(columns)
+        return cls([take(column, rows.first) for column in columns], rows.codes, rows.seed), (
+            rows.places
+        )
 
     def __len__(self) -> int:
         return len(self._codes)
 
     def find(self, columns: Sequence[KeyColumn], codes: UInt64s) -> tuple[Int64s, Int64s]:
-        """The rows of `columns` that have a combination, and the place of each one's combination.
+        """Return the rows of `columns` that have a combination, and the place of each row's
+        combination.
 
         `codes` are those of the columns by `seed`. A row with a NULL text has no combination.
         """
         rows, places = self._candidates(codes)
-        for mine, column in zip(self.columns, columns, strict=True):
-            same = equal(take(mine, places), take(column, rows))
+        for distinct, column in zip(self.columns, columns, strict=True):
+            same = equal(take(distinct, places), take(column, rows))
             if not same.all():
                 rows, places = rows[same], places[same]
         return rows, places
 
     def _candidates(self, codes: UInt64s) -> tuple[Int64s, Int64s]:
-        """The rows whose code is here, and its place.
+        """Return the rows whose code is here, and its place.
 
         Most codes are the first of their bucket; the others are looked for behind it, all at once.
         The code behind an empty bucket is of another bucket, and so another code.
         """
         bucket = (codes >> self._shift).view(np.int64)
-        found = self._buckets.take(bucket)
-        hit = self._codes.take(found, mode="clip") == codes
-        left = np.flatnonzero(~hit)
-        ends = self._buckets.take(bucket[left] + 1)
-        places = found[left] + 1
-        while len(left):
+        code_places = self._buckets.take(bucket)
+        hit = self._codes.take(code_places, mode="clip") == codes
+        # The rows that are still looked for, the place to look at next, and the bucket's end.
+        remaining = np.flatnonzero(~hit)
+        ends = self._buckets.take(bucket[remaining] + 1)
+        places = code_places[remaining] + 1
+        while len(remaining):
             more = places < ends
-            left, places, ends = left[more], places[more], ends[more]
-            same = self._codes[places] == codes[left]
-            found[left[same]] = places[same]
-            hit[left[same]] = True
-            left, places, ends = left[~same], places[~same] + 1, ends[~same]
+            remaining, places, ends = remaining[more], places[more], ends[more]
+            same = self._codes[places] == codes[remaining]
+            code_places[remaining[same]] = places[same]
+            hit[remaining[same]] = True
+            remaining, places, ends = remaining[~same], places[~same] + 1, ends[~same]
         rows = np.flatnonzero(hit)
-        return rows, found[rows].astype(np.int64)
+        return rows, code_places[rows].astype(np.int64)
 
     def _check(self) -> None:
         assert (np.diff(self._codes.astype(object)) > 0).all()

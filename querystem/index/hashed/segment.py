@@ -1,8 +1,7 @@
 """Predicates that fix operands by equality, and many of them as the columns of a segment.
 
 A segment is built once and only loses predicates. New predicates come in new segments, which are
-merged as they become alike in size: so each predicate is moved a number of times that follows the
-logarithm of their count.
+merged as they become alike in size: so each predicate is moved a logarithmic number of times.
 """
 
 from __future__ import annotations
@@ -17,11 +16,13 @@ from datastem.arrays import Int64s
 from datastem.types import Kind
 from querystem.expressions import Expression
 from querystem.index.batch import EVERYTHING, bounds_of, is_wide, point_of
-from querystem.index.combinations import LONGEST_TEXT, Combinations, KeyColumn, concat, take
-from querystem.index.formula import ALWAYS, Every, Formula, Interval, Member, Some, every
+from querystem.index.formula import ALWAYS, Every, Formula, Interval, Member, Some, all_of
+from querystem.index.formula_text import read_formula
+from querystem.index.hashed.combinations import LONGEST_TEXT, Combinations, KeyColumn, concat, take
+from querystem.index.hashed.residuals import Residuals, join_residuals
 
-# A predicate with more combinations of values stays with the bitmaps.
-_MOST = 32
+# A predicate with more combinations of values is matched by bitmaps.
+MAX_COMBINATIONS = 32
 KeyValue = int | str
 
 
@@ -35,7 +36,8 @@ class FixedConjunction:
     residual: Formula
 
     def combinations(self, order: tuple[Expression, ...]) -> list[tuple[KeyValue, ...]]:
-        """All combinations of the fixed operands' values; `order` is that of the operands."""
+        """Return all combinations of the fixed operands' values; `order` is that of the
+        operands."""
         return list(itertools.product(*[self.fixed[operand] for operand in order]))
 
 
@@ -48,17 +50,17 @@ class _Points:
 
 
 def split_conjunction(formula: Formula) -> FixedConjunction | None:
-    """The parts of a formula that fixes an operand; None where it fixes none.
+    """Return the parts of a formula that fixes an operand; None if it fixes none.
 
     The order of the formula's parts makes no difference.
     """
     parts = formula.parts if isinstance(formula, Every) else (formula,)
-    points = [_points(part) for part in parts]
-    fixed = _fixed([each for each in points if each is not None])
+    part_points = [_points(part) for part in parts]
+    fixed = _fixed([points for points in part_points if points is not None])
     ranges: dict[Expression, tuple[int, int]] = {}
     residual: list[Formula] = []
-    for part, found in zip(parts, points, strict=True):
-        if found is not None and fixed.get(found.operand) == found.keys:
+    for part, points in zip(parts, part_points, strict=True):
+        if points is not None and fixed.get(points.operand) == points.keys:
             continue
         match part:
             case Interval(operand, _, _) if not is_wide(operand.type):
@@ -69,24 +71,25 @@ def split_conjunction(formula: Formula) -> FixedConjunction | None:
         residual.append(part)
     if not fixed:
         return None
-    return FixedConjunction(fixed, ranges, every(residual) if residual else ALWAYS)
+    return FixedConjunction(fixed, ranges, all_of(residual) if residual else ALWAYS)
 
 
 def _fixed(points: list[_Points]) -> dict[Expression, tuple[KeyValue, ...]]:
-    """The operands that are fixed: as many as their combinations allow, those with few values
-    first."""
+    """Return the operands that are fixed: as many as their combinations allow, those with few
+    values first."""
     fixed: dict[Expression, tuple[KeyValue, ...]] = {}
     combinations = 1
-    for each in sorted(points, key=lambda each: (len(each.keys), repr(each.operand), each.keys)):
-        if each.operand not in fixed and combinations * len(each.keys) <= _MOST:
-            fixed[each.operand] = each.keys
-            combinations *= len(each.keys)
+    for operand_points in sorted(points, key=lambda p: (len(p.keys), repr(p.operand), p.keys)):
+        operand, keys = operand_points.operand, operand_points.keys
+        if operand not in fixed and combinations * len(keys) <= MAX_COMBINATIONS:
+            fixed[operand] = keys
+            combinations *= len(keys)
     return fixed
 
 
 def _points(part: Formula) -> _Points | None:
-    """The values that a part allows one operand, if the part says nothing else."""
-    points = [_point(each) for each in (part.parts if isinstance(part, Some) else (part,))]
+    """Return the values that a part allows one operand; None if the part says anything else."""
+    points = [_point(value) for value in (part.parts if isinstance(part, Some) else (part,))]
     operands = {point[0] for point in points if point is not None}
     if None in points or len(operands) != 1:
         return None
@@ -105,7 +108,6 @@ def _point(part: Formula) -> tuple[Expression, KeyValue] | None:
 
 
 KeyRange = tuple[Int64s, Int64s]
-NO_RESIDUAL = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,33 +115,37 @@ class Entries:
     """Hashed predicates as columns: an entry for each predicate and combination of its values.
 
     `fixed` has a column for each fixed operand, `ranges` the least and the greatest key of others,
-    `residual` the number of a residual condition or `NO_RESIDUAL`. Equal ids stand together.
+    and `residuals` the conditions that remain.
     """
 
     ids: Int64s
     fixed: list[KeyColumn]
     ranges: dict[Expression, KeyRange]
-    residual: Int64s
+    residuals: Residuals
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def take(self, places: Int64s) -> Entries:
+        """Return the entries at these places."""
         return Entries(
             self.ids[places],
             [take(column, places) for column in self.fixed],
             {operand: (lo[places], hi[places]) for operand, (lo, hi) in self.ranges.items()},
-            self.residual[places],
+            self.residuals.take(places),
         )
 
 
 def join_entries(parts: Sequence[Entries]) -> Entries:
+    """Return the entries of all parts, one after the other."""
+    if len(parts) == 1:
+        return parts[0]
     operands = dict.fromkeys(operand for part in parts for operand in part.ranges)
     return Entries(
         np.concatenate([part.ids for part in parts]),
         [concat(columns) for columns in zip(*[part.fixed for part in parts], strict=True)],
         {operand: _join_range(parts, operand) for operand in operands},
-        np.concatenate([part.residual for part in parts]),
+        join_residuals([part.residuals for part in parts]),
     )
 
 
@@ -153,46 +159,52 @@ def _unbounded(count: int) -> KeyRange:
 
 
 class HashedSegment:
-    """Entries that are found by their combination; a slot is the place of an entry.
+    """Entries that are looked up by their combination; a slot is the place of an entry.
 
     Entries ascend by predicate. Combination c has the slots `slots[begins[c]:begins[c + 1]]`.
-    `live` predicates are left; the others' slots are `dead`.
+    `live` is the number of predicates that were not removed; the others' slots are `dead`.
     """
 
     def __init__(self, entries: Entries) -> None:
         entries = entries.take(np.argsort(entries.ids, kind="stable"))
-        self.ids, self.residual = entries.ids, entries.residual
+        self.ids, self.residuals = entries.ids, entries.residuals.compact()
         self.ranges = entries.ranges
         self.combinations, places = Combinations.of(entries.fixed)
         self.place = places.astype(np.int32)
         self.slots = np.argsort(self.place, kind="stable").astype(np.int32)
         counts = np.bincount(self.place, minlength=len(self.combinations))
         self.begins = np.append(0, np.cumsum(counts))
-        self.has_residual = bool((self.residual != NO_RESIDUAL).any())
+        self._formulas: dict[int, Formula] = {}
         self.repeats = bool((self.ids[1:] == self.ids[:-1]).any())
         self.has_dead = False
         self.dead = np.zeros(len(self.ids), np.bool_)
         self.live = len(np.unique(self.ids)) if self.repeats else len(self.ids)
 
+    def residual(self, code: int) -> Formula:
+        """Return a residual condition, which is read at its first use."""
+        if code not in self._formulas:
+            self._formulas[code] = read_formula(self.residuals.texts[code].as_py())
+        return self._formulas[code]
+
     def find(self, id_: int) -> Int64s:
-        """The slots of a predicate, if it is here."""
+        """Return the slots of a predicate, none if it is not here."""
         first, last = np.searchsorted(self.ids, [id_, id_ + 1])
         slots = np.arange(first, last)
         return slots[~self.dead[slots]]
 
     def remove(self, slots: Int64s) -> None:
-        """Removes a predicate, given all its slots."""
+        """Remove a predicate, given all its slots."""
         self.dead[slots] = True
         self.live -= 1
         self.has_dead = True
 
     def entries(self) -> Entries:
-        """The entries that are left."""
+        """Return the entries of the predicates that were not removed."""
         whole = Entries(
             self.ids,
             [take(column, self.place) for column in self.combinations.columns],
             self.ranges,
-            self.residual,
+            self.residuals,
         )
         return whole.take(np.flatnonzero(~self.dead)) if self.has_dead else whole
 

@@ -1,0 +1,1 @@
+"""The formulas of many predicates as arrays that never change."""

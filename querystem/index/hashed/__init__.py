@@ -1,0 +1,1 @@
+"""Predicates that fix operands by equality, which are found by hash."""

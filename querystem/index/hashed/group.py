@@ -1,0 +1,121 @@
+"""A group: all hashed predicates that fix the same operands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from querystem.expressions import Expression
+from querystem.index.batch import EVERYTHING, ProbeBatch
+from querystem.index.formula import ALWAYS
+from querystem.index.formula_text import formula_text
+from querystem.index.hashed.combinations import column_of
+from querystem.index.hashed.residuals import Residuals
+from querystem.index.hashed.search import CodedRows, search
+from querystem.index.hashed.segment import (
+    Entries,
+    FixedConjunction,
+    HashedSegment,
+    join_entries,
+)
+from querystem.index.matches import RowLists
+
+# A segment is merged into the previous one unless that is this many times as large.
+_SEGMENT_SIZE_RATIO = 4
+
+
+class HashedGroup:
+    """The predicates in segments; new ones wait until the next probe, which makes a segment of
+    them."""
+
+    def __init__(self, fixed: tuple[Expression, ...]) -> None:
+        self.fixed = fixed
+        self._waiting: dict[int, FixedConjunction] = {}
+        self._segments: list[HashedSegment] = []
+
+    def __len__(self) -> int:
+        return len(self._waiting) + sum(segment.live for segment in self._segments)
+
+    def __contains__(self, id_: int) -> bool:
+        return id_ in self._waiting or any(len(segment.find(id_)) for segment in self._segments)
+
+    def insert(self, id_: int, conjunction: FixedConjunction) -> None:
+        """Insert a predicate, whose id must not be here."""
+        self._waiting[id_] = conjunction
+
+    def insert_many(self, entries: Entries) -> None:
+        """Insert many predicates, none of whose ids may be here."""
+        waiting = [self._entries(self._waiting)] if self._waiting else []
+        self._waiting = {}
+        self._append(join_entries([entries, *waiting]))
+
+    def remove(self, id_: int) -> bool:
+        """Remove a predicate, and return whether it was here."""
+        if self._waiting.pop(id_, None) is not None:
+            return True
+        for place, segment in enumerate(self._segments):
+            slots = segment.find(id_)
+            if len(slots):
+                segment.remove(slots)
+                self._shrink(place)
+                return True
+        return False
+
+    def probe(self, batch: ProbeBatch) -> Iterator[RowLists]:
+        """Yield the matches of the predicates; no predicate is in two of the lists."""
+        self._settle()
+        rows = CodedRows(batch, self.fixed)
+        for segment in self._segments:
+            yield from search(segment, rows)
+
+    def _settle(self) -> None:
+        if self._waiting:
+            self._append(self._entries(self._waiting))
+            self._waiting = {}
+
+    def _append(self, entries: Entries) -> None:
+        self._segments.append(HashedSegment(entries))
+        while len(self._segments) > 1 and (
+            self._segments[-2].live < _SEGMENT_SIZE_RATIO * self._segments[-1].live
+        ):
+            last, previous = self._segments.pop(), self._segments.pop()
+            joined = join_entries([previous.entries(), last.entries()])
+            self._segments.append(HashedSegment(joined))
+
+    def _shrink(self, place: int) -> None:
+        segment = self._segments[place]
+        if not segment.live:
+            del self._segments[place]
+        elif segment.live < len(segment.ids) // 2:
+            self._segments[place] = HashedSegment(segment.entries())
+
+    def _entries(self, conjunctions: dict[int, FixedConjunction]) -> Entries:
+        ids, residual, values, sources = [], [], [], []
+        for id_, conjunction in conjunctions.items():
+            condition = conjunction.residual
+            text = None if condition == ALWAYS else formula_text(condition)
+            for combination in conjunction.combinations(self.fixed):
+                ids.append(id_)
+                residual.append(text)
+                values.append(combination)
+                sources.append(conjunction.ranges)
+        columns = [
+            column_of(list(column), operand.type)
+            for operand, column in zip(self.fixed, zip(*values, strict=True), strict=True)
+        ]
+        ranges = {}
+        for operand in dict.fromkeys(operand for source in sources for operand in source):
+            bounds = np.array([source.get(operand, EVERYTHING) for source in sources], np.int64)
+            ranges[operand] = bounds[:, 0].copy(), bounds[:, 1].copy()
+        residuals = Residuals.of(pa.array(residual, pa.string()))
+        return Entries(np.array(ids, np.int64), columns, ranges, residuals)
+
+    def _check(self) -> None:
+        checked_ids: set[int] = set(self._waiting)
+        for segment in self._segments:
+            segment._check()
+            live = segment.entries()
+            assert checked_ids.isdisjoint(live.ids.tolist())
+            checked_ids.update(live.ids.tolist())

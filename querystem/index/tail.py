@@ -1,0 +1,73 @@
+"""The tail of the query SteM: predicates that were inserted one by one since the last build."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from querystem.index.batch import ProbeBatch, truth
+from querystem.index.built.part import RootTable, StoredPredicates, probe_roots
+from querystem.index.dense_table import DenseTable
+from querystem.index.formula import Formula
+from querystem.index.graph import FormulaGraph
+from querystem.index.matches import RowLines, lines_of, pack
+
+# Up to this many formulas are faster evaluated one by one than together.
+_FEW_FORMULAS = 2
+
+
+class GraphTail:
+    """Predicates in a graph that grows and shrinks. `texts` has the stored text of those that were
+    inserted with one."""
+
+    def __init__(self) -> None:
+        self.graph = FormulaGraph()
+        self.texts: dict[int, str] = {}
+        # Rows of a predicate and its node.
+        self._roots = DenseTable(2)
+
+    def __len__(self) -> int:
+        return len(self._roots)
+
+    def __contains__(self, predicate_id: int) -> bool:
+        return predicate_id in self._roots
+
+    def insert(self, predicate_id: int, formula: Formula, text: str | None = None) -> None:
+        """Insert a predicate, whose id must not be here."""
+        self._roots.put(predicate_id, predicate_id, self.graph.acquire(formula))
+        if text is not None:
+            self.texts[predicate_id] = text
+
+    def remove(self, predicate_id: int) -> Formula:
+        """Remove a predicate, and return its formula."""
+        root = self._roots.get(predicate_id)[1]
+        formula = self.graph.formula(root)
+        self._roots.drop(predicate_id)
+        self.graph.release(root)
+        self.texts.pop(predicate_id, None)
+        return formula
+
+    def stored(self) -> StoredPredicates:
+        """Return the predicates that have a text."""
+        ids = sorted(self.texts)
+        texts = pa.array([self.texts[id_] for id_ in ids], pa.string())
+        return StoredPredicates(np.array(ids, np.int64), texts)
+
+    def roots(self) -> RootTable:
+        """Return the predicates, ascending, and their nodes."""
+        table = self._roots.table
+        table = table[np.argsort(table[:, 0])]
+        return RootTable(table[:, 0], table[:, 1])
+
+    def probe(self, batch: ProbeBatch, roots: RootTable) -> RowLines:
+        """Return the matches of predicates with a batch that has rows. There must be one."""
+        if len(roots) <= _FEW_FORMULAS:
+            masks = [truth(self.graph.formula(node), batch) for node in roots.nodes.tolist()]
+            words = np.stack([pack(mask, batch.shift) for mask in masks])
+            return lines_of(roots.ids, np.arange(len(roots)), words, batch.first)
+        return probe_roots(self.graph, batch, roots)
+
+    def _check(self) -> None:
+        self._roots._check()
+        self.graph._check(self._roots.table[:, 1].tolist())
+        assert all(id_ in self._roots for id_ in self.texts)
