@@ -2,7 +2,8 @@
 
 One server and one engine run as a user runs them. Every setting has two streams of its own, with as
 many rows, each of which has one partner; its queries share the equality and differ in the rows of
-one stream that they are about. The machine may be busy: costs are processor time.
+one stream that they are about. Joins by an inequality, a band and an OR have selective predicates
+on both streams instead. The machine may be busy: costs are processor time.
 """
 
 from __future__ import annotations
@@ -118,7 +119,10 @@ def run(folder: Path, quick: bool) -> Report:
             _stepped(store, client, Sharing(2, 1, scale.rows), scale.stretches)
             costs = {case: _stepped(store, client, case, scale.stretches) for case in cases}
             _add_steps(report, costs)
-            asyncio.run(_invoked(report, store, cases, scale.rounds))
+            ranges = [RangedJoin(name, scale.rows) for name in _CONDITIONS]
+            range_costs = {case: _ranged(store, client, case, scale.stretches) for case in ranges}
+            _add_ranges(report, range_costs)
+            asyncio.run(_invoked(report, store, cases, ranges, scale.rounds))
             _registered(report, store, client, scale)
     return report
 
@@ -146,11 +150,24 @@ def _stepped(store: RunningStore, client: Client, case: Sharing, stretches: int)
     _publish(client, {name: rows.slice(0, half) for name, rows in joined.items()})
     _publish(client, {case.streams["s"]: tables[case.streams["s"]]})
     _settled(store, client, case)
-    size, waited, used = (case.rows - half) // stretches, [], []
+    return _stretched(store, client, joined, stretches, lambda: _settled(store, client, case))
+
+
+def _stretched(
+    store: RunningStore,
+    client: Client,
+    tables: dict[str, pa.Table],
+    stretches: int,
+    settle: Callable[[], None],
+) -> StepCost:
+    """The least that a stretch of the second half of the rows cost until it was settled."""
+    count = next(iter(tables.values())).num_rows
+    half = count // 2
+    size, waited, used = (count - half) // stretches, [], []
     for start in range(half, half + stretches * size, size):
         began, before = time.perf_counter(), _engine_seconds(store)
-        _publish(client, {name: rows.slice(start, size) for name, rows in joined.items()})
-        _settled(store, client, case)
+        _publish(client, {name: rows.slice(start, size) for name, rows in tables.items()})
+        settle()
         waited.append(time.perf_counter() - began)
         used.append(_engine_seconds(store) - before)
     rows = 2 * size
@@ -170,6 +187,88 @@ def _add_steps(report: Report, costs: dict[Sharing, StepCost]) -> None:
         report.add(f"{case.title}: published until in an epoch", 1 / cost.waited, "rows/s")
         what = f"{case.title}: the engine's processor for 1,000 rows"
         report.add(what, cost.used * 1e6, "ms", **judged)
+
+
+# ---- joins without an equality
+
+# By name: the condition, and of how many groups of rows the join has one.
+_CONDITIONS = {
+    "an inequality": ("x.a > y.a", 128),
+    "a band": ("x.a >= y.a AND x.a < y.a + 64", 8),
+    "an OR": ("(x.a = y.a OR x.b = y.b)", 8),
+}
+_VALUES = 1 << 20
+
+
+@dataclass(frozen=True)
+class RangedJoin:
+    """A join of the rows of one group in each of two streams, by the condition of this name."""
+
+    name: str
+    rows: int
+
+    @property
+    def groups(self) -> int:
+        return _CONDITIONS[self.name][1]
+
+    @property
+    def streams(self) -> dict[str, str]:
+        return {side: f"{side}_{self.name.split()[1]}" for side in "lr"}
+
+    @property
+    def text(self) -> str:
+        source = "SELECT x.v AS v, y.v AS w FROM {l} x, {r} y WHERE ".format(**self.streams)
+        return f"{source}{_CONDITIONS[self.name][0]} AND x.g = 3 AND y.g = 3"
+
+    def tables(self) -> dict[str, pa.Table]:
+        tables = {}
+        for seed, stream in enumerate(self.streams.values()):
+            random = np.random.default_rng(seed)
+            values = {name: random.integers(0, _VALUES, self.rows) for name in "ab"}
+            groups = random.integers(0, self.groups, self.rows)
+            tables[stream] = pa.table({"g": groups, **values, "v": np.arange(self.rows)})
+        return tables
+
+
+def _ranged(store: RunningStore, client: Client, case: RangedJoin, stretches: int) -> StepCost:
+    """The least that a stretch of rows cost, each of which goes to both streams."""
+    tables, half = case.tables(), case.rows // 2
+    _define(client, tables)
+    client.register(case.text + _WINDOW)
+    _publish(client, {name: rows.slice(0, half) for name, rows in tables.items()})
+    _joined(store, client, case.text)
+    return _stretched(store, client, tables, stretches, lambda: _joined(store, client, case.text))
+
+
+def _joined(store: RunningStore, client: Client, text: str) -> None:
+    """Waits until nothing of a join is left to be done at invoke."""
+    store.wait_until_matched(client, _WAIT_SECONDS)
+    deadline = time.monotonic() + _WAIT_SECONDS
+    while client.ask(text + _WINDOW).joined_pairs:
+        if time.monotonic() > deadline:
+            raise AssertionError(f"the engine has not found the combinations of {text}")
+        time.sleep(0.05)
+
+
+def _add_ranges(report: Report, costs: dict[RangedJoin, StepCost]) -> None:
+    for case, cost in costs.items():
+        what = f"{case.name}, one group of {case.groups}: the engine's processor for 1,000 rows"
+        report.add(what, cost.used * 1e6, "ms")
+
+
+def _add_range_answers(report: Report, core: Core, case: RangedJoin, rounds: int) -> None:
+    question = Question.of_text(case.text + _WINDOW, core.follower.state)
+    calls: dict[str, Callable[[], int]] = {
+        "found ahead": partial(_answer, core, question),
+        "joined at invoke": partial(_join_now, core, question),
+        "DuckDB": Duck(case.tables(), case.text),
+    }
+    (count,) = {call() for call in calls.values()}
+    seconds = least_cpu(calls, rounds)
+    for name, used in seconds.items():
+        title = f"{name}: {case.name}, {count:,} pairs of {case.rows:,} × {case.rows:,} rows"
+        ratio = used / seconds["found ahead"]
+        report.add(title, used * 1e3, "ms", ratio=ratio, beside="found ahead")
 
 
 def _define(client: Client, tables: dict[str, pa.Table]) -> None:
@@ -210,7 +309,13 @@ def _engine_seconds(store: RunningStore) -> float:
 # ---- answers
 
 
-async def _invoked(report: Report, store: RunningStore, cases: list[Sharing], rounds: int) -> None:
+async def _invoked(
+    report: Report,
+    store: RunningStore,
+    cases: list[Sharing],
+    ranges: list[RangedJoin],
+    rounds: int,
+) -> None:
     """Answers in this process, by a server that has nothing else to do."""
     settings = Settings(store=store.store, memory=1 << 30)
     core = Core(Store.open(store.store), settings)
@@ -219,6 +324,8 @@ async def _invoked(report: Report, store: RunningStore, cases: list[Sharing], ro
     for case in cases:
         if case.queries == case.different:
             _add_answers(report, core, case, rounds)
+    for range_case in ranges:
+        _add_range_answers(report, core, range_case, rounds)
     await core.stop()
 
 

@@ -20,9 +20,19 @@ from itertools import groupby, permutations, product
 
 from datastem.instants import DAY, HOUR, MINUTE
 from datastem.schema import StreamSchema
-from querystem.expressions import Expression, from_json, predicate_key, to_json
+from datastem.types import BOOLEAN
+from querystem.expressions import (
+    Call,
+    ColumnRef,
+    Expression,
+    Literal,
+    Op,
+    from_json,
+    predicate_key,
+    to_json,
+)
 from querystem.join.factors import items_of
-from querystem.language.normal_form.normal import sort_key
+from querystem.language.normal_form.normal import call, sort_key
 from querystem.language.normal_form.rewrite import all_of, as_item, conjuncts, moved
 from querystem.links import LegEdge, Link, edge_of, links_of
 from querystem.operators import leg_labels
@@ -138,6 +148,7 @@ def compose(query: Query, streams: Sequence[ComposedStream]) -> Composition | No
     if alone is not None:
         labels = leg_labels(legs)
         return NotComposed(f"no comparison joins {labels[0]} and {labels[alone]}")
+    factors += tuple(_implied_equalities(legs, factors))
     reach = reach_of([leg.window for leg in legs])
     is_range = any(link.is_range for factor in factors for link in links_of(factor))
     spans: Sequence[int | None] = RANGE_SPANS if is_range else SPANS
@@ -208,6 +219,37 @@ def _is_hashed(links: Sequence[Link]) -> bool:
 
 def _is_linked(links: Sequence[Link]) -> bool:
     return bool(links)
+
+
+def _implied_equalities(legs: Sequence[Leg], factors: Sequence[Expression]) -> Iterator[Expression]:
+    """Yield `a.x = b.x` if a query fixes both to one value, for legs that equalities connect.
+
+    Queries that each fix another value then share a composite without the combinations of one
+    query's rows with another's.
+    """
+    fixed = [_fixed_columns(leg.where) for leg in legs]
+    connected = {items_of(factor) for factor in factors if _is_equality(links_of(factor))}
+    for first, second in sorted(sorted(pair) for pair in connected):
+        for column in sorted(fixed[first].keys() & fixed[second].keys()):
+            values = fixed[first][column], fixed[second][column]
+            sides = tuple(
+                ColumnRef(item_column(leg, column), value.type)
+                for leg, value in zip((first, second), values, strict=True)
+            )
+            if values[0] == values[1]:
+                yield call(Op.EQ, sides, BOOLEAN)
+
+
+def _fixed_columns(where: Expression) -> dict[str, Literal]:
+    """Return the columns that a condition about one leg fixes to a value of their own type, and the
+    values."""
+    fixed: dict[str, Literal] = {}
+    for condition in conjuncts(where):
+        match condition:
+            case Call(Op.EQ, (ColumnRef(name, type_), Literal() as value), _):
+                if value.type == type_:
+                    fixed[name] = value
+    return fixed
 
 
 def _connected(legs: int, factors: Sequence[Expression]) -> list[int]:

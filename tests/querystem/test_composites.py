@@ -186,6 +186,19 @@ def test_what_is_shared() -> None:
     assert edge.legs == (0, 1) and len(edge.links[0].comparisons) == 2
 
 
+def test_queries_that_fix_a_column_of_both_legs_share_its_equality() -> None:
+    text = "SELECT s.a FROM s, r WHERE s.a = r.a AND {} RANGE 1 MINUTE"
+    plain = composition(text.format("s.b > 1"))
+    first, second = (composition(text.format(f"s.b = {n} AND r.b = {n}")) for n in (1, 2))
+    assert first.shape == second.shape != plain.shape and first.key != second.key
+    both = composition("SELECT s.a FROM s, r WHERE s.a = r.a AND s.b = r.b RANGE 1 MINUTE")
+    assert first.shape == both.shape
+    for other in ("s.b = 1 AND r.b = 2", "s.b = 1", "s.b = 1 AND r.b > 0"):
+        assert composition(text.format(other)).shape == plain.shape
+    # An inequality stays what connects legs without an equality.
+    assert edges_of("s.a > r.a AND s.b = 1 AND r.b = 1") == [((0, 1), 1, True)]
+
+
 def test_a_self_join_is_one_composite_whichever_leg_is_first() -> None:
     first = composition("SELECT x.a FROM s x, s y WHERE x.a = y.b AND x.b > 1 RANGE 1 MINUTE")
     second = composition("SELECT x.a FROM s x, s y WHERE x.b = y.a AND y.b > 1 RANGE 1 MINUTE")

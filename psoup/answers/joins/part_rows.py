@@ -18,6 +18,9 @@ from psoup.answers.rows.windows import parts_of
 # Ids that lie no further apart, on average, are looked up in a table with a place for every id
 # between the least and the greatest; others are sorted.
 _DENSE_GAP = 32
+# Places are looked up in such a table also if ids lie further apart, unless it gets too large: only
+# the entries of ids are written, so that it costs little.
+_PLACE_GAP, _MAX_TABLE_ROWS = 256, 1 << 24
 
 
 @dataclass(frozen=True)
@@ -46,16 +49,17 @@ class PartRows:
         if not len(self.ids):
             return np.full(len(ids), -1)
         low, span = int(self.ids[0]), int(self.ids[-1] - self.ids[0]) + 1
-        if span > _DENSE_GAP * len(ids):
+        if span > min(_PLACE_GAP * len(ids), _MAX_TABLE_ROWS) and span > _DENSE_GAP * len(ids):
             # An id greater than all others gets the last place, whose id differs.
             places = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
-            return np.where(self.ids[places] == ids, places, -1)
-        # The place of the row with id `low + i` at index i; −1 if there is no such row.
-        place_of = np.full(span, -1)
-        place_of[self.ids - low] = np.arange(len(self.ids))
-        offsets = ids - low
-        inside = (offsets >= 0) & (offsets < span)
-        return np.where(inside, place_of[np.where(inside, offsets, 0)], -1)
+        else:
+            # The place of the row with id `low + i` at index i. Entries without a row are not
+            # written and may have any value, so each place is checked by its id.
+            place_of = np.empty(span, np.int32)
+            place_of[self.ids - low] = np.arange(len(self.ids), dtype=np.int32)
+            places = place_of[np.clip(ids - low, 0, span - 1)].astype(np.int64)
+            places[(places < 0) | (places >= len(self.ids))] = 0
+        return np.where(self.ids[places] == ids, places, -1)
 
     def instants(self) -> Int64s:
         """Return the ts of each row."""

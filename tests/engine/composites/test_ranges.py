@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import permutations
+from itertools import permutations, product
 
 import numpy as np
 import pyarrow as pa
@@ -21,9 +21,11 @@ from psoup.engine.composites.order import Measured
 from psoup.engine.composites.runs import KeyRun, LegBatch, key_rows
 from psoup.engine.settings import EngineSettings
 from psoup.store import Store
+from querystem.composites import ComposedStream, Composition, compose
 from querystem.expressions import TRUE, Call, ColumnRef, Expression, Literal, Op
+from querystem.language import bind_query
 from querystem.links import edge_of
-from tests.support.engine.author import READINGS, Author, readings
+from tests.support.engine.author import READINGS, Author, readings, sensor_is
 from tests.support.engine.composites import (
     assert_complete,
     combinations,
@@ -35,6 +37,7 @@ from tests.support.engine.composites import (
     register_join,
 )
 from tests.support.engine.pump import Pump
+from tests.support.engine.reading import matched
 
 OTHER = StreamSchema("other", READINGS.columns)
 SMALL = EngineSettings(housekeeping=0.0, slice_rows=8, slice_seconds=0.0, merge_files=3)
@@ -131,6 +134,41 @@ def test_rests_double_until_a_composite_was_kept_up_for_longer() -> None:
     for _ in range(10):
         measured = measured.resting(now, True)
     assert measured.rests[0][1] == 32 * HOUR
+
+
+# ---- queries that fix a column of both legs
+
+
+@pytest.mark.spark
+def test_no_rows_of_one_query_are_combined_with_those_of_another(
+    store: Store, author: Author, spark: SparkSession
+) -> None:
+    streams = author.create(READINGS), author.create(OTHER)
+    rng = np.random.default_rng(3)
+    for stream in streams:
+        author.publish(stream, readings(rng.integers(1, 4, 60).tolist(), [1.0, 2.0] * 30))
+    text = (
+        "SELECT l.value FROM readings l, other r WHERE l.value = r.value AND l.sensor = {0}"
+        " AND r.sensor = {0} RANGE 1 HOUR"
+    )
+    joins, schemas = [], {"readings": READINGS, "other": OTHER}
+    for number in (1, 2):
+        query = bind_query(text.format(number), schemas.get)
+        pairs = zip(streams, schemas.values(), strict=True)
+        composition = compose(query, [ComposedStream(*pair) for pair in pairs])
+        assert isinstance(composition, Composition)
+        legs = [(stream, sensor_is(number)) for stream in streams]
+        shape = composition.shape
+        joins.append(register_join(author, legs, shape.factors, shape.span))
+    Pump(store, spark, SMALL).run()
+    assert len({join.composite_id for join in joins}) == 1
+    for join in joins:
+        assert_complete(store, join)
+    # By join: the rows of each leg that it is about.
+    rows = [[set(matched(store, predicate)) for predicate in join.legs] for join in joins]
+    stored = set(combinations(store, joins[0].composite_id).values())
+    for first, second in (rows[0][0], rows[1][1]), (rows[1][0], rows[0][1]):
+        assert stored and not stored & set(product(first, second))
 
 
 # ---- the estimate
