@@ -193,9 +193,9 @@ def _add_steps(report: Report, costs: dict[Sharing, StepCost]) -> None:
 
 # By name: the condition, and of how many groups of rows the join has one.
 _CONDITIONS = {
-    "an inequality": ("x.a > y.a", 128),
+    "an inequality": ("x.a > y.a", 4_096),
     "a band": ("x.a >= y.a AND x.a < y.a + 64", 8),
-    "an OR": ("(x.a = y.a OR x.b = y.b)", 8),
+    "an OR": ("(x.a = y.a OR x.b = y.b)", 32),
 }
 _VALUES = 1 << 20
 

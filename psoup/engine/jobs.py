@@ -80,10 +80,12 @@ class CompositeOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Estimated:
-    """The combinations of a composite that an average new row brings."""
+    """The combinations of a composite that an average new row brings, and an average one that is
+    admitted."""
 
     composite_id: int
     per_row: float
+    per_admitted_row: float
 
 
 @dataclass(frozen=True, slots=True)

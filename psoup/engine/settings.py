@@ -47,6 +47,9 @@ class EngineSettings:
     # Composites: more combinations than this per row over ten steps suspend one. Candidates that
     # one task examines, and the cache of rows in a worker.
     max_combinations: int = 100
+    # The same for joins by an inequality, per row that an admitted predicate matches: at invoke,
+    # more are made about as fast as stored ones are fetched.
+    max_range_combinations: int = 8
     max_candidates: int = 1 << 22
     worker_bytes: int = 256 << 20
     # Legs with more rows in total are joined by Spark, in slices of the first leg.

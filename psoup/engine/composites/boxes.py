@@ -135,6 +135,17 @@ class CompositeBox:
         self.change(self.measured.resting(self.ledger.state.clock, again), suspended=True)
 
     @property
+    def is_range(self) -> bool:
+        """Whether an inequality connects legs."""
+        return any(edge.edge.is_range for edge in self.edges)
+
+    @property
+    def max_combinations(self) -> int:
+        """The combinations for each row with which the composite is kept up."""
+        settings = self.settings
+        return settings.max_range_combinations if self.is_range else settings.max_combinations
+
+    @property
     def is_resting(self) -> bool:
         """Whether the composite is suspended, and not to be tried again yet."""
         return self.mark.suspended and not self.measured.is_rested(self.ledger.state.clock)

@@ -42,7 +42,7 @@ def estimate(job: SparkJob, unit: EstimateUnit) -> list[Outcome]:
     batches = [reading.arrived(leg, arrival) for leg, arrival in enumerate(unit.arrivals)]
     sampled = [arrival.hi - arrival.lo for arrival in unit.arrivals]
     plan = unit.work.plan
-    return [Estimated(unit.work.id, per_row(plan.edges, plan.span, batches, sampled, unit.rows))]
+    return [Estimated(unit.work.id, *per_row(plan.edges, plan.span, batches, sampled, unit.rows))]
 
 
 def per_row(
@@ -51,11 +51,11 @@ def per_row(
     batches: Sequence[LegBatch],
     sampled: Sequence[int],
     rows: Sequence[int],
-) -> float:
-    """Return the combinations of an average new row. `batches` are the admitted ones of the newest
-    `sampled` rows of each leg, of all its `rows`."""
+) -> tuple[float, float]:
+    """Return the combinations of an average new row, and of an average admitted one. `batches` are
+    the admitted ones of the newest `sampled` rows of each leg, of all its `rows`."""
     if not all(len(batch.ids) for batch in batches):
-        return 0.0
+        return 0.0, 0.0
     latest = max(int(batch.ts.max()) for batch in batches)
     samples = [_Sample.of(*leg, latest, span) for leg in zip(batches, sampled, rows, strict=True)]
     share = 1.0
@@ -68,7 +68,8 @@ def per_row(
     for leg, sample in enumerate(samples):
         partners = [other.partners for number, other in enumerate(samples) if number != leg]
         combinations += sample.rate * sample.admitted * float(np.prod(partners)) * share
-    return combinations / arriving
+    admitted = sum(sample.rate * sample.admitted for sample in samples)
+    return combinations / arriving, combinations / admitted
 
 
 @dataclass(frozen=True, slots=True)

@@ -161,7 +161,7 @@ class Growing:
         if not all(ready):
             return False
         # One that was suspended must be well below the limit to begin again.
-        limit = self.settings.max_combinations / (2 if box.mark.suspended else 1)
+        limit = box.max_combinations / (2 if box.mark.suspended else 1)
         if self._estimated(box, ready) > limit:
             self._suspend(box)
             return True
@@ -170,7 +170,8 @@ class Growing:
         return self._begin(box)
 
     def _estimated(self, box: CompositeBox, ready: LegPredicates) -> float:
-        """Return how many combinations an average new row would bring."""
+        """Return how many combinations an average new row would bring; if an inequality connects
+        legs, an average admitted one."""
         highs = [box.high(leg) for leg in range(len(ready))]
         floors = [box.floor(leg) for leg in range(len(ready))]
         arrivals = tuple(
@@ -180,7 +181,11 @@ class Growing:
         rows = tuple(high - floor for high, floor in zip(highs, floors, strict=True))
         unit = EstimateUnit(box.work, arrivals, rows)
         outcomes = run_tasks(self.spark, job_of(box.ledger), estimate, [unit])
-        return max(outcome.per_row for outcome in outcomes if isinstance(outcome, Estimated))
+        return max(
+            outcome.per_admitted_row if box.is_range else outcome.per_row
+            for outcome in outcomes
+            if isinstance(outcome, Estimated)
+        )
 
     def _begin(self, box: CompositeBox) -> bool:
         """Write the next rows of the legs after the first to `joins/<id>`. With the last of them
@@ -336,7 +341,7 @@ class Growing:
         # Not by their ids: retention removes combinations, and a reset box finds them again.
         stored = sum(file.rows for file in box.ledger.files(stem_name(box.id)))
         inside = sum(file.rows for file in box.work.joins)
-        if stored > self.settings.max_combinations * inside:
+        if stored > box.max_combinations * inside:
             self._suspend(box)
         return not box.mark.suspended
 

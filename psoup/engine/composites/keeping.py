@@ -70,8 +70,11 @@ def _note(box: CompositeBox, highs: tuple[int, ...], summary: JoinSummary) -> No
     """Extend a box to the rows that have arrived, or suspend a composite that has too many
     combinations per row."""
     new_rows = sum(highs) - sum(box.mark.highs)
+    if box.is_range:
+        # Only admitted rows are looked up.
+        new_rows = min(new_rows, sum(probes for _, probes, _ in summary.fanouts))
     measured = box.measured.after(box.edges, new_rows, summary.count, summary.fanouts)
-    if summary.too_many or measured.explodes(box.settings.max_combinations):
+    if summary.too_many or measured.explodes(box.max_combinations):
         box.suspend()
     else:
         box.change(measured, high=box.mark.high + summary.count, highs=highs)

@@ -33,7 +33,9 @@ pytestmark = pytest.mark.spark
 
 OTHER = StreamSchema("other", READINGS.columns)
 # Small slices, and merges of few files.
-SMALL = EngineSettings(housekeeping=0.0, slice_rows=4, slice_seconds=0.0, merge_files=3)
+SMALL = EngineSettings(
+    housekeeping=0.0, slice_rows=4, slice_seconds=0.0, merge_files=3, max_range_combinations=1000
+)
 
 
 def test_old_rows_meet_a_new_join_and_new_rows_meet_old_ones(

@@ -84,8 +84,7 @@ def test_an_inequality_with_too_many_combinations_does_not_begin(
     rows = readings(list(range(40)), [0.0] * 40)
     author.publish(r, rows)
     author.publish(s, rows)
-    settings = replace(SMALL, max_combinations=10)
-    pump = Pump(store, spark, settings)
+    pump = Pump(store, spark, SMALL)
     many = register_join(author, [(r, TRUE), (s, TRUE)], [less(0, 1)], MINUTE)
     few = register_join(author, [(r, TRUE), (s, TRUE)], near(0, 1), MINUTE)
     pump.run()
@@ -196,7 +195,7 @@ def test_an_estimate_is_near_to_what_a_new_row_brings(
     count, new = 4_000, 400
     legs = [batch(leg, rng.integers(0, 50, count).tolist(), 10) for leg in (0, 1)]
     # Half of the rows are admitted, so half as many are brought by an average row.
-    estimate = per_row([edge], span, legs, [2 * count] * 2, [2 * count] * 2)
+    estimate, per_admitted_row = per_row([edge], span, legs, [2 * count] * 2, [2 * count] * 2)
     plan = JoinPlan(2, (edge,), span, ((1,), (0,)))
     run = KeyRun.of(key_rows((edge,), 1, legs[1]))
     turn = LegJoin(
@@ -210,3 +209,4 @@ def test_an_estimate_is_near_to_what_a_new_row_brings(
         # A new row meets rows that came before it.
         brought += int((group.parts[1] <= group.parts[0]).sum())
     assert estimate == pytest.approx(brought / new / 2, rel=0.35)
+    assert per_admitted_row == pytest.approx(2 * estimate)

@@ -41,6 +41,7 @@ MOST_STANDING = 8
 
 def small_settings(dice: Random) -> EngineSettings:
     """Settings with which a few rows are many: slices, merges and all housekeeping come soon."""
+    most = dice.choice([3, 1000, 1000, 1000])
     return EngineSettings(
         housekeeping=0.0,
         slice_rows=dice.choice([2, 5, 1000]),
@@ -50,7 +51,8 @@ def small_settings(dice: Random) -> EngineSettings:
         trim_commits=2,
         grace=MIN_GRACE_SECONDS,
         worker_bytes=dice.choice([1, 1 << 12, 2 << 20]),
-        max_combinations=dice.choice([3, 1000, 1000, 1000]),
+        max_combinations=most,
+        max_range_combinations=most,
     )
 
 
