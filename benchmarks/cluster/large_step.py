@@ -11,7 +11,7 @@ from benchmarks.report import Report
 
 
 def measure(clusters: Clusters, report: Report, folder: Path, quick: bool) -> None:
-    rows, predicates = (200_000, 20_000) if quick else (1_000_000, 100_000)
+    rows, predicates = (400_000, 50_000) if quick else (1_000_000, 100_000)
     store = BenchmarkStore(folder / "store")
     store.register_intervals(predicates)
     by_cores = {cores: _measure(clusters, store, rows, cores) for cores in CORES}
