@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import AbstractContextManager, aclosing, nullcontext
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AbstractContextManager, aclosing, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,8 +95,12 @@ class Admission(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
 
     async def _call(self, method: str, context: Context) -> Call:
         """Identify the caller, and make the call. Raise Unauthenticated."""
-        is_open = method.startswith(_OPEN)
-        principal = ANYONE if is_open else await self._core.authenticator.principal(context)
+        if method.startswith(_OPEN):
+            principal = ANYONE
+        else:
+            # First: whether a key was revoked is in the log too.
+            await self._core.follower.attend()
+            principal = await self._core.authenticator.principal(context)
         return Call(principal, context.peer(), context.time_remaining())
 
     def _entered(self, method: str, call: Call) -> AbstractContextManager[None]:
@@ -106,7 +110,12 @@ class Admission(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         if method.startswith(_OPEN):
             return self._open_calls.entered(call.peer)
         gate = self._watches if method in _WATCHES else self._calls
-        return gate.entered(call.shown_tenant)
+        return self._attended(gate.entered(call.shown_tenant))
+
+    @contextmanager
+    def _attended(self, entered: AbstractContextManager[None]) -> Iterator[None]:
+        with entered, self._core.follower.attending():
+            yield
 
     def _check(self, method: str, call: Call, request: Any) -> None:
         """Refuse a message that the rule of its RPC or a quota refuses, whatever it is about. Raise

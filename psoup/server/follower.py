@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 from datastem.memory import Memory
@@ -35,6 +36,9 @@ T = TypeVar("T")
 _OPEN_ATTEMPTS = 5
 _READ_ATTEMPTS = 5
 _POLLS_PER_THOROUGH_LOOK = 200
+# Without calls and news for this long, polls are this far apart.
+_IDLE_AFTER_SECONDS = 1.0
+_IDLE_POLL_SECONDS = 0.1
 _LOOKS_PER_PROOF = 30
 
 
@@ -65,6 +69,9 @@ class Follower:
         self._opening = asyncio.Lock()
         self._openings = 0
         self._moved = asyncio.Event()
+        self._calls = 0
+        self._called = asyncio.Event()
+        self._idle_from = 0.0
         self.pulse = PulseWatch(store.root)
 
     @property
@@ -107,18 +114,58 @@ class Follower:
 
     async def run(self) -> None:
         """Poll until cancelled. A look that fails is logged and tried again."""
-        polls = 0
+        looks, looked = 0, time.monotonic()
         while True:
-            await asyncio.sleep(self._poll)
-            polls += 1
-            looks, remainder = divmod(polls, _POLLS_PER_THOROUGH_LOOK)
+            await self._pause()
+            is_due = time.monotonic() - looked >= _POLLS_PER_THOROUGH_LOOK * self._poll
             try:
-                await self._look(thorough=not remainder)
-                if not remainder and looks % _LOOKS_PER_PROOF == 0:
-                    await self._in_thread(self.store.log.prove_end, self.version)
+                if await self._look(thorough=is_due):
+                    self._stay_awake()
+                if is_due:
+                    looks, looked = looks + 1, time.monotonic()
+                    if looks % _LOOKS_PER_PROOF == 0:
+                        await self._in_thread(self.store.log.prove_end, self.version)
             except Exception:
                 log.exception("could not read the store; trying again")
                 await asyncio.sleep(1)
+
+    async def attend(self) -> None:
+        """Prepare for a call: if polls were rare, apply every commit that is there."""
+        is_idle = self._is_idle
+        self._stay_awake()
+        self._called.set()
+        if is_idle and self.store.log.folder.has_commit(self.version + 1):
+            try:
+                await self.catch_up()
+            except Exception:
+                # The next poll meets the same error. The call is answered as far as this is.
+                log.exception("could not read the store; trying again")
+
+    @contextmanager
+    def attending(self) -> Iterator[None]:
+        """Poll often while a call is under way."""
+        self._calls += 1
+        try:
+            yield
+        finally:
+            self._calls -= 1
+            self._stay_awake()
+
+    @property
+    def _is_idle(self) -> bool:
+        return not self._calls and time.monotonic() >= self._idle_from
+
+    def _stay_awake(self) -> None:
+        self._idle_from = time.monotonic() + _IDLE_AFTER_SECONDS
+
+    async def _pause(self) -> None:
+        """Wait until the next poll is due; a call that comes makes it due."""
+        if not self._is_idle:
+            await asyncio.sleep(self._poll)
+            return
+        self._called.clear()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._called.wait(), max(_IDLE_POLL_SECONDS, self._poll))
 
     async def catch_up(self) -> None:
         """Return with every commit applied that was there when it was called."""
@@ -257,17 +304,19 @@ class Follower:
 
     # ---- the epochs
 
-    async def _look(self, thorough: bool) -> None:
+    async def _look(self, thorough: bool) -> bool:
+        """Take over commits and epochs that are new; return whether there were any."""
+        version, epoch = self.version, self.epoch.number
         async with self._looking:
             # An ordinary look tries only the next commit, by its number. A thorough one also finds
             # later commits if a checkpoint has replaced that one.
-            newer = self.store.epochs.folder.read_commit(self.epoch.version + 1) is not None
-            if thorough or newer:
+            if thorough or self.store.epochs.folder.has_commit(self.epoch.version + 1):
                 await self._look_at_epochs()
         if thorough:
             await self._in_thread(self.pulse.look)
-        if thorough or self.store.log.folder.read_commit(self.version + 1) is not None:
+        if thorough or self.store.log.folder.has_commit(self.version + 1):
             await self.catch_up()
+        return (version, epoch) != (self.version, self.epoch.number)
 
     async def _look_at_epochs(self) -> None:
         before = self.epoch

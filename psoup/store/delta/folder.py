@@ -180,6 +180,10 @@ class DeltaFolder:
         """
         return self._commits.read(version)
 
+    def has_commit(self, version: int) -> bool:
+        """Return whether there is a file of a commit, which may be damaged."""
+        return self._commits.has(version)
+
     def is_below_floor(self, version: int) -> bool:
         """Return True if a commit found at `version` may be a late writer's, never to be read.
 
