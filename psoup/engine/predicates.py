@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from datastem.arrays import Int64s, Mask
+from psoup.engine.index_cache import MIN_CACHED_PREDICATES, IndexCache
 from psoup.store.delta import DeltaFolder, Snapshot
 from psoup.store.layout import PREDICATES
 from psoup.store.tables import read_files, read_newest
@@ -38,6 +39,11 @@ class PredicateTexts:
     def ids(self) -> Int64s:
         """Return the ids of the live predicates, unordered."""
         return np.concatenate([np.empty(0, np.int64), *[ids for ids, _ in self.parts()]])
+
+    @property
+    def count(self) -> int:
+        """The number of live predicates."""
+        return sum(int(part.alive.sum()) for part in self._parts)
 
     def parts(self) -> Iterator[tuple[Int64s, pa.Array]]:
         """Return the ids and texts of the live predicates, part by part."""
@@ -135,8 +141,9 @@ class Stem:
 class LivePredicates:
     """The live predicates of a store at one version of its table."""
 
-    def __init__(self, folder: DeltaFolder) -> None:
+    def __init__(self, folder: DeltaFolder, cache: IndexCache | None = None) -> None:
         self._folder = folder
+        self._cache = cache or IndexCache(folder.root)
         self._version = -1
         self._excluded: Int64s = np.empty(0, np.int64)
         self._live: dict[int, PredicateTexts] = {}
@@ -184,12 +191,35 @@ class LivePredicates:
         """Return the index over a stream's live predicates with ids in `ranges`."""
         key = stream_id, ranges
         if key not in self._stems:
-            stem = Stem(ranges)
-            for ids, texts in self._of(stream_id).parts():
-                stem.insert(ids, texts)
-            self._stems[key] = stem
+            self._stems[key] = self._build(stream_id, ranges)
             self._forget(stream_id)
         return self._stems[key]
+
+    def _build(self, stream_id: int, ranges: Ranges) -> Stem:
+        """Return a new index, mapped from a file of this machine if another worker built it."""
+        stem, live = Stem(ranges), self._of(stream_id)
+        # An index of less than the whole stream, or without excluded predicates, is soon dropped.
+        version = None
+        if ranges == ALL_IDS and not len(self._excluded) and live.count >= MIN_CACHED_PREDICATES:
+            version = self._version_name()
+        cached = None if version is None else self._cache.load(stream_id, version)
+        if cached is not None and len(cached) == live.count:
+            stem.index = cached
+            return stem
+        for ids, texts in live.parts():
+            stem.insert(ids, texts)
+        if version is not None:
+            self._cache.store(stream_id, version, stem.index)
+        return stem
+
+    def _version_name(self) -> str | None:
+        """Return what identifies the current version, also in a store that was restored: the names
+        of its files are random. None if its commit is behind a checkpoint."""
+        commit = self._folder.read_commit(self._version)
+        if commit is None:
+            return None
+        paths = [*[file.path for file in commit.added], *commit.removed]
+        return f"{self._version} {paths}" if paths else None
 
     def _of(self, stream_id: int) -> PredicateTexts:
         return self._live.setdefault(stream_id, PredicateTexts())

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +23,7 @@ from querystem.index.built.reading import PredicateShape, TextReader, build_part
 from querystem.index.columns.templates import parse_text
 from querystem.index.family import Family
 from querystem.index.formula import Formula, formula_of
-from querystem.index.hashed.segment import split_conjunction
+from querystem.index.hashed.segment import HashedSegment, split_conjunction
 from querystem.index.matches import Matches, RowLines, words_for
 from querystem.index.tail import GraphTail
 
@@ -36,6 +37,15 @@ _MAX_PARTS = 2
 # The result lines of one slice of predicates. 100,000 intervals and 65,536 rows took 12 s and
 # 840 MB at once, and 4 s in slices of this size: they need fewer lines of their axes at a time.
 RESULT_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class StemContent:
+    """What a query SteM holds, as immutable parts and hashed segments by their fixed operands."""
+
+    columns: Sequence[str]
+    parts: Sequence[BuiltPart]
+    hashed: Mapping[tuple[Expression, ...], Sequence[HashedSegment]]
 
 
 class QueryStem:
@@ -155,6 +165,33 @@ class QueryStem:
     def _graphs(self) -> list[BuiltPart | GraphTail]:
         return [*self._parts, self._tail]
 
+    # ---- as arrays
+
+    def content(self) -> StemContent | None:
+        """Return all that this holds; None if a predicate is in the tail or was removed from a
+        part."""
+        is_whole = all(len(part) == len(part.alive) for part in self._parts)
+        groups = {key: f.group.segments() for key, f in self._families.items() if f.group}
+        dead = any(segment.has_dead for segments in groups.values() for segment in segments)
+        if len(self._tail) or not is_whole or dead:
+            return None
+        families = {self._families[key].fixed: segments for key, segments in groups.items()}
+        return StemContent(sorted(self._reader.columns), self._parts, families)
+
+    @classmethod
+    def restored(cls, content: StemContent) -> QueryStem:
+        """Return a query SteM that holds this."""
+        stem = cls()
+        stem._reader.columns.update(content.columns)
+        stem._parts = list(content.parts)
+        for part in content.parts:
+            for key in part.combinations:
+                stem._family(sorted(key, key=repr))
+        for fixed, segments in content.hashed.items():
+            stem._family(fixed).hash().restore(list(segments))
+        stem._count_built()
+        return stem
+
     # ---- the tail
 
     def _insert(self, predicate_id: int, where: Expression, text: str | None = None) -> None:
@@ -198,6 +235,9 @@ class QueryStem:
             shapes += self._insert_hashed(self._reader.read(self._parts.pop().live()))
         if shapes:
             self._parts.append(build_part(shapes, self._combinations(shapes)))
+        self._count_built()
+
+    def _count_built(self) -> None:
         for key, family in self._families.items():
             built = [part.combinations.get(key, frozenset()) for part in self._parts]
             family.count_built(frozenset().union(*built))

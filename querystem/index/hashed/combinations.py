@@ -135,15 +135,25 @@ class DistinctRows:
 class Combinations:
     """Distinct combinations of values: number i has the values `columns[...][i]`. Immutable."""
 
-    def __init__(self, columns: Sequence[KeyColumn], codes: UInt64s, seed: int) -> None:
-        """Take columns without repeats, in the order of their codes by `seed`, all distinct."""
+    def __init__(
+        self,
+        columns: Sequence[KeyColumn],
+        codes: UInt64s,
+        seed: int,
+        buckets: Array | None = None,
+    ) -> None:
+        """Take columns without repeats, in the order of their codes by `seed`, all distinct. The
+        buckets are those of combinations with these codes, if they were made before."""
         self.columns = columns
         self.seed = seed
-        self._codes = codes
+        self.codes = codes
         bits = min(len(codes).bit_length() + 1, 32)
         self._shift = np.uint64(64 - bits)
-        buckets = np.arange(2**bits + 1, dtype=np.uint64)
-        self._buckets = np.searchsorted(codes >> self._shift, buckets).astype(np.int32)
+        if buckets is None:
+            edges = np.arange(2**bits + 1, dtype=np.uint64)
+            buckets = np.searchsorted(codes >> self._shift, edges).astype(np.int32)
+        # The codes with leading bits b are `codes[buckets[b]:buckets[b + 1]]`.
+        self.buckets = buckets
 
     @classmethod
     def of(cls, columns: Sequence[KeyColumn]) -> tuple[Combinations, Int64s]:
@@ -155,7 +165,7 @@ class Combinations:
         )
 
     def __len__(self) -> int:
-        return len(self._codes)
+        return len(self.codes)
 
     def find(self, columns: Sequence[KeyColumn], codes: UInt64s) -> tuple[Int64s, Int64s]:
         """Return the rows of `columns` that have a combination, and the place of each row's
@@ -177,16 +187,16 @@ class Combinations:
         The code behind an empty bucket is of another bucket, and so another code.
         """
         bucket = (codes >> self._shift).view(np.int64)
-        code_places = self._buckets.take(bucket)
-        hit = self._codes.take(code_places, mode="clip") == codes
+        code_places = self.buckets.take(bucket)
+        hit = self.codes.take(code_places, mode="clip") == codes
         # The rows that are still looked for, the place to look at next, and the bucket's end.
         remaining = np.flatnonzero(~hit)
-        ends = self._buckets.take(bucket[remaining] + 1)
+        ends = self.buckets.take(bucket[remaining] + 1)
         places = code_places[remaining] + 1
         while len(remaining):
             more = places < ends
             remaining, places, ends = remaining[more], places[more], ends[more]
-            same = self._codes[places] == codes[remaining]
+            same = self.codes[places] == codes[remaining]
             code_places[remaining[same]] = places[same]
             hit[remaining[same]] = True
             remaining, places, ends = remaining[~same], places[~same] + 1, ends[~same]
@@ -194,8 +204,8 @@ class Combinations:
         return rows, code_places[rows].astype(np.int64)
 
     def _check(self) -> None:
-        assert (np.diff(self._codes.astype(object)) > 0).all()
-        assert (codes_of(self.columns, self.seed) == self._codes).all()
+        assert (np.diff(self.codes.astype(object)) > 0).all()
+        assert (codes_of(self.columns, self.seed) == self.codes).all()
 
 
 def _same(distinct: KeyColumn, column: KeyColumn, places: Int64s) -> bool:

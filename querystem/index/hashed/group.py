@@ -70,26 +70,35 @@ class HashedGroup:
         for segment in self._segments:
             yield from search(segment, rows)
 
+    def segments(self) -> list[HashedSegment]:
+        """Return the segments, with all predicates."""
+        self._settle()
+        return self._segments
+
+    def restore(self, segments: list[HashedSegment]) -> None:
+        """Take the segments of a group that was stored; this one must be empty."""
+        self._segments = segments
+
     def _settle(self) -> None:
         if self._waiting:
             self._append(self._entries(self._waiting))
             self._waiting = {}
 
     def _append(self, entries: Entries) -> None:
-        self._segments.append(HashedSegment(entries))
+        self._segments.append(HashedSegment.of(entries))
         while len(self._segments) > 1 and (
             self._segments[-2].live < _SEGMENT_SIZE_RATIO * self._segments[-1].live
         ):
             last, previous = self._segments.pop(), self._segments.pop()
             joined = join_entries([previous.entries(), last.entries()])
-            self._segments.append(HashedSegment(joined))
+            self._segments.append(HashedSegment.of(joined))
 
     def _shrink(self, place: int) -> None:
         segment = self._segments[place]
         if not segment.live:
             del self._segments[place]
         elif segment.live < len(segment.ids) // 2:
-            self._segments[place] = HashedSegment(segment.entries())
+            self._segments[place] = HashedSegment.of(segment.entries())
 
     def _entries(self, conjunctions: dict[int, FixedConjunction]) -> Entries:
         ids, residual, values, sources = [], [], [], []

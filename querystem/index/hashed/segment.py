@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from datastem.arrays import Int64s
+from datastem.arrays import Array, Int64s
 from datastem.types import Kind
 from querystem.expressions import Expression
 from querystem.index.batch import EVERYTHING, bounds_of, is_wide, point_of
@@ -165,20 +165,36 @@ class HashedSegment:
     `live` is the number of predicates that were not removed; the others' slots are `dead`.
     """
 
-    def __init__(self, entries: Entries) -> None:
-        entries = entries.take(np.argsort(entries.ids, kind="stable"))
-        self.ids, self.residuals = entries.ids, entries.residuals.compact()
-        self.ranges = entries.ranges
-        self.combinations, places = Combinations.of(entries.fixed)
-        self.place = places.astype(np.int32)
-        self.slots = np.argsort(self.place, kind="stable").astype(np.int32)
-        counts = np.bincount(self.place, minlength=len(self.combinations))
+    def __init__(
+        self,
+        ids: Int64s,
+        combinations: Combinations,
+        place: Array,
+        ranges: dict[Expression, KeyRange],
+        residuals: Residuals,
+        slots: Array,
+    ) -> None:
+        """Take entries that ascend by predicate: entry i has the combination at `place[i]`, and
+        `slots` are all entries in the order of their combinations."""
+        self.ids, self.combinations, self.place = ids, combinations, place
+        self.ranges, self.residuals, self.slots = ranges, residuals, slots
+        counts = np.bincount(place, minlength=len(combinations))
         self.begins = np.append(0, np.cumsum(counts))
         self._formulas: dict[int, Formula] = {}
         self.repeats = bool((self.ids[1:] == self.ids[:-1]).any())
         self.has_dead = False
         self.dead = np.zeros(len(self.ids), np.bool_)
         self.live = len(np.unique(self.ids)) if self.repeats else len(self.ids)
+
+    @classmethod
+    def of(cls, entries: Entries) -> HashedSegment:
+        """Return a segment of these entries."""
+        entries = entries.take(np.argsort(entries.ids, kind="stable"))
+        combinations, places = Combinations.of(entries.fixed)
+        place = places.astype(np.int32)
+        slots = np.argsort(place, kind="stable").astype(np.int32)
+        residuals = entries.residuals.compact()
+        return cls(entries.ids, combinations, place, entries.ranges, residuals, slots)
 
     def residual(self, code: int) -> Formula:
         """Return a residual condition, which is read at its first use."""

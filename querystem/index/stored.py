@@ -1,0 +1,197 @@
+"""A query SteM as plain arrays, and made again of them.
+
+The arrays may be mapped from a file: nothing here writes into them. `form` says which array is
+what; it is plain JSON. A new kind of structure needs a form of its own here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from datastem.arrays import Array
+from querystem.expressions import Expression, from_json, to_json
+from querystem.index.axes import Axis, IntervalAxis, MemberAxis, PointAxis
+from querystem.index.built.graph import BuiltGraph
+from querystem.index.built.part import BuiltPart, StoredPredicates
+from querystem.index.hashed.combinations import Combinations, KeyColumn
+from querystem.index.hashed.residuals import Residuals
+from querystem.index.hashed.segment import HashedSegment
+from querystem.index.probe import Arity
+from querystem.index.stem import QueryStem, StemContent
+
+# To be raised whenever the arrays or their meaning change.
+INDEX_FORMAT = 1
+
+
+class ArrayWriter:
+    """The arrays of a query SteM, collected."""
+
+    def __init__(self) -> None:
+        self.arrays: list[Array] = []
+
+    def write(self, content: StemContent) -> dict[str, Any]:
+        """Return the form of a query SteM, whose arrays are then in `arrays`."""
+        return {
+            "columns": list(content.columns),
+            "parts": [self._part(part) for part in content.parts],
+            "hashed": [
+                [[to_json(operand) for operand in fixed], [self._segment(s) for s in segments]]
+                for fixed, segments in content.hashed.items()
+            ],
+        }
+
+    def _put(self, array: Array) -> int:
+        self.arrays.append(np.ascontiguousarray(array))
+        return len(self.arrays) - 1
+
+    def _column(self, column: KeyColumn) -> Any:
+        """Return the form of numbers, of texts, or of integers of any size."""
+        if isinstance(column, pa.Array):
+            # A copy without an offset has exactly its own bytes.
+            texts = (
+                pa.concat_arrays([column])
+                if not column.offset
+                else column.take(pa.array(np.arange(len(column))))
+            )
+            offsets, content = texts.buffers()[1:]
+            if offsets is None or content is None:
+                return {"texts": texts.to_pylist()}
+            edges = np.frombuffer(offsets, np.int32)[: len(texts) + 1]
+            octets = np.frombuffer(content, np.uint8)[: edges[-1]]
+            return {"edges": self._put(edges), "octets": self._put(octets)}
+        if column.dtype == object:
+            return {"integers": [int(value) for value in column]}
+        return {"array": self._put(column)}
+
+    def _part(self, part: BuiltPart) -> dict[str, Any]:
+        roots = part.roots()
+        return {
+            "ids": self._put(roots.ids),
+            "texts": self._column(part.stored.texts),
+            "roots": self._put(roots.nodes),
+            "graph": self._graph(part.graph),
+            "combinations": [
+                [[to_json(operand) for operand in family], [list(each) for each in combinations]]
+                for family, combinations in part.combinations.items()
+            ],
+        }
+
+    def _graph(self, graph: BuiltGraph) -> dict[str, Any]:
+        return {
+            "lines": graph.lines,
+            "axes": [self._axis(axis) for axis in graph.axes],
+            "first_condition": graph.first_condition,
+            "conditions": self._column(graph.conditions),
+            "arities": [
+                [[arity.level, arity.is_every, arity.early, arity.late], self._put(table)]
+                for arity, table in graph.groups()
+            ],
+        }
+
+    def _axis(self, axis: Axis) -> dict[str, Any]:
+        form = {"operand": to_json(axis.operand), "nodes": self._put(axis.nodes)}
+        match axis:
+            case IntervalAxis():
+                columns = {"cuts": axis.cuts, "begins": axis.begins, "ends": axis.ends}
+            case PointAxis():
+                columns = {"points": axis.points}
+            case MemberAxis():
+                columns = {"texts": axis.texts}
+        return form | {name: self._column(column) for name, column in columns.items()}
+
+    def _segment(self, segment: HashedSegment) -> dict[str, Any]:
+        combinations = segment.combinations
+        return {
+            "ids": self._put(segment.ids),
+            "columns": [self._column(column) for column in combinations.columns],
+            "codes": self._put(combinations.codes),
+            "seed": combinations.seed,
+            "buckets": self._put(combinations.buckets),
+            "place": self._put(segment.place),
+            "slots": self._put(segment.slots),
+            "ranges": [
+                [to_json(operand), self._put(least), self._put(most)]
+                for operand, (least, most) in segment.ranges.items()
+            ],
+            "residual_codes": self._put(segment.residuals.codes),
+            "residuals": self._column(segment.residuals.texts),
+        }
+
+
+class ArrayReader:
+    """Arrays that an `ArrayWriter` collected."""
+
+    def __init__(self, arrays: Sequence[Array]) -> None:
+        self._arrays = arrays
+
+    def read(self, form: dict[str, Any]) -> QueryStem:
+        """Return the query SteM of a form."""
+        hashed = {
+            tuple(from_json(operand) for operand in fixed): [self._segment(s) for s in segments]
+            for fixed, segments in form["hashed"]
+        }
+        parts = [self._part(part) for part in form["parts"]]
+        return QueryStem.restored(StemContent(form["columns"], parts, hashed))
+
+    def _column(self, form: dict[str, Any]) -> KeyColumn:
+        if "array" in form:
+            return self._arrays[form["array"]]
+        if "integers" in form:
+            return np.array(form["integers"], object)
+        if "texts" in form:
+            return pa.array(form["texts"], pa.string())
+        edges, octets = self._arrays[form["edges"]], self._arrays[form["octets"]]
+        buffers = [None, pa.py_buffer(edges), pa.py_buffer(octets)]
+        return pa.Array.from_buffers(pa.string(), len(edges) - 1, buffers)
+
+    def _part(self, form: dict[str, Any]) -> BuiltPart:
+        stored = StoredPredicates(self._arrays[form["ids"]], self._column(form["texts"]))
+        combinations = {
+            frozenset(from_json(operand) for operand in family): frozenset(map(tuple, values))
+            for family, values in form["combinations"]
+        }
+        graph = self._graph(form["graph"])
+        return BuiltPart(stored, graph, self._arrays[form["roots"]], combinations)
+
+    def _graph(self, form: dict[str, Any]) -> BuiltGraph:
+        arities = [(Arity(*arity), self._arrays[table]) for arity, table in form["arities"]]
+        return BuiltGraph(
+            form["lines"],
+            [self._axis(axis) for axis in form["axes"]],
+            form["first_condition"],
+            self._column(form["conditions"]),
+            arities,
+        )
+
+    def _axis(self, form: dict[str, Any]) -> Axis:
+        operand, nodes = from_json(form["operand"]), self._arrays[form["nodes"]]
+        if "texts" in form:
+            return MemberAxis(operand, nodes, self._column(form["texts"]))
+        if "points" in form:
+            return PointAxis(operand, nodes, self._column(form["points"]))
+        columns = [self._column(form[name]) for name in ("cuts", "begins", "ends")]
+        return IntervalAxis(operand, nodes, *columns)
+
+    def _segment(self, form: dict[str, Any]) -> HashedSegment:
+        ranges: dict[Expression, tuple[Array, Array]] = {
+            from_json(operand): (self._arrays[least], self._arrays[most])
+            for operand, least, most in form["ranges"]
+        }
+        combinations = Combinations(
+            [self._column(column) for column in form["columns"]],
+            self._arrays[form["codes"]],
+            form["seed"],
+            self._arrays[form["buckets"]],
+        )
+        return HashedSegment(
+            self._arrays[form["ids"]],
+            combinations,
+            self._arrays[form["place"]],
+            ranges,
+            Residuals(self._arrays[form["residual_codes"]], self._column(form["residuals"])),
+            self._arrays[form["slots"]],
+        )
