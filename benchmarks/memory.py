@@ -45,6 +45,20 @@ def processor(pids: Iterable[int]) -> float:
     return ticks / _TICKS
 
 
+def descendants() -> list[int]:
+    """This process and all below it."""
+    parents: dict[int, list[int]] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            parent = int(path.read_text().rpartition(")")[2].split()[1])
+            parents.setdefault(parent, []).append(int(path.parent.name))
+    pids = [os.getpid()]
+    # The list grows while it is read, generation by generation.
+    for pid in pids:
+        pids += parents.get(pid, [])
+    return pids
+
+
 @dataclass(frozen=True, slots=True)
 class Holding:
     """All that one table has on disk, named by an epoch or not."""

@@ -30,6 +30,8 @@ class BulkJob(Generic[T]):
 
     def __init__(self, spark: SparkSession, work: Callable[[SparkSession], T], name: str) -> None:
         self.started = time.monotonic()
+        # The seconds that the work took, once it is done.
+        self.duration = 0.0
         self._spark = spark
         self._work = work
         self._name = name
@@ -49,6 +51,7 @@ class BulkJob(Generic[T]):
         except BaseException as error:
             self._error = error
         finally:
+            self.duration = self.seconds
             self._ended.set()
 
     @property

@@ -52,8 +52,9 @@ class EngineSettings:
     max_range_combinations: int = 8
     max_candidates: int = 1 << 22
     worker_bytes: int = 256 << 20
-    # Legs with more rows in total are joined by Spark, in slices of the first leg.
-    arrow_join_rows: int = 1 << 22
+    # Spark joins the old rows of a composite, in slices of at least so many rows of its first leg,
+    # if tasks with Arrow would take this many times as long: with 0 always, with infinity never.
+    spark_join_factor: float = 1.0
     spark_slice_rows: int = 1 << 21
     # Matches that no window can reach any more are dropped in slices of this many rows.
     cut_rows: int = 1 << 20

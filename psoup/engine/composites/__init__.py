@@ -4,6 +4,7 @@ The driver
     keeping       joins the rows of a step, in the step's epoch
     growing       enlarges boxes and admits more predicates, between steps
     bulk_join     Spark's join beside the loop, and when its result counts
+    join_costs    whether Arrow or Spark joins old rows, by measurements
     boxes         units of work and their outcomes, for both
     order         the order in which legs are joined, by measurements
     upkeep        files that retention removes

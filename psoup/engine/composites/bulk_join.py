@@ -8,7 +8,7 @@ result in parts of leg 0, newest first, and joins the rows of each part with the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from pyspark.sql import SparkSession
@@ -51,13 +51,16 @@ class BoxBasis:
 @dataclass(slots=True)
 class BulkJoin:
     """A join that runs, or whose result is taken part by part: parts of `part_rows` rows from `low`
-    on. `basis.since` is the end of the part to be taken next."""
+    on. `basis.since` is the end of the part to be taken next; `is_untouched` before the first."""
 
     composite_id: int
     low: int
     part_rows: int
+    # Rows of all legs.
+    rows: int
     basis: BoxBasis
     job: BulkJob[Drafts] = field(repr=False)
+    is_untouched: bool = True
 
     @classmethod
     def start(
@@ -66,11 +69,17 @@ class BulkJoin:
         """Start the join of the rows that arrive at leg 0, just below the box."""
         work = partial(_find, join, part_rows)
         job = BulkJob(spark, work, f"join of composite {box.id}")
-        return cls(box.id, join.arrivals[0].lo, part_rows, BoxBasis.of(box), job)
+        rows = sum(arrival.hi - arrival.lo for arrival in join.arrivals)
+        return cls(box.id, join.arrivals[0].lo, part_rows, rows, BoxBasis.of(box), job)
+
+    def move(self, since: int) -> None:
+        """Note that the part down to row id `since` was taken."""
+        self.basis = replace(self.basis, since=since)
+        self.is_untouched = False
 
     @property
     def part_low(self) -> int:
-        """The first row id of the next part."""
+        """The first row id of leg 0 in the next part."""
         return self.low + (self.basis.since - 1 - self.low) // self.part_rows * self.part_rows
 
     def later(self, highs: Sequence[int]) -> tuple[tuple[int, int], ...]:

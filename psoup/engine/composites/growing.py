@@ -25,6 +25,7 @@ from psoup.engine.composites.boxes import (
 )
 from psoup.engine.composites.bulk_join import BulkJoin
 from psoup.engine.composites.estimating import SAMPLE_ROWS, EstimateUnit, estimate
+from psoup.engine.composites.join_costs import JoinCosts
 from psoup.engine.composites.spark_join import SparkJoin
 from psoup.engine.composites.units import NO_ROWS, Arrival, EnterUnit
 from psoup.engine.composites.worker import enter
@@ -40,6 +41,8 @@ log = logging.getLogger(__name__)
 _MAX_FAILURES = 2
 # The least rows of a slice. If such a slice has too many candidates, its composite is suspended.
 _MIN_SLICE_ROWS = 1 << 13
+# A join beside the loop should take this share of the grace; it is given up after half of it.
+_GRACE_SHARES = 8
 # How soon an idle engine looks whether a join beside the loop is done.
 _BULK_POLL_SECONDS = 0.25
 # Rows that are worth a separate task.
@@ -68,6 +71,10 @@ class Growing:
     _last: int = 0
     # The join beside the loop: at most one, so that it takes at most the share of one pool.
     _bulk: BulkJoin | None = None
+    _costs: JoinCosts = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._costs = JoinCosts(self._parallelism)
 
     def advance(self, ledger: Ledger) -> bool:
         """Do one slice of one composite and publish its epoch; return False if there is no work.
@@ -111,6 +118,8 @@ class Growing:
         id_, seconds = self._bulk.composite_id, self._bulk.job.seconds
         if seconds > self.settings.grace / 2:
             log.warning("gave up the join of composite %d after %.0f s", id_, seconds)
+            # The next one is smaller.
+            self._costs.note_spark(self._bulk.rows, seconds)
             self.stop()
         elif id_ not in composite_ids or ledger.composites[id_].suspended:
             self.stop()
@@ -221,28 +230,36 @@ class Growing:
             # There are no older rows, and there never will be.
             box.change(since=0)
             return True
-        if self._is_large(box):
+        slice_rows = self._spark_rows(box)
+        if slice_rows:
             # A box waits for the join of another one.
             if self._bulk is None:
-                self._start(box, max(floor, since - self.settings.spark_slice_rows), since)
+                self._start(box, max(floor, since - slice_rows), since)
             return False
-        low = max(floor, since - self._slice_rows(box))
+        low, started = max(floor, since - self._slice_rows(box)), time.monotonic()
         arrivals = [NO_ROWS] * len(box.composite.legs)
         arrivals[0] = box.arrival(0, low, since, box.mark.admitted[0])
         if self._combine(box, arrivals, since - low):
             box.change(since=low if low > floor else 0)
+            self._costs.note_slice(box.id, since - low, time.monotonic() - started)
         return True
 
-    def _is_large(self, box: CompositeBox) -> bool:
-        """Return True if Spark joins the remaining rows of a box: they do not fit a worker,
-        equalities alone connect them, and `joins/<id>` has exactly the rows that the admitted
-        predicates match."""
-        mark, legs = box.mark, range(1, len(box.mark.highs))
-        rows = (mark.since or 0) - box.floor(0) + sum(mark.highs[k] - box.floor(k) for k in legs)
+    def _spark_rows(self, box: CompositeBox) -> int:
+        """Return how many of a box's remaining rows of leg 0 Spark's next join takes; 0 unless it
+        is expected to be faster, equalities alone connect the rows, and `joins/<id>` has exactly
+        those that the admitted predicates match."""
+        mark, settings = box.mark, self.settings
+        if box.measured.entered != mark.admitted or not all(edge.is_hashed for edge in box.edges):
+            return 0
+        rows = (mark.since or 0) - box.floor(0)
+        other_rows = sum(mark.highs[leg] - box.floor(leg) for leg in range(1, len(mark.highs)))
+        max_seconds = settings.grace / _GRACE_SHARES
+        slice_rows = self._costs.slice_rows(other_rows, settings.spark_slice_rows, max_seconds)
+        factor = settings.spark_join_factor
         return (
-            rows > self.settings.arrow_join_rows
-            and all(edge.is_hashed for edge in box.edges)
-            and box.measured.entered == mark.admitted
+            slice_rows
+            if self._costs.prefer_spark(box.id, rows, other_rows, slice_rows, factor)
+            else 0
         )
 
     def _start(self, box: CompositeBox, low: int, high: int) -> None:
@@ -262,6 +279,8 @@ class Growing:
         # After a failure its drafts may be gone, so it is given up unless this succeeds.
         self._bulk = None
         drafts = bulk.job.result()
+        if bulk.is_untouched:
+            self._costs.note_spark(bulk.rows, bulk.job.duration)
         low, since = bulk.part_low, bulk.basis.since
         arrivals = [NO_ROWS] * len(box.composite.legs)
         arrivals[0] = box.arrival(0, low, since, box.mark.admitted[0])
@@ -279,7 +298,7 @@ class Growing:
         elif self._count(box, summary.count):
             box.change(since=low if low > box.floor(0) else 0)
             if low > bulk.low:
-                bulk.basis = replace(bulk.basis, since=low)
+                bulk.move(low)
                 self._bulk = bulk
         return True
 

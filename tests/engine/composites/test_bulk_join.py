@@ -43,7 +43,7 @@ BULK = EngineSettings(
     housekeeping=0.0,
     slice_rows=4,
     slice_seconds=0.0,
-    arrow_join_rows=0,
+    spark_join_factor=0,
     spark_slice_rows=12,
     merge_files=3,
 )

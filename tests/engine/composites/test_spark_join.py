@@ -36,7 +36,7 @@ MONEY = decimal_type(12, 2)
 LEFT = StreamSchema("l", (Column("number", BIGINT), Column("word", TEXT), Column("price", MONEY)))
 RIGHT = StreamSchema("r", (Column("number", DOUBLE), Column("word", TEXT), Column("price", BIGINT)))
 ARROW = EngineSettings(housekeeping=0.0, slice_rows=16, slice_seconds=0.0)
-SPARK = replace(ARROW, arrow_join_rows=0, spark_slice_rows=64)
+SPARK = replace(ARROW, spark_join_factor=0, spark_slice_rows=64)
 
 
 def equal(first: int, second: int, column: str, schemas: list[StreamSchema]) -> Expression:

@@ -9,7 +9,7 @@ from psoup.engine.settings import EngineSettings
 
 
 def settings() -> EngineSettings:
-    return replace(EngineSettings(), arrow_join_rows=0, spark_slice_rows=4096)
+    return replace(EngineSettings(), spark_join_factor=0, spark_slice_rows=4096)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,85 @@
+"""Old rows of a join: tasks with Arrow in slices between steps, and Spark's join beside the loop.
+
+Two streams with as many rows, each of which has one partner. Both ways enlarge the same box from
+nothing to all rows. The machine may be busy: costs are processor time of driver, JVM and workers.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from benchmarks.memory import descendants, processor
+from benchmarks.report import Report
+from datastem.arrays import Int64s
+from datastem.schema import StreamSchema
+from psoup.engine.composites.boxes import CompositeBox
+from psoup.engine.session import open_session
+from psoup.engine.settings import EngineSettings
+from psoup.store import Store
+from querystem.expressions import TRUE
+from tests.support.engine.author import READINGS, Author
+from tests.support.engine.composites import Joined, equal, register_join
+from tests.support.engine.pump import Pump
+
+BATCH_ROWS = 1 << 16
+ALWAYS_SPARK, ALWAYS_ARROW = 0.0, math.inf
+OTHER = StreamSchema("other", READINGS.columns)
+
+
+def run(folder: Path, quick: bool) -> Report:
+    sizes = (1 << 16, 1 << 18) if quick else (1 << 18, 1 << 20, 1 << 22)
+    spark = open_session(folder / "scratch", master="local[2]")
+    report = Report("bulk", "old rows of a join of two legs, 2 tasks at a time")
+    try:
+        for rows in sizes:
+            _measure(report, spark, Store.open(folder / str(rows), create=True, sync=False), rows)
+    finally:
+        spark.stop()
+    return report
+
+
+def _measure(report: Report, spark: SparkSession, store: Store, rows: int) -> None:
+    author, dice = Author(store), np.random.default_rng(7)
+    streams = author.create(READINGS), author.create(OTHER)
+    for stream in streams:
+        keys = dice.permutation(rows)
+        for first in range(0, rows, BATCH_ROWS):
+            author.publish(stream, _batch(keys[first : first + BATCH_ROWS]))
+    join = register_join(author, [(stream, TRUE) for stream in streams], [equal(0, 1)])
+    settings = replace(EngineSettings(), housekeeping=1e9)
+    pump = Pump(store, spark, settings)
+    pump.run()
+    for name, factor, rounds in (("Arrow", ALWAYS_ARROW, 1), ("Spark", ALWAYS_SPARK, 2)):
+        for number in range(rounds):
+            pump = Pump(store, spark, replace(settings, spark_join_factor=factor))
+            seconds, cpu = _grow(pump, join)
+            which = f"{name}{', again' if number else ''}"
+            report.add(f"{rows:,} rows a leg, {which}: processor time", cpu, "s")
+            report.add(f"{rows:,} rows a leg, {which}: elapsed", seconds, "s")
+
+
+def _grow(pump: Pump, join: Joined) -> tuple[float, float]:
+    """Return the seconds and the processor time from an empty box to one with all rows."""
+    composite = pump.ledger.state.composites[join.composite_id]
+    CompositeBox(pump.ledger, composite, pump.settings).reset()
+    pump.ledger.publish("join")
+    while pump.ledger.composites[join.composite_id].since is None:
+        assert pump.growing.advance(pump.ledger)
+    started, before = time.monotonic(), processor(descendants())
+    while pump.growing.advance(pump.ledger) or pump.growing.idle_in:
+        if pump.growing.idle_in:
+            time.sleep(0.05)
+    assert pump.ledger.composites[join.composite_id].since == 0
+    return time.monotonic() - started, processor(descendants()) - before
+
+
+def _batch(keys: Int64s) -> pa.RecordBatch:
+    arrays = [pa.array(keys.astype(np.int64)), pa.array(keys.astype(np.float64))]
+    return pa.RecordBatch.from_arrays(arrays, schema=READINGS.arrow)
