@@ -60,9 +60,9 @@ def _measure(report: Report, spark: SparkSession, store: Store, rows: int) -> No
         for number in range(rounds):
             pump = Pump(store, spark, replace(settings, spark_join_factor=factor))
             seconds, cpu = _grow(pump, join)
-            which = f"{name}{', again' if number else ''}"
-            report.add(f"{rows:,} rows a leg, {which}: processor time", cpu, "s")
-            report.add(f"{rows:,} rows a leg, {which}: elapsed", seconds, "s")
+            way = f"{name}{', again' if number else ''}"
+            report.add(f"{rows:,} rows a leg, {way}: processor time", cpu, "s")
+            report.add(f"{rows:,} rows a leg, {way}: elapsed", seconds, "s")
 
 
 def _grow(pump: Pump, join: Joined) -> tuple[float, float]:

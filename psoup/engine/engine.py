@@ -68,7 +68,7 @@ class Engine:
         has an engine."""
         self._lock.acquire()
         try:
-            self._ledger: Ledger = open_ledger(self._store)
+            self._ledger: Ledger = open_ledger(self._store, self._spark)
             self._backfill = Backfill(self._spark, self._settings)
             self._growing = Growing(self._spark, self._settings)
             self._slices: deque[Chore] = deque([self._backfill, self._growing])
@@ -198,7 +198,7 @@ class Engine:
         """Go back to the last epoch. Raise SecondEngine if it is another engine's: undoing
         unfinished commits would undo the other's."""
         self._ledger.fence.check()
-        self._ledger = open_ledger(self._store)
+        self._ledger = open_ledger(self._store, self._spark)
 
     def _run_once(self) -> bool:
         """Do one step, one slice of back-fill or of a composite, and one chore; return False if

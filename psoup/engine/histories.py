@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from datastem.arrays import Int64s
 from datastem.codec import HISTORY_COLUMNS, INSTANT
-from datastem.history import Closures, History
+from datastem.history import Closures, History, all_closures
 from datastem.keyed_rows import KeyedRows
 from psoup.engine.pieces import ROW_SEGMENT_BITS
 from psoup.store.delta.files import DataFile
@@ -54,8 +54,9 @@ class Histories:
 
     def rederive(self, stream_id: int, files: Iterable[DataFile]) -> list[Closures]:
         """Return all closures of a stream, derived again from the files of its stem."""
-        self.forget(stream_id)
-        return self.insert(stream_id, (), files)
+        rows = self._read(stream_id, files)
+        self._histories[stream_id] = History().insert(rows, rows.last_id + 1)
+        return all_closures(rows)
 
     def remove(self, stream_id: int, ids: Int64s) -> None:
         """Remove rows from a history: the ascending `ids` are no longer in the files."""

@@ -15,6 +15,7 @@ from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
+from pyspark.sql import SparkSession
 
 from psoup.engine.coverage import Cohorts
 from psoup.engine.errors import SecondEngine
@@ -64,6 +65,7 @@ class Ledger:
         tables: dict[str, Snapshot],
         state: State,
         coverage: Cohorts,
+        spark: SparkSession | None = None,
     ) -> None:
         self.store = store
         self.epoch = epoch
@@ -71,6 +73,8 @@ class Ledger:
         self.tables = tables
         self.state = state
         self.coverage = coverage
+        # Without a session everything is derived in this process.
+        self.spark = spark
         self.composites = dict(epoch.composites)
         self.histories = Histories(self.store)
         self.interests = Interests()

@@ -14,6 +14,8 @@ from collections.abc import Iterable
 import numpy as np
 import pyarrow as pa
 
+from psoup.engine import closing
+from psoup.engine.closing import ClosingJob
 from psoup.engine.composites.boxes import forget_composite
 from psoup.engine.coverage import Cohort, Cohorts
 from psoup.engine.fence import Fence
@@ -241,10 +243,15 @@ def _write_from_memory(ledger: Ledger, name: str) -> None:
 
 def _rederive_closures(ledger: Ledger, stream_id: int) -> None:
     """Replace the closures of a stream by those derived from its rows."""
-    closures = ledger.histories.rederive(stream_id, ledger.files(stem_name(stream_id)))
-    rows = closure_rows(stream_id, closures, ledger.epoch.number + 1)
+    files, epoch = ledger.files(stem_name(stream_id)), ledger.epoch.number + 1
     root, sync = ledger.folder("closures").root, ledger.store.sync
-    added = write_segments(root, stream_id, rows, CLOSURE_BOUNDS, sync)
+    if ledger.spark is not None and sum(file.rows for file in files) > closing.DRIVER_ROWS:
+        stem = str(ledger.folder(stem_name(stream_id)).root)
+        job = ClosingJob(stem, tuple(files), str(root), stream_id, epoch, sync)
+        added = job.run(ledger.spark)
+    else:
+        rows = closure_rows(stream_id, ledger.histories.rederive(stream_id, files), epoch)
+        added = write_segments(root, stream_id, rows, CLOSURE_BOUNDS, sync)
     removed = [
         file for file in ledger.files("closures") if file.partition["stream_id"] == str(stream_id)
     ]

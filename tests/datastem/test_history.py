@@ -14,7 +14,7 @@ from hypothesis.strategies import DataObject
 from datastem import history as module
 from datastem.codec import HISTORY_COLUMNS, INSTANT
 from datastem.equality import key_digests
-from datastem.history import History
+from datastem.history import Closures, History, all_closures
 from datastem.instants import FOR_EVER
 from datastem.keyed_rows import KeyedRows
 from tests.oracle.keyed import Keyed
@@ -111,6 +111,35 @@ def test_oracle_closures(source: list[Row], data: DataObject) -> None:
                 old = ends[row_id]
                 ends[row_id] = end if old is None else min(old, end)
         assert ends == KEYED.ends(source[:high])
+
+
+@given(rows(), st.integers(1, 9), st.data())
+def test_oracle_all_closures(source: list[Row], range_rows: int, data: DataObject) -> None:
+    """Closed at once, by ranges of keys, rows have the closures of rows that came in portions."""
+    # Digests, so that keys are in different ranges.
+    digests = {0: -(2**63), 1: -1, 2: 2**62, 3: 12345}
+    source = [{**row, "key": digests[row["key"]]} for row in source]
+    history, learned = History(), list[Closures]()
+    for part in batches(data, source):
+        learned.append(history.closures(keyed(part)))
+        history = history.insert(keyed(part), history.high + len(part))
+    assert _triples(all_closures(keyed(source), range_rows)) == _triples(learned)
+
+
+def _triples(closures: list[Closures]) -> list[tuple[int, int, int]]:
+    parts = (
+        zip(part.ids.tolist(), part.ends.tolist(), part.by.tolist(), strict=True)
+        for part in closures
+    )
+    return sorted(triple for part in parts for triple in part)
+
+
+def test_keys_are_spread_over_all_ranges() -> None:
+    keys = np.random.default_rng(3).integers(-(2**63), 2**63 - 1, 10_000)
+    for count in (1, 7, 1000):
+        ranges = module.key_ranges(keys, count)
+        counts = np.bincount(ranges, minlength=count)
+        assert len(counts) == count and counts.max() < 10 + 3 * len(keys) / count
 
 
 def test_recent_instants_need_the_live_rows_only() -> None:

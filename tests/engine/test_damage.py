@@ -8,10 +8,12 @@ from contextlib import contextmanager
 import pytest
 from pyspark.sql import SparkSession
 
+from psoup.engine import closing
+from psoup.engine.closing import ClosingJob
 from psoup.engine.engine import Engine
 from psoup.engine.settings import EngineSettings
 from psoup.store import Accept, CorruptStore, Losses, Store
-from tests.damage import flip, named_files, tear_commit
+from tests.damage import flip, flip_in_column, named_files, tear_commit
 from tests.engine.test_keyed import Story, closures, keyed
 from tests.support.engine.author import READINGS, Author, above, readings, sensor_is
 from tests.support.engine.pump import Pump
@@ -80,9 +82,19 @@ def test_coverage_is_made_anew_when_an_engine_starts(
 
 
 @pytest.mark.parametrize("torn", [False, True])
+@pytest.mark.parametrize("in_tasks", [False, True])
 def test_closures_are_derived_again(
-    store: Store, author: Author, spark: SparkSession, torn: bool
+    store: Store,
+    author: Author,
+    spark: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
+    torn: bool,
+    in_tasks: bool,
 ) -> None:
+    if in_tasks:
+        # Every stem is large, and each task closes few of its rows.
+        monkeypatch.setattr(closing, "DRIVER_ROWS", 0)
+        monkeypatch.setattr(closing, "RANGE_ROWS", 7)
     pump, story = Pump(store, spark, WATCHFUL), Story(author, keyed(), 5)
     for _ in range(3):
         story.publish(20)
@@ -100,6 +112,34 @@ def test_closures_are_derived_again(
         flip(named_files(store, "closures")[1])
     pump.run()
     assert ends() == before
+    # Steps go on with what was derived.
+    story.publish(20, keys=9)
+    pump.run()
+    twin_store = Store.open(store.root.parent / "other", create=True, sync=False)
+    twin = Story(Author(twin_store), keyed(), 5)
+    for count, keys in ((20, 5), (20, 5), (20, 5), (20, 9)):
+        twin.publish(count, keys)
+    Pump(twin_store, spark, WATCHFUL).step()
+    rows = closures(twin_store, twin.stream)
+    assert ends() == sorted((row["row_id"], row["by"], row["end"]) for row in rows)
+
+
+def test_tasks_that_derive_closures_name_a_damaged_file(
+    store: Store, author: Author, spark: SparkSession
+) -> None:
+    pump, story = Pump(store, spark, WATCHFUL), Story(author, keyed(), 5)
+    for _ in range(3):
+        story.publish(20)
+        pump.step()
+    name = f"stems/{story.stream}"
+    damaged = named_files(store, name)[1]
+    flip_in_column(damaged, "_key")
+    files = tuple(pump.ledger.files(name))
+    closures_root = str(store.root / "closures")
+    job = ClosingJob(str(store.root / name), files, closures_root, story.stream, 9, False)
+    with pytest.raises(CorruptStore) as raised:
+        job.run(spark)
+    assert raised.value.file == f"{name}/{damaged.name}"
 
 
 @pytest.mark.parametrize("name", ["matches", "coverage"])

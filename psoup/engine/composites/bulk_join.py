@@ -1,8 +1,9 @@
 """Spark's join of a slice of leg 0, beside the loop.
 
 The join is computed from the rows of leg 0 in `[low, since)` and the rows of the other legs below
-`highs`. Steps go on meanwhile: rows that arrive later are not in the result. So the loop takes the
-result in parts of leg 0, newest first, and joins the rows of each part with the later ones itself.
+`highs`. Steps go on while it runs: rows that arrive later are not in the result. So the loop takes
+the result in parts of leg 0, newest first, and joins the rows of each part with the later ones
+itself.
 """
 
 from __future__ import annotations

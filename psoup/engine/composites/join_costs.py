@@ -49,7 +49,7 @@ class JoinCosts:
         return max(rows, least)
 
     def spark_seconds(self, rows: int) -> float:
-        """Return the expected seconds of Spark's join of so many rows of all legs."""
+        """Return the expected seconds of Spark's join of `rows` rows of all legs."""
         row_seconds = _FIRST_ROW_SECONDS / self.parallelism
         return self._correction * (_FIRST_FIXED_SECONDS + row_seconds * rows)
 
@@ -62,6 +62,6 @@ class JoinCosts:
             self._slices[composite_id] = (last + seconds / rows) / 2
 
     def note_spark(self, rows: int, seconds: float) -> None:
-        """Note how long Spark's join of so many rows took."""
+        """Note how long Spark's join of `rows` rows took."""
         ratio = seconds / self.spark_seconds(rows)
         self._correction *= min(_MAX_CORRECTION, max(1 / _MAX_CORRECTION, ratio))

@@ -76,13 +76,15 @@ def _passes(
     if not unit.later:
         for leg in legs:
             # Arrivals of earlier legs only, so that each combination is found once.
-            yield leg, [reading.runs(keyed[other] if other < leg else None) for other in legs]
+            yield leg, [reading.runs(keyed[partner] if partner < leg else None) for partner in legs]
         return
     for leg in legs[1:]:
         # Leg is the first one with a later row.
         low, high = unit.later[leg]
         if low < high:
-            earlier = [reading.runs_within(other, 0, unit.later[other][0]) for other in legs[:leg]]
+            earlier = [
+                reading.runs_within(partner, 0, unit.later[partner][0]) for partner in legs[:leg]
+            ]
             following = [reading.runs(None) for _ in legs[leg + 1 :]]
             yield 0, [*earlier, reading.runs_within(leg, low, high), *following]
 

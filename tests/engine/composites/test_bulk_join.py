@@ -49,30 +49,30 @@ BULK = EngineSettings(
 )
 
 
-class HeldJoin(SparkJoin):
+class PausedJoin(SparkJoin):
     """A join whose result is held back until `release` is set."""
 
-    found = threading.Event()
+    computed = threading.Event()
     release = threading.Event()
     finds = 0
 
     def find(self, spark: SparkSession, part_rows: int) -> Drafts:
         assert threading.current_thread() is not threading.main_thread()
         drafts = SparkJoin.find(self, spark, part_rows)
-        HeldJoin.finds += 1
-        self.found.set()
+        PausedJoin.finds += 1
+        self.computed.set()
         assert self.release.wait(120)
         return drafts
 
 
 @pytest.fixture
-def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[HeldJoin]]:
-    HeldJoin.found.clear()
-    HeldJoin.release.clear()
-    HeldJoin.finds = 0
-    monkeypatch.setattr(growing, "SparkJoin", HeldJoin)
-    yield HeldJoin
-    HeldJoin.release.set()
+def paused_join(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[PausedJoin]]:
+    PausedJoin.computed.clear()
+    PausedJoin.release.clear()
+    PausedJoin.finds = 0
+    monkeypatch.setattr(growing, "SparkJoin", PausedJoin)
+    yield PausedJoin
+    PausedJoin.release.set()
 
 
 class World:
@@ -94,13 +94,13 @@ class World:
         self.author.publish(self.left, readings(sensors, [float(n) for n in range(rows)]))
         self.author.publish(self.right, readings(sensors[: rows // 3], [0.0] * (rows // 3)))
 
-    def until_found(self, pump: Pump, held: type[HeldJoin]) -> None:
+    def until_computed(self, pump: Pump, paused_join: type[PausedJoin]) -> None:
         """Work until the first result of Spark's join is there, and held back."""
         pump.step()
         deadline = time.monotonic() + 120
-        while not held.found.is_set() and time.monotonic() < deadline:
+        while not paused_join.computed.is_set() and time.monotonic() < deadline:
             pump.round()
-        assert held.found.is_set()
+        assert paused_join.computed.is_set()
 
     def parts(self) -> set[tuple[int, ...]]:
         return set(combinations(self.store, self.join.composite_id).values())
@@ -108,11 +108,11 @@ class World:
 
 @pytest.mark.parametrize("legs", [2, 3])
 def test_rows_arrive_and_the_loop_fails_while_spark_joins(
-    store: Store, spark: SparkSession, held: type[HeldJoin], legs: int
+    store: Store, spark: SparkSession, paused_join: type[PausedJoin], legs: int
 ) -> None:
     world = World(store, legs)
     pump = Pump(store, spark, BULK)
-    world.until_found(pump, held)
+    world.until_computed(pump, paused_join)
     before = mark_of(store, world.join.composite_id)
     for _ in range(2):
         world.publish(9)
@@ -122,28 +122,31 @@ def test_rows_arrive_and_the_loop_fails_while_spark_joins(
     assert after.since == before.since and after.highs > before.highs
     # The loop fails and goes back to the last epoch; the job goes on.
     pump.ledger = open_ledger(store)
-    held.release.set()
+    paused_join.release.set()
     while pump.growing.idle_in:
         pump.round()
         assert_boxes(store)
-    assert held.finds == 1
+    assert paused_join.finds == 1
     pump.run()
     assert_complete(store, world.join)
     assert matched(store, world.join.predicate_id) == sorted(
         combinations(store, world.join.composite_id)
     )
-    assert held.finds > 1 and world.parts()
+    assert paused_join.finds > 1 and world.parts()
 
 
 def test_a_failure_after_the_drafts_were_stored(
-    store: Store, spark: SparkSession, held: type[HeldJoin], monkeypatch: pytest.MonkeyPatch
+    store: Store,
+    spark: SparkSession,
+    paused_join: type[PausedJoin],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Killed after each commit of a part that is taken, an engine with the same job, or another
     one, finds every combination once."""
     world = World(store)
     pump = Pump(store, spark, BULK)
-    world.until_found(pump, held)
-    held.release.set()
+    world.until_computed(pump, paused_join)
+    paused_join.release.set()
     deadline = time.monotonic() + 60
     while (bulk := pump.growing._bulk) and not bulk.job.is_done and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -165,14 +168,14 @@ def test_a_failure_after_the_drafts_were_stored(
 
 @pytest.mark.parametrize("happens", ["predicate ends", "grace passes", "composite is forgotten"])
 def test_a_join_is_given_up(
-    store: Store, spark: SparkSession, held: type[HeldJoin], happens: str
+    store: Store, spark: SparkSession, paused_join: type[PausedJoin], happens: str
 ) -> None:
     """Its drafts are never taken: another slice finds what they hold."""
     world = World(store)
     legs = [(world.left, above(5.0)), (world.right, TRUE)]
     stays = register_join(world.author, legs, [equal(0, 1)])
     pump = Pump(store, spark, BULK)
-    world.until_found(pump, held)
+    world.until_computed(pump, paused_join)
     bulk = pump.growing._bulk
     assert bulk is not None
     if happens == "predicate ends":
@@ -190,24 +193,24 @@ def test_a_join_is_given_up(
         pump.round()
     pump.round()
     assert pump.growing._bulk is not bulk
-    held.release.set()
+    paused_join.release.set()
     pump.run()
     assert_complete(store, stays, exact=happens != "predicate ends")
 
 
 def test_an_engine_takes_rows_while_spark_joins(
-    store: Store, spark: SparkSession, held: type[HeldJoin]
+    store: Store, spark: SparkSession, paused_join: type[PausedJoin]
 ) -> None:
     world = World(store)
     engine = Engine(store, spark, replace(BULK, housekeeping=1.0))
     engine.start()
     try:
-        assert held.found.wait(120)
+        assert paused_join.computed.wait(120)
         world.publish(6)
         engine.wait_for(world.author.state.position)
         with pytest.raises(TimeoutError):
             engine.wait_idle(timeout=1.0)
-        held.release.set()
+        paused_join.release.set()
         engine.wait_idle(timeout=120)
     finally:
         engine.stop()

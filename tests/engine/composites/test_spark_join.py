@@ -159,7 +159,7 @@ def test_a_damaged_file_is_named_and_mended(store: Store, spark: SparkSession, l
     pump.ledger = open_ledger(store)
     mend(pump.ledger, name)
     grow(pump)
-    found = set(combinations(store, join.composite_id).values())
+    stored = set(combinations(store, join.composite_id).values())
     if not lost:
         assert_complete(store, join)
         return
@@ -169,9 +169,9 @@ def test_a_damaged_file_is_named_and_mended(store: Store, spark: SparkSession, l
     whole, other_pump = old_rows(other_store, spark, ARROW)
     grow(other_pump)
     expected = set(combinations(other_store, whole.composite_id).values())
-    assert found == {
+    assert stored == {
         parts for parts in expected if not hole.row_lo <= parts[0] < hole.row_hi
-    } and 0 < len(found) < len(expected)
+    } and 0 < len(stored) < len(expected)
 
 
 def test_a_missing_file_is_named(store: Store, spark: SparkSession) -> None:

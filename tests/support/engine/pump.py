@@ -24,7 +24,7 @@ class Pump:
         self.store = store
         self.spark = spark
         self.settings = settings
-        self.ledger = open_ledger(store)
+        self.ledger = open_ledger(store, spark)
         self.memory = StepMemory()
         self.backfill = Backfill(spark, settings)
         self.growing = Growing(spark, settings)

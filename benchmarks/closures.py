@@ -1,0 +1,121 @@
+"""Closures of keyed streams: of a step, and all of them, on the driver and in tasks.
+
+Every hundredth row is late, and a key has eight rows. Costs are processor time.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from benchmarks.memory import descendants, processor
+from benchmarks.report import Report
+from datastem.arrays import Int64s
+from datastem.codec import INSTANT, stem_schema
+from datastem.history import History
+from datastem.keyed_rows import KeyedRows
+from datastem.schema import Column, StreamSchema
+from datastem.types import BIGINT, TIMESTAMP
+from psoup.engine.closing import ClosingJob
+from psoup.engine.histories import Histories, closure_rows
+from psoup.engine.jobs import SparkJob, by_table
+from psoup.engine.ledger import stem_name
+from psoup.engine.session import open_session
+from psoup.engine.worker import CLOSURE_BOUNDS, insert, write_segments
+from psoup.store import Store
+from psoup.store.delta.files import DataFile
+
+STREAM = StreamSchema(
+    "keyed", (Column("sensor", BIGINT), Column("at", TIMESTAMP)), key=("sensor",), ordered_by="at"
+)
+ROWS_OF_KEY, LATE_SHARE, LATE_MICROSECONDS = 8, 0.01, 100_000_000
+FILE_ROWS = 1 << 20
+
+
+def run(folder: Path, quick: bool) -> Report:
+    sizes = (1 << 18,) if quick else (1 << 20, 1 << 22)
+    report = Report("closures", "closures of keyed streams, 2 tasks at a time")
+    for rows in sizes:
+        _measure_steps(report, rows)
+    spark = open_session(folder / "scratch", master="local[2]")
+    try:
+        for rows in sizes:
+            store = Store.open(folder / str(rows), create=True, sync=False)
+            _measure_all(report, spark, store, rows)
+    finally:
+        spark.stop()
+    return report
+
+
+def _rows(dice: np.random.Generator, keys: Int64s, first: int, count: int) -> KeyedRows:
+    ids = np.arange(first, first + count)
+    late = dice.random(count) < LATE_SHARE
+    ts = 1000 * ids - np.where(late, dice.integers(0, LATE_MICROSECONDS, count), 0)
+    return KeyedRows(dice.choice(keys, count), ts, ids, np.zeros(count, np.int8))
+
+
+def _keys(dice: np.random.Generator, rows: int) -> Int64s:
+    return dice.integers(-(2**63), 2**63 - 1, rows // ROWS_OF_KEY)
+
+
+def _measure_steps(report: Report, rows: int) -> None:
+    dice = np.random.default_rng(1)
+    keys = _keys(dice, rows)
+    old = _rows(dice, keys, 0, rows)
+    started = time.process_time()
+    history = History().insert(old, rows)
+    report.add(f"{rows:,} rows, sorted", time.process_time() - started, "s")
+    report.add(f"{rows:,} rows, memory of a row", history.nbytes / rows, "B")
+    for count in (1_000, 65_536):
+        seconds = []
+        for _ in range(8):
+            new = _rows(dice, keys, history.high, count)
+            started = time.process_time()
+            history.closures(new)
+            history = history.insert(new, history.high + count)
+            seconds.append(time.process_time() - started)
+        middle = 1000 * sorted(seconds)[len(seconds) // 2]
+        report.add(f"{rows:,} rows, a step of {count:,} more, median", middle, "ms")
+
+
+def _measure_all(report: Report, spark: SparkSession, store: Store, rows: int) -> None:
+    files, stream_id = _write(store, rows), 1
+    root = store.root / "closures"
+    before = processor(descendants())
+    closures = Histories(store).rederive(stream_id, files)
+    table = closure_rows(stream_id, closures, 1)
+    write_segments(root, stream_id, table, CLOSURE_BOUNDS, False)
+    report.add(f"{rows:,} rows, all on the driver", processor(descendants()) - before, "s")
+    job = ClosingJob(
+        str(store.root / stem_name(stream_id)), tuple(files), str(root), stream_id, 1, False
+    )
+    for number in range(2):
+        before = processor(descendants())
+        written = job.run(spark)
+        assert sum(file.rows for file in written) == table.num_rows
+        again = ", again" if number else ""
+        report.add(f"{rows:,} rows, all in tasks{again}", processor(descendants()) - before, "s")
+
+
+def _write(store: Store, rows: int) -> list[DataFile]:
+    """Write the stem of stream 1; return its files."""
+    dice, schema = np.random.default_rng(1), stem_schema(STREAM)
+    keys, files = _keys(dice, rows), list[DataFile]()
+    store.create_stem(1, STREAM)
+    for first in range(0, rows, FILE_ROWS):
+        part = _rows(dice, keys, first, min(FILE_ROWS, rows - first))
+        values = {"_row_id": part.ids, "_ts": part.ts, "_key": part.keys}
+        columns = [
+            pa.array(values.get(field.name, np.zeros(len(part), np.int64)))
+            .cast(INSTANT if pa.types.is_timestamp(field.type) else field.type)
+            .cast(field.type)
+            for field in schema
+        ]
+        table = pa.Table.from_arrays(columns, schema=schema)
+        written = by_table(insert(SparkJob(str(store.root), 0, False), 1, table))
+        files += written[stem_name(1)]
+    return files
