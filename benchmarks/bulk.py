@@ -1,4 +1,5 @@
-"""Old rows of a join: tasks with Arrow in slices between steps, and Spark's join beside the loop.
+"""Many rows of a join: old ones, by tasks with Arrow in slices between steps and by Spark's join
+beside the loop; and new ones of one step.
 
 Two streams with as many rows, each of which has one partner. Both ways enlarge the same box from
 nothing to all rows. The machine may be busy: costs are processor time of driver, JVM and workers.
@@ -10,6 +11,7 @@ import math
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +21,9 @@ from benchmarks.memory import descendants, processor
 from benchmarks.report import Report
 from datastem.arrays import Int64s
 from datastem.schema import StreamSchema
+from psoup.engine import step
 from psoup.engine.composites.boxes import CompositeBox
+from psoup.engine.composites.keeping import keep_up
 from psoup.engine.session import open_session
 from psoup.engine.settings import EngineSettings
 from psoup.store import Store
@@ -36,8 +40,9 @@ OTHER = StreamSchema("other", READINGS.columns)
 def run(folder: Path, quick: bool) -> Report:
     sizes = (1 << 16, 1 << 18) if quick else (1 << 18, 1 << 20, 1 << 22)
     spark = open_session(folder / "scratch", master="local[2]")
-    report = Report("bulk", "old rows of a join of two legs, 2 tasks at a time")
+    report = Report("bulk", "many rows of a join of two legs, 2 tasks at a time")
     try:
+        _measure_steps(report, spark, Store.open(folder / "new", create=True, sync=False), sizes[0])
         for rows in sizes:
             _measure(report, spark, Store.open(folder / str(rows), create=True, sync=False), rows)
     finally:
@@ -45,13 +50,43 @@ def run(folder: Path, quick: bool) -> Report:
     return report
 
 
+def _measure_steps(report: Report, spark: SparkSession, store: Store, most: int) -> None:
+    """Measure the joins of steps, without their rows' own matches."""
+    author, dice = Author(store), np.random.default_rng(7)
+    streams = author.create(READINGS), author.create(OTHER)
+    join = register_join(author, [(stream, TRUE) for stream in streams], [equal(0, 1)])
+    limits = replace(EngineSettings(), housekeeping=1e9, step_bytes=1 << 40)
+    pump = Pump(store, spark, limits)
+    pump.run()
+    spent: list[float] = []
+
+    def timed(*arguments: Any) -> None:
+        before = processor(descendants())
+        keep_up(*arguments)
+        spent.append(processor(descendants()) - before)
+
+    setattr(step, "keep_up", timed)  # noqa: B010
+    # The first step starts workers; it is measured again.
+    for rows in (1_000, 1_000, 1 << 15, 1 << 16, most, 2 * most):
+        for stream in streams:
+            _publish(author, stream, dice.permutation(rows))
+        pump.step()
+        what = f"a step with {rows:,} rows a leg: processor time of its join"
+        report.add(f"{what}{', first' if len(spent) == 1 else ''}", spent[-1], "s")
+    setattr(step, "keep_up", keep_up)  # noqa: B010
+    assert pump.ledger.composites[join.composite_id].high
+
+
+def _publish(author: Author, stream: int, keys: Int64s) -> None:
+    for first in range(0, len(keys), BATCH_ROWS):
+        author.publish(stream, _batch(keys[first : first + BATCH_ROWS]))
+
+
 def _measure(report: Report, spark: SparkSession, store: Store, rows: int) -> None:
     author, dice = Author(store), np.random.default_rng(7)
     streams = author.create(READINGS), author.create(OTHER)
     for stream in streams:
-        keys = dice.permutation(rows)
-        for first in range(0, rows, BATCH_ROWS):
-            author.publish(stream, _batch(keys[first : first + BATCH_ROWS]))
+        _publish(author, stream, dice.permutation(rows))
     join = register_join(author, [(stream, TRUE) for stream in streams], [equal(0, 1)])
     settings = replace(EngineSettings(), housekeeping=1e9)
     pump = Pump(store, spark, settings)

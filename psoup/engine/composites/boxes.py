@@ -25,6 +25,7 @@ from psoup.engine.composites.units import (
     CombineUnit,
     CompositeLeg,
     CompositeWork,
+    EnterUnit,
     StoreUnit,
 )
 from psoup.engine.composites.worker import combine, store
@@ -46,6 +47,10 @@ from psoup.store.state.quarantine import COMPOSITE, MACHINE_ERRORS, QuarantineEn
 from querystem.composites import Shape
 
 log = logging.getLogger(__name__)
+
+# Rows of a leg that one task writes to `joins/<id>`: at least, if there are as many, and at most.
+_ENTER_ROWS = 1 << 14
+_MAX_ENTER_ROWS = 1 << 20
 
 # The local predicates of each leg of a composite, ascending.
 LegPredicates = tuple[tuple[int, ...], ...]
@@ -203,24 +208,37 @@ class CompositeBox:
         return Arrival(low, high, tuple(predicates), files, again)
 
     def combining(
-        self, work: CompositeWork, arrivals: Sequence[Arrival], count: int
+        self,
+        work: CompositeWork,
+        arrivals: Sequence[Arrival],
+        count: int,
+        entered: tuple[DataFile, ...] | None = None,
     ) -> list[CombineUnit]:
         """Return `count` units for the rows that arrive at the legs, cut by row ids, so that a join
         key with many rows is spread over all of them. A single unit gets the id of its first
-        combination."""
+        combination. Several units of rows of several legs need the files that have `entered`."""
+        legs = sum(arrival.lo < arrival.hi for arrival in arrivals)
+        assert count == 1 or legs <= 1 or entered is not None
         # One of several units can't know how many ids the others need, so these write drafts.
-        first = self.mark.high if count == 1 else None
+        first = self.mark.high if count == 1 and entered is None else None
         cuts = [_cut(arrival.lo, arrival.hi, count) for arrival in arrivals]
-        units = [
-            CombineUnit(work, tuple(arrivals), tuple(ranges[number] for ranges in cuts), first)
-            for number in range(count)
-        ]
-        if sum(arrival.lo < arrival.hi for arrival in arrivals) > 1:
-            return units
-        # Rows of a single leg are no partners of each other: each unit reads its own.
         return [
-            replace(unit, arrivals=tuple(map(_narrowed, arrivals, unit.ranges))) for unit in units
+            CombineUnit(work, tuple(map(_narrowed, arrivals, ranges)), first, entered)
+            for ranges in zip(*cuts, strict=True)
         ]
+
+    def entering(
+        self, work: CompositeWork, arrivals: Sequence[Arrival], parallelism: int
+    ) -> list[EnterUnit]:
+        """Return units that write the rows that arrive at the legs to `joins/<id>`: few, so that
+        their files are large."""
+        units = []
+        for leg, arrival in enumerate(arrivals):
+            rows = arrival.hi - arrival.lo
+            count = max(min(parallelism, rows // _ENTER_ROWS), -(-rows // _MAX_ENTER_ROWS))
+            cuts = _cut(arrival.lo, arrival.hi, count) if rows else []
+            units += [EnterUnit(work, leg, _narrowed(arrival, cut)) for cut in cuts]
+        return units
 
 
 def forget_composite(ledger: Ledger, composite_id: int) -> None:
@@ -260,11 +278,11 @@ def find_combinations(
     spark: SparkSession,
     boxes: Mapping[int, CompositeBox],
     units: list[CombineUnit],
-    drafts: Iterable[CompositeOutcome] = (),
+    earlier: Iterable[Outcome] = (),
 ) -> dict[int, JoinSummary]:
-    """Run units over composites, give their combinations, and those of more drafts, ids, and commit
-    what they wrote; return the summary of each composite, by id."""
-    outcomes = [*drafts, *run_tasks(spark, job_of(ledger), combine, units)]
+    """Run units over composites, give their combinations ids and commit what they wrote; likewise
+    what `earlier` jobs wrote. Return the summary of each composite, by id."""
+    outcomes = [*earlier, *run_tasks(spark, job_of(ledger), combine, units)]
     summaries = {
         composite_id: summarise(
             [

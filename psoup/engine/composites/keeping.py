@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pyspark.sql import SparkSession
 
 from psoup.engine.composites.boxes import (
@@ -12,13 +14,15 @@ from psoup.engine.composites.boxes import (
     find_combinations,
     local_predicates,
 )
-from psoup.engine.composites.units import CombineUnit
-from psoup.engine.ledger import Ledger
+from psoup.engine.composites.units import Arrival, CombineUnit
+from psoup.engine.composites.worker import enter
+from psoup.engine.jobs import Outcome, by_table, job_of, run_tasks
+from psoup.engine.ledger import Ledger, joins_name
 from psoup.engine.settings import EngineSettings
 
 # Rows of a step that are joined together. They are so few that a unit with too many candidates for
 # one task has too many per row.
-_UNIT_ROWS = 1 << 15
+UNIT_ROWS = 1 << 15
 
 
 def keep_up(ledger: Ledger, spark: SparkSession, settings: EngineSettings) -> None:
@@ -31,17 +35,34 @@ def keep_up(ledger: Ledger, spark: SparkSession, settings: EngineSettings) -> No
         return
     local = local_predicates(ledger)
     boxes: dict[int, CompositeBox] = {}
-    units: list[CombineUnit] = []
     for composite in composites_to_keep(ledger):
         box = CompositeBox(ledger, composite, settings)
         _drop_unused(box, local[composite.id])
-        if arrived := _arrived(box):
+        if _new_rows(box):
             boxes[box.id] = box
-            units += arrived
-    if units:
-        highs = {box.id: tuple(box.high(leg) for leg in _legs(box)) for box in boxes.values()}
-        for composite_id, summary in find_combinations(ledger, spark, boxes, units).items():
-            _note(boxes[composite_id], highs[composite_id], summary)
+    if not boxes:
+        return
+    highs = {box.id: tuple(box.high(leg) for leg in _legs(box)) for box in boxes.values()}
+    large = [box for box in boxes.values() if _new_rows(box) > UNIT_ROWS]
+    entered = _enter(ledger, spark, large)
+    files = by_table(entered)
+    units: list[CombineUnit] = []
+    for box in boxes.values():
+        count = -(-_new_rows(box) // UNIT_ROWS)
+        new_files = tuple(files.get(joins_name(box.id), ())) if box in large else None
+        units += box.combining(box.step_work, _arrivals(box), count, new_files)
+    for composite_id, summary in find_combinations(ledger, spark, boxes, units, entered).items():
+        _note(boxes[composite_id], highs[composite_id], summary)
+
+
+def _enter(ledger: Ledger, spark: SparkSession, boxes: Sequence[CompositeBox]) -> list[Outcome]:
+    """Write many new rows to `joins/<id>` before they are joined, so that each of several units
+    reads the columns of its own rows only; return the outcomes."""
+    parallelism = int(spark.sparkContext.defaultParallelism)
+    units = [
+        unit for box in boxes for unit in box.entering(box.step_work, _arrivals(box), parallelism)
+    ]
+    return run_tasks(spark, job_of(ledger), enter, units)
 
 
 def _drop_unused(box: CompositeBox, local: LegPredicates) -> None:
@@ -54,16 +75,20 @@ def _drop_unused(box: CompositeBox, local: LegPredicates) -> None:
         box.change(admitted=admitted)
 
 
-def _arrived(box: CompositeBox) -> list[CombineUnit]:
-    """Return the units of the rows past the box; empty if there are no such rows, or no box."""
+def _new_rows(box: CompositeBox) -> int:
+    """Return how many rows are past the box; 0 without a box."""
     mark = box.mark
-    new_rows = sum(box.high(leg) - mark.highs[leg] for leg in _legs(box))
-    if mark.since is None or mark.suspended or not new_rows:
-        return []
-    arrivals = [
+    if mark.since is None or mark.suspended:
+        return 0
+    return sum(box.high(leg) - mark.highs[leg] for leg in _legs(box))
+
+
+def _arrivals(box: CompositeBox) -> list[Arrival]:
+    """Return the arrival at each leg of the rows past the box."""
+    mark = box.mark
+    return [
         box.arrival(leg, mark.highs[leg], box.high(leg), mark.admitted[leg]) for leg in _legs(box)
     ]
-    return box.combining(box.step_work, arrivals, 1 + new_rows // _UNIT_ROWS)
 
 
 def _note(box: CompositeBox, highs: tuple[int, ...], summary: JoinSummary) -> None:

@@ -20,6 +20,7 @@ from psoup.engine.composites.runs import KeyRun, LegBatch
 from psoup.engine.composites.units import Arrival, CompositeWork
 from psoup.engine.jobs import SparkJob
 from psoup.engine.ledger import joins_name, stem_name
+from psoup.store.delta.files import DataFile
 from querystem.join.factors import item_of
 from querystem.query import item_column
 
@@ -57,6 +58,15 @@ class LegReading:
         """Return the stored rows by join key, followed by those that arrived, if given."""
         more = [] if arrived is None or not arrived.num_rows else [KeyRun.of(arrived)]
         return lambda buckets: (*self._state.runs(buckets), *more)
+
+    def entered(self, files: Sequence[DataFile]) -> JoinState:
+        """Return the rows of files of `joins/<id>` that no epoch names yet."""
+        root = self._root / joins_name(self.work.id)
+        return JoinState(root, files, read_cache(self.work.budget))
+
+    def runs_with(self, entered: JoinState) -> Runs:
+        """Return the stored rows by join key, followed by those that have entered."""
+        return lambda buckets: (*self._state.runs(buckets), *entered.runs(buckets))
 
     def runs_within(self, leg: int, low: int, high: int) -> Runs:
         """Return the stored rows by join key of which those of a leg have ids in `[low, high)`."""

@@ -50,17 +50,20 @@ NO_ROWS = Arrival(0, 0)
 
 @dataclass(frozen=True, slots=True)
 class CombineUnit:
-    """The join of arriving rows: `arrivals[k]` arrive at leg k, and this unit joins those with ids
-    in `ranges[k]`. The first combination gets the id `first`; if it is None, they become a
-    draft.
+    """The join of arriving rows: `arrivals[k]` arrive at leg k. The first combination gets the id
+    `first`; if it is None, they become a draft.
+
+    Rows that arrive at several legs are partners of each other. If several units share them, all of
+    them are in the files `entered` of `joins/<id>`, which no epoch names yet; otherwise that is
+    None.
 
     If `later` is given, all rows arrive at leg 0, and only combinations count of which the row of
     a leg k > 0 has an id in the range `later[k]`: Spark's join has found the others."""
 
     work: CompositeWork
     arrivals: tuple[Arrival, ...]
-    ranges: tuple[tuple[int, int], ...]
     first: int | None
+    entered: tuple[DataFile, ...] | None = None
     later: tuple[tuple[int, int], ...] = ()
 
 

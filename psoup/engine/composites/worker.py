@@ -24,7 +24,7 @@ from psoup.engine.composites.combining import (
     TooManyCombinations,
 )
 from psoup.engine.composites.reading import LegReading
-from psoup.engine.composites.runs import LegBatch, bucket_edges, key_rows, sorted_rows
+from psoup.engine.composites.runs import bucket_edges, key_rows, sorted_rows
 from psoup.engine.composites.units import CombinationSlice, CombineUnit, EnterUnit, StoreUnit
 from psoup.engine.jobs import CompositeOutcome, Outcome, SparkJob, Written
 from psoup.engine.ledger import joins_name, stem_name
@@ -45,20 +45,21 @@ def combine(job: SparkJob, unit: CombineUnit) -> list[Outcome]:
     work, legs = unit.work, range(unit.work.plan.legs)
     reading = LegReading(job, work)
     arrived = [reading.arrived(leg, unit.arrivals[leg]) for leg in legs]
-    keyed = [key_rows(work.plan.edges, leg, arrived[leg]) for leg in legs]
-    # Other units join the other arrivals. Here those are needed only as partners of these rows.
-    own_rows = [_between(arrived[leg], *unit.ranges[leg]) for leg in legs]
+    # Rows that have entered were hashed and sorted by other tasks.
+    new_legs = legs if unit.entered is None else []
+    keyed = [key_rows(work.plan.edges, leg, arrived[leg]) for leg in new_legs]
     join = LegJoin(work.plan, [], reading.key_columns, work.max_candidates, reading.ends)
     parts: list[CombinationRows] = []
     try:
         for leg, runs in _passes(unit, reading, keyed):
             join.runs = runs
-            parts += join.combinations(leg, own_rows[leg])
+            parts += join.combinations(leg, arrived[leg])
     except TooManyCombinations:
         return [CompositeOutcome(work.id, too_many=True)]
     combinations = CombinationRows.joined(parts, len(legs))
-    entered = [_rows_of(keyed[leg], own_rows[leg]) for leg in legs]
-    written = write_joins(job, work.id, sorted_rows(pa.concat_tables(entered)))
+    written = list[Outcome]()
+    if unit.entered is None:
+        written = write_joins(job, work.id, sorted_rows(pa.concat_tables(keyed)))
     fanouts = tuple((side, *counts) for side, counts in join.fanouts.items())
     if unit.first is None:
         draft = write_draft(job, work.id, combinations) if len(combinations) else ""
@@ -73,10 +74,15 @@ def _passes(
     """Yield the joins that together find each combination once: the leg whose arrivals are joined,
     and the rows of each leg to join them with."""
     legs = range(unit.work.plan.legs)
+    entered = None if unit.entered is None else reading.entered(unit.entered)
     if not unit.later:
         for leg in legs:
             # Arrivals of earlier legs only, so that each combination is found once.
-            yield leg, [reading.runs(keyed[partner] if partner < leg else None) for partner in legs]
+            earlier = [
+                reading.runs(keyed[partner]) if entered is None else reading.runs_with(entered)
+                for partner in legs[:leg]
+            ]
+            yield leg, [*earlier, *(reading.runs(None) for _ in legs[leg:])]
         return
     for leg in legs[1:]:
         # Leg is the first one with a later row.
@@ -218,14 +224,3 @@ def combinations_of(table: pa.Table, legs: int) -> CombinationRows:
 
 def _parts(legs: int) -> list[str]:
     return [combination_part(number) for number in range(legs)]
-
-
-def _rows_of(table: pa.Table, rows: LegBatch) -> pa.Table:
-    """Return the rows of `joins/<id>` that belong to these rows of a leg."""
-    return table.filter(pa.array(np.isin(table.column("row_id").to_numpy(), rows.ids)))
-
-
-def _between(rows: LegBatch, low: int, high: int) -> LegBatch:
-    """Return the rows with an id in `[low, high)`."""
-    inside = np.flatnonzero((rows.ids >= low) & (rows.ids < high))
-    return rows if len(inside) == len(rows.ids) else rows.take(inside)
