@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pyarrow as pa
 
@@ -11,7 +13,8 @@ from querystem.index.matches import Matches, RowLists
 
 
 class Unshared:
-    """Has the query SteM's `probe`. numpy over the whole batch, query by query."""
+    """Has the query SteM's `probe` and `probe_slices`. numpy over the whole batch, query by
+    query."""
 
     def __init__(self, queries: list[Query]) -> None:
         self._queries = queries
@@ -23,6 +26,13 @@ class Unshared:
         nonempty = counts > 0
         rows = (np.concatenate(places) + first).astype(np.uint32)
         return Matches((RowLists(np.flatnonzero(nonempty), counts[nonempty], rows),))
+
+    def probe_slices(
+        self, batch: pa.RecordBatch, first: int = 0, *, lo: int, hi: int
+    ) -> Iterator[Matches]:
+        """Yield all matches at once. The range must hold every query."""
+        assert lo == 0 and hi >= len(self._queries)
+        yield self.probe(batch, first)
 
 
 def _places(query: Query, columns: dict[str, Array]) -> Array:

@@ -16,6 +16,7 @@ import os
 import stat
 import struct
 import tempfile
+import time
 import zlib
 from pathlib import Path
 
@@ -29,6 +30,9 @@ log = logging.getLogger(__name__)
 
 # An index of fewer predicates is built in a few milliseconds.
 MIN_CACHED_PREDICATES = 4096
+# Files of stores that are gone, and drafts of killed workers, are removed after this time. A worker
+# that has mapped one keeps it.
+_MAX_AGE_SECONDS = 7 * 86_400.0
 _ALIGNMENT_BYTES = 64
 # The length of the form, and the checksum of all that follows these twelve bytes.
 _HEADER = struct.Struct("<QI")
@@ -44,7 +48,7 @@ class IndexCache:
     def load(self, stream_id: int, version: str) -> QueryStem | None:
         """Return the index of a stream at a version of its predicates; None if no file has it."""
         try:
-            path = self._own_folder() / self._name(stream_id, version)
+            path = self.open_folder() / self._name(stream_id, version)
             with open(path, "rb") as file:
                 mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             return _read(mapped)
@@ -55,14 +59,15 @@ class IndexCache:
             return None
 
     def store(self, stream_id: int, version: str, index: QueryStem) -> None:
-        """Write an index for other workers, and remove the stream's earlier files."""
+        """Write an index for other workers; remove the stream's earlier files, and old ones of
+        any."""
         content = index.content()
         if content is None or len(index) < MIN_CACHED_PREDICATES:
             return
         writer = ArrayWriter()
         form = writer.write(content)
         try:
-            folder, name = self._own_folder(), self._name(stream_id, version)
+            folder, name = self.open_folder(), self._name(stream_id, version)
             with tempfile.NamedTemporaryFile(dir=folder, prefix="new-", delete=False) as file:
                 try:
                     for octets in _octets(form, writer.arrays):
@@ -72,13 +77,15 @@ class IndexCache:
                 except BaseException:
                     os.unlink(file.name)
                     raise
-            for path in folder.glob(f"{self._prefix(stream_id)}*"):
-                if path.name != name:
+            prefix, oldest = self._prefix(stream_id), time.time() - _MAX_AGE_SECONDS
+            for path in folder.iterdir():
+                is_earlier = path.name.startswith(prefix) and path.name != name
+                if is_earlier or path.stat().st_mtime < oldest:
                     path.unlink(missing_ok=True)
         except OSError as error:
             log.warning("the index of stream %d can't be cached: %s", stream_id, error)
 
-    def _own_folder(self) -> Path:
+    def open_folder(self) -> Path:
         """Return the folder. Raise PermissionError if it is another user's: a mapped file that
         somebody else truncates ends the process."""
         folder = self._folder or Path(tempfile.gettempdir()) / f"psoup-index-{os.getuid()}"

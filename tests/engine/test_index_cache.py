@@ -103,6 +103,17 @@ def test_only_its_own_key_is_loaded_and_earlier_files_go(cache: IndexCache, tmp_
     assert len(list((tmp_path / "cache").iterdir())) == 2
 
 
+def test_files_that_are_a_week_old_go(cache: IndexCache, tmp_path: Path) -> None:
+    built = QueryStem()
+    built.insert_texts(np.arange(100), texts(FAMILIES["= AND LIKE"], 100))
+    IndexCache(tmp_path / "gone", tmp_path / "cache").store(7, "v", built)
+    (tmp_path / "cache" / "new-draft").write_bytes(b"killed")
+    for path in (tmp_path / "cache").iterdir():
+        os.utime(path, (0, 0))
+    cache.store(7, "v", built)
+    assert len(list((tmp_path / "cache").iterdir())) == 1
+
+
 def test_a_folder_that_others_can_write_is_not_used(cache: IndexCache, tmp_path: Path) -> None:
     built = QueryStem()
     built.insert_texts(np.arange(100), texts(FAMILIES["two intervals"], 100))
