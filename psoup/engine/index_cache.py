@@ -85,6 +85,12 @@ class IndexCache:
         except OSError as error:
             log.warning("the index of stream %d can't be cached: %s", stream_id, error)
 
+    def remove_all(self) -> None:
+        """Remove the files of the store's indexes. Workers that have mapped one keep it."""
+        with contextlib.suppress(OSError):
+            for path in self.open_folder().glob(f"{self._store}-*"):
+                path.unlink(missing_ok=True)
+
     def open_folder(self) -> Path:
         """Return the folder. Raise PermissionError if it is another user's: a mapped file that
         somebody else truncates ends the process."""

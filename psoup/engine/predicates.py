@@ -171,6 +171,12 @@ class LivePredicates:
         """Drop everything, so that `advance` reads it again."""
         self._version, self._live, self._stems = -1, {}, {}
 
+    def discard(self) -> None:
+        """Drop everything, and this machine's files of built indexes: after a failed task each
+        index is built again from its texts."""
+        self.forget()
+        self._cache.remove_all()
+
     def _advance(self, version: int) -> None:
         added = self._added(version)
         if added is None:
@@ -296,4 +302,4 @@ def predicates_of(root: str) -> LivePredicates:
 
 def forget_predicates(root: str) -> None:
     """Let this process read the predicates of the store at `root` again, and make new indexes."""
-    predicates_of(root).forget()
+    predicates_of(root).discard()

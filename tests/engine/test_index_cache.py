@@ -155,6 +155,10 @@ def test_workers_share_an_index_and_each_brings_it_up_to_date(
 
     monkeypatch.setattr(QueryStem, "insert_texts", counted)
     assert probed(second) == expected and not inserted
+    # After a failed task no file is trusted.
+    second.discard()
+    second.advance(1)
+    assert probed(second) == expected and inserted == [1000]
     commit(2, range(1000, 1040), ended=range(90))
     for worker in (second, alone_):
         worker.advance(2)
