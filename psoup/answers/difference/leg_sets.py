@@ -231,6 +231,8 @@ class LegSets:
         if self.leg.schema.retain is None or self.leg.keyed is not None:
             return 0
         region = self.target_rows.rows.choices[0].region
+        if region.empty:
+            return self.target.high
         return max(region.lo, self.leg.stem.first_id(region.begin, region.end))
 
     def _is_stored(self, moment: LegMoment) -> bool:
@@ -240,12 +242,12 @@ class LegSets:
             return True
         window = self.leg.window
         choice = self._choice(moment, moment.now, moment.current)
-        begin = choice.region.begin
+        begin, is_empty = choice.region.begin, choice.region.empty
         # With partitions the region is drawn around the rows that are left, so it does not show
-        # which are gone.
-        if isinstance(window, CountWindow) and window.partition_by:
-            begin = oldest_retained(self.leg.schema, moment.current)
-        if choice.region.empty or (begin is not None and begin >= oldest - _GRACE_MICROSECONDS):
+        # which are gone. A window that counts rows is also empty if all of its rows are gone.
+        if isinstance(window, CountWindow) and (window.partition_by or is_empty):
+            begin, is_empty = oldest_retained(self.leg.schema, moment.current), False
+        if is_empty or (begin is not None and begin >= oldest - _GRACE_MICROSECONDS):
             return True
         # The engine may delete later than it must: then the files still have all ids.
         return self.leg.stem.is_whole(moment.low)
