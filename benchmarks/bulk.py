@@ -21,11 +21,11 @@ from benchmarks.memory import descendants, processor
 from benchmarks.report import Report
 from datastem.arrays import Int64s
 from datastem.schema import StreamSchema
-from psoup.engine import step
 from psoup.engine.composites.boxes import CompositeBox
 from psoup.engine.composites.keeping import keep_up
-from psoup.engine.session import open_session
 from psoup.engine.settings import EngineSettings
+from psoup.engine.spark.session import open_session
+from psoup.engine.steps import step
 from psoup.store import Store
 from querystem.expressions import TRUE
 from tests.support.engine.author import READINGS, Author

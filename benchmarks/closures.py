@@ -20,12 +20,12 @@ from datastem.history import History
 from datastem.keyed_rows import KeyedRows
 from datastem.schema import Column, StreamSchema
 from datastem.types import BIGINT, TIMESTAMP
-from psoup.engine.closing import ClosingJob
-from psoup.engine.histories import Histories, closure_rows
-from psoup.engine.jobs import SparkJob, by_table
 from psoup.engine.ledger import stem_name
-from psoup.engine.session import open_session
-from psoup.engine.worker import CLOSURE_BOUNDS, insert, write_segments
+from psoup.engine.spark.jobs import SparkJob, by_table
+from psoup.engine.spark.session import open_session
+from psoup.engine.steps.closing import ClosingJob
+from psoup.engine.steps.histories import Histories, closure_rows
+from psoup.engine.steps.worker import CLOSURE_BOUNDS, insert, write_segments
 from psoup.store import Store
 from psoup.store.delta.files import DataFile
 

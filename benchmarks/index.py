@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from benchmarks.index_queries import FAMILIES, rows, texts
 from benchmarks.report import Report
-from psoup.engine.index_cache import IndexCache
+from psoup.engine.matching.index_cache import IndexCache
 from querystem.expressions import from_json
 from querystem.index import QueryStem
 

@@ -15,12 +15,12 @@ import pyarrow as pa
 
 from benchmarks.report import Report
 from datastem.instants import DAY, MINUTE, SECOND
-from psoup.engine.backfill import Backfill
-from psoup.engine.jobs import Outcome
 from psoup.engine.ledger import Ledger, stem_name
-from psoup.engine.session import make_scratch, open_session
+from psoup.engine.matching.backfill import Backfill
 from psoup.engine.settings import Rest
-from psoup.engine.worker import Slice
+from psoup.engine.spark.jobs import Outcome
+from psoup.engine.spark.session import make_scratch, open_session
+from psoup.engine.steps.worker import Slice
 from psoup.store import Store
 from psoup.store.delta.reading import reader, row_groups
 from results.window import Bound, TimeWindow

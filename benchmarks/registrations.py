@@ -20,10 +20,10 @@ from benchmarks.memory import processor, resident
 from benchmarks.report import Report
 from benchmarks.timing import timed
 from client_sdk import Client
-from psoup.engine.grid import StepLimits
-from psoup.engine.recover import open_ledger
+from psoup.engine.repair.recover import open_ledger
 from psoup.engine.settings import EngineSettings
-from psoup.engine.step import next_stretch, take_step
+from psoup.engine.steps.grid import StepLimits
+from psoup.engine.steps.step import next_stretch, take_step
 from psoup.store import Entry, Position, RegisterMany, State, Store
 from psoup.store.interest import Interests
 from querystem.language import CreateStream, bind_query, parse_statement

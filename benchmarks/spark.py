@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from benchmarks.timing import Times, timed
-from psoup.engine.session import open_session
+from psoup.engine.spark.session import open_session
 
 
 def empty_jobs(scratch: Path, rounds: int) -> Times:

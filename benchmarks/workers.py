@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from benchmarks.report import Report
 
 # What a task of the engine imports if its worker does not have it yet.
-MODULES = ("psoup.engine.worker", "psoup.engine.composites.worker")
+MODULES = ("psoup.engine.steps.worker", "psoup.engine.composites.worker")
 DAEMONS = {"psoup.engine.daemon": "modules loaded before the fork", "pyspark.daemon": "pyspark's"}
 
 # Process id, seconds of processor time, bytes resident, and bytes of its share of the memory.

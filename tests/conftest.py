@@ -61,7 +61,7 @@ def shared_data() -> Path:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The one Spark session of the run, made the way the engine makes its own."""
-    from psoup.engine.session import open_session
+    from psoup.engine.spark.session import open_session
 
     session = open_session(tmp_path_factory.mktemp("spark"))
     yield session

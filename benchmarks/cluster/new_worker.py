@@ -6,7 +6,7 @@ import json
 import sys
 import time
 
-from psoup.engine.predicates import predicates_of
+from psoup.engine.matching.predicates import predicates_of
 
 
 def main() -> None:

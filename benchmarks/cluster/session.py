@@ -1,7 +1,7 @@
 """Spark sessions with an event log, and what the log says about the jobs of a session.
 
 Python tasks run beside the JVM, so Spark does not count their processor time: tasks report it
-themselves (`psoup.engine.jobs.Spent`), and both are added.
+themselves (`psoup.engine.spark.jobs.Spent`), and both are added.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from unittest.mock import patch
 from pyspark.sql import SparkSession
 
 from benchmarks.memory import processor
-from psoup.engine import backfill, step
-from psoup.engine.jobs import Outcome, Spent, run_tasks
-from psoup.engine.session import open_session
+from psoup.engine.matching import backfill
+from psoup.engine.spark.jobs import Outcome, Spent, run_tasks
+from psoup.engine.spark.session import open_session
+from psoup.engine.steps import step
 
 CORES = (1, 2, 4, 8)
 _NANOSECONDS = 1e9

@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 from psoup.engine.engine import Engine
-from psoup.engine.session import open_session
+from psoup.engine.spark.session import open_session
 from psoup.store import Store
 from tests.support.engine.author import READINGS, Author, above, readings, sensor_is
 

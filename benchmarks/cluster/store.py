@@ -13,11 +13,11 @@ from pyspark.sql import SparkSession
 
 from datastem.schema import Column, StreamSchema
 from datastem.types import BIGINT, BOOLEAN
-from psoup.engine.backfill import Backfill
-from psoup.engine.grid import StepLimits
-from psoup.engine.recover import open_ledger
+from psoup.engine.matching.backfill import Backfill
+from psoup.engine.repair.recover import open_ledger
 from psoup.engine.settings import EngineSettings
-from psoup.engine.step import StepMemory, next_stretch, take_step
+from psoup.engine.steps.grid import StepLimits
+from psoup.engine.steps.step import StepMemory, next_stretch, take_step
 from psoup.store import Store
 from psoup.store.log.events import MANY, RegisterMany
 from querystem.expressions import Call, ColumnRef, Expression, Literal, Op, predicate_key

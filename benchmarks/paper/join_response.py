@@ -19,7 +19,7 @@ from benchmarks.paper.partial import STREAM_ID, remembered
 from benchmarks.paper.response import Response, milliseconds_each
 from benchmarks.paper.workload import COLUMNS, Array, Factor
 from datastem.blocks import BLOCK_BITS
-from psoup.engine import pieces
+from psoup.engine.steps import pieces
 from querystem.index import QueryStem
 from querystem.join import join
 from querystem.query import item_column

@@ -13,7 +13,7 @@ from benchmarks.paper.base import INSERT_ROWS, Base, batches
 from benchmarks.paper.workload import Query
 from datastem.arrays import Int64s
 from datastem.blocks import BLOCK_BITS
-from psoup.engine import pieces
+from psoup.engine.steps import pieces
 from querystem.index import QueryStem
 from results.match_cache import MatchCache
 from results.stored_matches import MatchPieces

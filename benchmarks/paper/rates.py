@@ -22,7 +22,7 @@ from benchmarks.paper.partial import STREAM_ID, query_stem
 from benchmarks.paper.unshared import Unshared
 from benchmarks.paper.workload import Array, Workload
 from datastem.codec import query_view
-from psoup.engine import pieces
+from psoup.engine.steps import pieces
 from querystem.index import Matches, QueryStem
 
 KINDS = ("PSoup-P", "PSoup-C", "matching alone")

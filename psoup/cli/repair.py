@@ -119,7 +119,7 @@ def _release(store: Path, names: tuple[str, ...]) -> None:
 def _repair_clock(store: Path, yes: bool) -> None:
     from datastem.instants import format_instant
     from psoup.engine.errors import EngineError
-    from psoup.engine.reclock import repair_clock
+    from psoup.engine.repair.reclock import repair_clock
     from psoup.store import StoreError
     from psoup.write.timepiece import this_machine
 

@@ -31,7 +31,7 @@ def restore(store: Path, in_place: bool) -> None:
     """
     require("engine")
     from psoup.engine.errors import EngineError
-    from psoup.engine.restore import begin_incarnation
+    from psoup.engine.repair.restore import begin_incarnation
     from psoup.store import StoreError
 
     try:

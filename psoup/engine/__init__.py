@@ -34,6 +34,6 @@ def run(
     """
     # Imported here: a worker, a server or a command that imports a module of this package does not
     # need all of it.
-    from psoup.engine.adopted import run_adopted
+    from psoup.engine.spark.adopted import run_adopted
 
     run_adopted(Path(store), spark, settings, ending or threading.Event(), standby)

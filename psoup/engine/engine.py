@@ -14,18 +14,18 @@ from collections.abc import Callable
 
 from pyspark.sql import SparkSession
 
-from psoup.engine.backfill import Backfill
 from psoup.engine.composites.growing import Growing
 from psoup.engine.errors import EngineFailed, SecondEngine
-from psoup.engine.keep_alive import KeepAlive
 from psoup.engine.ledger import Ledger
-from psoup.engine.lock import EngineLock
 from psoup.engine.maintain import Chore, Maintenance
-from psoup.engine.mend import mend
-from psoup.engine.quarantine import set_aside, suspects
-from psoup.engine.recover import open_ledger
+from psoup.engine.matching.backfill import Backfill
+from psoup.engine.ownership.lock import EngineLock
+from psoup.engine.repair.mend import mend
+from psoup.engine.repair.quarantine import set_aside, suspects
+from psoup.engine.repair.recover import open_ledger
 from psoup.engine.settings import EngineSettings
-from psoup.engine.step import StepMemory, next_stretch, take_step
+from psoup.engine.spark.keep_alive import KeepAlive
+from psoup.engine.steps.step import StepMemory, next_stretch, take_step
 from psoup.store.delta.reading import DataFileGone
 from psoup.store.errors import CorruptStore
 from psoup.store.log.position import Position

@@ -17,10 +17,10 @@ from functools import partial
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from psoup.engine.coverage import Cohorts
 from psoup.engine.errors import SecondEngine
-from psoup.engine.fence import Fence
-from psoup.engine.histories import Histories
+from psoup.engine.matching.coverage import Cohorts
+from psoup.engine.ownership.fence import Fence
+from psoup.engine.steps.histories import Histories
 from psoup.store.audit import AUDIT_BOUNDS
 from psoup.store.composite_marks import CompositeMark
 from psoup.store.delta import Commit, DeltaFolder, Snapshot

@@ -14,14 +14,14 @@ from typing import TypeVar
 
 from psoup import lifeline, umask
 from psoup.command_help import HelpFormatter, format_size, parse_size
-from psoup.engine.adopted import serve
 from psoup.engine.engine import Engine
 from psoup.engine.errors import EngineError
-from psoup.engine.keep_alive import run_empty_job
-from psoup.engine.lock import EngineLock
-from psoup.engine.session import make_scratch, open_session
+from psoup.engine.ownership.lock import EngineLock
+from psoup.engine.ownership.standby import stand_by
 from psoup.engine.settings import EngineSettings, Rest
-from psoup.engine.standby import stand_by
+from psoup.engine.spark.adopted import serve
+from psoup.engine.spark.keep_alive import run_empty_job
+from psoup.engine.spark.session import make_scratch, open_session
 from psoup.escaping import log_to_stderr
 from psoup.store import Store, StoreError
 from psoup.store.delta.durable import MIN_GRACE_SECONDS

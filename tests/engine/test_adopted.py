@@ -17,9 +17,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 import psoup.engine
-from psoup.engine import adopted
-from psoup.engine.adopted import adopt
 from psoup.engine.errors import SecondEngine, UnsuitableSession
+from psoup.engine.spark import adopted
+from psoup.engine.spark.adopted import adopt
 from psoup.store import Store
 from tests.support.engine.author import READINGS, Author, above, readings
 from tests.support.engine.reading import matched

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from psoup.engine.coverage import Band, Cohort, Cohorts, Want, bands, pending, top
+from psoup.engine.matching.coverage import Band, Cohort, Cohorts, Want, bands, pending, top
 
 STREAM = 7
 

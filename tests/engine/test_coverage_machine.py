@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from datastem.blocks import BLOCK_BITS, BLOCK_MASK, BLOCK_ROWS
-from psoup.engine import pieces
-from psoup.engine.coverage import OPEN, Cohort, Cohorts, Want, bands, top
+from psoup.engine.matching.coverage import OPEN, Cohort, Cohorts, Want, bands, top
+from psoup.engine.steps import pieces
 from psoup.store.layout import MATCHES
 from results.id_sets import union
 from results.stored_matches import StreamCoverage

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 import pytest
 from pyspark.sql import SparkSession
 
-from psoup.engine import closing
-from psoup.engine.closing import ClosingJob
 from psoup.engine.engine import Engine
 from psoup.engine.settings import EngineSettings
+from psoup.engine.steps import closing
+from psoup.engine.steps.closing import ClosingJob
 from psoup.store import Accept, CorruptStore, Losses, Store
 from tests.damage import flip, flip_in_column, named_files, tear_commit
 from tests.engine.test_keyed import Story, closures, keyed

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from psoup.engine.recover import open_ledger
+from psoup.engine.repair.recover import open_ledger
 from psoup.store import CorruptStore, Store
 from tests.support.engine.author import READINGS, Author, above, readings
 from tests.support.engine.pump import Pump

@@ -13,7 +13,7 @@ from psoup.engine import engine as engine_module
 from psoup.engine.engine import Engine
 from psoup.engine.errors import EngineFailed, SecondEngine
 from psoup.engine.settings import EngineSettings
-from psoup.engine.step import take_step
+from psoup.engine.steps.step import take_step
 from psoup.store import Store
 from tests.support.engine.author import READINGS, Author, above, readings, sensor_is
 from tests.support.engine.reading import assert_joined, matched, stem_rows

@@ -15,7 +15,7 @@ from psoup.engine.engine import Engine
 from psoup.engine.errors import SecondEngine
 from psoup.engine.maintain import Chore
 from psoup.engine.maintain.discard import Checkpoint, Trim, Vacuum
-from psoup.engine.mend import mend
+from psoup.engine.repair.mend import mend
 from psoup.engine.settings import EngineSettings
 from psoup.store import Store
 from tests.support.engine.author import READINGS, Author, above, readings

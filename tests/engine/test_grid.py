@@ -15,14 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from psoup.engine import step as step_module
-from psoup.engine.backfill import SliceSizes
 from psoup.engine.engine import Engine
-from psoup.engine.grid import StepCosts, StreamCost, cells
-from psoup.engine.jobs import Outcome, Probed, SparkJob, Spent, run_tasks
-from psoup.engine.pieces import IdRange
+from psoup.engine.matching.backfill import SliceSizes
 from psoup.engine.settings import EngineSettings
-from psoup.engine.worker import Intake, LogFile, Slice, fresh
+from psoup.engine.spark.jobs import Outcome, Probed, SparkJob, Spent, run_tasks
+from psoup.engine.steps import step as step_module
+from psoup.engine.steps.grid import StepCosts, StreamCost, cells
+from psoup.engine.steps.pieces import IdRange
+from psoup.engine.steps.worker import Intake, LogFile, Slice, fresh
 from psoup.store import Entry, Store
 from psoup.store.delta import commits as delta_commits
 from psoup.store.delta import durable

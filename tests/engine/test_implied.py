@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from pyspark.sql import SparkSession
 
-from psoup.engine import backfill as backfill_module
-from psoup.engine import implied, jobs
 from psoup.engine.engine import Engine
-from psoup.engine.implied import matched_ids
-from psoup.engine.worker import Slice
+from psoup.engine.matching import backfill as backfill_module
+from psoup.engine.matching import implied
+from psoup.engine.matching.implied import matched_ids
+from psoup.engine.spark import jobs
+from psoup.engine.steps.worker import Slice
 from psoup.store import DataFile, Store
 from psoup.store.delta.checksums import Checks
 from tests.support.engine.author import READINGS, Author, above, readings, sensor_is

@@ -11,9 +11,9 @@ import pytest
 
 from benchmarks.index_queries import FAMILIES, rows, texts
 from datastem.arrays import Int64s
-from psoup.engine import index_cache, predicates
-from psoup.engine.index_cache import IndexCache
-from psoup.engine.predicates import LivePredicates
+from psoup.engine.matching import index_cache, predicates
+from psoup.engine.matching.index_cache import IndexCache
+from psoup.engine.matching.predicates import LivePredicates
 from psoup.store import DeltaFolder
 from psoup.store.delta import TableDefinition
 from psoup.store.delta.files import write_data_file

@@ -9,10 +9,10 @@ from dataclasses import replace
 import pytest
 from pyspark.sql import SparkSession
 
-from psoup.engine import keep_alive
 from psoup.engine.engine import Engine
-from psoup.engine.keep_alive import KeepAlive
 from psoup.engine.settings import EngineSettings
+from psoup.engine.spark import keep_alive
+from psoup.engine.spark.keep_alive import KeepAlive
 from psoup.store import Store, Tick
 from tests.support.engine.author import READINGS, Author, above, readings
 from tests.support.engine.pump import QUIET, Pump

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from psoup.engine.errors import SecondEngine
-from psoup.engine.lock import EngineLock
+from psoup.engine.ownership.lock import EngineLock
 from psoup.store import presence
 from psoup.store.presence import ENGINE_TIMEOUT_SECONDS, Pulse, PulseWatch
 

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from datastem.types import BIGINT, BOOLEAN
-from psoup.engine.predicates import LivePredicates, PredicateTexts
+from psoup.engine.matching.predicates import LivePredicates, PredicateTexts
 from psoup.store import DeltaFolder
 from psoup.store.delta import TableDefinition
 from psoup.store.delta.files import write_data_file

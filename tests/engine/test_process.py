@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from psoup.engine.session import make_scratch
+from psoup.engine.spark.session import make_scratch
 from psoup.store import Store
 from tests.support.engine.author import READINGS, Author, above, readings
 from tests.support.engine.reading import matched
@@ -54,7 +54,9 @@ def test_what_a_killed_engine_left_is_removed_by_the_next(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    code = "from psoup.engine.session import make_scratch; print(make_scratch('{}'), flush=True)"
+    code = (
+        "from psoup.engine.spark.session import make_scratch; print(make_scratch('{}'), flush=True)"
+    )
     leftover, of_another = (_run(code.format(store), tmp_path) for store in ("one", "two"))
     scratch = make_scratch("one")
     assert make_scratch("one").is_dir() and scratch.is_dir() and of_another.is_dir()

@@ -20,16 +20,16 @@ from pyspark.sql import SparkSession
 
 from datastem.schema import Column, StreamSchema
 from datastem.types import BIGINT, BOOLEAN, TEXT
-from psoup.engine.coverage import OPEN, Cohort, Cohorts
-from psoup.engine.culprits import Search
 from psoup.engine.engine import Engine
 from psoup.engine.errors import EngineFailed
-from psoup.engine.jobs import Outcome, SparkJob, Spent, TaskFailed, WorkerDied, run_tasks
-from psoup.engine.mend import restart_coverage
-from psoup.engine.predicates import predicates_of
-from psoup.engine.quarantine import set_aside, suspects
-from psoup.engine.recover import open_ledger
+from psoup.engine.matching.coverage import OPEN, Cohort, Cohorts
+from psoup.engine.matching.predicates import predicates_of
+from psoup.engine.repair.culprits import Search
+from psoup.engine.repair.mend import restart_coverage
+from psoup.engine.repair.quarantine import set_aside, suspects
+from psoup.engine.repair.recover import open_ledger
 from psoup.engine.settings import EngineSettings
+from psoup.engine.spark.jobs import Outcome, SparkJob, Spent, TaskFailed, WorkerDied, run_tasks
 from psoup.store import Position, Store
 from psoup.store.inspection import quarantine, release
 from psoup.store.log.access_events import AccessPut
@@ -232,7 +232,7 @@ def test_a_failure_without_a_cause_stops_the_engine_as_before(
     store: Store, author: Author, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream = author.create(TAGS)
-    monkeypatch.setattr("psoup.engine.step.fresh", _fails)
+    monkeypatch.setattr("psoup.engine.steps.step.fresh", _fails)
     with running(store, spark, retries=1) as engine, pytest.raises(EngineFailed):
         engine.wait_for(author.publish(stream, tags(["a"])), 180)
     assert not quarantine(store).entries
@@ -318,7 +318,7 @@ def _search(store: Store, monkeypatch: pytest.MonkeyPatch, fails: Any, count: in
         included = set(range(count)) - {int(id_) for id_ in job.excluded}
         return f"ValueError: {sorted(included)[-1]}" if fails(included) else None
 
-    monkeypatch.setattr("psoup.engine.culprits.predicates_of", lambda root: Known())
+    monkeypatch.setattr("psoup.engine.repair.culprits.predicates_of", lambda root: Known())
     return partial(Search, SparkJob(str(store.root), 0, False), None, attempt)
 
 
@@ -344,7 +344,7 @@ def test_of_predicates_that_fail_together_the_last_is_found(
 
 
 def test_a_long_search_ends_with_what_it_has(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("psoup.engine.culprits._SEARCH_SECONDS", 0.0)
+    monkeypatch.setattr("psoup.engine.repair.culprits._SEARCH_SECONDS", 0.0)
     search = _search(store, monkeypatch, lambda included: bool(included & {3, 71}))
     assert [entry.id for entry in search().causes("a reason")] == [3]
 

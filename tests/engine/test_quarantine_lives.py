@@ -11,8 +11,8 @@ from random import Random
 import pytest
 from pyspark.sql import SparkSession
 
-from psoup.engine.quarantine import set_aside
-from psoup.engine.recover import open_ledger
+from psoup.engine.repair.quarantine import set_aside
+from psoup.engine.repair.recover import open_ledger
 from psoup.store import Store
 from psoup.store.delta import commits as delta_commits
 from psoup.store.delta import durable

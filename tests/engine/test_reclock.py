@@ -14,10 +14,10 @@ from pyspark.sql import SparkSession
 from datastem.instants import DAY, HOUR, MINUTE
 from datastem.schema import Column, StreamSchema
 from datastem.types import BIGINT
-from psoup.engine import reclock
 from psoup.engine.errors import SecondEngine, ServersRunning
-from psoup.engine.lock import EngineLock
-from psoup.engine.reclock import last_stamp, repair_clock
+from psoup.engine.ownership.lock import EngineLock
+from psoup.engine.repair import reclock
+from psoup.engine.repair.reclock import last_stamp, repair_clock
 from psoup.engine.settings import EngineSettings
 from psoup.server.calls.publish import publish
 from psoup.server.calls.register import register

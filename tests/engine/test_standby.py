@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from psoup.engine import standby
 from psoup.engine.errors import SecondEngine
-from psoup.engine.lock import EngineLock
-from psoup.engine.standby import stand_by, take_over, wait_for_end
+from psoup.engine.ownership import standby
+from psoup.engine.ownership.lock import EngineLock
+from psoup.engine.ownership.standby import stand_by, take_over, wait_for_end
 from psoup.store import Store, presence
 from psoup.store.epochs import Epoch
 from psoup.store.errors import Repairing

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from psoup.engine.grid import StepLimits, split_into_tasks
-from psoup.engine.step import Stretch, next_stretch
+from psoup.engine.steps.grid import StepLimits, split_into_tasks
+from psoup.engine.steps.step import Stretch, next_stretch
 from psoup.store import Store
 from tests.support.engine.author import READINGS, Author, readings
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from psoup.engine.recover import open_ledger
+from psoup.engine.repair.recover import open_ledger
 from psoup.server.main import Server
 from psoup.server.settings import Settings
 from psoup.store import Store

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from psoup.engine.recover import open_ledger
+from psoup.engine.repair.recover import open_ledger
 from psoup.store import Data, Entry, State, Store
 from tests.power.disk import Recording
 from tests.power.recorder import environment

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from datastem.schema import StreamSchema
-from psoup.engine.mend import mend
+from psoup.engine.repair.mend import mend
 from psoup.store import Store
 from querystem.expressions import TRUE
 from tests.support.engine.author import READINGS, Author, readings

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 from psoup.engine.maintain.discard import Vacuum
-from psoup.engine.recover import open_ledger
+from psoup.engine.repair.recover import open_ledger
 from psoup.engine.settings import EngineSettings
 from psoup.store import Store
 from psoup.store.delta.durable import MIN_GRACE_SECONDS

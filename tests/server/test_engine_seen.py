@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from psoup.engine.lock import EngineLock
+from psoup.engine.ownership.lock import EngineLock
 from psoup.store import presence
 from psoup.v1 import psoup_pb2 as pb
 from tests.server.conftest import Start

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from psoup.engine.ledger import joins_name, stem_name
-from psoup.engine.recover import open_ledger
+from psoup.engine.repair.recover import open_ledger
 from psoup.store import (
     Composite,
     CompositeMark,

@@ -10,7 +10,7 @@ import deltalake
 import pyarrow as pa
 import pytest
 
-from psoup.engine.recover import open_ledger
+from psoup.engine.repair.recover import open_ledger
 from psoup.store import Conflict, CorruptStore, DeltaFolder, LogTrimmed, Store
 from psoup.store.delta import Snapshot, TableDefinition
 from psoup.store.delta.files import write_data_file

@@ -15,7 +15,7 @@ import pytest
 from psoup.answers.replicas.replica import read_commit
 from psoup.engine.maintain import discard
 from psoup.engine.maintain.discard import Checkpoint, Trim
-from psoup.engine.recover import open_ledger
+from psoup.engine.repair.recover import open_ledger
 from psoup.engine.settings import EngineSettings
 from psoup.store import Conflict, LogTrimmed, State, Store
 from psoup.store.errors import Unconfirmed

@@ -17,5 +17,5 @@ An executor
     admitting     the rows that admitted predicates match
     estimating    how many combinations a new row brings
     combining     the join of rows that arrive with rows that are stored
-    spark_join    Spark's join, for what does not fit a worker (its rows: psoup.engine.scanning)
+    spark_join    Spark's join, for what does not fit a worker (its rows: spark.scanning)
 """

@@ -29,7 +29,9 @@ from psoup.engine.composites.units import (
     StoreUnit,
 )
 from psoup.engine.composites.worker import combine, store
-from psoup.engine.jobs import (
+from psoup.engine.ledger import Ledger, joins_name, stem_name, stream_of
+from psoup.engine.settings import EngineSettings
+from psoup.engine.spark.jobs import (
     CompositeOutcome,
     Outcome,
     TaskFailed,
@@ -38,8 +40,6 @@ from psoup.engine.jobs import (
     job_of,
     run_tasks,
 )
-from psoup.engine.ledger import Ledger, joins_name, stem_name, stream_of
-from psoup.engine.settings import EngineSettings
 from psoup.store.composite_marks import CompositeMark
 from psoup.store.delta.files import DataFile
 from psoup.store.state.composites import CompositeState

@@ -14,9 +14,9 @@ from functools import partial
 
 from pyspark.sql import SparkSession
 
-from psoup.engine.bulk import BulkJob
 from psoup.engine.composites.boxes import CompositeBox, LegPredicates
 from psoup.engine.composites.spark_join import Drafts, SparkJoin
+from psoup.engine.spark.bulk import BulkJob
 from psoup.store.state.losses import Hole
 
 

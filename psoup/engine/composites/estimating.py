@@ -18,7 +18,7 @@ from psoup.engine.composites.lookup.hashes import HashKey
 from psoup.engine.composites.reading import LegReading
 from psoup.engine.composites.runs import LegBatch
 from psoup.engine.composites.units import Arrival, CompositeWork
-from psoup.engine.jobs import Estimated, Outcome, SparkJob
+from psoup.engine.spark.jobs import Estimated, Outcome, SparkJob
 from querystem.expressions import Expression
 from querystem.join.sides import Side, true_pairs
 

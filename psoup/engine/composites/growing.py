@@ -29,10 +29,10 @@ from psoup.engine.composites.join_costs import JoinCosts
 from psoup.engine.composites.spark_join import SparkJoin
 from psoup.engine.composites.units import NO_ROWS, Arrival, EnterUnit
 from psoup.engine.composites.worker import enter
-from psoup.engine.coverage import OPEN, Cohorts
-from psoup.engine.jobs import Estimated, by_table, job_of, run_tasks
 from psoup.engine.ledger import Ledger, stem_name
+from psoup.engine.matching.coverage import OPEN, Cohorts
 from psoup.engine.settings import EngineSettings
+from psoup.engine.spark.jobs import Estimated, by_table, job_of, run_tasks
 from psoup.store.delta.reading import DataFileGone
 from psoup.store.errors import CorruptStore
 

@@ -16,9 +16,9 @@ from psoup.engine.composites.boxes import (
 )
 from psoup.engine.composites.units import Arrival, CombineUnit
 from psoup.engine.composites.worker import enter
-from psoup.engine.jobs import Outcome, by_table, job_of, run_tasks
 from psoup.engine.ledger import Ledger, joins_name
 from psoup.engine.settings import EngineSettings
+from psoup.engine.spark.jobs import Outcome, by_table, job_of, run_tasks
 
 # Rows of a step that are joined together. They are so few that a unit with too many candidates for
 # one task has too many per row.

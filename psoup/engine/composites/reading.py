@@ -18,8 +18,8 @@ from psoup.engine.composites.lookup.edges import leg_columns, sides_of
 from psoup.engine.composites.rows import JoinState, RowEnds, StemRows, read_cache
 from psoup.engine.composites.runs import KeyRun, LegBatch
 from psoup.engine.composites.units import Arrival, CompositeWork
-from psoup.engine.jobs import SparkJob
 from psoup.engine.ledger import joins_name, stem_name
+from psoup.engine.spark.jobs import SparkJob
 from psoup.store.delta.files import DataFile
 from querystem.join.factors import item_of
 from querystem.query import item_column

@@ -16,7 +16,7 @@ from datastem.arrays import Int64s, Mask
 from datastem.codec import INSTANT
 from psoup.engine.composites.lookup.edges import KeyEdge, LinkSide, sides_of
 from psoup.engine.composites.lookup.probes import SideRows
-from psoup.engine.pieces import runs as equal_runs
+from psoup.engine.steps.pieces import runs as equal_runs
 from psoup.store.layout import JOINS
 
 _COLUMNS = ("bucket", "key", "row_id", "ts", "position")

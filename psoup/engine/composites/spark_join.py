@@ -1,6 +1,6 @@
 """Equality joins that don't fit a worker: done by Spark over the rows of the legs.
 
-Tasks read each leg with the verified reader (`psoup.engine.scanning`), leave out rows that no
+Tasks read each leg with the verified reader (`psoup.engine.spark.scanning`), leave out rows that no
 admitted predicate matches, and hash the join keys of the others. Spark joins by these hashes, in
 memory, by shuffling or on disk, as it decides. Tasks then check whether join keys are equal and
 parts near enough, and write drafts, as those of `worker` do.
@@ -28,10 +28,10 @@ from psoup.engine.composites.lookup.edges import leg_columns, sides_of
 from psoup.engine.composites.reading import stem_column
 from psoup.engine.composites.units import Arrival, CompositeWork
 from psoup.engine.composites.worker import write_draft
-from psoup.engine.jobs import CompositeOutcome, SparkJob
 from psoup.engine.ledger import stem_name
-from psoup.engine.pieces import runs
-from psoup.engine.scanning import Batches, Damages, StemScan
+from psoup.engine.spark.jobs import CompositeOutcome, SparkJob
+from psoup.engine.spark.scanning import Batches, Damages, StemScan
+from psoup.engine.steps.pieces import runs
 from querystem.expressions import ColumnRef, references_of
 from querystem.join.factors import conjunction
 from querystem.kernel import matches

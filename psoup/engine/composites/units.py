@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from psoup.engine.composites.combining import JoinPlan
-from psoup.engine.predicates import Ranges
+from psoup.engine.matching.predicates import Ranges
 from psoup.store.delta.files import DataFile
 
 

@@ -16,7 +16,6 @@ import pyarrow as pa
 
 from datastem.arrays import Int64s
 from datastem.blocks import BLOCK_BITS
-from psoup.engine import pieces
 from psoup.engine.composites.combining import (
     CombinationRows,
     LegJoin,
@@ -26,10 +25,11 @@ from psoup.engine.composites.combining import (
 from psoup.engine.composites.reading import LegReading
 from psoup.engine.composites.runs import bucket_edges, key_rows, sorted_rows
 from psoup.engine.composites.units import CombinationSlice, CombineUnit, EnterUnit, StoreUnit
-from psoup.engine.jobs import CompositeOutcome, Outcome, SparkJob, Written
 from psoup.engine.ledger import joins_name, stem_name
-from psoup.engine.predicates import ALL_IDS, Ranges, predicates_of
-from psoup.engine.worker import insert, write_pieces
+from psoup.engine.matching.predicates import ALL_IDS, Ranges, predicates_of
+from psoup.engine.spark.jobs import CompositeOutcome, Outcome, SparkJob, Written
+from psoup.engine.steps import pieces
+from psoup.engine.steps.worker import insert, write_pieces
 from psoup.store.delta.files import write_data_file
 from psoup.store.delta.reading import reader
 from psoup.store.layout import combination_part, combinations_schema

@@ -19,12 +19,12 @@ import numpy as np
 from pyspark.sql import SparkSession
 
 from datastem.arrays import Int64s, Mask
-from psoup.engine.jobs import by_table, job_of, run_tasks
 from psoup.engine.ledger import Ledger
 from psoup.engine.maintain.merge import FileRun, merge_run
-from psoup.engine.mend import write_coverage
-from psoup.engine.reaching import MAX_COHORTS, Reaching
+from psoup.engine.matching.reaching import MAX_COHORTS, Reaching
+from psoup.engine.repair.mend import write_coverage
 from psoup.engine.settings import EngineSettings, Rest
+from psoup.engine.spark.jobs import by_table, job_of, run_tasks
 from psoup.store.delta.files import DataFile
 
 

@@ -16,8 +16,8 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 
-from psoup.engine.fence import Fence
 from psoup.engine.ledger import Ledger
+from psoup.engine.ownership.fence import Fence
 from psoup.engine.settings import EngineSettings
 from psoup.store.delta import DeltaFolder, Snapshot
 from psoup.store.delta.durable import MAX_WRITER_THREADS, together

@@ -17,16 +17,16 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from psoup.engine import pieces
 from psoup.engine.composites.runs import rows_from, sorted_rows
 from psoup.engine.composites.upkeep import side_floors
 from psoup.engine.composites.worker import write_joins
-from psoup.engine.coverage import Cohort
-from psoup.engine.jobs import Outcome, SparkJob, Written, by_table, job_of, run_tasks
 from psoup.engine.ledger import JOINS, STEM, Ledger, stream_of
-from psoup.engine.predicates import predicates_of
+from psoup.engine.matching.coverage import Cohort
+from psoup.engine.matching.predicates import predicates_of
 from psoup.engine.settings import EngineSettings
-from psoup.engine.worker import CLOSURE_BOUNDS, insert, write_pieces, write_segments
+from psoup.engine.spark.jobs import Outcome, SparkJob, Written, by_table, job_of, run_tasks
+from psoup.engine.steps import pieces
+from psoup.engine.steps.worker import CLOSURE_BOUNDS, insert, write_pieces, write_segments
 from psoup.store.audit import AUDIT_BOUNDS
 from psoup.store.delta.files import DataFile, write_data_file
 from psoup.store.delta.reading import reader

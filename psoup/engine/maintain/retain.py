@@ -19,12 +19,12 @@ from pyspark.sql import SparkSession
 
 from datastem.arrays import Int64s
 from psoup.engine.composites.upkeep import past_files
-from psoup.engine.jobs import Outcome, SparkJob, by_table, job_of, run_tasks
 from psoup.engine.ledger import JOINS, STEM, Ledger, stem_name, stream_of
 from psoup.engine.maintain.merge import with_partition, write_closures
-from psoup.engine.pieces import ROW_SEGMENT_BITS
 from psoup.engine.settings import EngineSettings
-from psoup.engine.worker import insert
+from psoup.engine.spark.jobs import Outcome, SparkJob, by_table, job_of, run_tasks
+from psoup.engine.steps.pieces import ROW_SEGMENT_BITS
+from psoup.engine.steps.worker import insert
 from psoup.store.delta.files import DataFile
 from psoup.store.delta.reading import reader
 from psoup.store.layout import SEGMENTED

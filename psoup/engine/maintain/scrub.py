@@ -10,7 +10,7 @@ import time
 from collections import deque
 
 from psoup.engine.ledger import Ledger
-from psoup.engine.mend import check_holes, mend
+from psoup.engine.repair.mend import check_holes, mend
 from psoup.engine.settings import EngineSettings
 from psoup.store.delta.files import DataFile
 from psoup.store.delta.reading import DataFileGone, reader

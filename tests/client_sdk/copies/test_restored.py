@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from client_sdk import Client, Copies, InvalidRequest, Retry
 from psoup.cli import cli
-from psoup.engine.lock import EngineLock
+from psoup.engine.ownership.lock import EngineLock
 from psoup.store.presence import Occupancy
 from tests.client_sdk.copies.trades import DEAR, TRADES, check, trade
 from tests.support.client_sdk.inside import InsideStore

@@ -16,7 +16,7 @@ from psoup.engine.composites import growing
 from psoup.engine.composites.boxes import CompositeBox
 from psoup.engine.composites.spark_join import Drafts, SparkJoin
 from psoup.engine.engine import Engine
-from psoup.engine.recover import open_ledger
+from psoup.engine.repair.recover import open_ledger
 from psoup.engine.settings import EngineSettings
 from psoup.store import Store
 from psoup.store.delta import commits as delta_commits

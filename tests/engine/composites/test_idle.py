@@ -9,9 +9,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from datastem.schema import StreamSchema
-from psoup.engine import jobs
-from psoup.engine import step as engine_step
 from psoup.engine.composites import boxes, growing, keeping
+from psoup.engine.spark import jobs
+from psoup.engine.steps import step as engine_step
 from psoup.store import Store
 from querystem.expressions import TRUE
 from tests.support.engine.author import READINGS, Author, above, readings

@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 from datastem.schema import StreamSchema
 from psoup.engine.composites import keeping
 from psoup.engine.composites.units import EnterUnit
-from psoup.engine.jobs import Outcome, SparkJob, run_tasks
 from psoup.engine.settings import EngineSettings
+from psoup.engine.spark.jobs import Outcome, SparkJob, run_tasks
 from psoup.store import Store
 from querystem.expressions import TRUE
 from tests.support.engine.author import READINGS, Author, readings, sensor_is

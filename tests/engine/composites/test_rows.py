@@ -12,12 +12,12 @@ import pytest
 from datastem.caches import LruCache
 from datastem.codec import INSTANT
 from datastem.instants import FOR_EVER
-from psoup.engine import pieces
 from psoup.engine.composites.admitting import matching_ids, piece_files
 from psoup.engine.composites.lookup.probes import HashProbes
 from psoup.engine.composites.rows import JoinState, RowEnds, StemRows
 from psoup.engine.composites.runs import bucket_edges, sorted_rows
-from psoup.engine.worker import CLOSURE_BOUNDS, MATCH_BOUNDS, write_segments
+from psoup.engine.steps import pieces
+from psoup.engine.steps.worker import CLOSURE_BOUNDS, MATCH_BOUNDS, write_segments
 from psoup.store.delta.files import DataFile, write_data_file
 from psoup.store.layout import CLOSURES, JOINS, MATCHES
 from results.bitmaps import encode

@@ -12,11 +12,11 @@ from datastem.schema import Column, StreamSchema
 from datastem.types import BIGINT, BOOLEAN, DOUBLE, TEXT, decimal_type
 from psoup.engine.composites import growing, spark_join
 from psoup.engine.composites.spark_join import Drafts, SparkJoin
-from psoup.engine.jobs import CompositeOutcome
-from psoup.engine.mend import mend
-from psoup.engine.recover import open_ledger
-from psoup.engine.scanning import StemScan
+from psoup.engine.repair.mend import mend
+from psoup.engine.repair.recover import open_ledger
 from psoup.engine.settings import EngineSettings
+from psoup.engine.spark.jobs import CompositeOutcome
+from psoup.engine.spark.scanning import StemScan
 from psoup.store import CorruptStore, Store
 from querystem.expressions import TRUE, Call, ColumnRef, Expression, Literal, Op
 from tests.damage import flip_in_column, named_files

@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 from datastem.codec import INSTANT
 from datastem.schema import StreamSchema
 from psoup.engine.composites import growing
-from psoup.engine.mend import mend
-from psoup.engine.recover import open_ledger
+from psoup.engine.repair.mend import mend
+from psoup.engine.repair.recover import open_ledger
 from psoup.engine.settings import EngineSettings
 from psoup.store import Store
 from querystem.expressions import TRUE

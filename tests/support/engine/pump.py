@@ -7,13 +7,13 @@ import time
 
 from pyspark.sql import SparkSession
 
-from psoup.engine.backfill import Backfill
 from psoup.engine.composites.growing import Growing
-from psoup.engine.grid import StepLimits
 from psoup.engine.maintain import Maintenance
-from psoup.engine.recover import open_ledger
+from psoup.engine.matching.backfill import Backfill
+from psoup.engine.repair.recover import open_ledger
 from psoup.engine.settings import EngineSettings
-from psoup.engine.step import StepMemory, next_stretch, take_step
+from psoup.engine.steps.grid import StepLimits
+from psoup.engine.steps.step import StepMemory, next_stretch, take_step
 from psoup.store import Store
 
 QUIET = EngineSettings(housekeeping=0.0, idle=0.0)

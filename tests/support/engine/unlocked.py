@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from psoup.engine.lock import EngineLock
+from psoup.engine.ownership.lock import EngineLock
 
 
 class NoLock(EngineLock):

@@ -21,10 +21,10 @@ from datastem.codec import HISTORY_COLUMNS
 from datastem.history import RANGE_ROWS, Closures, History, key_ranges
 from datastem.instants import FOR_EVER
 from datastem.keyed_rows import KeyedRows
-from psoup.engine.histories import closure_rows
-from psoup.engine.pieces import ROW_SEGMENT_BITS
-from psoup.engine.scanning import Batches, Damages, StemScan
-from psoup.engine.worker import CLOSURE_BOUNDS, write_segments
+from psoup.engine.spark.scanning import Batches, Damages, StemScan
+from psoup.engine.steps.histories import closure_rows
+from psoup.engine.steps.pieces import ROW_SEGMENT_BITS
+from psoup.engine.steps.worker import CLOSURE_BOUNDS, write_segments
 from psoup.store.delta.files import DataFile
 
 # Closures of a stem with more rows are derived in tasks (docs/explanation/decisions/engine.md).

@@ -16,7 +16,7 @@ import numpy as np
 
 from datastem.arrays import Int64s
 from psoup.engine.composites.units import CompositeWork
-from psoup.engine.predicates import predicates_of
+from psoup.engine.matching.predicates import predicates_of
 from psoup.store.errors import StoreError
 from psoup.store.state.quarantine import (
     COMPOSITE,
@@ -27,7 +27,7 @@ from psoup.store.state.quarantine import (
 )
 
 if TYPE_CHECKING:
-    from psoup.engine.jobs import SparkJob
+    from psoup.engine.spark.jobs import SparkJob
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from psoup.engine.lock import EngineLock
+from psoup.engine.ownership.lock import EngineLock
 from psoup.store import Store
 from psoup.store.errors import Conflict
 from psoup.store.presence import ENGINE_TIMEOUT_SECONDS, Pulse, refuse_unfinished

@@ -24,11 +24,11 @@ import pyarrow.compute as pc
 from datastem.codec import INSTANT
 from datastem.schema import StreamSchema
 from psoup.engine.composites.boxes import forget_composite
-from psoup.engine.jobs import SparkJob, by_table
 from psoup.engine.ledger import Ledger, stem_name
-from psoup.engine.lock import exclusive_store
-from psoup.engine.recover import open_ledger
-from psoup.engine.worker import CLOSURE_BOUNDS, insert, write_segments
+from psoup.engine.ownership.lock import exclusive_store
+from psoup.engine.repair.recover import open_ledger
+from psoup.engine.spark.jobs import SparkJob, by_table
+from psoup.engine.steps.worker import CLOSURE_BOUNDS, insert, write_segments
 from psoup.store import (
     CorruptStore,
     Data,

@@ -14,15 +14,15 @@ from collections.abc import Iterable
 import numpy as np
 import pyarrow as pa
 
-from psoup.engine import closing
-from psoup.engine.closing import ClosingJob
 from psoup.engine.composites.boxes import forget_composite
-from psoup.engine.coverage import Cohort, Cohorts
-from psoup.engine.fence import Fence
-from psoup.engine.histories import closure_rows
-from psoup.engine.jobs import by_table, job_of
 from psoup.engine.ledger import JOINS, STEM, Ledger, stem_name, stream_of
-from psoup.engine.worker import CLOSURE_BOUNDS, insert, write_segments
+from psoup.engine.matching.coverage import Cohort, Cohorts
+from psoup.engine.ownership.fence import Fence
+from psoup.engine.spark.jobs import by_table, job_of
+from psoup.engine.steps import closing
+from psoup.engine.steps.closing import ClosingJob
+from psoup.engine.steps.histories import closure_rows
+from psoup.engine.steps.worker import CLOSURE_BOUNDS, insert, write_segments
 from psoup.store.audit import AUDIT_BOUNDS, AuditRecord, audit_rows
 from psoup.store.definitions import combinations_table, joins_table, system_table
 from psoup.store.delta import Snapshot

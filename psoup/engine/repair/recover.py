@@ -11,11 +11,17 @@ import logging
 
 from pyspark.sql import SparkSession
 
-from psoup.engine.coverage import Cohorts
 from psoup.engine.errors import SecondEngine
-from psoup.engine.fence import Fence
 from psoup.engine.ledger import JOINS, STEM, Ledger, joins_name, only_engine, stem_name
-from psoup.engine.mend import MATCH_TABLES, is_derived, load_coverage, rederive, restart_table
+from psoup.engine.matching.coverage import Cohorts
+from psoup.engine.ownership.fence import Fence
+from psoup.engine.repair.mend import (
+    MATCH_TABLES,
+    is_derived,
+    load_coverage,
+    rederive,
+    restart_table,
+)
 from psoup.store.delta import DeltaFolder, Snapshot
 from psoup.store.epochs import Epoch
 from psoup.store.errors import CorruptStore, LogTrimmed

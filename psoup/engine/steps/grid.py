@@ -19,10 +19,10 @@ import numpy as np
 
 from datastem.arrays import Doubles, Int64s
 from datastem.schema import StreamSchema
-from psoup.engine.jobs import Outcome, Probed, Spent
-from psoup.engine.pieces import IdRange
 from psoup.engine.settings import EngineSettings
-from psoup.engine.worker import Intake, LogFile, Task
+from psoup.engine.spark.jobs import Outcome, Probed, Spent
+from psoup.engine.steps.pieces import IdRange
+from psoup.engine.steps.worker import Intake, LogFile, Task
 
 # Less work than this is not divided: a task costs some 10 ms, and decodes its rows again.
 _GROUP_SECONDS = 1.0

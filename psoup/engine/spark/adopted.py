@@ -16,9 +16,9 @@ from pyspark.sql import SparkSession
 
 from psoup.engine.engine import Engine
 from psoup.engine.errors import UnsuitableSession
-from psoup.engine.lock import EngineLock
+from psoup.engine.ownership.lock import EngineLock
+from psoup.engine.ownership.standby import stand_by
 from psoup.engine.settings import EngineSettings
-from psoup.engine.standby import stand_by
 from psoup.store import Store
 
 log = logging.getLogger(__name__)
@@ -111,7 +111,7 @@ def _check_executors(spark: SparkSession, store: Store) -> None:
 
         host = socket.gethostname()
         try:
-            from psoup.engine import worker  # noqa: F401
+            from psoup.engine.steps import worker  # noqa: F401
             from psoup.store.format import read_identity
         except ImportError as error:
             return [f"the executor on {host} can't import psoup[engine]: {error}"]

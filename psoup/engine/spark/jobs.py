@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 
 from pyspark.sql import SparkSession
 
-from psoup.engine.culprits import causes_of, result_or_reason
 from psoup.engine.ledger import Ledger
-from psoup.engine.predicates import forget_predicates
+from psoup.engine.matching.predicates import forget_predicates
+from psoup.engine.repair.culprits import causes_of, result_or_reason
 from psoup.store.delta.files import DataFile
 from psoup.store.delta.reading import DataFileGone
 from psoup.store.errors import CorruptStore

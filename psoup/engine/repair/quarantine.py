@@ -17,10 +17,10 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from psoup.engine.composites.boxes import forget_composite
-from psoup.engine.culprits import Search
-from psoup.engine.jobs import SparkJob, TaskFailed, WorkerDied, run_tasks
 from psoup.engine.ledger import Ledger
-from psoup.engine.mend import write_coverage
+from psoup.engine.repair.culprits import Search
+from psoup.engine.repair.mend import write_coverage
+from psoup.engine.spark.jobs import SparkJob, TaskFailed, WorkerDied, run_tasks
 from psoup.store.state.quarantine import (
     COMPOSITE,
     PREDICATE,

@@ -26,14 +26,14 @@ from datastem.blocks import BLOCK_ROWS
 from psoup.engine.composites.boxes import CompositeBox
 from psoup.engine.composites.units import CombinationSlice
 from psoup.engine.composites.worker import match
-from psoup.engine.coverage import Band, Want, bands, pending, top
-from psoup.engine.implied import WiderPredicates
-from psoup.engine.jobs import Outcome, Probed, Spent, by_table, job_of, run_tasks
 from psoup.engine.ledger import Ledger, stem_name
-from psoup.engine.pieces import EVERY_ID, IdRange
-from psoup.engine.reaching import MAX_COHORTS, Reaching
+from psoup.engine.matching.coverage import Band, Want, bands, pending, top
+from psoup.engine.matching.implied import WiderPredicates
+from psoup.engine.matching.reaching import MAX_COHORTS, Reaching
 from psoup.engine.settings import EngineSettings, Rest
-from psoup.engine.worker import Slice, backfill
+from psoup.engine.spark.jobs import Outcome, Probed, Spent, by_table, job_of, run_tasks
+from psoup.engine.steps.pieces import EVERY_ID, IdRange
+from psoup.engine.steps.worker import Slice, backfill
 from psoup.store import DataFile
 
 log = logging.getLogger(__name__)

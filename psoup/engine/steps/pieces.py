@@ -18,7 +18,7 @@ import pyroaring
 from datastem.arrays import Int64s
 from datastem.blocks import BLOCK_BITS, BLOCK_MASK
 from datastem.codec import are_rows, query_view
-from psoup.engine.coverage import Cohort
+from psoup.engine.matching.coverage import Cohort
 from psoup.store.layout import MATCHES, SEGMENT_BITS
 from querystem.index import Matches, QueryStem
 

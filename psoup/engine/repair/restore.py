@@ -7,8 +7,8 @@ import uuid
 from dataclasses import replace
 from pathlib import Path
 
-from psoup.engine.lock import exclusive_store
-from psoup.engine.recover import open_ledger
+from psoup.engine.ownership.lock import exclusive_store
+from psoup.engine.repair.recover import open_ledger
 from psoup.store import Store
 
 

@@ -15,7 +15,7 @@ from datastem.arrays import Int64s
 from datastem.codec import HISTORY_COLUMNS, INSTANT
 from datastem.history import Closures, History, all_closures
 from datastem.keyed_rows import KeyedRows
-from psoup.engine.pieces import ROW_SEGMENT_BITS
+from psoup.engine.steps.pieces import ROW_SEGMENT_BITS
 from psoup.store.delta.files import DataFile
 from psoup.store.delta.reading import reader
 from psoup.store.layout import CLOSURES

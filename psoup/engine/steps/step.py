@@ -19,14 +19,14 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from psoup.engine.composites.keeping import keep_up
-from psoup.engine.coverage import Cohort
-from psoup.engine.grid import StepCosts, StepLimits, cells, split_into_tasks
-from psoup.engine.histories import closure_rows
-from psoup.engine.jobs import by_table, job_of, run_tasks
 from psoup.engine.ledger import STEM, Ledger, stem_name, stream_of
-from psoup.engine.quarantine import restart_released
+from psoup.engine.matching.coverage import Cohort
+from psoup.engine.repair.quarantine import restart_released
 from psoup.engine.settings import EngineSettings
-from psoup.engine.worker import CLOSURE_BOUNDS, Intake, LogFile, fresh, write_segments
+from psoup.engine.spark.jobs import by_table, job_of, run_tasks
+from psoup.engine.steps.grid import StepCosts, StepLimits, cells, split_into_tasks
+from psoup.engine.steps.histories import closure_rows
+from psoup.engine.steps.worker import CLOSURE_BOUNDS, Intake, LogFile, fresh, write_segments
 from psoup.store.audit import AuditRecord, audit_rows, records_of
 from psoup.store.delta import DeltaFolder
 from psoup.store.delta.files import DataFile

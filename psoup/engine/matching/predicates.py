@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from datastem.arrays import Int64s, Mask
-from psoup.engine.index_cache import MIN_CACHED_PREDICATES, IndexCache
+from psoup.engine.matching.index_cache import MIN_CACHED_PREDICATES, IndexCache
 from psoup.store.delta import DeltaFolder, Snapshot
 from psoup.store.layout import PREDICATES
 from psoup.store.tables import read_files, read_newest

@@ -9,8 +9,8 @@ import numpy as np
 
 from datastem.blocks import BLOCK_ROWS
 from datastem.instants import FOR_EVER
-from psoup.engine.coverage import Cohort, Want
 from psoup.engine.ledger import Ledger, stem_name
+from psoup.engine.matching.coverage import Cohort, Want
 from psoup.store.delta.files import DataFile
 from psoup.store.delta.reading import group_bounds, reader
 from psoup.store.errors import CorruptStore

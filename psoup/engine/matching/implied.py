@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 
 from datastem.arrays import Int64s
 from datastem.blocks import BLOCK_BITS
-from psoup.engine.coverage import Band
 from psoup.engine.ledger import Ledger
+from psoup.engine.matching.coverage import Band
 from psoup.store import CorruptStore, DataFile
 from psoup.store.delta.reading import reader
 from psoup.store.state.predicates import Predicates

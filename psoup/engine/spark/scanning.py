@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from datastem.blocks import BLOCK_BITS
-from psoup.engine.jobs import Damaged
+from psoup.engine.spark.jobs import Damaged
 from psoup.store.delta.files import DataFile
 from psoup.store.delta.reading import DataFileGone, reader, row_groups, single_batch
 from psoup.store.errors import CorruptStore

@@ -19,12 +19,12 @@ import pyarrow.compute as pc
 from datastem.arrays import Int64s
 from datastem.blocks import BLOCK_BITS
 from datastem.schema import OP, StreamSchema
-from psoup.engine import pieces
-from psoup.engine.implied import matched_ids
-from psoup.engine.jobs import Outcome, Probed, SparkJob, Written
 from psoup.engine.ledger import stem_name
-from psoup.engine.pieces import EVERY_ID, IdRange
-from psoup.engine.predicates import Ranges, predicates_of
+from psoup.engine.matching.implied import matched_ids
+from psoup.engine.matching.predicates import Ranges, predicates_of
+from psoup.engine.spark.jobs import Outcome, Probed, SparkJob, Written
+from psoup.engine.steps import pieces
+from psoup.engine.steps.pieces import EVERY_ID, IdRange
 from psoup.store.delta.durable import MAX_WRITER_THREADS
 from psoup.store.delta.files import DataFile, write_data_file
 from psoup.store.delta.reading import reader, row_groups, single_batch

@@ -1,0 +1,1 @@
+"""Which predicates meet which rows: live predicates, coverage and back-fill."""

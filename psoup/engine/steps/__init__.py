@@ -1,0 +1,1 @@
+"""A step: new rows are stored and matched; keyed rows end earlier ones."""
