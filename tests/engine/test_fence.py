@@ -162,10 +162,13 @@ def test_only_the_fence_deletes() -> None:
         for line in path.read_text().splitlines()
         if path.name != "fence.py" and deleting.search(line) and "fence." not in line
     }
-    # Spark's temporary folder, a task's own draft, and the table that says which epoch is newest.
+    # Spark's temporary folder, a machine's files of built indexes, a task's own draft, and the table
+    # that says which epoch is newest.
     assert offences == {
         "composites/worker.py: path.unlink(missing_ok=True)",
-        "recover.py: store.epochs.folder.mend()",
+        "matching/index_cache.py: os.unlink(file.name)",
+        "matching/index_cache.py: path.unlink(missing_ok=True)",
         "process.py: shutil.rmtree(scratch, ignore_errors=True)",
-        "session.py: shutil.rmtree(folder, ignore_errors=True)",
+        "repair/recover.py: store.epochs.folder.mend()",
+        "spark/session.py: shutil.rmtree(folder, ignore_errors=True)",
     }

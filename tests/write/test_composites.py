@@ -241,14 +241,23 @@ JOIN = QuerySpec((Part("one", 0), Part("two", 1)), MINUTE)
 
 def test_equal_joins_share_a_composite() -> None:
     world = World()
-    swapped = JOIN._replace(parts=(Part("two", 0), Part("one", 0)))
+    swapped = JOIN._replace(parts=(Part("two", 0), Part("one", 1)))
     longer = JOIN._replace(reach=5 * DAY)
     handles = world.register([JOIN, swapped, JOIN, longer])
     composites = [world.state.registrations[handle].composite for handle in handles]
     first, second, third, last = (composite.composite_id for composite in composites if composite)
     assert first == second == third != last
-    assert [composite.predicate_id for composite in composites if composite] == [3, 5, 3, 6]
+    assert [composite.predicate_id for composite in composites if composite] == [3, 6, 3, 7]
     assert world.state.composites[first].registrations == 3
+
+
+def test_legs_that_are_fixed_to_one_value_have_a_composite_of_their_own() -> None:
+    world = World()
+    fixed = [JOIN._replace(parts=(Part("one", n), Part("two", n))) for n in (0, 1)]
+    handles = world.register([JOIN, *fixed])
+    registrations = [world.state.registrations[handle].composite for handle in handles]
+    first, second, third = (composite.composite_id for composite in registrations if composite)
+    assert first != second == third
 
 
 def test_a_composite_that_comes_back_has_another_number() -> None:
