@@ -162,7 +162,7 @@ def test_only_the_fence_deletes() -> None:
         for line in path.read_text().splitlines()
         if path.name != "fence.py" and deleting.search(line) and "fence." not in line
     }
-    # Spark's temporary folder, a machine's files of built indexes, a task's own draft, and the table
+    # Spark's temporary folder, a machine's built indexes, a task's own draft, and the table
     # that says which epoch is newest.
     assert offences == {
         "composites/worker.py: path.unlink(missing_ok=True)",
