@@ -57,6 +57,7 @@ def test_a_copy_is_no_store_any_more_after_optimize(
     Pump(store, spark).run()
 
 
+@pytest.mark.long
 def test_vacuum_deletes_files_that_its_log_does_not_name(
     store: Store, spark: SparkSession, stem: str, tmp_path: Path
 ) -> None:

@@ -166,6 +166,7 @@ def test_ctrl_c_ends_a_stand_by_that_waits(store: Store, start: Start) -> None:
 @pytest.mark.spark
 @pytest.mark.process
 @pytest.mark.timeout(900)
+@pytest.mark.long
 def test_it_takes_over_from_a_slow_engine_and_from_a_killed_one(
     store: Store, author: Author, start: Start
 ) -> None:
