@@ -263,7 +263,9 @@ def _with_killers(work: Any) -> Any:
 
 @pytest.mark.spark
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("place", ["step.fresh", "backfill.backfill", "maintain.merge.merge_run"])
+@pytest.mark.parametrize(
+    "place", ["steps.step.fresh", "matching.backfill.backfill", "maintain.merge.merge_run"]
+)
 def test_what_kills_workers_or_fails_only_together_is_set_aside(
     store: Store,
     author: Author,
