@@ -16,6 +16,7 @@ import pyarrow as pa
 from intervaltree import IntervalTree
 
 from benchmarks.kernel_queries import NAMES, ROWS, Intervals, Stations
+from benchmarks.kernel_shapes import measure_shapes
 from benchmarks.memory import own_bytes
 from benchmarks.report import Report
 from benchmarks.timing import least_cpu
@@ -39,6 +40,7 @@ def run(folder: Path, quick: bool) -> Report:
     _stations(report, rounds)
     _few(report, rounds)
     _not_matching(report, rounds)
+    measure_shapes(report, quick, rounds // 2)
     return report
 
 

@@ -55,8 +55,8 @@ class Intervals:
         parts = []
         for place, column in enumerate(PAIRS[self.pair[number]]):
             operand = ColumnRef(NAMES[column], BIGINT)
-            parts.append(_compare(Op.GE, operand, int(self.lo[number, place])))
-            parts.append(_compare(Op.LE, operand, int(self.hi[number, place])))
+            parts.append(compare(Op.GE, operand, int(self.lo[number, place])))
+            parts.append(compare(Op.LE, operand, int(self.hi[number, place])))
         return Call(Op.AND, tuple(parts), BOOLEAN)
 
     def rows(self) -> pa.RecordBatch:
@@ -108,9 +108,9 @@ class Stations:
     def texts(self) -> pa.Array:
         """As the predicates table keeps them."""
         parts = [
-            _compare(Op.EQ, ColumnRef("lane", BIGINT), 1111),
-            _compare(Op.EQ, ColumnRef("station", BIGINT), 2222),
-            _compare(Op.GT, ColumnRef("speed", DOUBLE), 3333.0),
+            compare(Op.EQ, ColumnRef("lane", BIGINT), 1111),
+            compare(Op.EQ, ColumnRef("station", BIGINT), 2222),
+            compare(Op.GT, ColumnRef("speed", DOUBLE), 3333.0),
         ]
         form = sort_key(normal(Call(Op.AND, tuple(parts), BOOLEAN)))
         form = form.replace("1111", "{}").replace("2222", "{}").replace("3333.0", "{}")
@@ -137,5 +137,5 @@ class Stations:
         return pa.table({"id": np.arange(len(self.lane)), **columns})
 
 
-def _compare(op: Op, operand: ColumnRef, value: Any) -> Call:
+def compare(op: Op, operand: ColumnRef, value: Any) -> Call:
     return Call(op, (operand, Literal(value, operand.type)), BOOLEAN)

@@ -27,7 +27,9 @@ from querystem.index.formula import (
     Some,
     cut_order,
     formula_of,
+    like_of,
 )
+from querystem.index.like.axis import FEW_PATTERNS
 from querystem.kernel.compare import END, EPOCH_DAY, START
 from querystem.language.normal_form.texts import compared_text, expression_text, literal_text
 from querystem.language.tokens.durations import write_interval
@@ -36,7 +38,7 @@ from querystem.language.tokens.durations import write_interval
 class Access(enum.Enum):
     """How the rows of a factor are found, the cheapest way for many predicates first."""
 
-    LOOKED_UP = "one look-up, for all values the operand may equal together"
+    LOOKED_UP = "one look-up, for all values or patterns of the operand together"
     SEARCHED = "one binary search, for all constants of the operand together"
     COMPARED = "one comparison for each distinct constant of the operand"
     EVALUATED = "an evaluation of its own, while its conjunction has rows left"
@@ -58,7 +60,10 @@ def _leaves(formula: Formula) -> Iterator[Factor]:
 
 def operand_of(factor: Factor) -> Expression | None:
     """Return the operand a factor is indexed by; None for a condition that no index answers."""
-    return None if isinstance(factor, Condition) else factor.operand
+    if isinstance(factor, Condition):
+        like = like_of(factor)
+        return None if like is None else like[0]
+    return factor.operand
 
 
 def constants_of(factors: Iterable[Factor]) -> int:
@@ -70,6 +75,8 @@ def constants_of(factors: Iterable[Factor]) -> int:
                 constants |= {begin, end} - {START, END}
             case Member(_, value):
                 constants.add(value)
+            case Condition() if (like := like_of(factor)) is not None:
+                constants.add(like[1])
     return len(constants)
 
 
@@ -84,7 +91,9 @@ def access_of(factor: Factor, constants: int) -> Access:
         case Member():
             return Access.COMPARED if constants <= FEW_TEXTS else Access.LOOKED_UP
         case Condition():
-            return Access.EVALUATED
+            if like_of(factor) is None:
+                return Access.EVALUATED
+            return Access.COMPARED if constants <= FEW_PATTERNS else Access.LOOKED_UP
 
 
 # ---- as text

@@ -13,7 +13,7 @@ are joined, set operations done, queries inside queries answered.
 """
 
 from querystem.combine.combining import Combining, JoiningPart, JoinRun, LegInput
-from querystem.combine.reads import leg_reads, side_reads
+from querystem.combine.reads import from_reads, leg_reads, side_reads
 from querystem.combine.rows import ItemRows, LegColumns, LegItem, is_every
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "LegColumns",
     "LegInput",
     "LegItem",
+    "from_reads",
     "is_every",
     "leg_reads",
     "side_reads",

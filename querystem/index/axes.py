@@ -69,9 +69,9 @@ class IntervalAxis:
     def bind(self, batch: ProbeBatch, needed: Mask) -> BoundAxis:
         """Return the needed nodes for a batch that has rows: other nodes would cost lines for their
         cuts."""
-        return self._restricted(needed)._bind(batch)
+        return self.restricted(needed)._bind(batch)
 
-    def _restricted(self, needed: Mask) -> IntervalAxis:
+    def restricted(self, needed: Mask) -> IntervalAxis:
         """Return the axis of the nodes of which the mask `needed`, over all nodes, is true."""
         chosen = needed[self.nodes]
         if chosen.all():
@@ -162,7 +162,7 @@ class PointAxis:
         """Return all nodes for a batch that has rows: those without rows cost no line."""
         keys, valid = batch.keys(self.operand)
         if len(self.points) <= FEW_CUTS:
-            return _Masks(self.nodes, [_valid_mask(keys == point, valid) for point in self.points])
+            return Masks(self.nodes, [_valid_mask(keys == point, valid) for point in self.points])
         places = places_among(self.points, keys) - 1
         is_point = _valid_mask(self.points[places] == keys, valid)
         return _Places(self.nodes, np.where(is_point, places, len(self.points)))
@@ -186,7 +186,7 @@ class MemberAxis:
         """Return all nodes for a batch that has rows: those without rows cost no line."""
         column = batch.texts(self.operand)
         if len(self.nodes) <= FEW_TEXTS:
-            return _Masks(self.nodes, [_equal(column, text) for text in self.texts])
+            return Masks(self.nodes, [_equal(column, text) for text in self.texts])
         places = pc.index_in(column, value_set=self.texts).fill_null(len(self.nodes))
         return _Places(self.nodes, places.to_numpy(zero_copy_only=False).astype(np.int64))
 
@@ -196,13 +196,13 @@ def _equal(column: pa.Array, text: pa.Scalar) -> Mask:
     return equal
 
 
-class _Masks:
+class Masks:
     """Nodes bound to a batch by a mask each; a node whose mask is empty has line 0."""
 
     def __init__(self, nodes: Int64s, masks: list[Mask]) -> None:
         self._masks = [mask for mask in masks if mask.any()]
         self.nodes, self.minus = nodes, np.zeros(len(nodes), np.int64)
-        occurs = np.array([mask.any() for mask in masks])
+        occurs = np.array([mask.any() for mask in masks], np.bool_)
         self.plus = np.where(occurs, np.cumsum(occurs), 0)
         self.count = len(self._masks)
 
@@ -225,6 +225,3 @@ class _Places:
 
     def fill(self, rows: slice, shift: int, into: UInt64s) -> None:
         scatter(self._lines[rows], into, shift)
-
-
-Axis = IntervalAxis | PointAxis | MemberAxis

@@ -108,6 +108,8 @@ class ProbeBatch:
         self._vectors: dict[Expression, Vector] = {}
         self._keys: dict[Expression, tuple[Array, Mask | None]] = {}
         self._masks: dict[Condition, Mask] = {}
+        # What axes found in these rows, and may need more than once.
+        self.axis_results: dict[object, Any] = {}
 
     @property
     def shift(self) -> int:

@@ -91,6 +91,15 @@ def formula_of(where: Expression, value: bool = True) -> Formula:
     return Condition(where, value)
 
 
+def like_of(condition: Condition) -> tuple[Expression, str] | None:
+    """Return the operand and the pattern of a LIKE that an axis answers; None for any other
+    condition."""
+    match condition.expression:
+        case Call(Op.LIKE, (operand, Literal(str() as pattern, _)), _):
+            return None if isinstance(operand, _CONSTANT) else (operand, pattern)
+    return None
+
+
 def all_of(parts: list[Formula]) -> Formula:
     """Return the conjunction of the parts; intervals of one operand become one."""
     flat = _flat(parts, Every)

@@ -18,10 +18,20 @@ from datastem.arrays import Int64s, Mask
 from querystem.expressions import Expression
 from querystem.index.batch import ProbeBatch, point_of
 from querystem.index.dense_table import DenseTable
-from querystem.index.formula import Condition, Every, Factor, Formula, Interval, Member, Some
+from querystem.index.formula import (
+    Condition,
+    Every,
+    Factor,
+    Formula,
+    Interval,
+    Member,
+    Some,
+    like_of,
+)
 from querystem.index.growing_axes import (
     GrowingAxis,
     GrowingIntervals,
+    GrowingLikes,
     GrowingMembers,
     GrowingPoints,
 )
@@ -124,23 +134,27 @@ class FormulaGraph:
 
     def _place(self, id_: int, node: _Node) -> None:
         match node.key:
-            case Interval() | Member() as factor:
+            case Interval() | Member() | Condition() as factor:
                 home = _home(factor)
+                if home is None:
+                    assert isinstance(factor, Condition)
+                    self.conditions[id_] = factor
+                    return
                 if home not in self._axes:
-                    self._axes[home] = home[0](factor.operand)
+                    self._axes[home] = home[0](home[1])
                 self._axes[home].put(id_, factor)  # type: ignore[arg-type]
-            case Condition() as factor:
-                self.conditions[id_] = factor
             case _:
                 arity, row = self._arity(id_, node)
                 self._groups.setdefault(arity, DenseTable(len(row))).put(id_, *row)
 
     def _unplace(self, id_: int, node: _Node) -> None:
         match node.key:
-            case Interval() | Member() as factor:
-                _drop(self._axes, _home(factor), id_)
-            case Condition():
-                del self.conditions[id_]
+            case Interval() | Member() | Condition() as factor:
+                home = _home(factor)
+                if home is None:
+                    del self.conditions[id_]
+                else:
+                    _drop(self._axes, home, id_)
             case _:
                 _drop(self._groups, self._arity(id_, node)[0], id_)
 
@@ -172,7 +186,11 @@ class FormulaGraph:
                 assert sorted(children) == list(self._nodes[id_].children)
 
 
-def _home(factor: Interval | Member) -> tuple[type[GrowingAxis], Expression]:
+def _home(factor: Factor) -> tuple[type[GrowingAxis], Expression] | None:
+    """Return the kind of axis and the operand of a factor; None if no axis answers it."""
+    if isinstance(factor, Condition):
+        like = like_of(factor)
+        return None if like is None else (GrowingLikes, like[0])
     if isinstance(factor, Member):
         return GrowingMembers, factor.operand
     return (GrowingIntervals if point_of(factor) is None else GrowingPoints), factor.operand

@@ -11,7 +11,9 @@ from querystem.expressions import Expression
 from querystem.index.axes import BoundAxis, IntervalAxis, MemberAxis, PointAxis
 from querystem.index.batch import ProbeBatch, bounds_of, is_wide, point_of
 from querystem.index.dense_table import DenseTable
-from querystem.index.formula import Interval, Member
+from querystem.index.formula import Condition, Interval, Member, like_of
+from querystem.index.like.axis import LikeAxis
+from querystem.index.like.patterns import Patterns
 
 
 class GrowingIntervals:
@@ -110,4 +112,42 @@ class GrowingMembers:
         assert self._axis is None or len(self._axis.nodes) == len(self._texts)
 
 
-GrowingAxis = GrowingIntervals | GrowingPoints | GrowingMembers
+class GrowingLikes:
+    """Factors that hold if one operand matches a pattern, or does not."""
+
+    def __init__(self, operand: Expression) -> None:
+        self._operand = operand
+        # The pattern of each node, and whether texts have to match it.
+        self._patterns: dict[int, tuple[str, bool]] = {}
+        self._axis: LikeAxis | None = None
+
+    def __len__(self) -> int:
+        return len(self._patterns)
+
+    def put(self, node: int, factor: Condition) -> None:
+        like = like_of(factor)
+        assert like is not None
+        self._patterns[node] = like[1], factor.value
+        self._axis = None
+
+    def drop(self, node: int) -> None:
+        del self._patterns[node]
+        self._axis = None
+
+    def bind(self, batch: ProbeBatch, needed: Mask) -> BoundAxis:
+        if self._axis is None:
+            nodes = np.fromiter(self._patterns, np.int64, len(self._patterns))
+            coded = pa.array([text for text, _ in self._patterns.values()], pa.string())
+            coded = coded.dictionary_encode()
+            is_match = np.array([value for _, value in self._patterns.values()], np.bool_)
+            places = coded.indices.to_numpy().astype(np.int64)
+            self._axis = LikeAxis(
+                self._operand, nodes, Patterns.of(coded.dictionary), places, is_match
+            )
+        return self._axis.bind(batch, needed)
+
+    def _check(self) -> None:
+        assert self._axis is None or len(self._axis.nodes) == len(self._patterns)
+
+
+GrowingAxis = GrowingIntervals | GrowingPoints | GrowingMembers | GrowingLikes

@@ -15,7 +15,7 @@ from typing import Protocol
 import numpy as np
 
 from datastem.arrays import Int64s, Mask, UInt64s
-from querystem.index.axes import BoundAxis
+from querystem.index.axes import BoundAxis, IntervalAxis
 from querystem.index.batch import ProbeBatch
 from querystem.index.matches import WORD, pack, words_for
 
@@ -80,23 +80,53 @@ class _Task:
     out: Int64s
 
 
+class RootPlan:
+    """What a probe of some roots needs of a graph, whatever the batch; the graph must not change
+    meanwhile."""
+
+    def __init__(self, graph: ProbeGraph, roots: Int64s) -> None:
+        self.graph, self.roots = graph, roots
+        self.is_root = np.zeros(graph.lines, np.bool_)
+        self.is_root[roots] = True
+        groups = [*graph.groups()]
+        # A mask over nodes: the roots, and all that they are made of. From the highest level down:
+        # the users of a node are in groups after its own.
+        self.needed = self.is_root.copy()
+        for _, table in reversed(groups):
+            self.needed[table[self.needed[table[:, 0]], 1:]] = True
+        self.axes = [
+            axis.restricted(self.needed) if isinstance(axis, IntervalAxis) else axis
+            for axis in graph.axes
+        ]
+        self.condition_nodes = graph.condition_nodes
+        self.groups = [(arity, table[self.needed[table[:, 0]]]) for arity, table in groups]
+        # A mask over nodes: those that a needed node is made of.
+        self.used = np.zeros(graph.lines, np.bool_)
+        is_leaf = self.is_root.copy()
+        for _, table in self.groups:
+            self.used[table[:, 1:]] = True
+            is_leaf[table[:, 0]] = False
+        is_late = np.zeros(graph.lines, np.bool_)
+        is_late[self.condition_nodes] = True
+        # The factors that are whole predicates.
+        self.early_leaves = np.flatnonzero(is_leaf & ~is_late)
+        self.late_leaves = np.flatnonzero(is_leaf & is_late)
+
+
 class ProbePlan:
     """The tasks of a probe with a batch that has rows; the graph must not change meanwhile."""
 
-    def __init__(self, graph: ProbeGraph, batch: ProbeBatch, roots: Int64s) -> None:
-        self._graph = graph
+    def __init__(self, roots: RootPlan, batch: ProbeBatch) -> None:
+        self._roots = roots
         self.lines = 2
         self.results = 0
-        # For each node its source lines, its line of the result or -1, and whether it is a root.
-        self.plus = np.zeros(graph.lines, np.int64)
-        self._minus = np.zeros(graph.lines, np.int64)
-        self._out = np.full(graph.lines, -1, np.int64)
-        self._is_root = np.zeros(graph.lines, np.bool_)
-        self._is_root[roots] = True
-        self._needed = self._needed_by(roots)
-        self.axes = [self._bind(axis.bind(batch, self._needed)) for axis in graph.axes]
-        self._condition_nodes = graph.condition_nodes
-        self.plus[self._condition_nodes] = self._new(len(self._condition_nodes))
+        # For each node its source lines, and its line of the result or -1.
+        count = roots.graph.lines
+        self.plus = np.zeros(count, np.int64)
+        self._minus = np.zeros(count, np.int64)
+        self._out = np.full(count, -1, np.int64)
+        self.axes = [self._bind(axis.bind(batch, roots.needed)) for axis in roots.axes]
+        self.plus[roots.condition_nodes] = self._new(len(roots.condition_nodes))
         self.tasks = [*self._leaves(), *self._groups()]
 
     def result_of(self, roots: Int64s) -> Int64s:
@@ -115,37 +145,17 @@ class ProbePlan:
 
     def _leaves(self) -> list[_Task]:
         """Return the tasks of factors that are whole predicates."""
-        is_leaf = self._is_root.copy()
-        for _, table in self._graph.groups():
-            is_leaf[table[:, 0]] = False
-        is_late = np.zeros(len(is_leaf), np.bool_)
-        is_late[self._condition_nodes] = True
-        early, late = np.flatnonzero(is_leaf & ~is_late), np.flatnonzero(is_leaf & is_late)
+        early, late = self._roots.early_leaves, self._roots.late_leaves
         return [
             self._task(Arity(0, True, 1, 0), early, early[:, None]),
             self._task(Arity(0, True, 0, 1), late, late[:, None]),
         ]
 
-    def _needed_by(self, roots: Int64s) -> Mask:
-        """Return a mask over nodes: the roots, and all that they are made of."""
-        needed = np.zeros(self._graph.lines, np.bool_)
-        needed[roots] = True
-        # From the highest level down: the users of a node are in groups after its own.
-        for _, table in reversed([*self._graph.groups()]):
-            needed[table[needed[table[:, 0]], 1:]] = True
-        return needed
-
     def _groups(self) -> list[_Task]:
-        used = np.zeros(self._graph.lines, np.bool_)
-        groups = [
-            (arity, table[self._needed[table[:, 0]]]) for arity, table in self._graph.groups()
-        ]
-        for _, table in groups:
-            used[table[:, 1:]] = True
         tasks = []
-        for arity, needed_table in groups:
+        for arity, needed_table in self._roots.groups:
             table = needed_table[~self._ruled_out(arity, needed_table)]
-            inner = used[table[:, 0]]
+            inner = self._roots.used[table[:, 0]]
             self.plus[table[inner, 0]] = self._new(int(inner.sum()))
             tasks.append(self._task(arity, table[:, 0], table[:, 1:], inner))
         return tasks
@@ -160,7 +170,7 @@ class ProbePlan:
     def _task(
         self, arity: Arity, ids: Int64s, children: Int64s, inner: Mask | None = None
     ) -> _Task:
-        is_root = self._is_root[ids]
+        is_root = self._roots.is_root[ids]
         out = np.where(is_root, self.results + np.cumsum(is_root) - 1, -1)
         self.results += int(is_root.sum())
         self._out[ids] = out
@@ -170,19 +180,19 @@ class ProbePlan:
         return _Task(arity, self.plus[early], self._minus[early], late, lines, out)
 
 
-def probe(graph: ProbeGraph, batch: ProbeBatch, roots: Int64s) -> tuple[Int64s, UInt64s]:
+def probe(roots: RootPlan, batch: ProbeBatch) -> tuple[Int64s, UInt64s]:
     """Return for each root its line, or -1 if it has no rows, and the matrix of lines."""
-    plan = ProbePlan(graph, batch, roots)
+    plan = ProbePlan(roots, batch)
     width = words_for(batch.shift + batch.length)
     result = np.empty((plan.results, width), np.uint64)
     step = max(_SOURCE_BYTES // 8 // plan.lines, _MIN_SLICE_WORDS)
     conditions: dict[int, UInt64s] = {}
     for begin in range(0, width, step):
         words = slice(begin, min(begin + step, width))
-        piece = _Slice(graph, batch, plan, words, conditions)
+        piece = _Slice(roots.graph, batch, plan, words, conditions)
         for task in plan.tasks:
             piece.run(task, result[:, words])
-    return plan.result_of(roots), result
+    return plan.result_of(roots.roots), result
 
 
 class _Slice:

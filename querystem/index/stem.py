@@ -24,7 +24,7 @@ from querystem.index.columns.templates import parse_text
 from querystem.index.family import Family
 from querystem.index.formula import Formula, formula_of
 from querystem.index.hashed.segment import HashedSegment, split_conjunction
-from querystem.index.matches import Matches, RowLines, words_for
+from querystem.index.matches import Matches, RowLines, RowLists, words_for
 from querystem.index.tail import GraphTail
 
 # Fewer texts are inserted into the tail one by one.
@@ -135,17 +135,24 @@ class QueryStem:
         """Yield what `probe` returns for the predicates with lo <= id < hi, a slice at a time, so
         that a caller that keeps no slice needs about `result_bytes` for lines of formulas.
 
-        Formulas outside of the range cost nothing. Hashed predicates are all probed, since a range
-        of them is hardly cheaper: `hashed_seconds` adds up what that takes.
+        Formulas outside of the range cost nothing. Hashed predicates, and those that are a single
+        LIKE, are all probed, since a range of them is hardly cheaper: `hashed_seconds` adds up what
+        that takes.
         """
         rows = ProbeBatch(batch, first)
         if not rows.length:
             return
         most = max(result_bytes // (8 * words_for(rows.shift + rows.length)), 1)
-        lines: list[RowLines] = []
+        lines: list[RowLines | RowLists] = []
+        hashed: list[RowLists] = []
         count = 0
         for graph in self._graphs():
-            roots = graph.roots().between(lo, hi)
+            boxes, roots = graph.probe_boxes(rows, graph.roots().between(lo, hi))
+            lines += boxes
+            started = time.thread_time()
+            likes, roots = graph.probe_likes(rows, roots)
+            hashed += [part.between(lo, hi) for part in likes]
+            self.hashed_seconds += time.thread_time() - started
             while len(roots):
                 if count == most:
                     yield Matches(tuple(lines))
@@ -158,7 +165,7 @@ class QueryStem:
         # The last slice goes with the hashed predicates: usually it is the only one.
         started = time.thread_time()
         groups = [family.group for family in self._families.values() if family.group is not None]
-        hashed = [part.between(lo, hi) for group in groups for part in group.probe(rows)]
+        hashed += [part.between(lo, hi) for group in groups for part in group.probe(rows)]
         self.hashed_seconds += time.thread_time() - started
         yield Matches((*lines, *hashed))
 

@@ -6,7 +6,7 @@ what; it is plain JSON. A new kind of structure needs a form of its own here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,17 +14,23 @@ import pyarrow as pa
 
 from datastem.arrays import Array
 from querystem.expressions import Expression, from_json, to_json
-from querystem.index.axes import Axis, IntervalAxis, MemberAxis, PointAxis
-from querystem.index.built.graph import BuiltGraph
+from querystem.index.axes import IntervalAxis, MemberAxis, PointAxis
+from querystem.index.built.boxes import BoxGrid
+from querystem.index.built.graph import Axis, BuiltGraph
 from querystem.index.built.part import BuiltPart, StoredPredicates
 from querystem.index.hashed.combinations import Combinations, KeyColumn
+from querystem.index.hashed.ladders import KeyRange, Ladder, RangeEnd
 from querystem.index.hashed.residuals import Residuals
 from querystem.index.hashed.segment import HashedSegment
+from querystem.index.like.axis import LikeAxis
+from querystem.index.like.patterns import Patterns
 from querystem.index.probe import Arity
 from querystem.index.stem import QueryStem, StemContent
 
 # To be raised whenever the arrays or their meaning change.
-INDEX_FORMAT = 1
+INDEX_FORMAT = 4
+# What every axis has.
+_AXIS_FORM = frozenset({"operand", "nodes"})
 
 
 class ArrayWriter:
@@ -78,7 +84,23 @@ class ArrayWriter:
                 [[to_json(operand) for operand in family], [list(each) for each in combinations]]
                 for family, combinations in part.combinations.items()
             ],
+            "grids": [self._grid(grid) for grid in part.grids],
         }
+
+    def _grid(self, grid: BoxGrid) -> dict[str, Any]:
+        return {
+            "ids": self._put(grid.ids),
+            "ranges": self._ranges(grid.ranges),
+            "cuts": [self._put(cuts) for cuts in grid.cuts],
+            "begins": self._put(grid.begins),
+            "boxes": self._put(grid.boxes),
+        }
+
+    def _ranges(self, ranges: Mapping[Expression, KeyRange]) -> list[Any]:
+        return [
+            [to_json(operand), self._put(least), self._put(most)]
+            for operand, (least, most) in ranges.items()
+        ]
 
     def _graph(self, graph: BuiltGraph) -> dict[str, Any]:
         return {
@@ -101,6 +123,9 @@ class ArrayWriter:
                 columns = {"points": axis.points}
             case MemberAxis():
                 columns = {"texts": axis.texts}
+            case LikeAxis():
+                columns = {"patterns": axis.patterns.texts, "is_match": axis.is_match}
+                columns |= {"places": axis.places} | axis.patterns.arrays()
         return form | {name: self._column(column) for name, column in columns.items()}
 
     def _segment(self, segment: HashedSegment) -> dict[str, Any]:
@@ -112,14 +137,24 @@ class ArrayWriter:
             "seed": combinations.seed,
             "buckets": self._put(combinations.buckets),
             "place": self._put(segment.place),
-            "slots": self._put(segment.slots),
-            "ranges": [
-                [to_json(operand), self._put(least), self._put(most)]
-                for operand, (least, most) in segment.ranges.items()
-            ],
+            "ladders": [self._ladder(ladder) for ladder in segment.ladders],
+            "ranges": self._ranges(segment.ranges),
             "residual_codes": self._put(segment.residuals.codes),
             "residuals": self._column(segment.residuals.texts),
         }
+
+    def _ladder(self, ladder: Ladder) -> dict[str, Any]:
+        return {
+            "side": None if ladder.side is None else _side_form(ladder.side),
+            "slots": self._put(ladder.slots),
+            "bounds": self._put(ladder.bounds),
+            "begins": self._put(ladder.begins),
+            "others": [_side_form(side) for side in ladder.others],
+        }
+
+
+def _side_form(side: RangeEnd) -> list[Any]:
+    return [to_json(side.operand), side.is_low]
 
 
 class ArrayReader:
@@ -155,7 +190,24 @@ class ArrayReader:
             for family, values in form["combinations"]
         }
         graph = self._graph(form["graph"])
-        return BuiltPart(stored, graph, self._arrays[form["roots"]], combinations)
+        grids = [self._grid(grid) for grid in form["grids"]]
+        return BuiltPart(stored, graph, self._arrays[form["roots"]], combinations, grids)
+
+    def _grid(self, form: dict[str, Any]) -> BoxGrid:
+        first, second = form["cuts"]
+        return BoxGrid(
+            self._arrays[form["ids"]],
+            self._ranges(form["ranges"]),
+            (self._arrays[first], self._arrays[second]),
+            self._arrays[form["begins"]],
+            self._arrays[form["boxes"]],
+        )
+
+    def _ranges(self, form: list[Any]) -> dict[Expression, KeyRange]:
+        return {
+            from_json(operand): (self._arrays[least], self._arrays[most])
+            for operand, least, most in form
+        }
 
     def _graph(self, form: dict[str, Any]) -> BuiltGraph:
         arities = [(Arity(*arity), self._arrays[table]) for arity, table in form["arities"]]
@@ -173,14 +225,14 @@ class ArrayReader:
             return MemberAxis(operand, nodes, self._column(form["texts"]))
         if "points" in form:
             return PointAxis(operand, nodes, self._column(form["points"]))
+        if "patterns" in form:
+            arrays = {name: self._column(form[name]) for name in form.keys() - _AXIS_FORM}
+            patterns = Patterns.restored(arrays["patterns"], arrays)
+            return LikeAxis(operand, nodes, patterns, arrays["places"], arrays["is_match"])
         columns = [self._column(form[name]) for name in ("cuts", "begins", "ends")]
         return IntervalAxis(operand, nodes, *columns)
 
     def _segment(self, form: dict[str, Any]) -> HashedSegment:
-        ranges: dict[Expression, tuple[Array, Array]] = {
-            from_json(operand): (self._arrays[least], self._arrays[most])
-            for operand, least, most in form["ranges"]
-        }
         combinations = Combinations(
             [self._column(column) for column in form["columns"]],
             self._arrays[form["codes"]],
@@ -191,7 +243,17 @@ class ArrayReader:
             self._arrays[form["ids"]],
             combinations,
             self._arrays[form["place"]],
-            ranges,
+            self._ranges(form["ranges"]),
             Residuals(self._arrays[form["residual_codes"]], self._column(form["residuals"])),
+            [self._ladder(ladder) for ladder in form["ladders"]],
+        )
+
+    def _ladder(self, form: dict[str, Any]) -> Ladder:
+        side = form["side"]
+        return Ladder(
+            None if side is None else RangeEnd(from_json(side[0]), side[1]),
             self._arrays[form["slots"]],
+            self._arrays[form["bounds"]],
+            self._arrays[form["begins"]],
+            tuple(RangeEnd(from_json(operand), is_low) for operand, is_low in form["others"]),
         )

@@ -10,7 +10,8 @@ from querystem.index.built.part import RootTable, StoredPredicates, probe_roots
 from querystem.index.dense_table import DenseTable
 from querystem.index.formula import Formula
 from querystem.index.graph import FormulaGraph
-from querystem.index.matches import RowLines, lines_of, pack
+from querystem.index.matches import RowLines, RowLists, lines_of, pack
+from querystem.index.probe import RootPlan
 
 # Up to this many formulas are faster evaluated one by one than together.
 _FEW_FORMULAS = 2
@@ -59,13 +60,21 @@ class GraphTail:
         table = table[np.argsort(table[:, 0])]
         return RootTable(table[:, 0], table[:, 1])
 
+    def probe_boxes(self, batch: ProbeBatch, roots: RootTable) -> tuple[list[RowLists], RootTable]:
+        """Return no matches and all predicates: the tail has no grid."""
+        return [], roots
+
+    def probe_likes(self, batch: ProbeBatch, roots: RootTable) -> tuple[list[RowLists], RootTable]:
+        """Return no matches and all predicates: the tail matches patterns by bitmaps."""
+        return [], roots
+
     def probe(self, batch: ProbeBatch, roots: RootTable) -> RowLines:
         """Return the matches of predicates with a batch that has rows. There must be one."""
         if len(roots) <= _FEW_FORMULAS:
             masks = [truth(self.graph.formula(node), batch) for node in roots.nodes.tolist()]
             words = np.stack([pack(mask, batch.shift) for mask in masks])
             return lines_of(roots.ids, np.arange(len(roots)), words, batch.first)
-        return probe_roots(self.graph, batch, roots)
+        return probe_roots(RootPlan(self.graph, roots.nodes), batch, roots.ids)
 
     def _check(self) -> None:
         self._roots._check()

@@ -110,13 +110,19 @@ def _slice(array: pa.Array, begin: int, end: int) -> pa.Array:
 def like(operand: Vector, pattern: str) -> Vector:
     """Return whether each text matches the pattern, whose escape is a backslash."""
     texts, spend = operand.values, spending()
-    match = (_cached_matcher if len(pattern) <= _MAX_CACHED_PATTERN else _matcher)(pattern)
+    match = like_matcher(pattern)
     parts = []
     for run in _runs_of(texts):
         spend(len(run) * _TEXT_UNITS + run.nbytes * _BYTE_UNITS)
         parts.append(match(run))
     matched = pa.chunked_array(parts, pa.bool_()).fill_null(False)
     return boolean(matched.to_numpy(), operand.valid)
+
+
+def like_matcher(pattern: str) -> Callable[[pa.Array], pa.Array]:
+    """Return a function that says of each text of an Arrow array whether it matches the pattern;
+    NULL for NULL."""
+    return (_cached_matcher if len(pattern) <= _MAX_CACHED_PATTERN else _matcher)(pattern)
 
 
 def _runs_of(texts: pa.Array) -> Iterator[pa.Array]:

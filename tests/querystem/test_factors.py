@@ -87,3 +87,7 @@ def test_access_follows_the_number_of_constants() -> None:
     assert access_of(texts[0], 30) is Access.LOOKED_UP
     assert access_of(factors("size = 5")[0], 30) is Access.LOOKED_UP
     assert len({operand_of(factor) for factor in prices}) == 1
+    likes = [factors(f"NOT symbol LIKE '%{number}%'")[0] for number in range(30)]
+    assert constants_of(likes) == 30 and operand_of(likes[0]) == operand_of(texts[0])
+    assert access_of(likes[0], 30) is Access.LOOKED_UP
+    assert access_of(likes[0], 3) is Access.COMPARED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
@@ -17,8 +18,10 @@ from intervaltree import Interval, IntervalTree
 from datastem.types import BIGINT, BOOLEAN, DOUBLE, TEXT, TIMESTAMP, Type, decimal_type
 from querystem.expressions import TRUE, Call, ColumnRef, Expression, Literal, Op
 from querystem.index import Matches, QueryStem
+from querystem.index.batch import ProbeBatch
+from querystem.index.formula import Condition
 from querystem.index.matches import RowLines, accumulate
-from querystem.kernel import evaluation, matches, text
+from querystem.kernel import matches
 from results.bitmaps import decode
 from tests.oracle.expressions import conditions
 from tests.oracle.strategies import rows, schemas, to_batch
@@ -44,7 +47,7 @@ def rows_by_predicate(result: Matches) -> dict[int, list[int]]:
     return {predicate_id: offsets.tolist() for predicate_id, offsets in result}
 
 
-def alone(predicates: dict[int, Expression], batch: pa.RecordBatch) -> dict[int, list[int]]:
+def alone(predicates: Mapping[int, Expression], batch: pa.RecordBatch) -> dict[int, list[int]]:
     matching = {id_: np.flatnonzero(matches(where, batch)) for id_, where in predicates.items()}
     return {id_: matching[id_].tolist() for id_ in sorted(matching) if len(matching[id_])}
 
@@ -242,21 +245,21 @@ def test_equal_factors_are_one() -> None:
 
 
 def test_a_false_factor_ends_its_conjunction(monkeypatch: pytest.MonkeyPatch) -> None:
-    evaluated: list[str] = []
-    original = text.like
+    evaluated: list[Condition] = []
+    original = ProbeBatch.mask
 
-    def counted(operand: Any, pattern: str) -> Any:
-        evaluated.append(pattern)
-        return original(operand, pattern)
+    def counted(batch: ProbeBatch, condition: Condition) -> Any:
+        evaluated.append(condition)
+        return original(batch, condition)
 
-    monkeypatch.setattr(evaluation, "like", counted)
+    monkeypatch.setattr(ProbeBatch, "mask", counted)
     stem = QueryStem()
     for id_, limit in enumerate((0, 500)):
-        pattern = Call(Op.LIKE, (_T, Literal(f"%{limit}", TEXT)), BOOLEAN)
-        stem.insert(id_ * 2, both(compare(Op.LT, _A, limit), pattern))
-        stem.insert(id_ * 2 + 1, both(pattern, compare(Op.LT, _A, limit - 1)))
+        later = compare(Op.LT, _T, f"s{limit}")
+        stem.insert(id_ * 2, both(compare(Op.LT, _A, limit), later))
+        stem.insert(id_ * 2 + 1, both(later, compare(Op.LT, _A, limit - 1)))
     stem.probe(seeded_batch(100))
-    assert evaluated == ["%500"]
+    assert evaluated == [Condition(compare(Op.LT, _T, "s500"), True)]
 
 
 def test_misuse_is_refused() -> None:

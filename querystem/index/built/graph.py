@@ -1,7 +1,7 @@
 """A graph of formulas as arrays: it is built once, from columns, and never changes.
 
-Its nodes are numbered kind by kind: intervals, points and members of each operand, conditions, and
-inner nodes by arity. Equal factors and equal inner nodes are one node.
+Its nodes are numbered kind by kind: intervals, points, members and patterns of each operand,
+conditions, and inner nodes by arity. Equal factors and equal inner nodes are one node.
 """
 
 from __future__ import annotations
@@ -14,19 +14,24 @@ import pyarrow as pa
 
 from datastem.arrays import Array, Int64s, Mask
 from querystem.expressions import Expression
-from querystem.index.axes import Axis, IntervalAxis, MemberAxis, PointAxis
+from querystem.index.axes import IntervalAxis, MemberAxis, PointAxis
 from querystem.index.batch import ProbeBatch, truth
 from querystem.index.columns.formulas import (
     ColumnFormula,
     ConditionColumn,
     IntervalColumn,
+    LikeColumn,
     MemberColumn,
     NodeColumn,
 )
 from querystem.index.formula import Formula
 from querystem.index.formula_text import read_formula
 from querystem.index.hashed.combinations import DistinctRows
+from querystem.index.like.axis import LikeAxis
+from querystem.index.like.patterns import Patterns
 from querystem.index.probe import Arity
+
+Axis = IntervalAxis | PointAxis | MemberAxis | LikeAxis
 
 _LOW = 0xFFFFFFFF
 
@@ -82,6 +87,7 @@ class GraphBuilder:
         self._intervals: dict[Expression, list[tuple[Int64s, Array, Array]]] = {}
         self._points: dict[Expression, list[tuple[Int64s, Int64s]]] = {}
         self._members: dict[Expression, list[tuple[Int64s, pa.Array]]] = {}
+        self._likes: dict[Expression, list[tuple[Int64s, pa.Array, Mask]]] = {}
         self._conditions: list[tuple[Int64s, pa.Array]] = []
         self._inner: dict[Arity, list[tuple[Int64s, Int64s]]] = {}
 
@@ -98,6 +104,9 @@ class GraphBuilder:
                 self._add_intervals(operand, ids, least, most, formula.is_point)
             case MemberColumn(operand, texts, _):
                 self._members.setdefault(operand, []).append((ids, texts))
+            case LikeColumn(operand, patterns, value, _):
+                is_match = np.full(count, value)
+                self._likes.setdefault(operand, []).append((ids, patterns, is_match))
             case ConditionColumn(texts, _):
                 self._conditions.append((ids, texts))
         return _Nodes(ids, 1, isinstance(formula, ConditionColumn))
@@ -144,6 +153,7 @@ class GraphBuilder:
         for operand, members in self._members.items():
             texts, nodes = _distinct_texts(members, numbering)
             axes.append(MemberAxis(operand, nodes, texts))
+        axes += [_like_axis(operand, likes, numbering) for operand, likes in self._likes.items()]
         first_condition = numbering.lines
         conditions = _distinct_texts(self._conditions, numbering)[0]
         arities = [
@@ -174,6 +184,22 @@ def _interval_axis(axis: IntervalAxis, numbering: _Numbering) -> IntervalAxis:
     packed, places = np.unique((axis.begins + 1) << 32 | axis.ends, return_inverse=True)
     nodes = numbering.put(axis.nodes, places, len(packed))
     return IntervalAxis(axis.operand, nodes, axis.cuts, (packed >> 32) - 1, packed & _LOW)
+
+
+def _like_axis(
+    operand: Expression,
+    columns: Sequence[tuple[Int64s, pa.Array, Mask]],
+    numbering: _Numbering,
+) -> LikeAxis:
+    """Return an axis in which equal patterns are one, with a node for each that texts have to match
+    and one for each that they must not match."""
+    ids, texts, is_match = zip(*columns, strict=True)
+    coded = pa.concat_arrays(texts).dictionary_encode()
+    codes = coded.indices.to_numpy().astype(np.int64) << 1 | np.concatenate(is_match)
+    distinct, places = np.unique(codes, return_inverse=True)
+    nodes = numbering.put(np.concatenate(ids), places, len(distinct))
+    patterns = Patterns.of(coded.dictionary)
+    return LikeAxis(operand, nodes, patterns, distinct >> 1, distinct & 1 == 1)
 
 
 def _distinct_texts(

@@ -10,10 +10,17 @@ import pyarrow as pa
 
 from datastem.arrays import Int64s
 from querystem.expressions import Expression, columns_of
+from querystem.index.batch import is_wide
+from querystem.index.built.boxes import BoxGrid
 from querystem.index.built.graph import GraphBuilder
 from querystem.index.built.part import BuiltPart, FamilyCombinations, StoredPredicates
 from querystem.index.columns.conjunctions import FixedColumns, ShapeColumns, shape_columns
-from querystem.index.columns.formulas import ColumnFormula, formula_column
+from querystem.index.columns.formulas import (
+    ColumnFormula,
+    IntervalColumn,
+    NodeColumn,
+    formula_column,
+)
 from querystem.index.columns.templates import OtherTexts, TemplateTexts, by_template, parse_text
 from querystem.index.formula import formula_of
 from querystem.index.hashed.segment import Entries, join_entries, split_conjunction
@@ -89,14 +96,47 @@ def entries_of(shapes: Sequence[PredicateShape], order: tuple[Expression, ...]) 
 
 
 def build_part(shapes: Sequence[PredicateShape], combinations: FamilyCombinations) -> BuiltPart:
-    """Return a part with the predicates of shapes, all in a graph."""
+    """Return a part with the predicates of shapes: all in a graph, many boxes in grids as well."""
     builder = GraphBuilder()
     numbers = [builder.add(shape.formula, len(shape.rows)) for shape in shapes]
     graph, nodes = builder.build()
     ids = np.concatenate([shape.ids for shape in shapes])
     order = np.argsort(ids, kind="stable")
     stored = StoredPredicates(ids[order], _texts_of(shapes).take(pa.array(order)))
-    return BuiltPart(stored, graph, nodes[np.concatenate(numbers)[order]], combinations)
+    roots = nodes[np.concatenate(numbers)[order]]
+    return BuiltPart(stored, graph, roots, combinations, _grids(shapes))
+
+
+def _grids(shapes: Sequence[PredicateShape]) -> list[BoxGrid]:
+    """Return grids of the boxes that are worth one."""
+    boxes: dict[frozenset[Expression], list[tuple[Int64s, dict[Expression, IntervalColumn]]]] = {}
+    for shape in shapes:
+        ranges = _box_ranges(shape)
+        if len(ranges) >= 2:
+            boxes.setdefault(frozenset(ranges), []).append((shape.ids, ranges))
+    grids = []
+    for columns in boxes.values():
+        ids = np.concatenate([ids for ids, _ in columns])
+        order = np.argsort(ids)
+        bounds = {
+            operand: (
+                np.concatenate([ranges[operand].least for _, ranges in columns])[order],
+                np.concatenate([ranges[operand].most for _, ranges in columns])[order],
+            )
+            for operand in columns[0][1]
+        }
+        grids.append(BoxGrid.of(ids[order], bounds))
+    return [grid for grid in grids if grid is not None]
+
+
+def _box_ranges(shape: PredicateShape) -> dict[Expression, IntervalColumn]:
+    """Return the ranges of a shape that is a conjunction of ranges alone; else none."""
+    formula = shape.formula
+    if not isinstance(formula, NodeColumn) or not formula.is_every or shape.fixed is not None:
+        return {}
+    ranges = {part.operand: part for part in formula.parts if isinstance(part, IntervalColumn)}
+    is_box = len(ranges) == len(formula.parts) and not any(is_wide(o.type) for o in ranges)
+    return ranges if is_box else {}
 
 
 def _texts_of(shapes: Sequence[PredicateShape]) -> pa.Array:

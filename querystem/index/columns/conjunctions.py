@@ -30,12 +30,12 @@ from querystem.index.columns.templates import OtherTexts, TemplateTexts, places_
 from querystem.index.formula import ALWAYS, formula_of
 from querystem.index.formula_text import formula_text
 from querystem.index.hashed.combinations import LONGEST_TEXT, KeyColumn, column_of, equal
+from querystem.index.hashed.ladders import KeyRange
 from querystem.index.hashed.residuals import Residuals
 from querystem.index.hashed.segment import (
     MAX_COMBINATIONS,
     Entries,
     FixedConjunction,
-    KeyRange,
     join_entries,
 )
 

@@ -16,10 +16,19 @@ import pyarrow.compute as pc
 
 from datastem.arrays import Array, Int64s, Mask
 from datastem.types import Kind
-from querystem.expressions import Call, Expression, Op, Parameter
+from querystem.expressions import Call, Expression, Literal, Op, Parameter
 from querystem.index.batch import bounds_of, edges_of, is_wide, last_key
 from querystem.index.columns.constants import ConstantColumns
-from querystem.index.formula import ORDERED, Condition, Every, Formula, Interval, Member, Some
+from querystem.index.formula import (
+    ORDERED,
+    Condition,
+    Every,
+    Formula,
+    Interval,
+    Member,
+    Some,
+    like_of,
+)
 from querystem.index.formula_text import formula_text
 from querystem.kernel.compare import COMPARISONS
 
@@ -62,6 +71,19 @@ class MemberColumn:
 
 
 @dataclass(frozen=True, slots=True)
+class LikeColumn:
+    """Patterns that one operand has to match, or must not match unless `is_match`."""
+
+    operand: Expression
+    patterns: pa.Array
+    is_match: bool
+    forms: tuple[Formula, ...]
+
+    def take(self, rows: Int64s) -> LikeColumn:
+        return replace(self, patterns=self.patterns.take(pa.array(rows)))
+
+
+@dataclass(frozen=True, slots=True)
 class ConditionColumn:
     """Any other conditions, as texts of formulas."""
 
@@ -84,7 +106,7 @@ class NodeColumn:
         return replace(self, parts=tuple(part.take(rows) for part in self.parts))
 
 
-ColumnFormula = IntervalColumn | MemberColumn | ConditionColumn | NodeColumn
+ColumnFormula = IntervalColumn | MemberColumn | LikeColumn | ConditionColumn | NodeColumn
 
 
 def column_formula(form: Formula, constants: ConstantColumns) -> ColumnFormula:
@@ -102,6 +124,13 @@ def column_formula(form: Formula, constants: ConstantColumns) -> ColumnFormula:
                 for side in (Op.LT, Op.GT)
             ]
             return NodeColumn(False, tuple(sides), (form,))
+        case Condition(Call(Op.LIKE, (operand, Parameter(name, _)), _), value) if not (
+            isinstance(operand, Literal) or _parameters(operand)
+        ):
+            return LikeColumn(operand, constants.texts(name), value, (form,))
+        case Condition(_, value) if (like := like_of(form)) is not None:
+            patterns = pa.repeat(like[1], constants.count)
+            return LikeColumn(like[0], patterns, value, (form,))
         case Condition():
             return ConditionColumn(filled_texts([form], constants), (form,))
         case Interval(operand, _, _):
@@ -165,6 +194,8 @@ def operand_parameters(form: Formula) -> list[str]:
         case Condition(Parameter(name, _), _):
             return [name]
         case Condition(Call(op, (operand, Parameter()), _), True) if op in COMPARISONS:
+            return list(_parameters(operand))
+        case Condition(Call(Op.LIKE, (operand, Parameter()), _), _):
             return list(_parameters(operand))
         case Every(parts) | Some(parts):
             return list(dict.fromkeys(name for part in parts for name in operand_parameters(part)))

@@ -1,114 +1,36 @@
 """One batch against a segment: from rows to their combination, from there to its predicates.
 
-The candidates are pairs of a row and a slot, slot by slot and rows ascending, so that the matches
-of each predicate need no sorting. Ranges and residual conditions are then checked for the pairs.
+Each ladder of the segment gives a run of entries for each row. Entries and rows of these runs are
+pairs, row by row; a sort brings them into the order of predicates. A combination that many of its
+rows and entries share is compared as a matrix instead, whose pairs need no sorting.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
-from datastem.arrays import Int64s, Mask, UInt64s
+from datastem.arrays import Array, Int64s, Mask, UInt64s
 from datastem.types import Kind
 from querystem.expressions import Expression
-from querystem.index.batch import EVERYTHING, ProbeBatch, truth
+from querystem.index.batch import ProbeBatch, truth
 from querystem.index.hashed.combinations import KeyColumn, codes_of, take
+from querystem.index.hashed.ladders import Ladder, admitted_pairs
 from querystem.index.hashed.residuals import NO_RESIDUAL
 from querystem.index.hashed.segment import HashedSegment
 from querystem.index.matches import RowLists
+from querystem.index.regroup import GroupedRows, in_order, regroup
 from querystem.kernel.vector import both
 
-_LOW = 0xFFFFFFFF
-# How many pairs of a row and a slot are checked at a time.
-_CHECKED_PAIRS = 1 << 16
-# A combination with more than a sixteenth of the rows is checked against its predicates as a
-# matrix.
-_HEAVY_SHARE = 16
-_HEAVY_ROWS = 1024
-
-Pairs = tuple[Int64s, Int64s]
-
-
-# ---- candidates: rows and slots with the same combination of values
-
-
-@dataclass(frozen=True, slots=True)
-class Candidates:
-    """The slots of a segment and the rows of a batch that have the same combination of values.
-
-    Slot `slots[i]`, ascending, has combination `groups[i]` of those that occur. Combination c has
-    `row_counts[c]` of the `rows`, ascending, from `row_begins[c]` on.
-    """
-
-    rows: Int64s
-    row_begins: Int64s
-    row_counts: Int64s
-    slots: Int64s
-    groups: Int64s
-
-    @classmethod
-    def of(cls, segment: HashedSegment, rows: Int64s, places: Int64s) -> Candidates:
-        """Return the candidates of `rows`, each of which has the combination at its place in
-        `places`."""
-        # A pair of numbers below 2^32 in one int64 is sorted in one step.
-        packed = np.sort(places << 32 | rows)
-        places = packed >> 32
-        begins = np.flatnonzero(np.append(True, places[1:] != places[:-1]))
-        counts = np.diff(np.append(begins, len(places)))
-        slots, groups = _slots(segment, places[begins])
-        return cls(packed & _LOW, begins, counts, slots, groups)
-
-    def of_combinations(self, chosen: Mask) -> Candidates:
-        """Return the candidates of the chosen combinations."""
-        is_chosen = chosen[self.groups]
-        return Candidates(
-            self.rows,
-            self.row_begins,
-            self.row_counts,
-            self.slots[is_chosen],
-            self.groups[is_chosen],
-        )
-
-    def rows_of(self, combination: int) -> slice:
-        """Return which of `rows` have a combination."""
-        begin = int(self.row_begins[combination])
-        return slice(begin, begin + int(self.row_counts[combination]))
-
-    def pairs(self, most: int) -> Iterator[Pairs]:
-        """Yield every slot with each of its rows, as places in `slots` and in `rows`.
-
-        They come about `most` at a time, or as many as one slot has.
-        """
-        counts = self.row_counts.take(self.groups)
-        ends = np.cumsum(counts)
-        shift = self.row_begins.take(self.groups) - (ends - counts)
-        edges = np.searchsorted(ends, np.arange(0, counts.sum(), most))
-        done = 0
-        for first, last in pairwise(np.unique(np.append(edges, len(ends))).tolist()):
-            slots = np.repeat(np.arange(first, last), counts[first:last])
-            places = shift.take(slots)
-            places += np.arange(done, done + len(slots))
-            done += len(slots)
-            yield slots, places
-
-
-def _slots(segment: HashedSegment, places: Int64s) -> tuple[Int64s, Int64s]:
-    """Return the slots of the combinations at `places`, ascending, and which of those combinations
-    each has."""
-    begins = segment.begins[places]
-    counts = segment.begins[places + 1] - begins
-    groups = np.repeat(np.arange(len(places)), counts)
-    shift = begins - (np.cumsum(counts) - counts)
-    slots = segment.slots[np.arange(len(groups)) + shift.take(groups)].astype(np.int64)
-    if segment.has_dead:
-        is_live = ~segment.dead[slots]
-        slots, groups = slots[is_live], groups[is_live]
-    packed = np.sort(slots << 32 | groups)
-    return packed >> 32, packed & _LOW
+# About so many pairs of an entry and a row are worked on together.
+_PAIRS_AT_ONCE = 1 << 22
+# A smaller matrix costs more for the calls than for its cells, and a matrix with fewer pairs among
+# its cells costs more than sorting those.
+_MIN_MATRIX_CELLS = 1 << 14
+_MAX_CELLS_PER_PAIR = 8
+_CELLS_AT_ONCE = 1 << 20
 
 
 class CodedRows:
@@ -143,134 +65,133 @@ def _column(batch: ProbeBatch, operand: Expression) -> KeyColumn:
 # ---- matches
 
 
-def search(segment: HashedSegment, rows: CodedRows) -> list[RowLists]:
-    """Return the matches of a segment's predicates; no predicate is in two of the lists."""
+def search(segment: HashedSegment, rows: CodedRows) -> Iterator[RowLists]:
+    """Yield the matches of a segment's predicates; no predicate is in two of the lists."""
     met, places = rows.find(segment)
-    if not len(met):
-        return []
-    candidates = Candidates.of(segment, met, places)
-    heavy = candidates.row_counts > max(rows.batch.length // _HEAVY_SHARE, _HEAVY_ROWS)
-    if segment.repeats or not heavy.any():
-        return [_Check(segment, candidates, rows.batch).by_pairs()]
-    parts = [_Check(segment, candidates.of_combinations(~heavy), rows.batch).by_pairs()]
-    for combination in np.flatnonzero(heavy).tolist():
-        crowd = candidates.of_combinations(np.arange(len(heavy)) == combination)
-        parts.append(_Check(segment, crowd, rows.batch).by_matrix(combination))
-    return parts
+    if len(met):
+        for ladder in segment.ladders:
+            yield from _LadderSearch(segment, ladder, rows.batch).search(met, places)
 
 
-class _Check:
-    """A check of candidates against their ranges and residual conditions.
+class _LadderSearch:
+    """The search of a ladder of a segment, for a batch."""
 
-    Pairs are places of a slot in `candidates.slots` and of a row in `candidates.rows`.
-    """
+    def __init__(self, segment: HashedSegment, ladder: Ladder, batch: ProbeBatch) -> None:
+        self._segment, self._ladder, self._batch = segment, ladder, batch
+        has_residuals = len(segment.residuals.texts) > 0
+        self._is_checked = segment.has_dead or has_residuals or len(ladder.others) > 0
 
-    def __init__(self, segment: HashedSegment, candidates: Candidates, batch: ProbeBatch) -> None:
-        self._segment, self._candidates, self._batch = segment, candidates, batch
-        self._codes = None
+    def search(self, rows: Int64s, places: Int64s) -> Iterator[RowLists]:
+        """Yield the matches of ascending rows, which have the combinations at `places`."""
+        ends = self._ladder.ends(self._batch, rows, places)
+        # How many entries of the ladder each row has.
+        counts = ends - self._ladder.begins.take(places)
+        total = int(counts.sum())
+        if total > _PAIRS_AT_ONCE and not self._segment.repeats:
+            yield from self._search_slices(rows, places, counts)
+        elif total:
+            yield from self._search_slice(rows, places, counts, total)
+
+    def _search_slices(self, rows: Int64s, places: Int64s, counts: Array) -> Iterator[RowLists]:
+        """Yield the matches of some combinations at a time."""
+        pairs_of = np.bincount(places, counts, len(self._ladder.begins) - 1)
+        ends = np.cumsum(pairs_of)
+        edges = np.searchsorted(ends, np.arange(0, ends[-1], _PAIRS_AT_ONCE))
+        for first, last in pairwise(np.unique(np.append(edges, len(ends))).tolist()):
+            chosen = np.flatnonzero((places >= first) & (places < last))
+            total = int(counts[chosen].sum())
+            yield from self._search_slice(rows[chosen], places[chosen], counts[chosen], total)
+
+    def _search_slice(
+        self, rows: Int64s, places: Int64s, counts: Array, total: int
+    ) -> Iterator[RowLists]:
+        if _MAX_CELLS_PER_PAIR * total >= _MIN_MATRIX_CELLS and not self._segment.repeats:
+            combinations, codes = np.unique(places, return_inverse=True)
+            entries = np.diff(self._ladder.begins)[combinations]
+            cells = entries * np.bincount(codes)
+            is_dense = cells <= _MAX_CELLS_PER_PAIR * np.bincount(codes, counts)
+            is_dense &= cells >= _MIN_MATRIX_CELLS
+            if is_dense.any():
+                yield self._lists(self._by_matrices(rows, codes, combinations, is_dense))
+                others = np.flatnonzero(~is_dense[codes])
+                rows, places, counts = rows[others], places[others], counts[others]
+        if len(rows):
+            yield self._lists(self._by_sorting(rows, places, counts))
+
+    def _by_sorting(self, rows: Int64s, places: Int64s, counts: Array) -> GroupedRows:
+        pair_rows = np.repeat(rows.astype(np.int32), counts)
+        # Where the run of each row begins, less the number of pairs before it.
+        shift = self._ladder.begins.take(places) - (np.cumsum(counts) - counts)
+        entries = np.repeat(shift.astype(np.int32), counts)
+        entries += np.arange(len(entries), dtype=np.int32)
+        slots = self._ladder.slots.take(entries)
+        if self._is_checked:
+            holds = self._holds(slots, pair_rows)
+            slots, pair_rows = slots[holds], pair_rows[holds]
+        return regroup(self._segment.numbers(slots), pair_rows)
+
+    def _by_matrices(
+        self, rows: Int64s, codes: Int64s, combinations: Int64s, is_dense: Mask
+    ) -> GroupedRows:
+        """Return the matches of those combinations that are dense; row i has the combination at
+        place `combinations[codes[i]]`."""
+        order = np.argsort(codes, kind="stable")
+        ends = np.append(0, np.cumsum(np.bincount(codes)))
+        parts: list[GroupedRows] = []
+        for code in np.flatnonzero(is_dense).tolist():
+            place = int(combinations[code])
+            run = slice(self._ladder.begins[place], self._ladder.begins[place + 1])
+            rows_of = rows[order[ends[code] : ends[code + 1]]]
+            parts += self._by_matrix(self._ladder.slots[run], self._ladder.bounds[run], rows_of)
+        return in_order(parts)
+
+    def _by_matrix(self, slots: Array, bounds: Int64s, rows: Int64s) -> Iterator[GroupedRows]:
+        """Yield the matches of entries, whose bounds ascend, with rows of their combination."""
+        keys = None
+        if self._ladder.side is not None:
+            keys, valid = self._ladder.side.keys(self._batch, rows)
+            if valid is not None:
+                rows, keys = rows[valid], keys[valid]
+        rows = rows.astype(np.int32)
+        step = max(_CELLS_AT_ONCE // max(len(rows), 1), 1)
+        for begin in range(0, len(slots), step):
+            lines = slots[begin : begin + step]
+            cells = np.broadcast_to(rows, (len(lines), len(rows)))
+            if keys is None:
+                counts, pair_rows = np.full(len(lines), len(rows)), cells.reshape(-1)
+            else:
+                inside = bounds[begin : begin + step, None] <= keys
+                counts, pair_rows = inside.sum(axis=1), cells[inside]
+            if self._is_checked:
+                holds = self._holds(np.repeat(lines, counts), pair_rows)
+                pair_lines = np.repeat(np.arange(len(lines)), counts)[holds]
+                counts, pair_rows = np.bincount(pair_lines, minlength=len(lines)), pair_rows[holds]
+            yield GroupedRows(lines.astype(np.int64), counts, pair_rows)
+
+    def _holds(self, slots: Array, rows: Array) -> Mask:
+        """Return a mask of the pairs of a run that are matches."""
+        segment = self._segment
+        holds = admitted_pairs(self._ladder.others, segment.ranges, self._batch, slots, rows)
+        if segment.has_dead:
+            holds &= ~segment.dead.take(slots)
         if len(segment.residuals.texts):
-            self._codes = segment.residuals.codes[candidates.slots]
-        self._ranges = [
-            _Range(operand, candidates, batch, *segment.ranges[operand])
-            for operand in segment.ranges
-        ]
+            holds &= self._holds_residual(slots, rows)
+        return holds
 
-    def by_pairs(self) -> RowLists:
-        """Return the matches of all candidates."""
-        return self._lists(map(self._check_ranges, self._candidates.pairs(_CHECKED_PAIRS)))
+    def _holds_residual(self, slots: Array, rows: Array) -> Mask:
+        """Return a mask of the pairs whose residual condition holds. Each condition is evaluated
+        once."""
+        codes = self._segment.residuals.codes.take(slots)
+        holds: Mask = codes == NO_RESIDUAL
+        pairs = np.flatnonzero(~holds)
+        grouped = regroup(codes[pairs], pairs)
+        ends = np.cumsum(grouped.counts)
+        for code, begin, end in zip(grouped.numbers, ends - grouped.counts, ends, strict=True):
+            pairs = grouped.rows[begin:end]
+            mask = truth(self._segment.residual(int(code)), self._batch)
+            holds[pairs] = mask[rows[pairs]]
+        return holds
 
-    def by_matrix(self, combination: int) -> RowLists:
-        """Return the matches of all slots of one combination with all its rows."""
-        rows = self._candidates.rows_of(combination)
-        step = max(_CHECKED_PAIRS // (rows.stop - rows.start), 1)
-        parts = range(0, len(self._candidates.slots), step)
-        return self._lists(self._matrix(slice(begin, begin + step), rows) for begin in parts)
-
-    def _matrix(self, slots: slice, rows: slice) -> Pairs:
-        count = len(self._candidates.slots[slots])
-        inside = np.ones((count, rows.stop - rows.start), np.bool_)
-        for key_range in self._ranges:
-            key_range.narrow(inside, slots, rows)
-        line, place = np.nonzero(inside)
-        return self._check_residual(line + slots.start, place + rows.start)
-
-    def _check_ranges(self, pairs: Pairs) -> Pairs:
-        slots, places = pairs
-        inside: Mask | None = None
-        for key_range in self._ranges:
-            inside = both(inside, key_range.inside(slots, places))
-        if inside is not None:
-            remaining = np.flatnonzero(inside)
-            slots, places = slots.take(remaining), places.take(remaining)
-        return self._check_residual(slots, places)
-
-    def _check_residual(self, slots: Int64s, places: Int64s) -> Pairs:
-        """Return the pairs whose residual condition holds, with row numbers instead of places."""
-        rows = self._candidates.rows.take(places)
-        if self._codes is None:
-            return slots, rows
-        pair_codes = self._codes.take(slots)
-        holds = pair_codes == NO_RESIDUAL
-        order = np.argsort(pair_codes, kind="stable")
-        codes, counts = np.unique(pair_codes, return_counts=True)
-        ends = np.cumsum(counts)
-        for code, begin, end in zip(codes.tolist(), ends - counts, ends, strict=True):
-            if code != NO_RESIDUAL:
-                pairs = order[begin:end]
-                holds[pairs] = truth(self._segment.residual(code), self._batch)[rows[pairs]]
-        return slots[holds], rows[holds]
-
-    def _lists(self, parts: Iterator[Pairs]) -> RowLists:
-        pairs = list(parts)
-        ids = self._segment.ids[self._candidates.slots]
-        slots = np.concatenate([np.empty(0, np.int64), *[part[0] for part in pairs]])
-        rows = np.concatenate([np.empty(0, np.int64), *[part[1] for part in pairs]])
-        if self._segment.repeats:
-            # A predicate with several slots has its rows once, in their order.
-            ids, first = np.unique(ids, return_inverse=True)
-            packed = np.sort(first[slots] << 32 | rows)
-            slots, rows = packed >> 32, packed & _LOW
-        counts = np.bincount(slots, minlength=len(ids))
-        matched = np.flatnonzero(counts > 0)
-        numbered = (rows + self._batch.first).astype(np.uint32)
-        return RowLists(ids[matched], counts[matched], numbered)
-
-
-class _Range:
-    """The bounds that the candidates' slots set one operand."""
-
-    def __init__(
-        self, operand: Expression, candidates: Candidates, batch: ProbeBatch, lo: Int64s, hi: Int64s
-    ) -> None:
-        keys, valid = batch.keys(operand)
-        self._keys = keys.take(candidates.rows)
-        lo, hi = lo.take(candidates.slots), hi.take(candidates.slots)
-        self._lo = None if (lo == EVERYTHING[0]).all() else lo
-        self._hi = None if (hi == EVERYTHING[1]).all() else hi
-        self._valid: Mask | None = None
-        if valid is not None:
-            self._valid = valid.take(candidates.rows)
-            self._unbounded = (lo == EVERYTHING[0]) & (hi == EVERYTHING[1])
-
-    def inside(self, slots: Int64s, places: Int64s) -> Mask | None:
-        """Return a mask of the pairs that are inside the bounds; None if all are."""
-        inside: Mask | None = None
-        if self._lo is not None or self._hi is not None:
-            keys = self._keys.take(places)
-            if self._lo is not None:
-                inside = keys >= self._lo.take(slots)
-            if self._hi is not None:
-                inside = both(inside, keys <= self._hi.take(slots))
-        if self._valid is not None:
-            inside = both(inside, self._valid.take(places) | self._unbounded.take(slots))
-        return inside
-
-    def narrow(self, inside: Mask, slots: slice, rows: slice) -> None:
-        """Clear `inside` for the pairs of all `slots` with all `rows` that are out of bounds."""
-        keys = self._keys[rows]
-        if self._lo is not None:
-            inside &= keys >= self._lo[slots, None]
-        if self._hi is not None:
-            inside &= keys <= self._hi[slots, None]
-        if self._valid is not None:
-            inside &= self._valid[rows] | self._unbounded[slots, None]
+    def _lists(self, groups: GroupedRows) -> RowLists:
+        rows = (groups.rows + self._batch.first).astype(np.uint32)
+        return RowLists(self._segment.ids_of(groups.numbers), groups.counts, rows)

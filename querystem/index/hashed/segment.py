@@ -19,6 +19,7 @@ from querystem.index.batch import EVERYTHING, bounds_of, is_wide, point_of
 from querystem.index.formula import ALWAYS, Every, Formula, Interval, Member, Some, all_of
 from querystem.index.formula_text import read_formula
 from querystem.index.hashed.combinations import LONGEST_TEXT, Combinations, KeyColumn, concat, take
+from querystem.index.hashed.ladders import KeyRange, Ladder, ladders_of
 from querystem.index.hashed.residuals import Residuals, join_residuals
 
 # A predicate with more combinations of values is matched by bitmaps.
@@ -107,9 +108,6 @@ def _point(part: Formula) -> tuple[Expression, KeyValue] | None:
     return None
 
 
-KeyRange = tuple[Int64s, Int64s]
-
-
 @dataclass(frozen=True, slots=True)
 class Entries:
     """Hashed predicates as columns: an entry for each predicate and combination of its values.
@@ -161,7 +159,7 @@ def _unbounded(count: int) -> KeyRange:
 class HashedSegment:
     """Entries that are looked up by their combination; a slot is the place of an entry.
 
-    Entries ascend by predicate. Combination c has the slots `slots[begins[c]:begins[c + 1]]`.
+    Entries ascend by predicate, and each is in one of the `ladders`.
     `live` is the number of predicates that were not removed; the others' slots are `dead`.
     """
 
@@ -172,19 +170,20 @@ class HashedSegment:
         place: Array,
         ranges: dict[Expression, KeyRange],
         residuals: Residuals,
-        slots: Array,
+        ladders: Sequence[Ladder],
     ) -> None:
-        """Take entries that ascend by predicate: entry i has the combination at `place[i]`, and
-        `slots` are all entries in the order of their combinations."""
+        """Take entries that ascend by predicate: entry i has the combination at `place[i]`."""
         self.ids, self.combinations, self.place = ids, combinations, place
-        self.ranges, self.residuals, self.slots = ranges, residuals, slots
-        counts = np.bincount(place, minlength=len(combinations))
-        self.begins = np.append(0, np.cumsum(counts))
+        self.ranges, self.residuals, self.ladders = ranges, residuals, ladders
         self._formulas: dict[int, Formula] = {}
-        self.repeats = bool((self.ids[1:] == self.ids[:-1]).any())
+        is_next = ids[1:] != ids[:-1]
+        self.repeats = not is_next.all()
+        # The number of the predicate of each slot, and the predicate of each number.
+        self._numbers = np.append(0, np.cumsum(is_next)) if self.repeats else None
+        self._ids = ids[np.append(True, is_next)] if self.repeats else ids
         self.has_dead = False
         self.dead = np.zeros(len(self.ids), np.bool_)
-        self.live = len(np.unique(self.ids)) if self.repeats else len(self.ids)
+        self.live = len(self._ids)
 
     @classmethod
     def of(cls, entries: Entries) -> HashedSegment:
@@ -192,15 +191,23 @@ class HashedSegment:
         entries = entries.take(np.argsort(entries.ids, kind="stable"))
         combinations, places = Combinations.of(entries.fixed)
         place = places.astype(np.int32)
-        slots = np.argsort(place, kind="stable").astype(np.int32)
+        ladders = ladders_of(place, entries.ranges, len(combinations))
         residuals = entries.residuals.compact()
-        return cls(entries.ids, combinations, place, entries.ranges, residuals, slots)
+        return cls(entries.ids, combinations, place, entries.ranges, residuals, ladders)
 
     def residual(self, code: int) -> Formula:
         """Return a residual condition, which is read at its first use."""
         if code not in self._formulas:
             self._formulas[code] = read_formula(self.residuals.texts[code].as_py())
         return self._formulas[code]
+
+    def numbers(self, slots: Array) -> Array:
+        """Return numbers for the predicates of slots, which ascend as the predicates do."""
+        return slots if self._numbers is None else self._numbers.take(slots)
+
+    def ids_of(self, numbers: Array) -> Int64s:
+        """Return the predicates with these numbers."""
+        return self._ids.take(numbers)
 
     def find(self, id_: int) -> Int64s:
         """Return the slots of a predicate, none if it is not here."""
@@ -228,6 +235,7 @@ class HashedSegment:
         self.combinations._check()
         assert (np.diff(self.ids) >= 0).all()
         assert self.live == len(np.unique(self.ids[~self.dead])) > 0
-        assert (np.sort(self.slots) == np.arange(len(self.ids))).all()
-        for place, slot in enumerate(self.slots):
-            assert self.begins[self.place[slot]] <= place < self.begins[self.place[slot] + 1]
+        slots = np.concatenate([ladder.slots for ladder in self.ladders])
+        assert (np.sort(slots) == np.arange(len(self.ids))).all()
+        for ladder in self.ladders:
+            ladder._check(self.place)

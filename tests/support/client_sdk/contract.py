@@ -182,7 +182,7 @@ class ClientContract:
             explanation.stream_rows,
             explanation.run.answer_rows,
         ) == (1, 3, 2)
-        assert [factor.access for factor in explanation.factors] == ["evaluated"]
+        assert [factor.access for factor in explanation.factors] == ["compared"]
         assert [name for name, _ in explanation.run.stages] == [
             "plan",
             "window",

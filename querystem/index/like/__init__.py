@@ -1,0 +1,1 @@
+"""LIKE patterns of one operand, looked up together."""
