@@ -37,16 +37,32 @@ class SegmentReader(Protocol):
         those columns."""
 
 
+class RowPicker(Protocol):
+    def __call__(
+        self, segments: Sequence[RowSegment], ids: Int64s, names: Sequence[str]
+    ) -> pa.RecordBatch:
+        """Return the rows of segments of files with these ascending ids, ascending, with these
+        columns and `_row_id`; ids without a row are left out."""
+
+
 class DataStem:
     """The rows of one stream, in blocks.
 
-    `read` may raise; the error reaches the caller that probes, and the stem is unchanged. A
-    `stored` stem takes no inserts: all its rows come with `cover`.
+    `read` and `pick` may raise; the error reaches the caller that probes, and the stem is
+    unchanged. Without `pick`, whole blocks are read for a few rows. A `stored` stem takes no
+    inserts: all its rows come with `cover`.
     """
 
-    def __init__(self, memory: Memory, read: SegmentReader, stored: bool = False) -> None:
+    def __init__(
+        self,
+        memory: Memory,
+        read: SegmentReader,
+        pick: RowPicker | None = None,
+        stored: bool = False,
+    ) -> None:
         self._memory = memory
         self._read = read
+        self._pick = pick
         self._stored = stored
         self._lock = threading.Lock()
         # Blocks in memory by number. Each has all rows from its floor on.
@@ -173,6 +189,24 @@ class DataStem:
     def bounds_of(self, number: int) -> tuple[int, int] | None:
         """Return the least and greatest ts of a full block, once it has been read; None before."""
         return self._bounds.get(number)
+
+    def holds(self, view: StemView, number: int) -> bool:
+        """Return True if all rows of a block that the view has are in memory."""
+        block = view.blocks.get(number)
+        if block is None:
+            with self._lock:
+                block = self._blocks.get(number) if self._is_current(view) else None
+        return block is not None and block.floor <= number << BLOCK_BITS
+
+    def pick(self, segments: Sequence[RowSegment], ids: Int64s, names: Sequence[str]) -> Part:
+        """Read some columns of the rows with these ascending ids from files, without caching."""
+        assert self._pick is not None
+        return Part(self._pick(segments, ids, names))
+
+    @property
+    def picks(self) -> bool:
+        """Whether a few rows can be read without the rest of their blocks."""
+        return self._pick is not None
 
     def load(self, view: StemView, number: int, floor: int) -> Sequence[Part]:
         """Return the rows of a block below `floor`.

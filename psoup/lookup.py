@@ -53,6 +53,17 @@ def find_view(state: State, tenant: str, name: str, visible: Visible = all_visib
     return view
 
 
+def find_object(
+    state: State, tenant: str, name: str, visible: Visible = all_visible
+) -> StreamState | ViewState:
+    """Return the live stream or view with a name, in any case. Raise NoSuchStream, also if it is
+    not `visible`."""
+    view = state.find_view(tenant, name.lower())
+    if view is not None and visible(view.id):
+        return view
+    return find_stream(state, tenant, name, visible)
+
+
 def find_registration(
     state: State, tenant: str, handle: bytes, owner: str | None = None
 ) -> Registration:

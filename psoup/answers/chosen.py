@@ -8,7 +8,7 @@ engine keeps those for its grace period; after that the answer ends with RowsGon
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 from typing import TypeAlias
@@ -92,6 +92,8 @@ class ChosenRows:
     position: Position
     computed_rows: int
     joined_pairs: int = 0
+    # How many rows of the last chunk the answer has, if not all.
+    max_last_rows: int | None = None
 
     @property
     def stream_id(self) -> int:
@@ -107,6 +109,17 @@ class ChosenRows:
         # The slices of a run share its bitmap, which counts once.
         bitmaps = {id(run.lows): run.lows for run in runs if isinstance(run.lows, bytes)}
         return _RUN_OVERHEAD_BYTES * len(runs) + sum(map(len, bitmaps.values()))
+
+    def first(self, max_rows: int) -> ChosenRows:
+        """Return the answer with at most its first `max_rows` rows, and at least one chunk."""
+        chunks, missing = [self.chunks[0]], max_rows
+        for chunk in self.chunks[1:]:
+            size = sum(map(len, chunks[-1]))
+            if missing <= size:
+                break
+            missing -= size
+            chunks.append(chunk)
+        return replace(self, chunks=chunks, max_last_rows=missing)
 
     def take(self, number: int, newest: StemView | None) -> Sequence[pa.RecordBatch]:
         """Return the outputs of a chunk.
@@ -129,7 +142,22 @@ class ChosenRows:
                 hint="ask again, and read within the engine's --grace; or keep a copy with Sync, "
                 "which goes on where it was interrupted",
             )
-        return outputs_of(self.query, self.leg.schema, rows)
+        batches = outputs_of(self.query, self.leg.schema, rows)
+        # The ids of a chunk are not in the order of its rows, so rows are cut, not ids.
+        if self.max_last_rows is not None and number == len(self.chunks) - 1:
+            return first_rows(batches, self.max_last_rows)
+        return batches
+
+
+def first_rows(batches: Sequence[pa.RecordBatch], max_rows: int) -> list[pa.RecordBatch]:
+    """Return at most the first `max_rows` rows of batches, in one batch or more."""
+    kept = [batches[0].slice(0, max_rows)]
+    for batch in batches[1:]:
+        max_rows -= kept[-1].num_rows
+        if max_rows <= 0:
+            break
+        kept.append(batch.slice(0, max_rows))
+    return kept
 
 
 def _rows(stem: StemView, chunk: Chunk) -> Picked | None:

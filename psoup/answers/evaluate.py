@@ -7,7 +7,7 @@ and copies all take it.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -15,7 +15,7 @@ from datastem.arrays import Int64s
 from datastem.blocks import Part, Picked
 from datastem.instants import SINCE_EVER
 from psoup.answers.caches import Memo
-from psoup.answers.chosen import ChosenRows, choose_in_chunks
+from psoup.answers.chosen import ChosenRows, choose_in_chunks, first_rows
 from psoup.answers.joins.join_limits import JoinLimits
 from psoup.answers.joins.stored_join import StoredJoin
 from psoup.answers.matching.matcher import Uncovered
@@ -62,6 +62,10 @@ class Answer:
     def table(self) -> pa.Table:
         return pa.Table.from_batches(self.batches)
 
+    def first(self, max_rows: int) -> Answer:
+        """Return the answer with at most its first `max_rows` rows."""
+        return replace(self, batches=first_rows(self.batches, max_rows))
+
 
 def evaluate(plan: Plan, matchers: LegMatchers, memo: Memo, limits: JoinLimits) -> Answer:
     """Return the answer of a plan that is settled.
@@ -72,7 +76,7 @@ def evaluate(plan: Plan, matchers: LegMatchers, memo: Memo, limits: JoinLimits) 
     if isinstance(plan.query.source, Leg):
         batches = Selection(plan.query, legs[0], memo).answer()
     else:
-        combinations = combined(plan, legs, matchers, limits, memo=memo)
+        combinations = combined(plan, legs, matchers, limits, memo, fold=True)
         shape = arrange if combinations.grouped else _whole_answer
         batches = [shape(plan.query, combinations.rows)]
         return Answer(batches, plan.answered, matchers.work.rows, combinations.pairs)
@@ -209,19 +213,22 @@ def combined(
     legs: Sequence[LegRows],
     matchers: LegMatchers,
     limits: JoinLimits,
+    memo: Memo | None,
+    *,
     parts: bool = False,
-    memo: Memo | None = None,
+    fold: bool = False,
 ) -> Combined:
     """Return the rows of a query's source, as `arrange` takes them, from the rows of its legs.
 
-    With `parts` they have the row ids of the legs. With `memo` they may be grouped already, from
-    cached summaries. Raises TooMuchWork past the limits; Uncovered if the caller waits for the
-    engine, which has combinations yet to find.
+    Stored combinations are kept in `memo`, if it is given. With `parts` the rows have the row ids
+    of the legs; with `fold` they may be grouped already, from cached summaries. Raises TooMuchWork
+    past the limits; Uncovered if the caller waits for the engine, which has combinations yet to
+    find.
     """
     composing = plan.composing
     if plan.composite is not None:
         try:
-            return _with_stored(plan, plan.composite, legs, matchers, limits, parts, memo)
+            return _with_stored(plan, plan.composite, legs, matchers, limits, memo, parts, fold)
         except (CorruptStore, DataFileGone) as damage:
             # Only combinations can be joined again; damaged rows of a stream can't be replaced.
             if not damage.file.startswith(f"stems/{plan.composite.composite_id}/"):
@@ -251,8 +258,9 @@ def _with_stored(
     legs: Sequence[LegRows],
     matchers: LegMatchers,
     limits: JoinLimits,
-    parts: bool,
     memo: Memo | None,
+    parts: bool,
+    fold: bool,
 ) -> Combined:
     """Return the combinations of a plan whose FROM the engine has joined, for the most part."""
     source = plan.query.source
@@ -261,10 +269,10 @@ def _with_stored(
     with limits.joining() as room:
         combining = _combining(plan, limits, room)
         matcher = matchers.of_combinations(plan, composite)
-        stored = StoredJoin(composite, source, legs[:count], matcher, combining)
+        stored = StoredJoin(composite, source, legs[:count], matcher, combining, memo)
         if matchers.work.limit is None and not stored.is_complete:
             raise Uncovered
-        groups = None if memo is None else stored.folded(plan.query, memo)
+        groups = stored.folded(plan.query) if fold else None
         if groups is None:
             # The legs after those of FROM are read by subqueries, which are not stored.
             remaining = leg_inputs(plan, legs)[count:] if len(legs) > count else []

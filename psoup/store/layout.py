@@ -211,6 +211,10 @@ REACHED = pa.schema(
 REACHED_BOUNDS = ("stream_id", "reached", "position", "stamp")
 
 
+# The rows of a row group of a stem, at most: a server reads a row group for a single row of it.
+STEM_GROUP_ROWS = 1 << 14
+
+
 def combinations_schema(legs: int) -> pa.Schema:
     """Return the columns of `stems/<id>` of a composite with `legs` legs."""
     parts = [(combination_part(number), pa.int64()) for number in range(legs)]

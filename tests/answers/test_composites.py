@@ -31,6 +31,7 @@ from querystem.language import CreateStream, parse_statement
 from results.window import Bound, TimeWindow, Window
 from tests.answers.test_without_server import NOW, running
 from tests.damage import flip, named_files, tear_commit
+from tests.support.lengths import short_first
 from tests.support.server.callers import new_call
 from tests.support.server.epochs import HandMadeEngine
 from tests.support.server.process import ipc
@@ -156,7 +157,7 @@ def answers(
     return plan, maker.evaluate(plan, maker.work()).table, alone.table
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", short_first(range(6), 2))
 async def test_any_box_of_stored_combinations_gives_the_same_answer(
     seed: int, tmp_path: Path
 ) -> None:

@@ -248,7 +248,8 @@ class ResultCopier:
             rows = Selection(query, legs[0], self.maker.memo).matched()
         else:
             plan = replace(self.plan, now=mark.now, nows=mark.nows)
-            source = combined(plan, legs, self._matchers, self.maker.join_limits, parts=True)
+            limits, memo = self.maker.join_limits, self.maker.memo
+            source = combined(plan, legs, self._matchers, limits, memo, parts=True)
             rows = rows_or_groups(query, [source.rows])
         result = identified(query, rows)
         count = len(result.ids)

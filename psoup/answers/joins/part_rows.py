@@ -11,6 +11,7 @@ import pyarrow as pa
 from datastem.arrays import Int64s, Mask
 from datastem.blocks import Picked
 from datastem.codec import columns_shown
+from datastem.picking import pick_rows
 from psoup.answers.planning.plan import LegPlan
 from psoup.answers.rows.leg_rows import gathered
 from psoup.answers.rows.windows import parts_of
@@ -34,15 +35,26 @@ class PartRows:
 
     @classmethod
     def of(cls, leg: LegPlan, ids: Int64s) -> PartRows:
-        """Return the rows with these ids, which may be in any order and have repeats."""
+        """Return the rows with these ids, which may be in any order and have repeats. Blocks that
+        are not in memory are read as a whole."""
         row_ids = distinct(ids)
-        picked, stored_ids = [], [np.empty(0, np.int64)]
+        picked = []
         for part in parts_of(leg.stem, row_ids, leg.stem.high):
             low, high = np.searchsorted(row_ids, [part.first, part.stop])
-            places = part.find(row_ids[low:high])
-            picked.append((part, places))
-            stored_ids.append(part.ids[places])
-        return cls(leg, picked, np.concatenate(stored_ids))
+            picked.append((part, part.find(row_ids[low:high])))
+        return cls._of_picked(leg, picked)
+
+    @classmethod
+    def pick(cls, leg: LegPlan, ids: Int64s, names: Collection[str]) -> PartRows:
+        """Return the rows with these ids, which may be in any order and have repeats, and with at
+        least the columns of these names."""
+        columns = columns_shown(leg.schema, tuple((name, name) for name in sorted(names)))
+        return cls._of_picked(leg, pick_rows(leg.stem, distinct(ids), columns.names))
+
+    @classmethod
+    def _of_picked(cls, leg: LegPlan, picked: Picked) -> PartRows:
+        ids = [part.ids[places] for part, places in picked]
+        return cls(leg, picked, np.concatenate([np.empty(0, np.int64), *ids]))
 
     def places(self, ids: Int64s) -> Int64s:
         """Return the place of each id among these rows; −1 if its row has left the store."""

@@ -16,23 +16,31 @@ import numpy as np
 import pyarrow as pa
 
 from datastem.arrays import Int64s, Mask, UInt16s
-from datastem.blocks import BLOCK_MASK, Part, Picked
+from datastem.blocks import BLOCK_BITS, BLOCK_MASK, Part, Picked
+from datastem.instants import FOR_EVER
+from datastem.picking import pick_rows
+from datastem.stem import StemView
 from psoup.answers.caches import Memo
+from psoup.answers.joins.kept_rows import MAX_KEPT_ROWS, KeptRows
 from psoup.answers.joins.part_rows import PartRows, distinct
 from psoup.answers.matching.matcher import Matcher
 from psoup.answers.matching.permitted_rows import MatchSource
 from psoup.answers.planning.plan import CompositePlan, LegPlan
-from psoup.answers.rows.folds import Fold
+from psoup.answers.rows.folds import CHUNK_ROWS, Fold
 from psoup.answers.rows.leg_rows import LegRows, PickedRows
 from psoup.answers.rows.windows import Choice, permitted_among
 from psoup.store.layout import combination_part
 from querystem.aggregate import Partial, finish, merge, partial
-from querystem.combine import Combining, ItemRows, LegItem, side_reads
+from querystem.combine import Combining, ItemRows, LegItem, from_reads, side_reads
 from querystem.expressions import TRUE
 from querystem.kernel import matches
 from querystem.query import From, Query, item_column
 from results.id_sets import member
 from results.region import Region
+
+# Combinations are kept if they take at most this share of the cache, each taking about as many
+# bytes.
+_KEPT_SHARE, _KEPT_ROW_BYTES = 4, 128
 
 
 @dataclass
@@ -62,6 +70,21 @@ class CombinationMatcher(Matcher):
         ids = part.ids[first:last][alive[matches(self.where, combined)]]
         return (ids & BLOCK_MASK).astype(np.uint16)
 
+    def found(
+        self, stem: StemView, begin: int | None, low: int, high: int, most: int
+    ) -> Int64s | None:
+        """Return the ids in `[low, high)` that match, ascending, without those of blocks before
+        `begin`; None if they are more than `most`. Some may have no row."""
+        pieces, count = [np.empty(0, np.int64)], 0
+        for number in stem.numbers(begin, FOR_EVER, high):
+            first, stop = max(low, number << BLOCK_BITS), min(high, (number + 1) << BLOCK_BITS)
+            if first < stop:
+                pieces.append(self.match_block(stem, number, first, stop))
+                count += len(pieces[-1])
+            if count > most:
+                return None
+        return np.concatenate(pieces)
+
 
 def part_ids(part: Part, number: int) -> Int64s:
     """Return the row ids of a leg in the combinations of a part."""
@@ -74,7 +97,8 @@ class StoredJoin:
     """The join of a query's FROM, most of which the engine has stored.
 
     `legs` are the rows of the legs of FROM, in its order. `stored_count` is the number of stored
-    combinations that the answer has.
+    combinations that the answer has. Those that a predicate matches, if they are not many, are kept
+    in `memo` with their values.
     """
 
     plan: CompositePlan
@@ -82,11 +106,12 @@ class StoredJoin:
     legs: Sequence[LegRows]
     matcher: MatchSource
     combining: Combining
+    memo: Memo | None
     stored_count: int = 0
 
     def combinations(self, names: frozenset[str]) -> ItemRows:
         """Return the combinations with the columns of these names. Raises what a join raises."""
-        pieces = [self._beside(self._stored_ids(), names), *self._joined(names)]
+        pieces = [self._stored(names), *self._joined(names)]
         # If all pieces are empty, one is kept for its columns.
         return ItemRows.joined([piece for piece in pieces if len(piece)] or pieces[:1])
 
@@ -100,14 +125,17 @@ class StoredJoin:
             self.combining.room.take(sum(rows.nbytes for rows in inputs))
             yield self.combining.combinations(self.source, names, iter(inputs))
 
-    def folded(self, query: Query, memo: Memo) -> pa.RecordBatch | None:
+    def folded(self, query: Query) -> pa.RecordBatch | None:
         """Return the groups of a query, from cached summaries of stored combinations; None if the
-        combinations themselves are needed."""
-        grouping = query.grouping
+        combinations themselves are needed, or so few that no summaries are."""
+        grouping, memo = query.grouping, self.memo
         plain = not self.source.subqueries and self.source.where == TRUE
         if grouping is None or not plain or "row_id" in query.reads or not self._is_foldable:
             return None
         names = query.reads
+        kept = self._kept(from_reads(self.source, names), CHUNK_ROWS)
+        if memo is None or kept is not None:
+            return None
 
         def of(part: Part, among: Int64s) -> Partial:
             return partial(grouping, self._beside(self._ids(part, among), names).whole())
@@ -146,20 +174,88 @@ class StoredJoin:
 
     # ---- what is stored
 
+    def _stored(self, names: frozenset[str]) -> ItemRows:
+        """Return the stored combinations that the windows hold and that are permitted."""
+        if any(rows.choice.region.empty for rows in self.legs):
+            nothing = [np.empty(0, np.int64)] * len(self.legs)
+            return self._beside(nothing, names)
+        kept = self._kept(names, MAX_KEPT_ROWS)
+        if kept is None:
+            return self._beside(self._stored_ids(), names)
+        places = kept.places(self.legs, self.plan.stem.index.least, self.plan.mark.high)
+        self.stored_count += len(places)
+        self.combining.room.take(round(kept.row_bytes * len(places)))
+        return kept.take(places, names)
+
+    def _kept(self, names: frozenset[str], most: int) -> KeptRows | None:
+        """Return all stored combinations that the predicate matches, from the earliest begin of a
+        window on; None if they are more than `most`, or more than fit the cache."""
+        memo, matcher = self.memo, self.matcher
+        if memo is None or not isinstance(matcher, CombinationMatcher):
+            return None
+        most = min(most, memo.limit // _KEPT_SHARE // _KEPT_ROW_BYTES)
+        key = "kept", self.plan.composite_id, self.plan.predicate_id, self.plan.places, names
+        stem, high, begin = self.plan.stem, self.plan.mark.high, self._begin
+        stems = stem.stem, *(rows.leg.stem.stem for rows in self.legs)
+        cached = memo.get(key)
+        kept = cached if isinstance(cached, KeptRows) else None
+        if kept is None or not kept.is_usable(stems, stem.index.least, begin):
+            kept = KeptRows.nothing(stems, stem.index.least, begin)
+        if kept.rows is not None and kept.stop >= high:
+            return kept if len(kept.ids) <= most else None
+        kept = kept.trimmed(stem.index.least, begin)
+        # From the begin of all that is kept, which may be before that of this answer's windows.
+        ids = matcher.found(stem, kept.begin, kept.stop, high, most - len(kept.ids))
+        if ids is None:
+            return None
+        kept = kept.extended(high, *self._gathered(ids, names))
+        memo.put(key, kept, kept.nbytes)
+        return kept
+
+    def _gathered(self, ids: Int64s, names: frozenset[str]) -> tuple[Int64s, ItemRows]:
+        """Return the combinations with these ascending ids that still have all their rows: their
+        ids and, with the columns of these names and the ts of each leg, their rows."""
+        picked = pick_rows(self.plan.stem, ids, [*map(combination_part, range(len(self.legs)))])
+        composed = [
+            np.concatenate([ids[:0], *(part_ids(part, number)[at] for part, at in picked)])
+            for number in range(len(self.legs))
+        ]
+        ids = np.concatenate([ids[:0], *(part.ids[at] for part, at in picked)])
+        with_ts = names | {item_column(number, "ts") for number in range(len(self.legs))}
+        items, places, alive = self._items(composed, with_ts, whole_blocks=False)
+        chosen = [leg_places[alive] for leg_places in places]
+        return ids[alive], self.combining.beside(items, chosen, with_ts)
+
+    @cached_property
+    def _begin(self) -> int | None:
+        """An instant that no combination in the windows is before; None if there is none."""
+        # The ts of a combination is the least of its rows' ts, so it may be before the begin of
+        # some window, but not of all.
+        begins = [rows.choice.region.begin for rows in self.legs]
+        known = [begin for begin in begins if begin is not None]
+        return min(known) if len(known) == len(begins) else None
+
     def _beside(self, composed: Sequence[Int64s], names: frozenset[str]) -> ItemRows:
         """Return the combinations of rows with these ids, which are in the order of the
         composite."""
-        items, places = list[LegItem](), list[Int64s]()
-        for number in range(len(self.legs)):
-            chosen = composed[self.plan.places.index(number)]
-            rows = PartRows.of(self.legs[number].leg, chosen)
-            reads = self._reads(number, names)
-            items.append(LegItem(PickedRows(self.legs[number], rows.picked, reads), reads))
-            places.append(rows.places(chosen))
-        # A mask of combinations: true if every leg still has its row.
-        alive = np.minimum.reduce(places) >= 0
+        items, places, alive = self._items(composed, names, whole_blocks=True)
         self.stored_count += int(alive.sum())
         return self.combining.beside(items, [leg_places[alive] for leg_places in places], names)
+
+    def _items(
+        self, composed: Sequence[Int64s], names: frozenset[str], whole_blocks: bool
+    ) -> tuple[list[LegItem], list[Int64s], Mask]:
+        """Return the rows of each leg of FROM with these ids, which are in the order of the
+        composite; the places of the combinations' rows among them; and a mask of combinations, true
+        if every leg still has its row."""
+        items, places = list[LegItem](), list[Int64s]()
+        for number, leg_rows in enumerate(self.legs):
+            chosen = composed[self.plan.places.index(number)]
+            leg, reads = leg_rows.leg, side_reads(number, reads=names) | {"ts", "row_id"}
+            rows = PartRows.of(leg, chosen) if whole_blocks else PartRows.pick(leg, chosen, reads)
+            items.append(LegItem(PickedRows(leg_rows, rows.picked, reads), reads))
+            places.append(rows.places(chosen))
+        return items, places, np.minimum.reduce(places) >= 0
 
     def _stored_ids(self) -> list[Int64s]:
         """Return the row ids of each leg, in the order of the composite, of the combinations that
@@ -167,12 +263,9 @@ class StoredJoin:
         regions = [rows.choice.region for rows in self._composed]
         pieces = [[np.empty(0, np.int64)] for _ in regions]
         if not any(region.empty for region in regions):
-            # The ts of a combination is the least of its rows' ts. So it is not before the earliest
-            # begin, and before all ends.
-            begins = [region.begin for region in regions if region.begin is not None]
-            begin = min(begins) if len(begins) == len(regions) else None
+            # The ts of a combination is the least of its rows' ts, so it is before all ends.
             end = min(region.end for region in regions)
-            for part in self.plan.stem.probe(begin, end, self.plan.mark.high):
+            for part in self.plan.stem.probe(self._begin, end, self.plan.mark.high):
                 for number, ids in enumerate(self._ids(part)):
                     pieces[number].append(ids)
         return [np.concatenate(leg_pieces) for leg_pieces in pieces]

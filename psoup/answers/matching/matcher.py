@@ -16,6 +16,7 @@ from datastem.arrays import Int64s, Mask, UInt16s
 from datastem.blocks import BLOCK_BITS, BLOCK_MASK, Part
 from datastem.codec import are_rows, query_view
 from datastem.schema import OP
+from datastem.stem import StemView
 from psoup.answers.matching.match_files import MatchFileCache
 from psoup.answers.planning.plan import Neighbours
 from psoup.answers.replicas.epoch_files import EpochView
@@ -255,6 +256,19 @@ class Matcher:
         cached = self.cache.probe(self.predicate, block)
         piece = self._without_rows(block, lo, hi) if read else cached
         return None if piece.missing(lo, hi) else piece.between(lo, hi)
+
+    def match_block(self, stem: StemView, block: int, lo: int, hi: int) -> Int64s:
+        """Return the matching ids in `[lo, hi)` of a block. Rows are read only if the engine has
+        not matched them; some of the ids may have no row then."""
+        spending()(_PART_UNITS)
+        if self.where == TRUE:
+            return np.arange(lo, hi)
+        stored = self.stored_in(block, lo, hi, read=True)
+        if stored is not None:
+            return stored
+        parts = [part for part in stem.parts(block, hi) if part.stop > lo]
+        pieces = [self.match(part, max(lo, part.first), min(hi, part.stop)) for part in parts]
+        return np.concatenate([np.empty(0, np.int64), *pieces])
 
     def _computed_at(self, part: Part, places: Int64s) -> UInt16s:
         """Return the low bits of the matching ids among the rows at some places."""

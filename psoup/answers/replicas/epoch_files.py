@@ -9,7 +9,6 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +24,6 @@ from psoup.store import (
     CorruptStore,
     Data,
     DataFile,
-    DeltaFolder,
     Entry,
     Epoch,
     Hole,
@@ -33,7 +31,6 @@ from psoup.store import (
     Snapshot,
     Store,
 )
-from psoup.store.delta.reading import group_bounds, group_range, reader, single_batch
 from psoup.store.epochs import GENESIS
 from psoup.store.layout import COVERAGE, SEGMENT_BITS
 from psoup.store.log.decoding import rows_of
@@ -212,90 +209,6 @@ def _coverage(store: Store, epoch: Epoch, before: EpochView) -> dict[int, Stream
 
 
 # ---- the rows of a stream
-
-
-@dataclass(frozen=True, slots=True)
-class RowGroup:
-    """One row group of a file, or the whole file if `group` is None."""
-
-    root: Path
-    file: DataFile
-    group: int | None
-
-
-class StemFiles:
-    """The files of one stem. Thread-safe: it caches only what never changes in files."""
-
-    def __init__(self, folder: DeltaFolder, schema: pa.Schema) -> None:
-        self._folder = folder
-        self._schema = schema
-        self._segments: dict[str, tuple[RowSegment, ...]] = {}
-
-    def segments(self, files: Iterable[DataFile]) -> list[RowSegment]:
-        """Return the runs of rows in some files. Opens the files that are larger than a block."""
-        # Replaced as a whole: other threads never see it half filled, and removed files leave it.
-        self._segments = {
-            file.path: self._segments.get(file.path) or self._read_segments(file) for file in files
-        }
-        return [segment for segments in self._segments.values() for segment in segments]
-
-    def read(
-        self, segments: Sequence[RowSegment], lo: int, hi: int, names: Sequence[str] | None = None
-    ) -> pa.RecordBatch:
-        """Return the rows of segments with ids in `[lo, hi)`, by ascending id; with `names`, only
-        those columns.
-
-        Raises FileNotFoundError if the engine has removed a file since, CorruptStore if one is
-        damaged.
-        """
-        schema = self._schema
-        if names is not None:
-            schema = pa.schema([schema.field(name) for name in names])
-        whole = names is None
-        tables = [_read(segment.source, schema.names, whole) for segment in segments]
-        if not tables:
-            return single_batch(schema.empty_table())
-        table = pa.concat_tables(tables).cast(schema)
-        if any(segment.row_lo < lo or segment.row_hi > hi for segment in segments):
-            ids = table.column("_row_id")
-            table = table.filter(
-                pa.compute.and_(pa.compute.greater_equal(ids, lo), pa.compute.less(ids, hi))
-            )
-        # A file or row group is by ascending id; several of them together need not be.
-        return single_batch(table.sort_by("_row_id") if len(tables) > 1 else table)
-
-    def _read_segments(self, file: DataFile) -> tuple[RowSegment, ...]:
-        """Return the runs of rows in a file: the whole file, or each of its row groups."""
-        root, sides = self._folder.root, (file.low, file.high)
-        has_bounds = all(name in side for name in ("_row_id", "_ts") for side in sides)
-        # A file this small is read as a whole anyway, and its bounds are known: it stays closed.
-        if has_bounds and file.rows <= BLOCK_ROWS:
-            return (_whole_segment(root, file),)
-        try:
-            metadata = reader(root, file).metadata
-        except (CorruptStore, FileNotFoundError):
-            # Answers that need its rows fail when they read them; the others are not affected.
-            return (_whole_segment(root, file),)
-        return tuple(
-            RowSegment(
-                *group_range(metadata, group, "_row_id"),
-                *group_bounds(metadata, group, "_ts"),
-                RowGroup(root, file, group),
-            )
-            for group in range(metadata.num_row_groups)
-        )
-
-
-def _whole_segment(root: Path, file: DataFile) -> RowSegment:
-    bounds = (file.low["_row_id"], file.high["_row_id"] + 1, file.low["_ts"], file.high["_ts"])
-    return RowSegment(*bounds, RowGroup(root, file, None))
-
-
-def _read(source: RowGroup, columns: list[str], whole: bool) -> pa.Table:
-    file = reader(source.root, source.file)
-    if source.group is not None:
-        return file.row_group(source.group, columns).select(columns)
-    return (file.whole() if whole else file.read(columns)).select(columns)
 
 
 class StemReader:

@@ -22,11 +22,11 @@ from datastem.stem import DataStem
 from psoup.answers.replicas.epoch_files import (
     EMPTY,
     EpochView,
-    StemFiles,
     StemReader,
     open_epoch_view,
 )
 from psoup.answers.replicas.keyed_history import KeyedStream
+from psoup.answers.replicas.stem_files import StemFiles
 from psoup.store import (
     CorruptStore,
     Data,
@@ -199,6 +199,8 @@ class Replica:
         """Give back the memory. Running answers keep what they have of it."""
         for stem in self.stems.values():
             stem.forget()
+        for files in self._files.values():
+            files.forget()
         for reader in self._readers.values():
             reader.forget()
         for keyed in self.keyed.values():
@@ -210,12 +212,13 @@ class Replica:
         composites = {id_: mark for id_, mark in view.epoch.composites.items() if id_ in view.stems}
         for id_ in self.combinations - composites.keys():
             self.stems.pop(id_).forget()
-            del self._files[id_]
+            self._files.pop(id_).forget()
         for id_, mark in composites.items():
             if id_ not in self.stems:
-                files = StemFiles(self._store.stem(id_), combinations_schema(len(mark.highs)))
+                schema = combinations_schema(len(mark.highs))
+                files = StemFiles(self._store.stem(id_), schema, self._memory)
                 self._files[id_] = files
-                self.stems[id_] = DataStem(self._memory, files.read, stored=True)
+                self.stems[id_] = DataStem(self._memory, files.read, files.pick, stored=True)
         self.combinations = set(composites)
 
     def _is_known(self, hole: Hole) -> bool:
@@ -246,7 +249,7 @@ class Replica:
                 self._open_stem(stream_id, schema)
             case StreamEnded(stream_id):
                 self.stems.pop(stream_id).forget()
-                del self._files[stream_id]
+                self._files.pop(stream_id).forget()
                 self._readers.pop(stream_id).forget()
                 if keyed := self.keyed.pop(stream_id, None):
                     keyed.forget()
@@ -261,12 +264,12 @@ class Replica:
                 stem.insert(batch, first, first + event.rows, version)
 
     def _open_stem(self, stream_id: int, schema: StreamSchema) -> None:
-        files = StemFiles(self._store.stem(stream_id), stem_schema(schema))
+        files = StemFiles(self._store.stem(stream_id), stem_schema(schema), self._memory)
         self._files[stream_id] = files
         read_log = self._store.log.read
         reader = StemReader(self._memory, stream_id, schema, files.read, read_log, self._is_known)
         self._readers[stream_id] = reader
-        self.stems[stream_id] = DataStem(self._memory, reader.read)
+        self.stems[stream_id] = DataStem(self._memory, reader.read, files.pick)
         if schema.key:
             self.keyed[stream_id] = KeyedStream(self._memory)
 

@@ -28,6 +28,7 @@ from psoup.engine.steps.pieces import EVERY_ID, IdRange
 from psoup.store.delta.durable import MAX_WRITER_THREADS
 from psoup.store.delta.files import DataFile, write_data_file
 from psoup.store.delta.reading import reader, row_groups, single_batch
+from psoup.store.layout import STEM_GROUP_ROWS
 from psoup.store.log.decoding import rows_of
 from psoup.store.log.events import Data
 from psoup.store.log.log import read_events
@@ -192,6 +193,7 @@ def insert(
                 rows.slice(first, last - first),
                 bounds=bounds,
                 sync=job.sync,
+                row_group_rows=STEM_GROUP_ROWS,
                 cuts=_block_edges(ids[first:last]),
             ),
         )

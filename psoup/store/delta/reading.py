@@ -75,6 +75,15 @@ class DataReader:
     def row_groups(self, numbers: Sequence[int], columns: Sequence[str]) -> pa.Table:
         return self._try(lambda: self._opened().read_row_groups(numbers, columns=columns))
 
+    def scattered_groups(self, numbers: Sequence[int], columns: Sequence[str]) -> pa.Table:
+        """Read some columns of row groups that are small and far apart, without reading ahead and
+        without threads."""
+        return self._try(
+            lambda: self._opened(pre_buffer=False).read_row_groups(
+                numbers, columns=columns, use_threads=False
+            )
+        )
+
     @cached_property
     def metadata(self) -> Any:
         """The content of the footer, parsed from the very bytes that were checked."""
@@ -91,10 +100,10 @@ class DataReader:
             raise self._damaged("its checksum is wrong")
         return content
 
-    def _opened(self) -> pq.ParquetFile:
+    def _opened(self, pre_buffer: bool = True) -> pq.ParquetFile:
         # The footer that was checked is passed on, so that Arrow does not read it again.
-        metadata = self.metadata
-        return pq.ParquetFile(self._path, metadata=metadata, page_checksum_verification=True)
+        options = {"metadata": self.metadata, "pre_buffer": pre_buffer}
+        return pq.ParquetFile(self._path, page_checksum_verification=True, **options)
 
     def _footer(self) -> bytes:
         with self._path.open("rb") as file:
