@@ -26,6 +26,7 @@ from psoup.engine.repair.recover import open_ledger
 from psoup.engine.settings import EngineSettings
 from psoup.engine.spark.keep_alive import KeepAlive
 from psoup.engine.steps.step import StepMemory, next_stretch, take_step
+from psoup.store.delta.arrivals import Arrivals
 from psoup.store.delta.reading import DataFileGone
 from psoup.store.errors import CorruptStore
 from psoup.store.log.position import Position
@@ -34,8 +35,9 @@ from psoup.store.store import Store
 log = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 0.5
-# How often an idle engine looks whether another one has taken over.
-_FENCE_SECONDS = 1.0
+# How often an idle engine looks thoroughly: for commits beyond the next one, and whether another
+# engine has taken over.
+_LOOK_SECONDS = 1.0
 
 
 class Engine:
@@ -59,6 +61,7 @@ class Engine:
         self._memory = StepMemory()
         self._changed = threading.Condition()
         self._stopping = threading.Event()
+        self._arrivals: Arrivals | None = None
         self._idle = False
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._loop, name="engine", daemon=True)
@@ -74,6 +77,7 @@ class Engine:
             self._slices: deque[Chore] = deque([self._backfill, self._growing])
             self._maintenance = Maintenance(self._spark, self._settings)
             self._keep_alive = KeepAlive(self._spark, self._settings)
+            self._arrivals = Arrivals.open([self._store.log.folder.log])
             self._thread.start()
         except BaseException:
             # A caller does not `stop` an engine whose `start` has failed.
@@ -83,8 +87,13 @@ class Engine:
     def stop(self) -> None:
         """Let the current round end, then stop. A process may also just end: nothing is lost."""
         self._stopping.set()
+        if self._arrivals is not None:
+            self._arrivals.wake()
         if self._thread.ident is not None:
             self._thread.join()
+        if self._arrivals is not None:
+            self._arrivals.close()
+            self._arrivals = None
         self._lock.release()
 
     def check(self) -> None:
@@ -143,16 +152,29 @@ class Engine:
         seconds have passed, after which there may be other work."""
         pause = self._settings.housekeeping if wait is None else wait
         pause = min(pause, self._settings.housekeeping, self._keep_alive.due_in())
+        # Even if something is always due, threads in `wait_idle` need a moment to see it idle.
+        pause = max(pause, self._settings.poll)
         now = time.monotonic()
         deadline, next_look = now + pause, now
-        while not self._has_new_commits() and now < deadline:
-            # An idle engine makes no commits that could conflict.
+        next_version = self._ledger.epoch.log_version + 1
+        while now < deadline and not self._stopping.is_set():
             if now >= next_look:
+                # An idle engine makes no commits that could conflict.
                 self._ledger.fence.check()
-                next_look = now + _FENCE_SECONDS
-            if self._stopping.wait(self._settings.poll):
+                if self._has_new_commits():
+                    return
+                next_look = now + _LOOK_SECONDS
+            elif self._store.log.folder.has_commit(next_version):
                 return
+            self._wait_for_arrival(min(deadline, next_look) - now)
             now = time.monotonic()
+
+    def _wait_for_arrival(self, seconds: float) -> None:
+        """Wait until there may be a new commit, or this engine is stopping."""
+        if self._arrivals is not None:
+            self._arrivals.wait(seconds)
+        else:
+            self._stopping.wait(min(seconds, self._settings.poll))
 
     def _has_new_commits(self) -> bool:
         version = self._ledger.epoch.log_version

@@ -23,6 +23,7 @@ from psoup.server.settings import Settings
 from psoup.server.watches import Watches
 from psoup.store import CorruptStore, Entry, LogTrimmed, Losses, State, Store
 from psoup.store.audit import AuditRecord
+from psoup.store.delta.arrivals import Arrivals
 from psoup.store.delta.reading import DataFileGone
 from psoup.store.log.decoding import DecodedRows
 from psoup.store.presence import PulseWatch
@@ -36,7 +37,7 @@ T = TypeVar("T")
 _OPEN_ATTEMPTS = 5
 _READ_ATTEMPTS = 5
 _POLLS_PER_THOROUGH_LOOK = 200
-# Without calls and news for this long, polls are this far apart.
+# Without calls and news for this long, polls are this far apart, if there are any.
 _IDLE_AFTER_SECONDS = 1.0
 _IDLE_POLL_SECONDS = 0.1
 _LOOKS_PER_PROOF = 30
@@ -72,6 +73,10 @@ class Follower:
         self._calls = 0
         self._called = asyncio.Event()
         self._idle_from = 0.0
+        self._arrivals: Arrivals | None = None
+        self._arrived = asyncio.Event()
+        self._looked_at = 0.0
+        self._appends = 0
         self.pulse = PulseWatch(store.root)
 
     @property
@@ -105,19 +110,31 @@ class Follower:
 
     async def start(self) -> None:
         """Read the newest epoch and the log after it. Raise StoreError."""
+        # Before anything is read: what arrives in the meantime is looked at afterwards.
+        self._arrivals = Arrivals.open(
+            table.log for table in (self.store.log.folder, self.store.epochs.folder)
+        )
+        if self._arrivals is not None:
+            asyncio.get_running_loop().add_reader(self._arrivals.fileno(), self._arrive)
         await self.refresh()
         await self._in_thread(self.store.log.prove_end, self.version)
         await self._in_thread(self.pulse.look)
 
     def stop(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
+        if self._arrivals is not None:
+            asyncio.get_running_loop().remove_reader(self._arrivals.fileno())
+            self._arrivals.close()
+            self._arrivals = None
 
     async def run(self) -> None:
-        """Poll until cancelled. A look that fails is logged and tried again."""
+        """Look for news until cancelled. A look that fails is logged and tried again."""
         looks, looked = 0, time.monotonic()
+        interval = _POLLS_PER_THOROUGH_LOOK * self._poll
         while True:
-            await self._pause()
-            is_due = time.monotonic() - looked >= _POLLS_PER_THOROUGH_LOOK * self._poll
+            await self._pause(looked + interval)
+            self._looked_at = time.monotonic()
+            is_due = self._looked_at - looked >= interval
             try:
                 if await self._look(thorough=is_due):
                     self._stay_awake()
@@ -158,14 +175,38 @@ class Follower:
     def _stay_awake(self) -> None:
         self._idle_from = time.monotonic() + _IDLE_AFTER_SECONDS
 
-    async def _pause(self) -> None:
-        """Wait until the next poll is due; a call that comes makes it due."""
-        if not self._is_idle:
+    async def _pause(self, deadline: float) -> None:
+        """Wait until the next look is due, at the latest at `deadline`. If arrivals are reported,
+        one makes it due, otherwise polls are; a call that comes ends the long ones."""
+        if self._arrivals is not None:
+            await self._pause_for_arrival(deadline)
+        elif not self._is_idle:
             await asyncio.sleep(self._poll)
-            return
-        self._called.clear()
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._called.wait(), max(_IDLE_POLL_SECONDS, self._poll))
+        else:
+            self._called.clear()
+            await _within(max(_IDLE_POLL_SECONDS, self._poll), self._called)
+
+    async def _pause_for_arrival(self, deadline: float) -> None:
+        await _within(max(0.0, deadline - time.monotonic()), self._arrived)
+        # Looks are no closer to each other than polls. A server that appends sees its own commit
+        # arrive before it is durable, and applies it by itself soon after.
+        since = time.monotonic() if self._appends else self._looked_at
+        await asyncio.sleep(max(0.0, since + self._poll - time.monotonic()))
+        self._arrived.clear()
+
+    def _arrive(self) -> None:
+        assert self._arrivals is not None
+        self._arrivals.clear()
+        self._arrived.set()
+
+    @contextmanager
+    def appending(self) -> Iterator[None]:
+        """Leave the next commit to this server's appender for a while."""
+        self._appends += 1
+        try:
+            yield
+        finally:
+            self._appends -= 1
 
     async def catch_up(self) -> None:
         """Return with every commit applied that was there when it was called."""
@@ -279,9 +320,13 @@ class Follower:
     def stored_bytes(self, stream_id: int) -> int:
         """Return the bytes that a stream takes: its rows in the log, its stem, and what was
         matched."""
+        return sum(self.stored_parts(stream_id))
+
+    def stored_parts(self, stream_id: int) -> tuple[int, int, int]:
+        """Return the bytes that a stream takes in the log, in its stem, and in matches."""
         epoch = self.epoch
-        stored = epoch.stem_bytes.get(stream_id, 0) + epoch.match_bytes.get(stream_id, 0)
-        return stored + self._replica.backlog.of_streams[stream_id]
+        log_bytes = self._replica.backlog.of_streams[stream_id]
+        return log_bytes, epoch.stem_bytes.get(stream_id, 0), epoch.match_bytes.get(stream_id, 0)
 
     @property
     def audit(self) -> Sequence[AuditRecord]:
@@ -410,3 +455,11 @@ class Follower:
 
     async def _in_thread(self, work: Callable[..., T], *arguments: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
+
+
+async def _within(seconds: float, event: asyncio.Event) -> None:
+    """Wait for an event, but no longer than this."""
+    # Not `wait_for`: in Python 3.11 it drops a cancellation that comes together with the event.
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()

@@ -103,6 +103,7 @@ def test_missing_settings_and_stores_are_named(
 
 @pytest.mark.spark
 @pytest.mark.process
+@pytest.mark.long
 def test_an_executor_without_the_package_is_named(store: Store) -> None:
     """Without our settings, as a platform makes a session. The Python of the workers is the one
     that the environment of the tests was made from."""

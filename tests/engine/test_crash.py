@@ -17,6 +17,7 @@ from tests.support.engine.author import READINGS, Author, above, readings, senso
 from tests.support.engine.killing import Killed, Killer
 from tests.support.engine.pump import Pump
 from tests.support.engine.reading import covered, matched, stem_rows
+from tests.support.lengths import short_first
 
 pytestmark = pytest.mark.spark
 
@@ -29,6 +30,9 @@ BUSY = EngineSettings(
     merge_files=2,
     compact_files=1,
 )
+
+# The commits after which a run of the test dies are this far apart.
+EVERY = 3
 
 
 def write_log(store: Store) -> tuple[list[int], int, list[int]]:
@@ -77,15 +81,16 @@ def copy(origin: Store, folder: Path) -> Store:
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.parametrize("first", short_first(range(EVERY)))
 def test_killed_between_any_two_commits(
-    store: Store, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+    store: Store, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, first: int
 ) -> None:
     ends, stream, predicates = write_log(store)
     whole = copy(store, tmp_path / "whole")
     drive(whole, spark, ends)
     expected = outcome(whole, stream, predicates)
     assert expected["covered"] == [[(0, 22)], [(0, 22)]]
-    passed = 0
+    passed = first
     while True:
         victim = copy(store, tmp_path / f"victim-{passed}")
         killer = Killer(passed)
@@ -96,7 +101,7 @@ def test_killed_between_any_two_commits(
             monkeypatch.setattr(delta_commits, "put_if_absent", durable.put_if_absent)
             drive(victim, spark, ends)
             assert outcome(victim, stream, predicates) == expected
-            passed += 1
+            passed += EVERY
         else:
             break
     assert passed > 20

@@ -23,11 +23,15 @@ from tests.support.engine.author import READINGS, Author, above, readings, senso
 from tests.support.engine.killing import Killed, Killer, MortalEngine
 from tests.support.engine.pump import QUIET, Pump
 from tests.support.engine.reading import Meaning, assert_joined, covered, matched, stem_rows
+from tests.support.lengths import short_first
 
 pytestmark = pytest.mark.spark
 
 # Small slices and frequent merges, so that gaps are filled in several parts and merged around.
 SMALL = replace(QUIET, slice_rows=7, slice_seconds=0.0, merge_files=2, compact_files=1)
+
+# The commits after which a run of the test dies are this far apart.
+EVERY = 3
 
 
 def put_aside(store: Store, stream: int, *ids: int) -> None:
@@ -109,12 +113,14 @@ def drive(store: Store, spark: SparkSession, stream: int, bad: int, ends: list[i
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.parametrize("first_kill", short_first(range(EVERY)))
 def test_killed_between_any_two_commits_of_quarantine_and_release(
     store: Store,
     author: Author,
     tmp_path: Path,
     spark: SparkSession,
     monkeypatch: pytest.MonkeyPatch,
+    first_kill: int,
 ) -> None:
     stream = author.create(READINGS)
     _, bad = author.register(stream, sensor_is(1))
@@ -126,7 +132,7 @@ def test_killed_between_any_two_commits_of_quarantine_and_release(
         ends.append(author.state.position.version)
         if first:
             author.append(Release((f"predicate-{bad}",)))
-    passed = 0
+    passed = first_kill
     while True:
         folder = tmp_path / f"victim-{passed}"
         shutil.copytree(store.root, folder)
@@ -138,14 +144,14 @@ def test_killed_between_any_two_commits_of_quarantine_and_release(
             monkeypatch.setattr(delta_commits, "put_if_absent", durable.put_if_absent)
             drive(victim, spark, stream, bad, ends)
             assert_joined(victim, stream, meanings)
-            passed += 1
+            passed += EVERY
         else:
             break
     assert passed > 20
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", short_first(range(3), 2))
 def test_a_random_life_with_quarantine(
     store: Store, author: Author, spark: SparkSession, seed: int
 ) -> None:

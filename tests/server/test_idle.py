@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,10 +13,12 @@ import grpc
 import pyarrow as pa
 import pytest
 
+from psoup.answers.replicas.replica import read_commit
 from psoup.server import follower
 from psoup.server.core import Core
 from psoup.server.main import Server
 from psoup.server.settings import Settings
+from psoup.store.delta import arrivals, commits, durable
 from psoup.v1 import psoup_pb2 as pb
 from psoup.v1.psoup_pb2_grpc import PsoupStub
 from tests.support.server.process import ipc
@@ -47,7 +50,8 @@ async def count(stub: Any, handle: bytes) -> int:
 
 @pytest.fixture
 def always_idle(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Polls are so far apart that only calls make a server look."""
+    """Arrivals are not reported, and polls are so far apart that only calls make a server look."""
+    monkeypatch.setattr(arrivals, "is_local", lambda folder: False)
     monkeypatch.setattr(follower, "_IDLE_AFTER_SECONDS", 0.0)
     monkeypatch.setattr(follower, "_IDLE_POLL_SECONDS", 3600.0)
 
@@ -100,9 +104,14 @@ async def _until_rows(watch: Any) -> int:
     raise AssertionError("the watch ended")
 
 
-def test_an_idle_server_polls_rarely(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", ["local", "remote"])
+def test_an_idle_server_looks_rarely(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
     """And applies what another server publishes without a call."""
     monkeypatch.setattr(follower, "_IDLE_AFTER_SECONDS", 0.2)
+    if kind == "remote":
+        monkeypatch.setattr(arrivals, "is_local", lambda folder: False)
     looks = 0
 
     async def test() -> None:
@@ -121,7 +130,7 @@ def test_an_idle_server_polls_rarely(tmp_path: Path, monkeypatch: pytest.MonkeyP
             looks = 0
             await asyncio.sleep(1.0)
             # At intervals of 5 ms there would be 200; a slow machine makes fewer, never more.
-            assert looks <= 15
+            assert looks <= (15 if kind == "remote" else 3)
             version = core.follower.version
             await publish(rival, 1)
             for _ in range(1000):
@@ -129,5 +138,94 @@ def test_an_idle_server_polls_rarely(tmp_path: Path, monkeypatch: pytest.MonkeyP
                     return
                 await asyncio.sleep(0.02)
             raise AssertionError("the commit was never applied")
+
+    asyncio.run(test())
+
+
+def test_an_arrival_makes_a_server_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also while a watch is open, there is no look without one."""
+    monkeypatch.setattr(follower, "_POLLS_PER_THOROUGH_LOOK", 1_000_000)
+    looks = 0
+
+    async def test() -> None:
+        nonlocal looks
+        async with serving(tmp_path) as (core, stub), serving(tmp_path) as (_, rival):
+            await stub.Define(pb.DefineRequest(sql=SQL))
+            handle = (await stub.Register(pb.RegisterRequest(sql="SELECT a FROM s"))).handle
+            sync = pb.SyncRequest(items=[pb.SyncItem(handle=handle)])
+            watch = stub.Watch(pb.WatchRequest(sync=sync))
+            reader = asyncio.ensure_future(_until_rows(watch))
+            await asyncio.sleep(0.2)
+            look = core.follower._look
+
+            async def counted(thorough: bool) -> bool:
+                nonlocal looks
+                looks += 1
+                return await look(thorough)
+
+            monkeypatch.setattr(core.follower, "_look", counted)
+            await asyncio.sleep(0.2)
+            assert looks == 0
+            await publish(rival, 1)
+            assert await asyncio.wait_for(reader, 60) == 1
+            assert looks
+            watch.cancel()
+
+    asyncio.run(test())
+
+
+def test_a_server_does_not_read_its_own_commits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They arrive in the folder before the appender has applied them."""
+    read: list[int] = []
+
+    def counted(store: Any, version: int, state: Any) -> Any:
+        read.append(version)
+        return read_commit(store, version, state)
+
+    def slow(*arguments: Any, **named: Any) -> None:
+        durable.put_if_absent(*arguments, **named)
+        # As long as the sync of the folder may take, after the file is visible.
+        time.sleep(0.002)
+
+    monkeypatch.setattr(follower, "read_commit", counted)
+    monkeypatch.setattr(commits, "put_if_absent", slow)
+
+    async def test() -> None:
+        async with serving(tmp_path) as (_, stub):
+            await stub.Define(pb.DefineRequest(sql=SQL))
+            read.clear()
+            for number in range(20):
+                await asyncio.sleep(0.01)
+                await publish(stub, number)
+            # A busy machine may delay the appender so long that a look comes first.
+            assert len(read) <= 10, read
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize("kind", ["local", "remote"])
+def test_a_cancelled_look_out_ends_whatever_comes_at_that_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """A stopping server appends until the last, so a commit often arrives as it is cancelled."""
+    monkeypatch.setattr(follower, "_IDLE_AFTER_SECONDS", 0.0)
+    if kind == "remote":
+        monkeypatch.setattr(arrivals, "is_local", lambda folder: False)
+
+    async def test() -> None:
+        async with serving(tmp_path) as (core, _):
+            for turns in range(8):
+                running = asyncio.create_task(core.follower._pause(time.monotonic() + 3600.0))
+                await asyncio.sleep(0.01)
+                core.follower._arrived.set()
+                core.follower._called.set()
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                if not running.done():
+                    running.cancel()
+                    await asyncio.wait([running], timeout=60)
+                    assert running.cancelled()
 
     asyncio.run(test())
