@@ -21,7 +21,6 @@ from client_sdk._exceptions import (
     OutputFailed,
     PullError,
 )
-from client_sdk._wire.csv_safe import formula_safe, formula_safe_schema
 from client_sdk.pulls._changes import change_sink_for
 from client_sdk.pulls._deliver import HookRun, PullReport
 from client_sdk.pulls._file import load_pulls
@@ -30,6 +29,7 @@ from client_sdk.pulls._puller import Puller, hopeless, passes, run_pulls
 from client_sdk.pulls._pulling import pull_many, pull_once
 from client_sdk.pulls._schedule import Clock, Schedule, SystemClock, parse_duration, show_duration
 from client_sdk.pulls._sinks import FORMATS, format_of, sink_for
+from psoup.formats.csv_safe import formula_safe, formula_safe_schema
 
 __all__ = [
     "FORMATS",

@@ -32,7 +32,7 @@ from client_sdk._wire.values import Column, schema_of
 from client_sdk.copies import ChangeBatch, Copies
 from client_sdk.pulls._receipt import ReceiptFile
 from client_sdk.pulls._sinks.delta import delta_module
-from client_sdk.pulls._sinks.files import odd_name, plain_values
+from psoup.formats.plain import plain_values
 
 # Names of the language don't begin with an underscore.
 _CHANGE_COLUMNS = (
@@ -191,10 +191,7 @@ def _plain(rows: Sequence[Row], columns: tuple[Column, ...]) -> Iterator[Row]:
     """Yield rows of plain values."""
     table = pa.Table.from_pylist(list(rows), schema=schema_of(columns)).combine_chunks()
     for batch in table.to_batches():
-        values = [
-            plain_values(array, column, odd_name)
-            for array, column in zip(batch.columns, columns, strict=True)
-        ]
+        values = [plain_values(array) for array, column in zip(batch.columns, columns, strict=True)]
         for row in zip(*values, strict=True):
             yield dict(zip((column.name for column in columns), row, strict=True))
 

@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from psoup import lifeline
-from psoup.cli.problems import fail
+from psoup.cli.problems import complain, fail
 from psoup.cli.supervisor import Supervisor
 
 _REQUIRED_PACKAGES = {
@@ -32,7 +32,11 @@ _REQUIRED_PACKAGES = {
         "sqlglot",
     ),
     "engine": ("deltalake", "pyspark"),
+    "web": ("httptools", "uvicorn"),
 }
+# The server with its web port, which is a layer above it.
+_MODULES = {"server": "psoup.web", "engine": "psoup.engine"}
+_WEB_ADDRESS = "127.0.0.1:7180"
 FILE = click.Path(dir_okay=False, path_type=Path)
 # The options of server and engine, --help too, are those of their own parsers.
 _PASS_THROUGH = {"ignore_unknown_options": True, "help_option_names": []}
@@ -64,17 +68,20 @@ def _become(part: str, arguments: tuple[str, ...]) -> None:
     require(part)
     # What Python has buffered would be lost when the process image is replaced.
     sys.stdout.flush()
-    os.execv(sys.executable, [sys.executable, "-m", f"psoup.{part}", *arguments])
+    os.execv(sys.executable, [sys.executable, "-m", _MODULES[part], *arguments])
 
 
 def require(part: str) -> None:
     """Fail with the command to type if the packages of a part are not installed."""
-    missing = [name for name in _REQUIRED_PACKAGES[part] if importlib.util.find_spec(name) is None]
-    if missing:
+    if missing := _missing(part):
         fail(
             f"the {part} needs {', '.join(missing)}, which the base install leaves out:\n"
             f"  pip install 'psoup[{part}]'"
         )
+
+
+def _missing(part: str) -> list[str]:
+    return [name for name in _REQUIRED_PACKAGES[part] if importlib.util.find_spec(name) is None]
 
 
 @click.command()
@@ -86,6 +93,26 @@ def require(part: str) -> None:
     metavar="HOST:PORT",
     help="The address to listen on; port 0 chooses a free one.",
 )
+@click.option(
+    "--web",
+    metavar="HOST:PORT",
+    show_default=_WEB_ADDRESS,
+    help="The address of the web port, for HTTP and the console.",
+)
+@click.option("--no-web", is_flag=True, help="Open no web port.")
+@click.option(
+    "--web-host",
+    multiple=True,
+    metavar="NAME",
+    help="A name of the web port beside those of the certificate. May be repeated.",
+)
+@click.option(
+    "--web-origin",
+    multiple=True,
+    metavar="ORIGIN",
+    help="A site whose pages may use the web port. May be repeated.",
+)
+@click.option("--no-console", is_flag=True, help="Leave the console out of the web port.")
 @click.option(
     "--no-engine",
     is_flag=True,
@@ -118,8 +145,13 @@ def require(part: str) -> None:
 def serve(
     store: Path,
     listen: str,
+    web: str | None,
+    no_web: bool,
     no_engine: bool,
     master: str | None,
+    web_host: tuple[str, ...],
+    web_origin: tuple[str, ...],
+    no_console: bool,
     **identity: Any,
 ) -> None:
     """Run a store over a local folder: one server, one engine, until Ctrl-C.
@@ -135,7 +167,10 @@ def serve(
     if not no_engine:
         require("engine")
     host, port = address(listen)
-    listening = ("--host", host, "--port", str(port))
+    listening = ["--host", host, "--port", str(port)]
+    if not no_web and (place := _web_address(web)) is not None:
+        web_options = {"web_host": web_host, "web_origin": web_origin, "no_console": no_console}
+        listening += ["--web", place, *forwarded(web_options)]
     commands = {"server": command("server", store, *listening, *forwarded(identity))}
     if not no_engine:
         commands["engine"] = command("engine", store, *(["--master", master] if master else []))
@@ -161,17 +196,38 @@ def forwarded(identity: Mapping[str, Any]) -> list[str]:
 
 def command(part: str, store: Path, *options: str) -> list[str]:
     """Return the command that starts a server or an engine, which ends with this process."""
-    start = [sys.executable, "-u", "-m", f"psoup.{part}", "--store", str(store)]
+    start = [sys.executable, "-u", "-m", _MODULES[part], "--store", str(store)]
     return [*start, lifeline.OPTION, *options]
 
 
-def address(listen: str) -> tuple[str, int]:
+def address(listen: str, option: str = "--listen") -> tuple[str, int]:
     """Return host and port; port 0 is replaced by a free one."""
     host, _, digits = listen.rpartition(":")
     host = host.strip("[]") or "127.0.0.1"
     if not digits.isdigit() or int(digits) > 65535:
-        fail(f"--listen {listen!r}: write HOST:PORT, as 127.0.0.1:7181")
+        fail(f"{option} {listen!r}: write HOST:PORT, as 127.0.0.1:7181")
     return host, int(digits) or _free_port(host)
+
+
+def _web_address(web: str | None) -> str | None:
+    """Return the address of the web port; None, after a line that says why, if there is none by
+    default."""
+    if web is not None:
+        require("web")
+        host, port = address(web, "--web")
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    if missing := _missing("web"):
+        complain(f"no web port: it needs {', '.join(missing)}: pip install 'psoup[web]'")
+        return None
+    host, port = address(_WEB_ADDRESS)
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError:
+            complain(f"no web port: {_WEB_ADDRESS} is taken; --web HOST:PORT names another one")
+            return None
+    return _WEB_ADDRESS
 
 
 def _free_port(host: str) -> int:

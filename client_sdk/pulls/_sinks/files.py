@@ -1,23 +1,12 @@
 """Outputs that are one file, Parquet, CSV or JSON, are written beside, synced and renamed.
 
-JSON and SQLite have fewer types than the language; `plain_values` makes these of them:
-
-| type      | JSON                                     | SQLite                     |
-|-----------|------------------------------------------|----------------------------|
-| BOOLEAN   | true, false                              | 1, 0                       |
-| BIGINT    | a number, all digits                     | INTEGER                    |
-| DOUBLE    | a number; "NaN", "Infinity", "-Infinity" | REAL; NaN is the text NaN  |
-| DECIMAL   | text, all digits: "12.50"                | TEXT                       |
-| TEXT      | text                                     | TEXT                       |
-| TIMESTAMP | "2026-11-16T09:00:00.000000Z"            | TEXT, as in JSON           |
-| DATE      | "2026-11-16"                             | TEXT                       |
+JSON has fewer types than the language; `psoup.formats.json_rows` says what becomes of them.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -27,12 +16,12 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
 
-from client_sdk._wire.csv_safe import formula_safe, formula_safe_schema
 from client_sdk._wire.values import Column, schema_of
+from psoup.formats.csv_safe import formula_safe, formula_safe_schema
+from psoup.formats.json_rows import rows_as_json
 
 Stamp = list[list[int]]
 
@@ -131,7 +120,7 @@ class JsonLinesSink(FileSink):
     """JSON lines have an object a line."""
 
     def _fill(self, output: Output, file: IO[bytes]) -> None:
-        for text in _objects(output):
+        for text in _objects(output, "\n"):
             file.write(text + b"\n")
 
 
@@ -143,7 +132,7 @@ class JsonSink(FileSink):
         head = _encoded({**_about(output), "columns": columns})
         file.write(head[:-1] + b', "rows": [')
         separator = b"\n"
-        for text in _objects(output):
+        for text in _objects(output, ",\n"):
             file.write(separator + text)
             separator = b",\n"
         file.write(b"\n]}\n")
@@ -154,15 +143,12 @@ def _about(output: Output) -> dict[str, str | None]:
     return {"pull": output.name, "position": output.position.hex(), "now": now}
 
 
-def _objects(output: Output) -> Iterator[bytes]:
+def _objects(output: Output, separator: str) -> Iterator[bytes]:
+    """Yield the JSON objects of rows, joined batch by batch."""
     names = [column.name for column in output.columns]
     for batch in output.batches():
-        values = [
-            plain_values(array, column, odd_name)
-            for array, column in zip(batch.columns, output.columns, strict=True)
-        ]
-        for row in zip(*values, strict=True):
-            yield _encoded(dict(zip(names, row, strict=True)))
+        if batch.num_rows:
+            yield rows_as_json(batch, separator, names)
 
 
 def _encoded(value: Any) -> bytes:
@@ -219,49 +205,3 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-# ---- columns as plain values
-
-Plain = Callable[[float], Any]
-
-
-def plain_values(array: pa.Array, column: Column, odd_double: Plain) -> list[Any]:
-    """Return plain values of a column; `odd_double` says what stands for a DOUBLE that is not
-    finite.
-    """
-    match column.kind:
-        case "DOUBLE":
-            return _doubles(array, odd_double)
-        case "DECIMAL":
-            return [None if value is None else format(value, "f") for value in array.to_pylist()]
-        case "TIMESTAMP":
-            return _instants(array)
-        case "DATE":
-            values: list[Any] = array.cast(pa.string()).to_pylist()
-            return values
-    plain: list[Any] = array.to_pylist()
-    return plain
-
-
-def odd_name(value: float) -> str:
-    """Spell a number that is not finite as JSON writers do that know no such numbers."""
-    if math.isnan(value):
-        return "NaN"
-    return "Infinity" if value > 0 else "-Infinity"
-
-
-def _doubles(array: pa.Array, odd_double: Plain) -> list[Any]:
-    values: list[Any] = array.to_pylist()
-    # The result is None if the column has no values, or only NULLs.
-    if pc.all(pc.is_finite(array)).as_py() in (True, None):
-        return values
-    return [
-        value if value is None or math.isfinite(value) else odd_double(value) for value in values
-    ]
-
-
-def _instants(array: pa.Array) -> list[Any]:
-    # Without a zone, Arrow writes `YYYY-MM-DD HH:MM:SS.ffffff`; the instants are in UTC.
-    texts = array.cast(pa.timestamp("us")).cast(pa.string()).to_pylist()
-    return [None if text is None else f"{text[:10]}T{text[11:]}Z" for text in texts]

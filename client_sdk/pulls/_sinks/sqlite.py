@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from client_sdk._wire.values import Column
-from client_sdk.pulls._sinks.files import Output, Stamp, plain_values, stamp_of
+from client_sdk.pulls._sinks.files import Output, Stamp, stamp_of
+from psoup.formats.plain import plain_values
 
 ABOUT = "psoup_pulls"
 BUSY_SECONDS = 30.0
@@ -116,10 +117,7 @@ def quoted(name: str) -> str:
 
 def _rows(output: Output) -> Iterator[tuple[Any, ...]]:
     for batch in output.batches():
-        values = [
-            plain_values(array, column, _odd_double)
-            for array, column in zip(batch.columns, output.columns, strict=True)
-        ]
+        values = [plain_values(array, _odd_double) for array in batch.columns]
         yield from zip(*values, strict=True)
 
 

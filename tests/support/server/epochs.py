@@ -205,6 +205,27 @@ class HandMadeEngine:
             admitted=tuple(tuple(sorted(ids)) for ids in admitted),
         )
 
+    def forget_combinations(self, composite_id: int, limit: int | None = None) -> None:
+        """Remove the files of a composite whose combinations have only rows with a ts up to
+        `limit`, as retention does; without a limit, all of them, and the box: the composite starts
+        again. The next step says so."""
+        mark = self.composites[composite_id]
+        stem = self._store.stem(composite_id)
+        files = stem.snapshot(mark.version).files.values()
+        ends = {
+            file.path: pa.parquet.read_table(stem.path_of(file)).column("_until").cast(pa.int64())
+            for file in files
+        }
+        old = [file for file in files if limit is None or max(ends[file.path].to_pylist()) <= limit]
+        if old:
+            mark = replace(mark, version=mark.version + 1)
+            stem.commit(mark.version, [], old, operation="FORGET")
+        if limit is None:
+            self._combined[composite_id].clear()
+            empty = CompositeMark.without_box(len(mark.highs), mark.high)
+            mark = replace(empty, version=mark.version)
+        self.composites[composite_id] = mark
+
     def _admitted(
         self, stream_id: int, low: int, high: int, predicates: Collection[int]
     ) -> pa.RecordBatch:

@@ -1,0 +1,38 @@
+"""A server process with a web port, if one is asked for."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Sequence
+
+from psoup.server.main import Server, make_parser, read_settings, run
+from psoup.web.settings import WebSettings, add_options, read_options
+
+PACKAGES = ("uvicorn", "httptools")
+
+
+def missing_packages() -> list[str]:
+    """Return the packages of the extra `web` that are not installed."""
+    return [name for name in PACKAGES if importlib.util.find_spec(name) is None]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a server as `psoup.server.main.main` does, with the options of the web port beside."""
+    parser = make_parser()
+    add_options(parser)
+    options = parser.parse_args(arguments)
+    settings, web = read_settings(parser, options), read_options(options)
+    if web is None:
+        return run(settings)
+    if missing := missing_packages():
+        print(f"--web needs {', '.join(missing)}: pip install 'psoup[server,web]'", file=sys.stderr)
+        return 2
+    return run(settings, lambda server: add_door(server, web))
+
+
+def add_door(server: Server, settings: WebSettings) -> None:
+    # Imported here, since a server without a web port runs without uvicorn.
+    from psoup.web.listener import WebDoor
+
+    server.doors.append(WebDoor(server, settings))
