@@ -17,9 +17,9 @@ from benchmarks.together import run_all
 # Modules, each with `run(folder, quick) -> Report`; only the one that is asked for is imported.
 BENCHMARKS = (
     *("invoke", "typed", "windows", "freshness", "publish", "streams", "workers", "cluster"),
-    *("kernel", "index", "joins", "joins_ahead", "implied", "interest", "policies"),
+    *("kernel", "index", "joins", "joins_ahead", "found_ahead", "implied", "interest", "policies"),
     *("registrations", "overload", "paper", "paper.joins", "sync", "watch"),
-    *("security", "fairness", "soak", "bulk", "closures"),
+    *("security", "fairness", "soak", "bulk", "closures", "idle"),
 )
 
 _EPILOG = "benchmarks/run store --help: how to measure your own queries, rows or running store."

@@ -77,6 +77,7 @@ from client_sdk._wire.models import (
     Registration,
     RegistrationLeg,
     Stream,
+    StreamStats,
     View,
 )
 from client_sdk._wire.status import (
@@ -84,6 +85,7 @@ from client_sdk._wire.status import (
     EngineStatus,
     LostRows,
     Quarantined,
+    RegistrationWork,
     StoreClock,
     StoreLimits,
     StoreSecurity,
@@ -206,6 +208,7 @@ __all__ = [
     "RegisteredMany",
     "Registration",
     "RegistrationLeg",
+    "RegistrationWork",
     "Rejected",
     "Retry",
     "RowProblem",
@@ -219,6 +222,7 @@ __all__ = [
     "StoreStatus",
     "StoredMatches",
     "Stream",
+    "StreamStats",
     "Synced",
     "Timeout",
     "Transport",

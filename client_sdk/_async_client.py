@@ -122,13 +122,24 @@ class AsyncClient:
         await self._run(_flows.unregister(self._session, handle))
 
     async def registrations(
-        self, *, owner: str | None = None, page_size: int = 0
+        self,
+        *,
+        owner: str | None = None,
+        page_size: int = 0,
+        stream: str | None = None,
+        contains: str | None = None,
     ) -> AsyncIterator[Registration]:
-        """Yield the registrations of `owner`, or of every owner if it is None, page by page."""
+        """Yield the registrations of `owner`, or of every owner if it is None, page by page.
+
+        With `stream` only those over a stream or view, with `contains` only those that have this in
+        their text or client key, in upper or lower case. Raises NotFound for an unknown stream.
+        """
         token = ""
         while True:
             page, token = await self._run(
-                _flows.registrations_page(self._session, owner or "", page_size, token)
+                _flows.registrations_page(
+                    self._session, owner or "", page_size, token, stream=stream, contains=contains
+                )
             )
             for registration in page:
                 yield registration
@@ -311,6 +322,16 @@ class AsyncClient:
         """
         return await self._run(_flows.explain(self._session, handle, window, timeout))
 
+    async def explain_text(
+        self,
+        sql: str,
+        *,
+        parameters: Mapping[str, Scalar] | None = None,
+        timeout: float | None = None,
+    ) -> Explanation:
+        """Explain a query that is not registered; it is answered once to measure it."""
+        return await self._run(_flows.explain_text(self._session, sql, parameters, timeout))
+
     async def grants(self) -> list[Grant]:
         """Return the grants of the tenant. Only its administrators may call this."""
         return await self._run(_flows.grants(self._session))
@@ -454,11 +475,14 @@ class AsyncAnswerStream:
         self, first: pb.InvokeResponse, messages: AsyncGenerator[pb.InvokeResponse, None]
     ) -> None:
         self._reader = AnswerReader()
-        self._reader.feed(first)
+        self._first = self._reader.feed(first)
         self._messages = messages
         self.header: AnswerHeader = self._reader.header
 
     async def __aiter__(self) -> AsyncIterator[pa.RecordBatch]:
+        first, self._first = self._first, []
+        for batch in first:
+            yield batch
         async for message in self._messages:
             for batch in self._reader.feed(message):
                 yield batch

@@ -138,13 +138,24 @@ class Client(Closing):
         self._run(_flows.unregister(self._session, handle))
 
     def registrations(
-        self, *, owner: str | None = None, page_size: int = 0
+        self,
+        *,
+        owner: str | None = None,
+        page_size: int = 0,
+        stream: str | None = None,
+        contains: str | None = None,
     ) -> Iterator[Registration]:
-        """Yield the registrations of `owner`, or of every owner if it is None, page by page."""
+        """Yield the registrations of `owner`, or of every owner if it is None, page by page.
+
+        With `stream` only those over a stream or view, with `contains` only those that have this in
+        their text or client key, in upper or lower case. Raises NotFound for an unknown stream.
+        """
         token = ""
         while True:
             page, token = self._run(
-                _flows.registrations_page(self._session, owner or "", page_size, token)
+                _flows.registrations_page(
+                    self._session, owner or "", page_size, token, stream=stream, contains=contains
+                )
             )
             yield from page
             if not token:
@@ -322,6 +333,16 @@ class Client(Closing):
         """
         return self._run(_flows.explain(self._session, handle, window, timeout))
 
+    def explain_text(
+        self,
+        sql: str,
+        *,
+        parameters: Mapping[str, Scalar] | None = None,
+        timeout: float | None = None,
+    ) -> Explanation:
+        """Explain a query that is not registered; it is answered once to measure it."""
+        return self._run(_flows.explain_text(self._session, sql, parameters, timeout))
+
     def grants(self) -> list[Grant]:
         """Return the grants of the tenant. Only its administrators may call this."""
         return self._run(_flows.grants(self._session))
@@ -446,11 +467,13 @@ class AnswerStream(Closing):
         self, first: pb.InvokeResponse, messages: Generator[pb.InvokeResponse, None, None]
     ) -> None:
         self._reader = AnswerReader()
-        self._reader.feed(first)
+        self._first = self._reader.feed(first)
         self._messages = messages
         self.header: AnswerHeader = self._reader.header
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
+        first, self._first = self._first, []
+        yield from first
         for message in self._messages:
             yield from self._reader.feed(message)
         self._reader.finish()

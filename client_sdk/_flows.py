@@ -42,6 +42,7 @@ from client_sdk._wire.values import (
     Scalar,
     optional_moment,
     timestamp,
+    to_value,
 )
 from psoup.v1 import psoup_pb2 as pb
 
@@ -254,11 +255,22 @@ def unregister(session: Session, query: HandleLike) -> Flow[None]:
 
 
 def registrations_page(
-    session: Session, owner: str, page_size: int, token: str, timeout: float | None = None
+    session: Session,
+    owner: str,
+    page_size: int,
+    token: str,
+    timeout: float | None = None,
+    stream: str | None = None,
+    contains: str | None = None,
 ) -> Flow[tuple[list[Registration], str]]:
     """Return one page and the token of the next, which is empty after the last."""
     request = pb.ListRegistrationsRequest(
-        tenant=session.tenant, owner=owner, page_size=page_size, page_token=token
+        tenant=session.tenant,
+        owner=owner,
+        page_size=page_size,
+        page_token=token,
+        stream=stream or "",
+        contains=contains or "",
     )
     reply, _ = yield from call(session, "ListRegistrations", request, Repeat.READ, timeout)
     return [Registration.from_wire(item) for item in reply.registrations], reply.next_page_token
@@ -365,6 +377,19 @@ def explain(
 
     timeout = session.timeout if timeout is None else timeout
     return (yield from with_handle(session, query, timeout, make_call))
+
+
+def explain_text(
+    session: Session, sql: str, parameters: Mapping[str, Scalar] | None, timeout: float | None
+) -> Flow[Explanation]:
+    request = pb.ExplainRequest(
+        tenant=session.tenant,
+        sql=sql,
+        parameters={name: to_value(value) for name, value in (parameters or {}).items()},
+    )
+    timeout = session.timeout if timeout is None else timeout
+    reply, _ = yield from call(session, "Explain", request, Repeat.READ, timeout)
+    return Explanation.from_wire(reply)
 
 
 def clock(session: Session, confirm: Sequence[int], timeout: float | None) -> Flow[StoreClock]:

@@ -114,6 +114,7 @@ def invoke_request(
         wait_for_engine=wait_for_engine,
         unrefreshed=unrefreshed,
         latest=_latest(latest, as_of),
+        one_message=True,
     )
 
 
@@ -137,6 +138,7 @@ def ask_request(
         encoding=pb.ENCODING_ARROW,
         unrefreshed=unrefreshed,
         latest=_latest(latest, as_of),
+        one_message=True,
     )
 
 

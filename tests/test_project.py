@@ -19,7 +19,7 @@ PACKAGES = ["psoup", "querystem", "datastem", "results", "client_sdk"]
 
 # Old clients must understand new servers. Before changing this: fields and methods are only ever
 # added, numbers are never reused, and CHANGELOG.md says what is new.
-WIRE = "06db83efd2c816f7f6b207295ab96ddeb3eceb0bf42ea23211da06c911919e9a"
+WIRE = "c5017b8685b1fc5186c4c15c2b6f23f3e08bee2c21e30ee96550363a5e0a64e1"
 
 # Split, so that this file does not find itself.
 PRIVATE = {

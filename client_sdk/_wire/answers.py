@@ -148,7 +148,7 @@ def _python_values(array: pa.ChunkedArray, column: Column) -> list[Any]:
 
 class AnswerReader:
     """A reader of the messages of one Invoke, which come in order: a header, then rows in
-    pieces.
+    pieces; or a header with all rows.
     """
 
     def __init__(self) -> None:
@@ -165,12 +165,12 @@ class AnswerReader:
 
     def feed(self, message: pb.InvokeResponse) -> list[pa.RecordBatch]:
         """Take the next message, and return the batches that it completes."""
-        part = message.WhichOneof("part")
-        if part == "header":
+        if message.HasField("header"):
             self._header = AnswerHeader.from_wire(message.header)
-            return []
-        arrow = part == "arrow"
-        batches = self._pieces.feed(message.arrow) if arrow else self._typed(message.rows)
+            arrow, rows = message.all_arrow, message.all_rows
+        else:
+            arrow, rows = message.arrow, message.rows
+        batches = self._typed(rows) if rows.rows else self._pieces.feed(arrow)
         self._received += sum(batch.num_rows for batch in batches)
         return batches
 

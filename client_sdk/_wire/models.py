@@ -31,13 +31,40 @@ def pattern_name(pattern: pb.UpdatePattern) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class StreamStats:
+    """What a stream takes, as one server knows it.
+
+    The bytes are those of its rows in the log that the engine has yet to consume, of the rows that
+    it has consumed, and of what it has matched; the last are 0 for callers who do not administer
+    the tenant. `behind_rows` are in no epoch yet, and `behind` is the age of the oldest of them.
+    """
+
+    log_bytes: int
+    stem_bytes: int
+    match_bytes: int
+    behind_rows: int
+    behind: timedelta
+
+    @classmethod
+    def from_wire(cls, message: pb.StreamStats) -> StreamStats:
+        return cls(
+            message.log_bytes,
+            message.stem_bytes,
+            message.match_bytes,
+            message.behind_rows,
+            span(message.behind),
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Stream:
     """A stream as the store describes it.
 
     `retain` is None if rows are kept for ever. `now` is None if the stream has event time and no
     rows yet. `key` has the columns of the stream key: a row replaces the earlier row of its key. It
     is empty if every row stays a row. `policies` are the statements of its row policies; a caller
-    bound by them sees neither them nor `row_count`, which is 0 then.
+    bound by them sees neither them nor `row_count`, which is 0 then. `stats` come with one stream,
+    not with a list, for callers who may read all of its rows.
     """
 
     name: str
@@ -52,6 +79,7 @@ class Stream:
     registration_count: int
     key: tuple[str, ...] = ()
     policies: tuple[str, ...] = ()
+    stats: StreamStats | None = None
 
     @property
     def schema(self) -> pa.Schema:
@@ -72,6 +100,7 @@ class Stream:
             registration_count=message.registration_count,
             key=tuple(message.key),
             policies=tuple(message.policies),
+            stats=StreamStats.from_wire(message.stats) if message.HasField("stats") else None,
         )
 
 

@@ -132,6 +132,35 @@ class Quarantined:
 
 
 @dataclass(frozen=True, slots=True)
+class RegistrationWork:
+    """What a server has done for a registration in the last minute: `work` in units of about a
+    nanosecond of a processor, as quotas count it, in a number of pieces."""
+
+    handle: bytes
+    tenant: str
+    owner: str
+    key: str | None
+    work: int
+    pieces: int
+
+    @property
+    def hex(self) -> str:
+        """The handle as 32 hexadecimal digits."""
+        return self.handle.hex()
+
+    @classmethod
+    def from_wire(cls, message: pb.RegistrationWork) -> RegistrationWork:
+        return cls(
+            handle=message.handle,
+            tenant=message.tenant,
+            owner=message.owner,
+            key=message.client_key or None,
+            work=message.work,
+            pieces=message.pieces,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class LostRows:
     """Rows of a stream that were accepted and whose `file` is damaged or gone.
 
@@ -201,7 +230,8 @@ class StoreStatus:
     engine combines the rows of `composite_count` joins ahead of time, except for `suspended_count`
     of them, which have too many combinations. `backfill_rows` counts the pairs of row and predicate
     that are still to be matched and that a window can reach, `rest_rows` those that no window
-    reaches, which may never be matched. `quotas` are those of the caller.
+    reaches, which may never be matched. `quotas` are those of the caller. `top_registrations` are
+    those with the most work in the last minute on the server that answers, at most ten.
 
     A caller who is no operator sees the part of its own tenant, and 0 for what belongs to the whole
     store. `behind_rows` and `behind` are then about the streams that the caller may read
@@ -233,6 +263,7 @@ class StoreStatus:
     quotas: tuple[Quota, ...] = ()
     rest_rows: int = 0
     quarantine: tuple[Quarantined, ...] = ()
+    top_registrations: tuple[RegistrationWork, ...] = ()
 
     @classmethod
     def from_wire(cls, message: pb.StatusResponse) -> StoreStatus:
@@ -264,4 +295,5 @@ class StoreStatus:
             else None,
             quotas=tuple(map(Quota.from_wire, message.quotas)),
             quarantine=tuple(map(Quarantined.from_wire, message.quarantine)),
+            top_registrations=tuple(map(RegistrationWork.from_wire, message.top_registrations)),
         )

@@ -1,8 +1,9 @@
-"""psoup explain: how a registration is matched, and what an invoke of it costs."""
+"""psoup explain: how a registration or a text is matched, and what an invoke of it costs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import click
 
@@ -16,6 +17,8 @@ from client_sdk import (
 )
 from psoup.cli.connection import Connection
 from psoup.cli.output import as_json, counted, echo, grid, pair_table
+from psoup.cli.problems import fail
+from psoup.cli.texts import FILE, parameters, sql_text
 
 _FACTORS = ["factor", "shared by", "matched by"]
 _COST = {
@@ -27,19 +30,44 @@ _COST = {
 
 
 @click.command()
-@click.argument("query", metavar="HANDLE|CLIENT_KEY")
+@click.argument("query", metavar="HANDLE|CLIENT_KEY", required=False)
 @click.option("--window", show_default="the query's", help="The window of the measured invoke.")
+@click.option("--sql", help="Explain this text, which need not be registered.")
+@click.option("--file", "-f", type=FILE, help="Read the text from a file.")
+@click.option("--param", multiple=True, metavar="NAME[:TYPE]=VALUE", help="A value for :name.")
 @click.option("--json", "as_json_", is_flag=True, help="Print JSON, for programs.")
 @click.pass_obj
-def explain(connection: Connection, query: str, window: str | None, as_json_: bool) -> None:
+def explain(
+    connection: Connection,
+    query: str | None,
+    window: str | None,
+    sql: str | None,
+    file: Path | None,
+    param: tuple[str, ...],
+    as_json_: bool,
+) -> None:
     """Show how a registration is matched, what it shares, and where the time of an invoke goes.
+
+    With --sql or --file, show the same for a text that is not registered.
 
     \b
     psoup explain dear
     psoup explain dear --window "RANGE 1 HOUR" --json
+    psoup explain --sql "SELECT * FROM trades WHERE price > :least" --param least=100
     """
+    is_text = sql is not None or file is not None
+    if is_text == (query is not None):
+        fail("name a registration, or give a text with --sql or --file")
+    if is_text and window is not None:
+        fail("--window is for a registration; write the window into the text")
+    if param and not is_text:
+        fail("--param is for a text; a registration has its parameters")
     with connection.client() as client:
-        explanation = client.explain(query, window=window)
+        if query is None:
+            text, values = sql_text(sql, file), parameters(param)
+            explanation = client.explain_text(text, parameters=values)
+        else:
+            explanation = client.explain(query, window=window)
     if as_json_:
         echo(as_json(explanation))
         return

@@ -243,9 +243,17 @@ def ask(
 
 @click.command("list")
 @click.option("--all", "everyone", is_flag=True, help="List the registrations of every owner.")
+@click.option("--stream", metavar="NAME", help="List those over this stream or view.")
+@click.option("--contains", metavar="TEXT", help="List those with this in their text or key.")
 @click.option("--json", "lines", is_flag=True, help="Print a JSON object a line, for programs.")
 @click.pass_obj
-def list_(connection: Connection, everyone: bool, lines: bool) -> None:
+def list_(
+    connection: Connection,
+    everyone: bool,
+    stream: str | None,
+    contains: str | None,
+    lines: bool,
+) -> None:
     """List the registrations of the owner, and until when their leases run.
 
     `matched` is the share of its streams that the engine has matched; servers compute the other
@@ -254,9 +262,12 @@ def list_(connection: Connection, everyone: bool, lines: bool) -> None:
     \b
     psoup list
     psoup list --all --json
+    psoup list --stream trades --contains price
     """
     with connection.client() as client:
-        registrations = client.registrations(owner=None if everyone else client.owner())
+        registrations = client.registrations(
+            owner=None if everyone else client.owner(), stream=stream, contains=contains
+        )
         if lines:
             for registration in registrations:
                 echo(as_json(registration))
@@ -265,7 +276,9 @@ def list_(connection: Connection, everyone: bool, lines: bool) -> None:
             grid(
                 ["handle", "client key", *owner, "streams", "matched", "lease until", "query"],
                 [_line(registration, everyone) for registration in registrations],
-                empty="no registrations yet; psoup register makes one",
+                empty="no such registrations"
+                if stream or contains
+                else "no registrations yet; psoup register makes one",
                 last_below=True,
             )
 

@@ -7,7 +7,7 @@ import click
 from client_sdk import LostRows, Quarantined, StoreStatus
 from psoup.cli.clock import warnings
 from psoup.cli.connection import Connection
-from psoup.cli.output import as_json, counted, echo, note, pair_table
+from psoup.cli.output import as_json, counted, echo, grid, note, pair_table
 
 _NEVER_RAN = "has never run; answers are computed on the spot"
 
@@ -33,6 +33,15 @@ def status(connection: Connection, as_json_: bool) -> None:
             *(warnings(store_status.clock) if store_status.clock else ()),
         ]:
             note(line)
+        if store_status.top_registrations:
+            echo()
+            grid(
+                ["most work in the last minute", "owner", "ms", "pieces"],
+                [
+                    [entry.key or entry.hex, entry.owner, f"{entry.work / 1e6:,.1f}", entry.pieces]
+                    for entry in store_status.top_registrations
+                ],
+            )
         for hole in store_status.holes:
             note(_hole(hole))
         for entry in store_status.quarantine:

@@ -93,6 +93,12 @@ def _show(description: Stream) -> None:
     key = f" · stream key {', '.join(description.key)}" if description.key else ""
     echo(f"rows {description.row_count:,} · queries {description.registration_count:,}{key}")
     echo(f"now {description.now or 'none yet'} · kept {_retention(description)}")
+    if (stats := description.stats) is not None:
+        behind = counted(stats.behind_rows, "row")
+        echo(
+            f"log {stats.log_bytes:,} · rows {stats.stem_bytes:,} · matches "
+            f"{stats.match_bytes:,} bytes · {behind} not yet in an epoch"
+        )
     for text in (description.sql, *description.policies):
         echo(text)
 

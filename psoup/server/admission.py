@@ -55,10 +55,19 @@ _MAX_OPEN_BYTES = 1 << 10
 # Calls that stay: they end with the credential of their caller, also if they had none.
 _STAYING = frozenset({"/psoup.v1.Psoup/Watch", "/psoup.v1.Psoup/PublishStream"})
 
-_EOF = grpc.aio.EOF  # type: ignore[attr-defined]
+END_OF_MESSAGES = grpc.aio.EOF  # type: ignore[attr-defined]
 
 Handler = Any  # grpc.RpcMethodHandler: its attributes depend on the kind of call
 Find = Callable[[grpc.HandlerCallDetails], Awaitable[Handler]]
+
+
+class OtherDoor:
+    """The context of a call that did not come by gRPC. It has the methods of gRPC's context that
+    a server uses, but makes its message once the caller is known and counted."""
+
+    async def message(self, call: Call) -> Any:
+        """Return the next message as bytes, or `END_OF_MESSAGES`."""
+        raise NotImplementedError
 
 
 class Admission(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
@@ -84,9 +93,11 @@ class Admission(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         # calls.
         self._precedence.arrived()
         handler = await continuation(details)
-        if handler is None:
-            return None
-        method = details.method
+        return None if handler is None else self.guarded(details.method, handler)
+
+    def guarded(self, method: str, handler: Handler) -> Handler:
+        """Return a handler that admits calls of a method before `handler` gets them: also for
+        doors other than gRPC, whose calls count together with gRPC's."""
         # The cache is bounded: a method without a handler never gets here.
         if method not in self._guarded:
             guard = self._streaming if handler.response_streaming else self._single
@@ -205,7 +216,7 @@ class Admission(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         is not authenticated. Raise Overloaded, BadRequest, Garbled, and what `_check` raises."""
         promised = is_promised(context.invocation_metadata())
         count = 0
-        while (message := await context.read()) is not _EOF:
+        while (message := await _next_message(context, call)) is not END_OF_MESSAGES:
             request = None
             hold = call.hold = self._room.hold(call.shown_tenant or call.peer)
             try:
@@ -252,6 +263,10 @@ class Admission(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
             if promised:
                 raise garbled()
             raise BadRequest("the call came without a request")
+
+
+async def _next_message(context: Context, call: Call) -> Any:
+    return await (context.message(call) if isinstance(context, OtherDoor) else context.read())
 
 
 def _parsed(handler: Handler, message: bytes) -> Any:

@@ -8,6 +8,7 @@ it, as an argument.
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
@@ -15,10 +16,21 @@ from psoup.access.principal import Principal
 from psoup.server.permission import Acting
 from psoup.server.sharing.precedence import MessageTurn
 from psoup.server.sharing.room import Hold
-from psoup.server.wire.arrow import Buffer
+from psoup.server.wire.arrow import Buffer, Encode
+from psoup.store import Registration
 from psoup.write.draft import Actor
 
 _TICKETS = count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class RowsForm:
+    """The form in which another door than gRPC wants the rows of an answer, and how many at most.
+    `is_quick` says that rows are encoded about as quickly as in Arrow."""
+
+    encode: Encode
+    max_rows: int | None = None
+    is_quick: bool = False
 
 
 class Call:
@@ -27,7 +39,8 @@ class Call:
     `deadline` is when the client stops waiting, on the monotonic clock, or None. `tenant` is the
     one that work is charged to. `ticket` orders the calls of a tenant. `hold` and `turn` are those
     of the message at hand, and `arrow` is its Arrow batch if that was left unparsed; the messages
-    of a call are handled one after the other.
+    of a call are handled one after the other. `registration` is the one that its work is counted
+    for at present, or None. `answer_form` is None for messages of the wire.
     """
 
     def __init__(self, principal: Principal, peer: str = "", seconds: float | None = None) -> None:
@@ -40,6 +53,8 @@ class Call:
         self.hold: Hold | None = None
         self.turn: MessageTurn | None = None
         self.arrow: memoryview | None = None
+        self.registration: Registration | None = None
+        self.answer_form: RowsForm | None = None
 
     @property
     def owner(self) -> str:
@@ -67,6 +82,10 @@ class Call:
         acting = Acting.of(self.principal, request)
         self.tenant = acting.tenant
         return acting
+
+    def works_for(self, registration: Registration | None) -> None:
+        """Count the work that follows for a registration, or for none."""
+        self.registration = registration
 
     def renew_ticket(self) -> None:
         """Take a place behind the other calls of the tenant."""

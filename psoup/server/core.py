@@ -15,6 +15,7 @@ from psoup.server.follower import Follower
 from psoup.server.identity import Authenticator, Endings, authenticator
 from psoup.server.memory import tidy_up
 from psoup.server.quotas import Quotas
+from psoup.server.recent_work import RecentWork
 from psoup.server.security_events import SecurityEvents
 from psoup.server.settings import Settings
 from psoup.server.sharing.precedence import Precedence
@@ -86,10 +87,11 @@ class Core:
         self.leases = LeaseKeeper(self.follower, self.appender, self.guard)
         self.interest = InterestKeeper(self.follower, self.appender)
         self.quotas = Quotas(self.follower)
+        self.recent_work = RecentWork()
         lease = settings.policy_lease * SECOND
         self.policies = PolicyKeeper(self.follower, self.appender, self.guard, lease)
         self.maker.policy_used = self.policies.used
-        self.turns = Turns(settings.workers, self.quotas.charge_work, self.precedence)
+        self.turns = Turns(settings.workers, self.charge_work, self.precedence)
         self.authenticator: Authenticator = authenticator(
             settings.identity,
             lambda: self.follower.state,
@@ -153,6 +155,12 @@ class Core:
     async def in_thread(self, call: Call, work: Callable[..., T], *arguments: Any) -> T:
         """Return the outcome of work for a call, done in a thread when it is the call's turn."""
         return await self.turns.run(call, work, *arguments)
+
+    def charge_work(self, call: Call, units: int) -> None:
+        """Count units of work that were done for a call. Thread-safe."""
+        self.quotas.charge_work(call.tenant, call.owner, units)
+        if call.registration is not None:
+            self.recent_work.add(call.registration, units)
 
     async def submit(self, call: Call, proposal: Proposal[T]) -> T:
         """Return when the proposal of a call is durable. Raise what it is refused with."""

@@ -11,6 +11,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Protocol
 
 import grpc
 from google.protobuf import descriptor_pool
@@ -28,7 +29,7 @@ from psoup.server.admission import QUEUE_OPTIONS, Admission
 from psoup.server.core import Core
 from psoup.server.identity.certificates import ServerCertificates
 from psoup.server.identity.settings import add_options, read_options
-from psoup.server.services import SERVICE, add_service
+from psoup.server.services import SERVICE, add_service, method_handlers
 from psoup.server.settings import Settings
 from psoup.store import Store, StoreError
 
@@ -95,6 +96,12 @@ def _name_fields(proto: DescriptorProto, message: Descriptor) -> None:
 
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> Settings:
+    parser = make_parser()
+    return read_settings(parser, parser.parse_args(arguments))
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of a server's options, to which other doors may add theirs."""
     defaults = Settings(Path())
     parser = argparse.ArgumentParser(
         prog="psoup server",
@@ -240,7 +247,11 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> Settings:
         help="refuse rows while the engine has more than this of the log to consume",
     )
     add_options(parser)
-    options = parser.parse_args(arguments)
+    return parser
+
+
+def read_settings(parser: argparse.ArgumentParser, options: argparse.Namespace) -> Settings:
+    """Return the settings that options say. End the process if they contradict each other."""
     return Settings(
         store=options.store,
         host=options.host,
@@ -275,8 +286,25 @@ def _batch_bytes(parser: argparse.ArgumentParser, options: argparse.Namespace) -
     return most if options.batch is None else int(options.batch)
 
 
+class Door(Protocol):
+    """Another port of a server, beside that of gRPC. Its calls go through the same Admission."""
+
+    @property
+    def ready_line(self) -> str:
+        """The line that reports that the door is open."""
+
+    def listen(self) -> None:
+        """Take the port. Raise OSError if it is not free."""
+
+    async def open(self) -> None:
+        """Take calls from now on."""
+
+    async def close(self, drain: float) -> None:
+        """Take no more calls, and finish those under way for at most `drain` seconds."""
+
+
 class Server:
-    """A core with a port. `start` returns when it serves."""
+    """A core with a port, and further `doors`. `start` returns when it serves."""
 
     def __init__(self, settings: Settings) -> None:
         settings.identity.check_host(settings.host)
@@ -285,10 +313,13 @@ class Server:
         self._certificates = None if tls is None else ServerCertificates(tls)
         store = Store.open(settings.store, create=True, sync=settings.durability == "fsync")
         self.core = Core(store, settings)
+        self.admission = Admission(self.core)
+        self.handlers = method_handlers(self.core)
+        self.doors: list[Door] = []
         self.port = 0
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]
         self._grpc = grpc.aio.server(
-            interceptors=[Admission(self.core)],
+            interceptors=[self.admission],
             options=[
                 *QUEUE_OPTIONS,
                 ("grpc.max_receive_message_length", settings.message_bytes),
@@ -301,13 +332,17 @@ class Server:
 
     async def start(self) -> None:
         """Raise StoreError, or RuntimeError if the port is not free."""
-        add_service(self.core, self._grpc)
+        add_service(self.handlers, self._grpc)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._grpc)
         enable_reflection((SERVICE, health.SERVICE_NAME), self._grpc)
         # The port before the store: an occupied port is reported without reading the log first.
         self.port = self._listen()
+        for door in self.doors:
+            door.listen()
         await self.core.start()
         await self._grpc.start()
+        for door in self.doors:
+            await door.open()
         await self._set_health(health_pb2.HealthCheckResponse.SERVING)
 
     def _listen(self) -> int:
@@ -338,7 +373,9 @@ class Server:
             async with asyncio.timeout(2 * drain + _CUT_SECONDS):
                 # Calls end before the core does: they submit to the appender and read from the
                 # follower.
-                await self._grpc.stop(drain)
+                await asyncio.gather(
+                    self._grpc.stop(drain), *(door.close(drain) for door in self.doors)
+                )
                 await self.core.stop()
                 await self.core.turns.ended()
         except TimeoutError:
@@ -367,6 +404,8 @@ async def serve(settings: Settings, adapt: Callable[[Server], None] = lambda ser
     _warn(settings)
     log.info("identity: %s", server.identity())
     print(f"server ready on {settings.host}:{server.port}", flush=True)
+    for door in server.doors:
+        print(door.ready_line, flush=True)
     await stopping.wait()
     if not await server.stop():
         log.warning("some work did not end; it is left")
@@ -388,11 +427,15 @@ def _warn(settings: Settings) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a server; return 0 after a clean end, 1 if it can't start, 2 for wrong arguments."""
-    settings = parse_arguments(arguments)
+    return run(parse_arguments(arguments))
+
+
+def run(settings: Settings, adapt: Callable[[Server], None] = lambda server: None) -> int:
+    """Run a server as `main` does, with settings that were read."""
     log_to_stderr()
     try:
         umask.set_umask(settings.umask, settings.store)
-        asyncio.run(serve(settings))
+        asyncio.run(serve(settings, adapt))
     except (StoreError, OSError, RuntimeError, ValueError, argparse.ArgumentTypeError) as error:
         print(f"the server can't start: {error}", file=sys.stderr)
         return 1

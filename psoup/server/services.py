@@ -70,9 +70,13 @@ HANDLERS: Mapping[str, Callable[[Core, Call, Any], Any]] = {
 }
 
 
-def add_service(core: Core, server: Any) -> None:
+def method_handlers(core: Core) -> dict[str, Any]:
+    """Return the handlers of all RPCs by name, as gRPC has them. Admission must guard them."""
+    return {method.name: _method_handler(core, method) for method in _SERVICE.methods}
+
+
+def add_service(methods: Any, server: Any) -> None:
     """Register the handlers of all RPCs with a gRPC server whose interceptor is an Admission."""
-    methods: Any = {method.name: _method_handler(core, method) for method in _SERVICE.methods}
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, methods),))
     server.add_registered_method_handlers(SERVICE, methods)
 

@@ -181,7 +181,7 @@ def refuse(context: Context, error: Exception, store_id: str) -> None:
     frames hold the request: as a cycle, until the garbage is collected. For the same reason the
     error lets go of its own frames here.
     """
-    status = _status(error, store_id)
+    status = status_for(error, store_id)
     context.set_code(_NUMBERED[status.code])
     context.set_details(status.message)
     context.set_trailing_metadata((("grpc-status-details-bin", status.SerializeToString()),))
@@ -198,7 +198,8 @@ def _forget_frames(error: BaseException) -> None:
             linked.__traceback__ = linked.__cause__ = linked.__context__ = None
 
 
-def _status(error: Exception, store_id: str) -> status_pb2.Status:
+def status_for(error: Exception, store_id: str) -> status_pb2.Status:
+    """Return the status of any error; one that is not expected goes to the server's log."""
     if isinstance(error, FAMILIES):
         return status_of(error, store_id)
     ident = secrets.token_hex(4)

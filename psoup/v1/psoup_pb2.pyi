@@ -160,7 +160,7 @@ class EndedRegistration(_message.Message):
     def __init__(self, handle: _Optional[bytes] = ..., owner: _Optional[str] = ..., client_key: _Optional[str] = ...) -> None: ...
 
 class Stream(_message.Message):
-    __slots__ = ("name", "id", "columns", "ordered_by", "retain", "ahead", "row_count", "now", "sql", "registration_count", "key", "policies")
+    __slots__ = ("name", "id", "columns", "ordered_by", "retain", "ahead", "row_count", "now", "sql", "registration_count", "key", "policies", "stats")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     COLUMNS_FIELD_NUMBER: _ClassVar[int]
@@ -173,6 +173,7 @@ class Stream(_message.Message):
     REGISTRATION_COUNT_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     POLICIES_FIELD_NUMBER: _ClassVar[int]
+    STATS_FIELD_NUMBER: _ClassVar[int]
     name: str
     id: int
     columns: _containers.RepeatedCompositeFieldContainer[Column]
@@ -185,7 +186,22 @@ class Stream(_message.Message):
     registration_count: int
     key: _containers.RepeatedScalarFieldContainer[str]
     policies: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, name: _Optional[str] = ..., id: _Optional[int] = ..., columns: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., ordered_by: _Optional[str] = ..., retain: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., ahead: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., row_count: _Optional[int] = ..., now: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., sql: _Optional[str] = ..., registration_count: _Optional[int] = ..., key: _Optional[_Iterable[str]] = ..., policies: _Optional[_Iterable[str]] = ...) -> None: ...
+    stats: StreamStats
+    def __init__(self, name: _Optional[str] = ..., id: _Optional[int] = ..., columns: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., ordered_by: _Optional[str] = ..., retain: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., ahead: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., row_count: _Optional[int] = ..., now: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., sql: _Optional[str] = ..., registration_count: _Optional[int] = ..., key: _Optional[_Iterable[str]] = ..., policies: _Optional[_Iterable[str]] = ..., stats: _Optional[_Union[StreamStats, _Mapping]] = ...) -> None: ...
+
+class StreamStats(_message.Message):
+    __slots__ = ("log_bytes", "stem_bytes", "match_bytes", "behind_rows", "behind")
+    LOG_BYTES_FIELD_NUMBER: _ClassVar[int]
+    STEM_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MATCH_BYTES_FIELD_NUMBER: _ClassVar[int]
+    BEHIND_ROWS_FIELD_NUMBER: _ClassVar[int]
+    BEHIND_FIELD_NUMBER: _ClassVar[int]
+    log_bytes: int
+    stem_bytes: int
+    match_bytes: int
+    behind_rows: int
+    behind: _duration_pb2.Duration
+    def __init__(self, log_bytes: _Optional[int] = ..., stem_bytes: _Optional[int] = ..., match_bytes: _Optional[int] = ..., behind_rows: _Optional[int] = ..., behind: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class Column(_message.Message):
     __slots__ = ("name", "type")
@@ -337,16 +353,20 @@ class UnregisterResponse(_message.Message):
     def __init__(self, position: _Optional[bytes] = ...) -> None: ...
 
 class ListRegistrationsRequest(_message.Message):
-    __slots__ = ("tenant", "owner", "page_size", "page_token")
+    __slots__ = ("tenant", "owner", "page_size", "page_token", "stream", "contains")
     TENANT_FIELD_NUMBER: _ClassVar[int]
     OWNER_FIELD_NUMBER: _ClassVar[int]
     PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
     PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    STREAM_FIELD_NUMBER: _ClassVar[int]
+    CONTAINS_FIELD_NUMBER: _ClassVar[int]
     tenant: str
     owner: str
     page_size: int
     page_token: str
-    def __init__(self, tenant: _Optional[str] = ..., owner: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+    stream: str
+    contains: str
+    def __init__(self, tenant: _Optional[str] = ..., owner: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., stream: _Optional[str] = ..., contains: _Optional[str] = ...) -> None: ...
 
 class ListRegistrationsResponse(_message.Message):
     __slots__ = ("registrations", "next_page_token")
@@ -544,7 +564,7 @@ class ForgetPublishersResponse(_message.Message):
     def __init__(self, position: _Optional[bytes] = ...) -> None: ...
 
 class InvokeRequest(_message.Message):
-    __slots__ = ("tenant", "handle", "window", "as_of", "knowledge", "least_position", "encoding", "wait_for_engine", "unrefreshed", "latest")
+    __slots__ = ("tenant", "handle", "window", "as_of", "knowledge", "least_position", "encoding", "wait_for_engine", "unrefreshed", "latest", "one_message")
     TENANT_FIELD_NUMBER: _ClassVar[int]
     HANDLE_FIELD_NUMBER: _ClassVar[int]
     WINDOW_FIELD_NUMBER: _ClassVar[int]
@@ -555,6 +575,7 @@ class InvokeRequest(_message.Message):
     WAIT_FOR_ENGINE_FIELD_NUMBER: _ClassVar[int]
     UNREFRESHED_FIELD_NUMBER: _ClassVar[int]
     LATEST_FIELD_NUMBER: _ClassVar[int]
+    ONE_MESSAGE_FIELD_NUMBER: _ClassVar[int]
     tenant: str
     handle: bytes
     window: str
@@ -565,10 +586,11 @@ class InvokeRequest(_message.Message):
     wait_for_engine: bool
     unrefreshed: bool
     latest: bool
-    def __init__(self, tenant: _Optional[str] = ..., handle: _Optional[bytes] = ..., window: _Optional[str] = ..., as_of: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., knowledge: _Optional[_Union[Knowledge, str]] = ..., least_position: _Optional[bytes] = ..., encoding: _Optional[_Union[Encoding, str]] = ..., wait_for_engine: _Optional[bool] = ..., unrefreshed: _Optional[bool] = ..., latest: _Optional[bool] = ...) -> None: ...
+    one_message: bool
+    def __init__(self, tenant: _Optional[str] = ..., handle: _Optional[bytes] = ..., window: _Optional[str] = ..., as_of: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., knowledge: _Optional[_Union[Knowledge, str]] = ..., least_position: _Optional[bytes] = ..., encoding: _Optional[_Union[Encoding, str]] = ..., wait_for_engine: _Optional[bool] = ..., unrefreshed: _Optional[bool] = ..., latest: _Optional[bool] = ..., one_message: _Optional[bool] = ...) -> None: ...
 
 class AskRequest(_message.Message):
-    __slots__ = ("tenant", "sql", "parameters", "as_of", "knowledge", "least_position", "encoding", "unrefreshed", "latest")
+    __slots__ = ("tenant", "sql", "parameters", "as_of", "knowledge", "least_position", "encoding", "unrefreshed", "latest", "one_message")
     class ParametersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -585,6 +607,7 @@ class AskRequest(_message.Message):
     ENCODING_FIELD_NUMBER: _ClassVar[int]
     UNREFRESHED_FIELD_NUMBER: _ClassVar[int]
     LATEST_FIELD_NUMBER: _ClassVar[int]
+    ONE_MESSAGE_FIELD_NUMBER: _ClassVar[int]
     tenant: str
     sql: str
     parameters: _containers.MessageMap[str, Value]
@@ -594,17 +617,22 @@ class AskRequest(_message.Message):
     encoding: Encoding
     unrefreshed: bool
     latest: bool
-    def __init__(self, tenant: _Optional[str] = ..., sql: _Optional[str] = ..., parameters: _Optional[_Mapping[str, Value]] = ..., as_of: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., knowledge: _Optional[_Union[Knowledge, str]] = ..., least_position: _Optional[bytes] = ..., encoding: _Optional[_Union[Encoding, str]] = ..., unrefreshed: _Optional[bool] = ..., latest: _Optional[bool] = ...) -> None: ...
+    one_message: bool
+    def __init__(self, tenant: _Optional[str] = ..., sql: _Optional[str] = ..., parameters: _Optional[_Mapping[str, Value]] = ..., as_of: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., knowledge: _Optional[_Union[Knowledge, str]] = ..., least_position: _Optional[bytes] = ..., encoding: _Optional[_Union[Encoding, str]] = ..., unrefreshed: _Optional[bool] = ..., latest: _Optional[bool] = ..., one_message: _Optional[bool] = ...) -> None: ...
 
 class InvokeResponse(_message.Message):
-    __slots__ = ("header", "rows", "arrow")
+    __slots__ = ("header", "rows", "arrow", "all_rows", "all_arrow")
     HEADER_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
     ARROW_FIELD_NUMBER: _ClassVar[int]
+    ALL_ROWS_FIELD_NUMBER: _ClassVar[int]
+    ALL_ARROW_FIELD_NUMBER: _ClassVar[int]
     header: AnswerHeader
     rows: Rows
     arrow: bytes
-    def __init__(self, header: _Optional[_Union[AnswerHeader, _Mapping]] = ..., rows: _Optional[_Union[Rows, _Mapping]] = ..., arrow: _Optional[bytes] = ...) -> None: ...
+    all_rows: Rows
+    all_arrow: bytes
+    def __init__(self, header: _Optional[_Union[AnswerHeader, _Mapping]] = ..., rows: _Optional[_Union[Rows, _Mapping]] = ..., arrow: _Optional[bytes] = ..., all_rows: _Optional[_Union[Rows, _Mapping]] = ..., all_arrow: _Optional[bytes] = ...) -> None: ...
 
 class AnswerHeader(_message.Message):
     __slots__ = ("position", "now", "window_begin", "window_end", "row_count", "columns", "computed_rows", "epoch", "behind_rows", "behind", "elapsed", "notes", "refreshed_at", "complete_until", "latest", "full_at", "joined_pairs")
@@ -817,14 +845,25 @@ class WatchRequest(_message.Message):
     def __init__(self, sync: _Optional[_Union[SyncRequest, _Mapping]] = ..., every: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., beat: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., rounds: _Optional[int] = ...) -> None: ...
 
 class ExplainRequest(_message.Message):
-    __slots__ = ("tenant", "handle", "window")
+    __slots__ = ("tenant", "handle", "window", "sql", "parameters")
+    class ParametersEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: Value
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Value, _Mapping]] = ...) -> None: ...
     TENANT_FIELD_NUMBER: _ClassVar[int]
     HANDLE_FIELD_NUMBER: _ClassVar[int]
     WINDOW_FIELD_NUMBER: _ClassVar[int]
+    SQL_FIELD_NUMBER: _ClassVar[int]
+    PARAMETERS_FIELD_NUMBER: _ClassVar[int]
     tenant: str
     handle: bytes
     window: str
-    def __init__(self, tenant: _Optional[str] = ..., handle: _Optional[bytes] = ..., window: _Optional[str] = ...) -> None: ...
+    sql: str
+    parameters: _containers.MessageMap[str, Value]
+    def __init__(self, tenant: _Optional[str] = ..., handle: _Optional[bytes] = ..., window: _Optional[str] = ..., sql: _Optional[str] = ..., parameters: _Optional[_Mapping[str, Value]] = ...) -> None: ...
 
 class Explanation(_message.Message):
     __slots__ = ("registration_count", "factors", "other_predicates", "compared_predicates", "stored", "matched_rows", "stream_rows", "epoch", "run", "refresh", "legs", "operator", "views", "composite")
@@ -995,7 +1034,7 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class StatusResponse(_message.Message):
-    __slots__ = ("store_id", "version", "position", "now", "stream_count", "registration_count", "predicate_count", "epoch", "epoch_at", "behind_rows", "behind", "backfill_rows", "cache_bytes", "cache_limit_bytes", "uptime", "limits", "engine", "clock", "holes", "composite_count", "suspended_count", "quotas", "rest_rows", "security", "quarantine")
+    __slots__ = ("store_id", "version", "position", "now", "stream_count", "registration_count", "predicate_count", "epoch", "epoch_at", "behind_rows", "behind", "backfill_rows", "cache_bytes", "cache_limit_bytes", "uptime", "limits", "engine", "clock", "holes", "composite_count", "suspended_count", "quotas", "rest_rows", "security", "top_registrations", "quarantine")
     STORE_ID_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
@@ -1020,6 +1059,7 @@ class StatusResponse(_message.Message):
     QUOTAS_FIELD_NUMBER: _ClassVar[int]
     REST_ROWS_FIELD_NUMBER: _ClassVar[int]
     SECURITY_FIELD_NUMBER: _ClassVar[int]
+    TOP_REGISTRATIONS_FIELD_NUMBER: _ClassVar[int]
     QUARANTINE_FIELD_NUMBER: _ClassVar[int]
     store_id: str
     version: str
@@ -1045,8 +1085,25 @@ class StatusResponse(_message.Message):
     quotas: _containers.RepeatedCompositeFieldContainer[Quota]
     rest_rows: int
     security: SecurityStatus
+    top_registrations: _containers.RepeatedCompositeFieldContainer[RegistrationWork]
     quarantine: _containers.RepeatedCompositeFieldContainer[Quarantined]
-    def __init__(self, store_id: _Optional[str] = ..., version: _Optional[str] = ..., position: _Optional[bytes] = ..., now: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., stream_count: _Optional[int] = ..., registration_count: _Optional[int] = ..., predicate_count: _Optional[int] = ..., epoch: _Optional[int] = ..., epoch_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., behind_rows: _Optional[int] = ..., behind: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., backfill_rows: _Optional[int] = ..., cache_bytes: _Optional[int] = ..., cache_limit_bytes: _Optional[int] = ..., uptime: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., engine: _Optional[_Union[EngineStatus, _Mapping]] = ..., clock: _Optional[_Union[ClockState, _Mapping]] = ..., holes: _Optional[_Iterable[_Union[Hole, _Mapping]]] = ..., composite_count: _Optional[int] = ..., suspended_count: _Optional[int] = ..., quotas: _Optional[_Iterable[_Union[Quota, _Mapping]]] = ..., rest_rows: _Optional[int] = ..., security: _Optional[_Union[SecurityStatus, _Mapping]] = ..., quarantine: _Optional[_Iterable[_Union[Quarantined, _Mapping]]] = ...) -> None: ...
+    def __init__(self, store_id: _Optional[str] = ..., version: _Optional[str] = ..., position: _Optional[bytes] = ..., now: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., stream_count: _Optional[int] = ..., registration_count: _Optional[int] = ..., predicate_count: _Optional[int] = ..., epoch: _Optional[int] = ..., epoch_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., behind_rows: _Optional[int] = ..., behind: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., backfill_rows: _Optional[int] = ..., cache_bytes: _Optional[int] = ..., cache_limit_bytes: _Optional[int] = ..., uptime: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., engine: _Optional[_Union[EngineStatus, _Mapping]] = ..., clock: _Optional[_Union[ClockState, _Mapping]] = ..., holes: _Optional[_Iterable[_Union[Hole, _Mapping]]] = ..., composite_count: _Optional[int] = ..., suspended_count: _Optional[int] = ..., quotas: _Optional[_Iterable[_Union[Quota, _Mapping]]] = ..., rest_rows: _Optional[int] = ..., security: _Optional[_Union[SecurityStatus, _Mapping]] = ..., top_registrations: _Optional[_Iterable[_Union[RegistrationWork, _Mapping]]] = ..., quarantine: _Optional[_Iterable[_Union[Quarantined, _Mapping]]] = ...) -> None: ...
+
+class RegistrationWork(_message.Message):
+    __slots__ = ("handle", "tenant", "owner", "client_key", "work", "pieces")
+    HANDLE_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_KEY_FIELD_NUMBER: _ClassVar[int]
+    WORK_FIELD_NUMBER: _ClassVar[int]
+    PIECES_FIELD_NUMBER: _ClassVar[int]
+    handle: bytes
+    tenant: str
+    owner: str
+    client_key: str
+    work: int
+    pieces: int
+    def __init__(self, handle: _Optional[bytes] = ..., tenant: _Optional[str] = ..., owner: _Optional[str] = ..., client_key: _Optional[str] = ..., work: _Optional[int] = ..., pieces: _Optional[int] = ...) -> None: ...
 
 class Quarantined(_message.Message):
     __slots__ = ("name", "tenant", "stream", "reason", "since", "registration_count", "policies")

@@ -285,6 +285,7 @@ class PsoupServicer:
     def Explain(self, request, context):
         """How a registration is matched, what it shares with others, what is stored for it, and where
         the time of one invoke goes: it makes that invoke, and leaves the rows out.
+        Of a text that is not registered it tells the same, as far as there is something to tell.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -11,6 +11,7 @@ import asyncio
 import errno
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -57,6 +58,9 @@ class LogTail(Protocol):
 
     def apply(self, version: int, entries: Sequence[Entry], rows: DecodedRows, nbytes: int) -> None:
         """Apply the next commit, whose file has `nbytes` bytes; ignore one that is applied."""
+
+    def appending(self) -> AbstractContextManager[None]:
+        """Announce that the next commit is being written, and will be applied."""
 
 
 class MemoryHold(Protocol):
@@ -164,7 +168,8 @@ class Appender:
         tail = self._tail
         try:
             # In a thread, since the append waits for the disk.
-            appended = await asyncio.to_thread(self._append, draft, tail.state)
+            with tail.appending():
+                appended = await asyncio.to_thread(self._append, draft, tail.state)
         except Conflict:
             return False
         tail.apply(draft.version, *appended)

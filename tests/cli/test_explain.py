@@ -190,3 +190,24 @@ def test_a_refresh_inside_is_told() -> None:
     connection = Connection(transport=MockTransport({"Explain": lambda _: message}))
     explanation = CliRunner().invoke(cli, ["explain", "00" * 16], obj=connection)
     assert "only inside the query" in explanation.stdout
+
+
+def test_a_text_is_explained_instead_of_a_registration() -> None:
+    requests: list[pb.ExplainRequest] = []
+
+    def explain(request: pb.ExplainRequest) -> pb.Explanation:
+        requests.append(request)
+        return EXPLAINED
+
+    connection = Connection(transport=MockTransport({"Explain": explain}))
+
+    def run(*arguments: str) -> int:
+        return CliRunner().invoke(cli, ["explain", *arguments], obj=connection).exit_code
+
+    text = "SELECT a FROM s WHERE a > :least"
+    assert run("--sql", text, "--param", "least=9") == 0
+    assert (requests[0].sql, requests[0].parameters["least"].bigint) == (text, 9)
+    assert not requests[0].handle
+    for wrong in ([], ["dear", "--sql", text], ["--sql", text, "--window", "ROWS 1"]):
+        assert run(*wrong) == 2
+    assert run("00" * 16, "--param", "least=9") == 2 and len(requests) == 1

@@ -315,3 +315,32 @@ def test_a_file_for_sql_is_told_how_to_give_it(
     path = tmp_path / "trades"
     path.write_text(TRADES)
     assert f"write --file {path}" in run(*command, str(path), code=2).stderr
+
+
+def test_registrations_are_chosen_by_stream_and_text() -> None:
+    requests: list[pb.ListRegistrationsRequest] = []
+
+    def listing(request: pb.ListRegistrationsRequest) -> pb.ListRegistrationsResponse:
+        requests.append(request)
+        return pb.ListRegistrationsResponse()
+
+    connection = Connection(transport=MockTransport({"ListRegistrations": listing}))
+    command = ["list", "--all", "--stream", "trades", "--contains", "price"]
+    result = CliRunner().invoke(cli, command, obj=connection)
+    assert (requests[0].stream, requests[0].contains) == ("trades", "price")
+    assert "no such registrations" in result.output
+
+
+def test_status_and_streams_say_what_they_cost() -> None:
+    work = pb.RegistrationWork(handle=b"x" * 16, owner="ann", client_key="dear", work=2_500_000)
+    status = pb.StatusResponse(store_id="s", top_registrations=[work])
+    stats = pb.StreamStats(log_bytes=1234, behind_rows=5)
+    replies = {
+        "Status": lambda _: status,
+        "DescribeStream": lambda _: pb.Stream(name="trades", stats=stats),
+    }
+    connection = Connection(transport=MockTransport(replies))
+    shown = CliRunner().invoke(cli, ["status"], obj=connection).output
+    assert re.search(r"dear +ann +2\.5", shown)
+    shown = CliRunner().invoke(cli, ["stream", "show", "trades"], obj=connection).output
+    assert "log 1,234" in shown and "5 rows not yet in an epoch" in shown

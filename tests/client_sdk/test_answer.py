@@ -12,6 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from client_sdk import ServerError, answer
+from client_sdk._client import AnswerStream
 from client_sdk._wire.answers import collect, python_rows
 from client_sdk._wire.ipc import PieceReader, to_ipc
 from client_sdk._wire.values import Column, to_rows
@@ -94,6 +95,15 @@ def test_typed_rows_give_the_same_answer() -> None:
     got = collect([header, pb.InvokeResponse(rows=to_rows(ROWS))])
     assert got.rows == ROWS
     assert got.to_arrow().schema == got.schema
+
+
+def test_a_header_with_all_rows_gives_the_same_answer() -> None:
+    header, rows = answer(COLUMNS, ROWS)
+    beside = pb.InvokeResponse(header=header.header, all_arrow=rows.arrow)
+    typed = pb.InvokeResponse(header=header.header, all_rows=to_rows(ROWS))
+    assert collect([beside]).rows == collect([typed]).rows == ROWS
+    with AnswerStream(beside, (message for message in [header][:0])) as stream:
+        assert pa.Table.from_batches(stream).equals(collect([header, rows]).to_arrow())
 
 
 def test_pandas_comes_out() -> None:

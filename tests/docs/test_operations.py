@@ -15,6 +15,7 @@ from psoup.cli.serve import serve
 from psoup.command_help import parse_size
 from psoup.server.main import parse_arguments
 from psoup.server.settings import Settings
+from psoup.web.main import main
 from tests.support.docs.markdown import code, read, table
 
 PAGE = read("docs/reference/flags.md")
@@ -45,7 +46,7 @@ def flags_of(parse: Any, monkeypatch: pytest.MonkeyPatch) -> Mapping[str, Any]:
 
 def test_the_server_s_flags(monkeypatch: pytest.MonkeyPatch) -> None:
     page = documented_flags("server")
-    flags = flags_of(parse_arguments, monkeypatch)
+    flags = flags_of(main, monkeypatch)
     assert list(page) == list(flags)
     monkeypatch.undo()
     arguments = [part for flag, default in page.items() if default for part in (flag, default)]

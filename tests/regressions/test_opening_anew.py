@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from psoup.answers.replicas.epoch_files import StemFiles
+from psoup.answers.replicas.stem_files import StemFiles
 from psoup.server.calls.invoke import ask
 from psoup.server.calls.register import register
 from psoup.server.calls.sync import sync

@@ -13,6 +13,7 @@ from tests.oracle.copy import values_in
 from tests.server.test_several_machine import SeveralSoup
 from tests.server.test_several_sync_machine import SeveralRecharge
 from tests.server.test_sync_machine import Recharge, Standing
+from tests.support.lengths import short_first
 from tests.support.server.guest_world import GuestWorld
 from tests.support.server.policy_world import PolicyWorld, SeveralPolicyWorld
 from tests.support.server.sync_world import Asked, machine_settings
@@ -90,20 +91,20 @@ TestGuestRecharge.settings = machine_settings(6, 20)
 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", short_first(range(20), 6))
 def test_oracle_policies_for_long(seed: int) -> None:
     PolicySoup().live(seed)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", short_first(range(20), 6))
 def test_oracle_copies_under_policies_for_long(seed: int) -> None:
     SeveralPolicyRecharge().live(seed)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", short_first(range(20), 6))
 def test_oracle_copies_through_views_for_long(seed: int) -> None:
     GuestRecharge().live(seed)

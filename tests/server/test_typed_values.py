@@ -27,9 +27,10 @@ from datastem.types import (
     decimal_type,
 )
 from psoup.answers.difference.copier import CopyChunk
+from psoup.formats.json_rows import decimal_texts
 from psoup.server.wire import typed
 from psoup.server.wire.sync_rows import row_bytes, row_messages, sync_rows
-from psoup.server.wire.typed import decimal_texts, typed_rows
+from psoup.server.wire.typed import typed_rows
 from psoup.server.wire.values import to_rows
 from psoup.v1 import psoup_pb2 as pb
 

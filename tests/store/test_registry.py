@@ -175,20 +175,38 @@ def _check_rows(base: Registrations, model: dict[bytes, Registration]) -> None:
     assert base.by_composite() == shared
 
 
-@given(OPERATIONS, st.integers(1, 4), st.sampled_from(["", "o0", "o1", "o9"]))
-def test_pages_show_each_registration_once_in_order(operations, size: int, owner: str) -> None:
+@given(
+    OPERATIONS,
+    st.integers(1, 4),
+    st.sampled_from(["", "o0", "o1", "o9"]),
+    st.none() | st.sets(st.integers(1, 3), max_size=2),
+    st.sampled_from(["", "1", "TEXT", "K", "("]),
+)
+def test_pages_show_each_registration_once_in_order(
+    operations, size: int, owner: str, over: set[int] | None, part: str
+) -> None:
     twins = Registering()
     for name, chosen in operations:
         twins.take(name, chosen)
     assert isinstance(twins.columns, Registrations)
-    after, listed = (0, b""), []
-    while page := twins.columns.page("t1", owner, after, size):
+    after: tuple[int, bytes] | None = (0, b"")
+    listed: list[Registration] = []
+    while after is not None:
+        page, after = twins.columns.page("t1", owner, after, size, over, part)
+        assert len(page) <= size and (page or after is None)
         listed += page
-        after = page[-1].position.packed, page[-1].handle
+
+    def wanted(value: Registration) -> bool:
+        reads = {leg.stream_id for leg in (*value.legs, *value.triggers)} | set(value.views)
+        return over is None or not reads.isdisjoint(over)
+
     expected = [
         value
         for value in twins.model.values()
-        if value.tenant == "t1" and owner in ("", value.owner)
+        if value.tenant == "t1"
+        and owner in ("", value.owner)
+        and wanted(value)
+        and (part.lower() in value.text.lower() or part.lower() in value.client_key.lower())
     ]
     assert listed == sorted(expected, key=lambda value: (value.position, value.handle))
 

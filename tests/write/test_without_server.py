@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pyarrow as pa
@@ -52,6 +53,9 @@ class OwnTail:
             for entry in entries:
                 self.state.apply(entry)
                 self.recent.insert(entry)
+
+    def appending(self) -> AbstractContextManager[None]:
+        return contextlib.nullcontext()
 
 
 @contextlib.asynccontextmanager

@@ -262,10 +262,14 @@ class Item:
         if begin.reason == pb.SYNC_REASON_TARGET_GONE:
             # The server aims at what it has now instead.
             self.resumed = False
+        is_whole = begin.mode == pb.SYNC_MODE_WHOLE
+        if not is_whole and not self.basis[0]:
+            # What was remembered of the answer before was damaged while a transfer was staged.
+            raise Mismatch(f"{self.name}: changes were received for a copy without an answer")
         self.inbox = Inbox(begin)
         if begin.columns:
             self.shape = Shape.from_wire(begin)
-        if begin.mode == pb.SYNC_MODE_WHOLE:
+        if is_whole:
             reason = "REPLACED" if self.replaced else reason_name(begin.reason)
             self.whole, self.reason = True, reason or self.reason
         return Step.HELD

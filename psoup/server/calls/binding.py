@@ -45,6 +45,17 @@ async def bind(
     )
 
 
+async def bind_readable(
+    core: Core, call: Call, acting: Acting, request: pb.AskRequest | pb.ExplainRequest
+) -> tuple[Query, TenantStreams]:
+    """Return the query of a request's text, all of which the caller may read, and the streams that
+    it was bound to. Raise QueryError, BadRequest, PermissionDenied."""
+    streams = acting.streams(core.follower.state)
+    query, _ = await bind(core, call, streams, request.sql, request.parameters)
+    acting.demand_named(core.follower.state, query, streams)
+    return query, streams
+
+
 def _bind(
     templates: TemplateCache,
     settings: Settings,
@@ -81,6 +92,7 @@ async def readable(
     """
     state = core.follower.state
     registration = acting.registration(state, handle)
+    call.works_for(registration)
     source = RegisteredQuery(acting.tenant, handle, owner=acting.own(state))
     texts = texts_of(state, source, window, unrefreshed)
     query = await reading(core, call, texts)

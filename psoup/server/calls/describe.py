@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from psoup.lookup import find_stream
+from psoup.lookup import find_object, find_stream
 from psoup.server.call import Call
 from psoup.server.calls.administer import quotas_on
 from psoup.server.calls.binding import readable
@@ -16,6 +16,7 @@ from psoup.server.wire.describing import (
     registration_messages,
     status_message,
     stream_message,
+    stream_stats,
     view_message,
 )
 from psoup.v1 import psoup_pb2 as pb
@@ -44,7 +45,11 @@ async def describe_stream(core: Core, call: Call, request: pb.DescribeStreamRequ
     await core.follower.catch_up()
     state = core.follower.state
     stream = find_stream(state, acting.tenant, request.name, acting.visible(state))
-    return stream_message(core.follower.view, stream, acting)
+    message = stream_message(core.follower.view, stream, acting)
+    stats = stream_stats(core, stream, acting)
+    if stats is not None:
+        message.stats.CopyFrom(stats)
+    return message
 
 
 async def list_views(core: Core, call: Call, request: pb.ListViewsRequest) -> pb.ListViewsResponse:
@@ -68,13 +73,16 @@ def _sorted(names: Mapping[tuple[str, str], int], tenant: str) -> list[int]:
 async def list_registrations(
     core: Core, call: Call, request: pb.ListRegistrationsRequest
 ) -> pb.ListRegistrationsResponse:
-    """Return a page of registrations. Raise PermissionDenied, BadRequest."""
+    """Return a page of registrations. Raise PermissionDenied, BadRequest, NoSuchStream."""
     acting = call.acting(request)
     await core.follower.catch_up()
     state = core.follower.state
     acting.check_owner(state)
     owner = request.owner or acting.own(state) or ""
-    page, token = page_of(state, acting.tenant, owner, request)
+    stream_id = None
+    if request.stream:
+        stream_id = find_object(state, acting.tenant, request.stream, acting.visible(state)).id
+    page, token = page_of(state, acting.tenant, owner, request, stream_id)
     messages = await registration_messages(core, call, acting, page)
     return pb.ListRegistrationsResponse(registrations=messages, next_page_token=token)
 

@@ -1,4 +1,5 @@
-"""Explain: how a registration is matched, what it shares, what is stored, where the time goes."""
+"""Explain: how a registration or a text is matched, what it shares, what is stored, where the time
+goes."""
 
 from __future__ import annotations
 
@@ -20,11 +21,14 @@ from psoup.answers.joins.composite_choice import describe_composite
 from psoup.answers.matching.implied import ImpliedUse
 from psoup.answers.planning.plan import LegPlan
 from psoup.answers.planning.planner import TextReplaced, find_source
-from psoup.errors import ConditionFails
+from psoup.answers.planning.question import text_source
+from psoup.errors import BadRequest, ConditionFails
 from psoup.server.call import Call
-from psoup.server.calls.binding import readable
+from psoup.server.calls.binding import bind_readable, readable
 from psoup.server.calls.explain_run import Stages, make_run
 from psoup.server.core import Core
+from psoup.server.permission import Acting
+from psoup.server.settings import check_text
 from psoup.server.wire.describing import view_name
 from psoup.server.wire.values import pattern_number
 from psoup.store import StreamState
@@ -33,7 +37,7 @@ from psoup.v1 import psoup_pb2 as pb
 from querystem.combine import JoinRun
 from querystem.expressions import Expression, from_json
 from querystem.factors import Access, access_of, constants_of, factor_text, factors_of, operand_of
-from querystem.index.formula import Factor
+from querystem.index.formula import Condition, Factor
 from querystem.join import JoinMethod, JoinStep
 from querystem.language import expression_text, leg_window_text, refresh_text
 from querystem.operators import LOOK_UP, Operator, operators_of
@@ -49,7 +53,10 @@ _READ_UNITS, _CHARACTER_UNITS = 50_000, 200
 
 
 async def explain(core: Core, call: Call, request: pb.ExplainRequest) -> pb.Explanation:
-    """Explain a registration by one invoke, within its limits. Raise what Invoke raises."""
+    """Explain a registration by one invoke, or a text by one Ask, within their limits. Raise what
+    these raise."""
+    if request.sql:
+        _check_text(core, request)
     await core.follower.catch_up()
     while True:
         with contextlib.suppress(TextReplaced):
@@ -60,8 +67,7 @@ async def _explain(core: Core, call: Call, request: pb.ExplainRequest) -> pb.Exp
     stages = Stages()
     acting = call.acting(request)
     with stages.time("plan"):
-        texts, query = await readable(core, call, acting, request.handle, request.window, False)
-        question = Question(texts.source, query, acting.principal)
+        question, view_ids = await _question(core, call, acting, request)
         view = core.follower.view
         source = find_source(view, question, core.maker.unregistered)
         plan = core.maker.plan(view, question)
@@ -74,10 +80,35 @@ async def _explain(core: Core, call: Call, request: pb.ExplainRequest) -> pb.Exp
         composite=describe_composite(plan, view, administers(view.state, reader)),
         epoch=plan.epoch.number,
         refresh=refresh_text(question.query.refresh),
-        views=[view_name(view.state, view_id) for view_id in source.views],
+        views=[view_name(view.state, view_id) for view_id in (*source.views, *view_ids)],
     )
     await core.in_thread(call, _complete, core, message, plan, legs, stages)
     return message
+
+
+async def _question(
+    core: Core, call: Call, acting: Acting, request: pb.ExplainRequest
+) -> tuple[Question, tuple[int, ...]]:
+    """Return the question to explain, and the ids of the views that a text of the request was bound
+    through; those of a registration are found with its source."""
+    if request.sql:
+        query, streams = await bind_readable(core, call, acting, request)
+        question = Question(text_source(query, streams), query, acting.principal)
+        return question, streams.view_ids
+    texts, query = await readable(core, call, acting, request.handle, request.window, False)
+    return Question(texts.source, query, acting.principal), ()
+
+
+def _check_text(core: Core, request: pb.ExplainRequest) -> None:
+    """Raise BadRequest for a text that is too long, or beside what it stands in the place of."""
+    check_text(request.sql, core.settings)
+    for field in ("handle", "window"):
+        if getattr(request, field):
+            raise BadRequest(
+                f"a text is explained without {field}",
+                field=field,
+                hint="give a handle and a window of its own, or a text with its window inside",
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,14 +130,16 @@ def _leg(
     who administer."""
     state = core.follower.state
     _, predicates = state.columns
-    predicate = state.predicates[leg.predicate_id]
+    # None for a text that is not registered.
+    predicate = state.predicates.get(leg.predicate_id)
     message = pb.ExplainedLeg(stream=stream.schema.name, window=leg_window_text(leg.leg))
     other_keys = pa.array([], pa.string())
     if administers(state, reader):
         ids = predicates.of_stream(leg.stream_id)
         other_keys = predicates.having(ids[ids != leg.predicate_id][-_MAX_COMPARED:]).column("key")
-        message.registration_count = predicate.registrations
-        message.other_predicates, message.compared_predicates = len(ids) - 1, len(other_keys)
+        message.registration_count = 0 if predicate is None else predicate.registrations
+        message.other_predicates = len(ids) - (predicate is not None)
+        message.compared_predicates = len(other_keys)
     message.quarantined = _quarantined(plan, leg, administers(state, reader))
     bound = plan.hides(leg.stream_id)
     if not bound:
@@ -261,7 +294,10 @@ def _factors_of(key: str) -> Sequence[Factor]:
 
 def _factor(factor: Factor, beside: dict[Expression, set[Factor]], shared_by: int) -> pb.Factor:
     operand = operand_of(factor)
-    constants = 0 if operand is None else constants_of(beside[operand])
+    # Patterns of an operand have an index of their own, beside that of its values.
+    is_pattern = isinstance(factor, Condition)
+    alike = [] if operand is None else beside[operand]
+    constants = constants_of(f for f in alike if isinstance(f, Condition) == is_pattern)
     return pb.Factor(
         text=factor_text(factor),
         access=_ACCESS[access_of(factor, constants)],

@@ -156,7 +156,7 @@ def _rows(
     limits = core.maker.join_limits
     if plan.composite is not None:
         with stages.time("take"):
-            combined_rows = combined(plan, legs, matchers, limits)
+            combined_rows = combined(plan, legs, matchers, limits, None)
     else:
         with stages.time("take"):
             inputs = leg_inputs(plan, legs)

@@ -13,26 +13,19 @@ from psoup.answers.planning.lookback import lookback
 from psoup.answers.planning.planner import TextReplaced
 from psoup.answers.planning.question import text_source
 from psoup.errors import BadRequest, TooMuchWork
-from psoup.server.call import Call
-from psoup.server.calls.binding import bind, readable
+from psoup.server.call import Call, RowsForm
+from psoup.server.calls.answer_header import AnswerHeader
+from psoup.server.calls.binding import bind_readable, readable
 from psoup.server.calls.sending import CHUNK_BYTES, Outgoing, outgoing, send, weighed
 from psoup.server.calls.waiting import Deadline, reach_own, wait_for_engine
 from psoup.server.core import Core
 from psoup.server.settings import check_text
 from psoup.server.sharing.room import Hold
 from psoup.server.sharing.turns import TURN_UNITS
-from psoup.server.wire.arrow import Message
-from psoup.server.wire.values import (
-    BadValue,
-    columns_message,
-    from_duration,
-    from_instant,
-    to_instant,
-)
+from psoup.server.wire.arrow import Message, encode_as, one_message
+from psoup.server.wire.values import BadValue, to_instant
 from psoup.v1 import psoup_pb2 as pb
 from psoup.write.interest import Lookback
-from results.region import Region, time_region
-from results.window import TimeWindow
 
 Terms: TypeAlias = pb.InvokeRequest | pb.AskRequest
 
@@ -68,9 +61,7 @@ def ask(core: Core, call: Call, request: pb.AskRequest) -> AsyncGenerator[Messag
     async def find() -> Question:
         check_text(request.sql, core.settings)
         await core.follower.catch_up()
-        streams = acting.streams(core.follower.state)
-        query, _ = await bind(core, call, streams, request.sql, request.parameters)
-        acting.demand_named(core.follower.state, query, streams)
+        query, streams = await bind_readable(core, call, acting, request)
         source = text_source(query, streams)
         return Question(source, query, acting.principal, **_terms(request))
 
@@ -107,8 +98,11 @@ async def _stream(
     hold = core.answer_room.hold(call.tenant)
     try:
         header, messages = await _reply(core, call, request, find, deadline, hold)
-        header.elapsed.CopyFrom(from_duration(int((time.perf_counter() - started) * 1e6)))
-        yield pb.InvokeResponse(header=header)
+        content = header.serialize(int((time.perf_counter() - started) * 1e6))
+        if request.one_message and messages.is_small:
+            yield one_message(content, messages.first)
+            return
+        yield one_message(content)
         async with aclosing(send(core, call, messages, hold)) as sent:
             async for message in sent:
                 yield message
@@ -118,13 +112,13 @@ async def _stream(
 
 async def _reply(
     core: Core, call: Call, request: Terms, find: Find, deadline: Deadline, hold: Hold
-) -> tuple[pb.AnswerHeader, Outgoing]:
+) -> tuple[AnswerHeader, Outgoing]:
     """Return what is kept of an answer while it is sent. That is no plan, which would keep blocks
     of rows in memory."""
 
-    async def attempt() -> tuple[pb.AnswerHeader, Outgoing]:
+    async def attempt() -> tuple[AnswerHeader, Outgoing]:
         plan, answer, messages = await _answer(core, call, request, find, deadline)
-        return _header(core, plan, answer), messages
+        return AnswerHeader(core, plan, answer), messages
 
     return await weighed(call, hold, attempt, lambda reply: reply[1].nbytes)
 
@@ -175,70 +169,31 @@ async def _computed(core: Core, call: Call, plan: Plan, request: Terms) -> _Comp
     waits = isinstance(request, pb.InvokeRequest) and request.wait_for_engine
     work = core.maker.work(wait_for_engine=waits, bound=plan.bound)
     size = core.settings.piece_bytes
+    form = _form(call, request)
     answer = core.maker.evaluate_at_once(plan, work)
     if answer is None:
-        return await core.in_thread(call, _compute, core.maker, plan, request, work, size)
+        return await core.in_thread(call, _compute, core.maker, plan, form, work, size)
     values = answer.row_count * len(plan.query.columns)
     # Work on the event loop has no turn that would charge it.
-    core.quotas.charge_work(call.tenant, call.owner, TURN_UNITS + values)
-    if request.encoding == pb.ENCODING_ARROW or values <= _LOOP_VALUES:
-        return plan, answer, outgoing(plan.query, answer, request.encoding, size)
-    messages = await core.in_thread(call, outgoing, plan.query, answer, request.encoding, size)
-    return plan, answer, messages
+    core.charge_work(call, TURN_UNITS + values)
+    if form.is_quick or values <= _LOOP_VALUES:
+        return plan, answer, _outgoing(plan, answer, form, size)
+    return plan, answer, await core.in_thread(call, _outgoing, plan, answer, form, size)
 
 
-def _compute(maker: AnswerMaker, plan: Plan, request: Terms, work: Work, size: int) -> _Computed:
+def _compute(maker: AnswerMaker, plan: Plan, form: RowsForm, work: Work, size: int) -> _Computed:
     plan = maker.settle(plan, work)
     answer = maker.evaluate_in_chunks(plan, work, CHUNK_BYTES)
-    return plan, answer, outgoing(plan.query, answer, request.encoding, size)
+    return plan, answer, _outgoing(plan, answer, form, size)
 
 
-# ---- the header
+def _form(call: Call, request: Terms) -> RowsForm:
+    if call.answer_form is not None:
+        return call.answer_form
+    is_arrow = request.encoding == pb.ENCODING_ARROW
+    return RowsForm(encode_as(request.encoding), is_quick=is_arrow)
 
 
-def _header(core: Core, plan: Plan, answer: Answer | ChosenRows) -> pb.AnswerHeader:
-    header = pb.AnswerHeader(
-        position=core.positions.encode(answer.position),
-        row_count=answer.row_count,
-        columns=columns_message(plan.query.columns),
-        epoch=plan.epoch.number,
-        notes=(*plan.notes, *plan.losses),
-    )
-    if not plan.bound:
-        rows, age = core.follower.behind_in(plan.streams)
-        header.computed_rows, header.joined_pairs = answer.computed_rows, answer.joined_pairs
-        header.behind_rows = rows
-        header.behind.CopyFrom(from_duration(age))
-    if plan.now is not None:
-        header.now.CopyFrom(from_instant(plan.now))
-    if plan.refreshed_at is not None:
-        header.refreshed_at.CopyFrom(from_instant(plan.refreshed_at))
-    if plan.full_at is not None:
-        header.full_at.CopyFrom(from_instant(plan.full_at))
-    if plan.reached.least is not None:
-        header.complete_until.CopyFrom(from_instant(plan.reached.least))
-    if plan.reached.greatest is not None:
-        header.latest.CopyFrom(from_instant(plan.reached.greatest))
-    if region := _common_region(plan):
-        _window_ends(header, region)
-    return header
-
-
-def _common_region(plan: Plan) -> Region | None:
-    """Return the region of the window that all legs have. None if they have several, or their
-    window is not one of time."""
-    first, *following = plan.legs
-    window = first.window, first.now
-    if any((other.window, other.now) != window for other in following):
-        return None
-    if first.now is None or not isinstance(first.window, TimeWindow):
-        return None
-    oldest = max((leg.oldest for leg in plan.legs if leg.oldest is not None), default=None)
-    return time_region(first.window, first.now, oldest, 0)
-
-
-def _window_ends(header: pb.AnswerHeader, region: Region) -> None:
-    if region.begin is not None:
-        header.window_begin.CopyFrom(from_instant(region.begin))
-    # Regions are half-open; the header has the last instant that is inside.
-    header.window_end.CopyFrom(from_instant(region.end - 1))
+def _outgoing(plan: Plan, answer: Answer | ChosenRows, form: RowsForm, size: int) -> Outgoing:
+    rows = answer if form.max_rows is None else answer.first(form.max_rows)
+    return outgoing(plan.query, rows, form.encode, size)

@@ -21,7 +21,7 @@ from psoup.errors import RowsGone
 from psoup.server.call import Call
 from psoup.server.core import Core
 from psoup.server.sharing.room import SMALL_BYTES, Hold
-from psoup.server.wire.arrow import AnswerPart, Message, pieces
+from psoup.server.wire.arrow import WHOLE, AnswerPart, Encode, Message
 from querystem.query import Query
 
 T = TypeVar("T")
@@ -55,6 +55,10 @@ class Outgoing(Protocol):
     def done(self) -> bool:
         """Whether all messages are made."""
 
+    @property
+    def is_small(self) -> bool:
+        """Whether all rows may be sent with the header."""
+
     async def make(self, core: Core, call: Call, count: int) -> list[Message]:
         """Return about `count` of the next messages."""
 
@@ -84,6 +88,10 @@ class ComputedMessages:
     def done(self) -> bool:
         return self._next is None
 
+    @property
+    def is_small(self) -> bool:
+        return self.done and self._nbytes <= SMALL_BYTES
+
     async def make(self, core: Core, call: Call, count: int) -> list[Message]:
         return await core.in_thread(call, self._make, count)
 
@@ -102,10 +110,11 @@ class ChunkMessages:
     """The messages of an answer that is kept as row ids."""
 
     message_bytes = CHUNK_BYTES
+    is_small = False
 
-    def __init__(self, rows: ChosenRows, encoding: int, limit: int) -> None:
+    def __init__(self, rows: ChosenRows, encode: Encode, limit: int) -> None:
         self._rows = rows
-        self._encoding = encoding
+        self._encode = encode
         self._limit = limit
         self._chunk = 0
         self.first: list[Message] = []
@@ -138,21 +147,20 @@ class ChunkMessages:
         return [
             message
             for number in range(self._chunk, min(self._chunk + count, last + 1))
-            for message in pieces(
+            for message in self._encode(
                 rows.take(number, stem),
                 rows.query.columns,
-                self._encoding,
                 self._limit,
                 AnswerPart(number == 0, number == last),
             )
         ]
 
 
-def outgoing(query: Query, answer: Answer | ChosenRows, encoding: int, limit: int) -> Outgoing:
+def outgoing(query: Query, answer: Answer | ChosenRows, encode: Encode, limit: int) -> Outgoing:
     """Return the messages of an answer, none of much more than `limit` bytes."""
     if isinstance(answer, ChosenRows):
-        return ChunkMessages(answer, encoding, limit)
-    source = pieces(answer.batches, query.columns, encoding, limit)
+        return ChunkMessages(answer, encode, limit)
+    source = encode(answer.batches, query.columns, limit, WHOLE)
     return ComputedMessages(answer, source, limit)
 
 

@@ -97,6 +97,7 @@ class SyncCall:
         if not all(self._acting.owns(state, item.handle) for item in items):
             await core.follower.catch_up()
         # All jobs are made before the first is sent, so that they are of one moment.
+        self._call.works_for(None)
         jobs: list[_Job | None] = [*await self._read_jobs()]
         budget = Budget(self._request.byte_budget or _UNLIMITED)
         waiting, has_sent = (
@@ -142,6 +143,8 @@ class SyncCall:
         # A job may have a plan, which keeps rows in memory until the transfer drops it.
         job, jobs[index] = jobs[index], None
         assert job is not None
+        handle = self._request.items[index].handle
+        self._call.works_for(self._core.follower.state.registrations.get(handle))
         try:
             if isinstance(job, Exception):
                 raise job

@@ -44,14 +44,14 @@ class Cut(Exception):
 class Turns:
     """Turns of at most `slots` at once, one of them for first chunks only. For one event loop.
 
-    `charge` is called with a tenant, an owner and the units of work that were done for them.
+    `charge` is called with a call and the units of work that were done for it.
     `chunks` counts those that have ended. `_lock` is held for a moment only, never by work.
     """
 
     def __init__(
         self,
         slots: int,
-        charge: Callable[[str, str, int], None] = lambda tenant, owner, units: None,
+        charge: Callable[[Call, int], None] = lambda call, units: None,
         precedence: Precedence | None = None,
     ) -> None:
         self._charge = charge
@@ -180,7 +180,7 @@ class Turns:
         for share in (turn.tenant_share, turn.share):
             share.units += turn.units
             share.running -= 1
-        self._charge(turn.tenant, turn.call.owner, turn.units)
+        self._charge(turn.call, turn.units)
         self._root.running -= 1
         self._free_slots += turn.slot == "any"
         self._free_first_slots += turn.slot == "first"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
@@ -32,6 +32,15 @@ _FRAME_BYTES = 8 << 10
 _END = b"\xff\xff\xff\xff\0\0\0\0"
 _LENGTH_DELIMITED = 2
 _ARROW, _ROWS = pb.InvokeResponse.ARROW_FIELD_NUMBER, pb.InvokeResponse.ROWS_FIELD_NUMBER
+_HEADER = pb.InvokeResponse.HEADER_FIELD_NUMBER
+# The tags of pieces that are sent by themselves, and those of the same pieces beside a header.
+_TAGS = {
+    bytes([apart << 3 | _LENGTH_DELIMITED]): bytes([beside << 3 | _LENGTH_DELIMITED])
+    for apart, beside in (
+        (_ARROW, pb.InvokeResponse.ALL_ARROW_FIELD_NUMBER),
+        (_ROWS, pb.InvokeResponse.ALL_ROWS_FIELD_NUMBER),
+    )
+}
 
 
 # ---- from outside
@@ -209,6 +218,24 @@ class AnswerPart:
 WHOLE = AnswerPart()
 
 
+# Makes messages, or other content, of about `limit` bytes out of batches of an answer.
+Encode = Callable[[Sequence[pa.RecordBatch], Sequence[Column], int, AnswerPart], Iterator[Message]]
+
+
+def encode_as(encoding: int) -> Encode:
+    """Return what makes messages of the wire in an encoding."""
+
+    def encode(
+        batches: Sequence[pa.RecordBatch],
+        columns: Sequence[Column],
+        limit: int,
+        answer_part: AnswerPart,
+    ) -> Iterator[Message]:
+        return pieces(batches, columns, encoding, limit, answer_part)
+
+    return encode
+
+
 def pieces(
     batches: Sequence[pa.RecordBatch],
     columns: Sequence[Column],
@@ -230,9 +257,21 @@ def pieces(
             yield _prefix(len(content), _ROWS) + content
 
 
-def arrow_pieces(batches: Sequence[pa.RecordBatch], limit: int) -> Iterator[bytes]:
+def one_message(header: bytes, rows: Sequence[Message] = ()) -> bytes:
+    """Return the message with a serialized header, and with all rows of an answer beside it:
+    `rows` is what `pieces` gave, one message or none."""
+    content: list[bytes | memoryview] = [_prefix(len(header), _HEADER), header]
+    for piece in map(serialize, rows):
+        # Only the tag differs. Field numbers below 16 make one of one byte.
+        content += [_TAGS[piece[:1]], memoryview(piece)[1:]]
+    return b"".join(content)
+
+
+def arrow_pieces(
+    batches: Sequence[pa.RecordBatch], limit: int, answer_part: AnswerPart = WHOLE
+) -> Iterator[bytes]:
     """Return an IPC stream of one batch or more; joined, the pieces are it."""
-    return _arrow(batches, limit, False, WHOLE)
+    return _arrow(batches, limit, False, answer_part)
 
 
 def _arrow(

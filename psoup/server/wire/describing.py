@@ -36,6 +36,9 @@ from querystem.query import Leg, Query
 from results.id_sets import intersect, size
 
 PAGE = 1000
+_MAX_CONTAINS_CHARACTERS = 200
+# The registrations that a status names as those with the most work.
+_MAX_TOP = 10
 # The most objects of a kind that are named as ended with a stream or view.
 _NAMED_ENDED = 100
 # Any predicate will do to describe the rest of a query, which is often the same.
@@ -46,6 +49,24 @@ _TOKEN = re.compile(r"[0-9a-f]{1,15}\.[0-9a-f]{32}")
 def lease_until(leases: LeaseKeeper, handle: bytes) -> Timestamp | None:
     instant = leases.until(handle)
     return None if instant is None else from_instant(instant)
+
+
+def stream_stats(core: Core, stream: StreamState, acting: Acting) -> pb.StreamStats | None:
+    """Return what a stream takes, for callers who may read all of its rows; None for others."""
+    state, follower = core.follower.state, core.follower
+    if not reads_all(state, stream.id, acting.principal):
+        return None
+    log, stem, matches = follower.stored_parts(stream.id)
+    rows, age = follower.behind_in([stream.id])
+    # Other people's queries show in what is matched.
+    matches = matches if acting.administers(state) else 0
+    return pb.StreamStats(
+        log_bytes=log,
+        stem_bytes=stem,
+        match_bytes=matches,
+        behind_rows=rows,
+        behind=from_duration(age),
+    )
 
 
 def stream_message(view: View, stream: StreamState, acting: Acting) -> pb.Stream:
@@ -221,21 +242,28 @@ def ended_message(
 
 
 def page_of(
-    state: State, tenant: str, owner: str, request: pb.ListRegistrationsRequest
+    state: State,
+    tenant: str,
+    owner: str,
+    request: pb.ListRegistrationsRequest,
+    stream_id: int | None = None,
 ) -> tuple[list[Registration], str]:
     """Return a page of registrations of an owner, or of all if that is empty, in the order they
-    were made, and the token of the next page."""
+    were made, and the token of the next page. With `stream_id` only those over a stream or view."""
+    if len(request.contains) > _MAX_CONTAINS_CHARACTERS:
+        raise BadRequest(
+            f"contains is longer than {_MAX_CONTAINS_CHARACTERS} characters",
+            field="contains",
+            got=f"{len(request.contains)} characters",
+        )
     if request.page_size < 0:
         raise BadRequest("page_size is negative", field="page_size", got=str(request.page_size))
     limit = min(request.page_size or PAGE, PAGE)
     after = _place(request.page_token) if request.page_token else (0, b"")
     registrations, _ = state.columns
-    page = registrations.page(tenant, owner, after, limit + 1)
-    return page[:limit], _token(page[limit - 1]) if len(page) > limit else ""
-
-
-def _token(last: Registration) -> str:
-    return f"{last.position.packed:x}.{last.handle.hex()}"
+    over = None if stream_id is None else [stream_id]
+    page, place = registrations.page(tenant, owner, after, limit, over, request.contains)
+    return page, "" if place is None else f"{place[0]:x}.{place[1].hex()}"
 
 
 def _place(token: str) -> tuple[int, bytes]:
@@ -281,7 +309,28 @@ def status_message(core: Core, acting: Acting) -> pb.StatusResponse:
     )
     if epoch.number:
         message.epoch_at.CopyFrom(from_instant(epoch.made_at))
+    message.top_registrations.extend(_top_registrations(core, acting))
     return message if acting.operates else _own_part(core, acting, message)
+
+
+def _top_registrations(core: Core, acting: Acting) -> list[pb.RegistrationWork]:
+    """Return the registrations with the most work, of those that the caller may use and that have
+    not ended."""
+    state = core.follower.state
+    tenant = None if acting.operates else acting.tenant
+    owner = None if acting.operates else acting.own(state)
+    return [
+        pb.RegistrationWork(
+            handle=entry.handle,
+            tenant=entry.tenant,
+            owner=entry.owner,
+            client_key=entry.client_key,
+            work=entry.units,
+            pieces=entry.pieces,
+        )
+        for entry in core.recent_work.top(_MAX_TOP, tenant, owner)
+        if entry.handle in state.registrations
+    ]
 
 
 _OF_ALL = (

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from datastem.instants import SECOND
 from datastem.schema import Column
 from datastem.types import Kind, Type
+from psoup.formats.json_rows import decimal_texts
 from psoup.server.wire.values import to_rows
 from psoup.v1 import psoup_pb2 as pb
 from querystem.pace import spending
@@ -37,8 +38,6 @@ _SECONDS, _NANOS = 1, 2
 _VARINT_BITS = 7
 _VARINT_SHIFTS = np.arange(10, dtype=np.uint64) * np.uint64(_VARINT_BITS)
 _NUMBERS = np.arange(1 + len(_VARINT_SHIFTS))
-# A cast writes decimals of a greater scale with an exponent, if they are small.
-_MAX_PLAIN_SCALE = 6
 # Below this, messages are made sooner than arrays.
 FEW_VALUES = 200
 # Units (`querystem.pace`) of a value that is made a message, of one that is not, and of a slice.
@@ -225,25 +224,6 @@ _INSIDE: dict[Kind, _Inside] = {
 def _plain(array: pa.Array, value: Any) -> pa.Array:
     """Return the array with a value in place of NULL."""
     return array.fill_null(value) if array.null_count else array
-
-
-def decimal_texts(array: pa.Array) -> pa.Array:
-    """Return decimals with all digits of their scale and no exponent, which a cast would write for
-    small ones."""
-    scale = array.type.scale
-    if scale <= _MAX_PLAIN_SCALE:
-        return array.cast(pa.string())
-    validity, content = array.buffers()
-    # The same numbers without their point.
-    digits = pa.Array.from_buffers(
-        pa.decimal128(array.type.precision, 0), len(array), [validity, content], offset=array.offset
-    )
-    sign = pc.if_else(pc.less(digits, pa.scalar(0, digits.type)), "-", "")
-    # At least one digit stands before the point.
-    padded = pc.ascii_lpad(pc.abs(digits).cast(pa.string()), scale + 1, "0")
-    whole = pc.utf8_slice_codeunits(padded, 0, -scale)
-    fraction = pc.utf8_slice_codeunits(padded, -scale)
-    return pc.binary_join_element_wise(sign, whole, ".", fraction, "")
 
 
 # ---- rows

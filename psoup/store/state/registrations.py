@@ -29,6 +29,8 @@ from psoup.store.state.sparse import SparseColumn
 from psoup.store.state.views import ViewIdsColumn
 
 _CHUNK_ROWS = 1 << 16
+# The rows of one page whose texts are searched at most.
+_MAX_SEARCHED_ROWS = 1 << 16
 _NO_TRIGGER = RegisteredLeg(0, 0)
 
 
@@ -236,6 +238,16 @@ class Registrations(ColumnMapping[bytes, Registration]):
         names = [(self._tenants[row], self._owners[row]) for row in rows[first].tolist()]
         return dict(zip(names, counts.tolist(), strict=True))
 
+    def _over(self, ids: Collection[int]) -> Mask:
+        """Return a mask of the rows that read or are refreshed by these streams, or go through
+        these views."""
+        object_ids = np.array(list(ids), np.int64)
+        mask: Mask = np.isin(self._streams.values, object_ids)
+        mask |= np.isin(self._trigger_streams.values, object_ids) | self._views.naming(ids)
+        for rows, streams in (self._more_legs.streams, self._more_triggers.streams):
+            mask[rows[np.isin(streams, object_ids)]] = True
+        return mask
+
     def over(
         self, ids: Collection[int], tenant: str, owner: str | None, limit: int
     ) -> tuple[int, list[Registration]]:
@@ -245,11 +257,7 @@ class Registrations(ColumnMapping[bytes, Registration]):
         Only those of the tenant count, and of the owner unless it is None. It scans all
         registrations.
         """
-        object_ids = np.array(list(ids), np.int64)
-        mask: Mask = np.isin(self._streams.values, object_ids)
-        mask |= np.isin(self._trigger_streams.values, object_ids) | self._views.naming(ids)
-        for rows, streams in (self._more_legs.streams, self._more_triggers.streams):
-            mask[rows[np.isin(streams, object_ids)]] = True
+        mask = self._over(ids)
         mask &= self._alive.values & (self._tenants.codes == self._tenants.code_of(tenant))
         if owner is not None:
             mask &= self._owners.codes == self._owners.code_of(owner)
@@ -304,26 +312,55 @@ class Registrations(ColumnMapping[bytes, Registration]):
         return dict(zip(ids.tolist(), counts.tolist(), strict=True))
 
     def page(
-        self, tenant: str, owner: str, after: tuple[int, bytes], limit: int
-    ) -> list[Registration]:
-        """Return the next registrations after (packed position, handle), at most `limit`; an empty
-        owner means all owners.
+        self,
+        tenant: str,
+        owner: str,
+        after: tuple[int, bytes],
+        limit: int,
+        over: Collection[int] | None = None,
+        contains: str = "",
+    ) -> tuple[list[Registration], tuple[int, bytes] | None]:
+        """Return the next registrations after (packed position, handle), at most `limit`, and the
+        place after which the next page begins; None after the last one.
 
-        The cost grows with the rows scanned: the page, and other owners' registrations in between.
+        An empty owner means all owners. With `over` only those over one of these streams or views,
+        with `contains` only those with this in their text or client key, in any case. The cost
+        grows with the rows scanned: the page, and other registrations in between. Texts are
+        searched in a bounded number of rows, so that a page may be short and yet not be the last.
         """
         codes = self._tenants.code_of(tenant), self._owners.code_of(owner) if owner else None
+        chosen = None if over is None else self._over(over)
         matches: list[int] = []
-        begin = self._first_after(*after)
-        while begin < len(self._positions) and len(matches) < limit:
+        begin = first = self._first_after(*after)
+        # One more than the page: it shows that there is a next one.
+        while begin < len(self._positions) and len(matches) <= limit:
+            if contains and begin - first >= _MAX_SEARCHED_ROWS:
+                break
             # Rows are scanned chunk by chunk, so that a page does not cost as much as the whole
             # table.
-            end = begin + max(limit, _CHUNK_ROWS // 16)
+            end = min(len(self._positions), begin + max(limit + 1, _CHUNK_ROWS // 16))
             mask = self._alive.values[begin:end] & (self._tenants.codes[begin:end] == codes[0])
             if codes[1] is not None:
                 mask &= self._owners.codes[begin:end] == codes[1]
-            matches += (np.flatnonzero(mask) + begin).tolist()
+            if chosen is not None:
+                mask &= chosen[begin:end]
+            rows = np.flatnonzero(mask) + begin
+            matches += (self._containing(rows, contains) if contains else rows).tolist()
             begin = end
-        return [self._value_at(row) for row in matches[:limit]]
+        last = matches[limit - 1] if len(matches) > limit else begin - 1
+        is_last = len(matches) <= limit and begin >= len(self._positions)
+        place = None if is_last else (self._positions[last], self._handles[last])
+        return [self._value_at(row) for row in matches[:limit]], place
+
+    def _containing(self, rows: Int64s, part: str) -> Int64s:
+        """Return those of some rows that have a part in their text or client key."""
+        texts = self._texts.take(rows)
+        # Each different text is searched once.
+        has_part = pc.match_substring(texts.dictionary, part, ignore_case=True)
+        keys = pc.match_substring(self._client_keys.take(rows), part, ignore_case=True)
+        mask = pc.or_(has_part.take(texts.indices), keys).to_numpy(zero_copy_only=False)
+        containing: Int64s = rows[mask]
+        return containing
 
     def has_predicate(self, tenant: str, owner: str, predicate_id: int) -> bool:
         """Return True if a registration of an owner has this predicate in its first leg. It scans

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from client_sdk import Copies
+from client_sdk.copies._file.catalog import find
 from tests.client_sdk.copies.rooms import HOT, ROOMS, measure, read, short
 from tests.support.client_sdk.change_reader import ChangeReader
 from tests.support.client_sdk.damage import rows_table
@@ -98,6 +99,28 @@ def test_all_copies_at_one_position(store: InsideStore, rooms: Copies) -> None:
     store.client.publish("rooms", [{"room": "b", "temp": 10}])
     rooms.sync(store.client, one_position=True)
     assert [(change.tag, change.why) for change in read(rooms, "hot")] == [("-", "ended")]
+
+
+def test_an_answer_that_was_complete_and_not_visible_is_reported(
+    store: InsideStore, rooms: Copies
+) -> None:
+    """A sync at one position ends before its second copy; a plain sync goes on from there."""
+    reader = ChangeReader("hot")
+    reader.check(rooms)
+    rooms.keep("hot", HOT, changes=True, priority=9)
+    rooms.keep("all", "SELECT * FROM rooms")
+    rooms.sync(store.client)
+    store.client.publish("rooms", [{"room": room, "temp": 99} for room in "abcdefgh"])
+    for _ in range(100):
+        rooms.sync(store.client, byte_budget=1, one_position=True)
+        with rooms._file.reading() as connection:
+            following = find(connection, "hot").following
+        if following is not None:
+            break
+    assert following is not None and rooms["hot"].rows() == []
+    store.client.publish("rooms", [{"room": "a", "temp": 98}])
+    rooms.sync(store.client, only=["hot"])
+    reader.read(rooms)
 
 
 def test_a_transfer_in_pieces_is_one_change(store: InsideStore, rooms: Copies) -> None:

@@ -171,6 +171,18 @@ def test_a_staged_row_damaged(store: InsideStore, synced_copies: Copies) -> None
     check(store, synced_copies)
 
 
+def test_the_state_damaged_while_a_transfer_is_staged(
+    store: InsideStore, synced_copies: Copies
+) -> None:
+    """The staged changes have no answer to change, so the whole answer is sent."""
+    store.client.publish("s", [row(number) for number in range(200, 260)])
+    assert not synced_copies.sync(store.client, only=["rows"], byte_budget=700).complete
+    flip_in_state(synced_copies, "rows", random.Random(4), "state")
+    synced = synced_copies.sync(store.client)
+    assert synced.complete and synced["rows"].whole
+    check(store, synced_copies)
+
+
 def test_a_row_broken_while_a_transfer_is_staged(store: InsideStore, synced_copies: Copies) -> None:
     store.client.publish("s", [row(number) for number in range(200, 260)])
     assert not synced_copies.sync(store.client, only=["rows"], byte_budget=700).complete
