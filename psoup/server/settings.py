@@ -11,6 +11,7 @@ from pathlib import Path
 
 from datastem.accept import Limits
 from psoup.errors import BadRequest
+from psoup.server.group.membership import Membership
 from psoup.server.identity.settings import IdentitySettings
 from psoup.texts import NAME_BYTES, is_printable_name
 
@@ -31,7 +32,8 @@ class Settings:
     are under way at once; a watch is no call there. With a clock ahead of the others by more than
     `clock_limit` a server appends nothing; a jump of its stamps is taken for true after
     `clock_settle` of later ones. A row policy with claims filled in is forgotten if no call has
-    used it for `policy_lease`.
+    used it for `policy_lease`. `servers` processes listen on the port; one of them has its place in
+    that `group`, and a share of the memory, the calls and the watches.
     """
 
     store: Path
@@ -66,6 +68,8 @@ class Settings:
     clock_settle: float = 7 * 24 * 3600.0
     identity: IdentitySettings = IdentitySettings()
     policy_lease: int = 30 * 24 * 3600
+    servers: int = 1
+    group: Membership | None = None
 
 
 # ---- limits of names and texts

@@ -128,7 +128,11 @@ class WebDoor:
         return f"web ready on {scheme}://{f'[{host}]' if ':' in host else host}:{self.port}"
 
     def listen(self) -> None:
-        self._socket = listening_socket(self._settings.host, self._settings.port)
+        self._socket = listening_socket(
+            self._settings.host,
+            self._settings.port,
+            shared=self._server.settings.group is not None,
+        )
 
     def app(self) -> App:
         """Return the application; the port must be known."""

@@ -16,8 +16,8 @@ import pytest
 from client_sdk import Client, PsoupError, Retry
 from psoup.cli import serve
 from psoup.cli.problems import Problem
-from psoup.cli.processes import Backoff, Child
 from psoup.cli.supervisor import Supervisor
+from psoup.processes import Backoff, Child
 from tests.support.client_sdk.fake_store import FakeStore
 from tests.support.client_sdk.loopback import serving
 from tests.support.server.process import ServerProcess
