@@ -12,7 +12,7 @@ from psoup.answers import AnswerMaker
 from psoup.answers.joins.join_limits import JoinLimits
 from psoup.server.call import Call
 from psoup.server.follower import Follower
-from psoup.server.group.counts import Counts, GroupCounts, LocalCounts
+from psoup.server.group.counts import GroupCounts, LocalCounts, QuotaCounts
 from psoup.server.identity import Authenticator, Endings, authenticator
 from psoup.server.memory import tidy_up
 from psoup.server.quotas import Quotas
@@ -176,7 +176,7 @@ class Core:
         return self.appender.enqueue(proposal, call.actor, call.hold)
 
 
-def _counts(settings: Settings) -> Counts:
+def _counts(settings: Settings) -> QuotaCounts:
     group = settings.group
     if group is None:
         return LocalCounts()

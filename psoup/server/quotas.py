@@ -20,7 +20,7 @@ from typing import TypeAlias
 
 from psoup.errors import QuotaExceeded
 from psoup.server.follower import Follower
-from psoup.server.group.counts import Counts, Key, LocalCounts
+from psoup.server.group.counts import Key, LocalCounts, QuotaCounts
 from psoup.store import State
 from psoup.store.state.access import Quota
 from psoup.write.quotas import OBJECTS, limits_on, quota_of
@@ -45,9 +45,9 @@ Party: TypeAlias = tuple[str, str]
 class Quotas:
     """The buckets and the open watches of a server, or of its group."""
 
-    def __init__(self, follower: Follower, counts: Counts | None = None) -> None:
+    def __init__(self, follower: Follower, counts: QuotaCounts | None = None) -> None:
         self._follower = follower
-        self._counts: Counts = counts or LocalCounts()
+        self._counts: QuotaCounts = counts or LocalCounts()
 
     # ---- rates
 

@@ -20,7 +20,7 @@ import pytest
 
 from psoup.access.principal import Principal
 from psoup.server.call import Call
-from psoup.server.group.counts import Counts, GroupCounts, LocalCounts, make_table
+from psoup.server.group.counts import GroupCounts, LocalCounts, QuotaCounts, make_table
 from psoup.server.group.membership import parse_membership
 from psoup.server.group.parent import reserved_port
 from psoup.server.main import make_parser, parse_arguments
@@ -44,14 +44,14 @@ def table() -> Iterator[int]:
 
 
 @pytest.fixture(params=["local", "group"])
-def counts(request: pytest.FixtureRequest, table: int) -> tuple[Counts, Any]:
+def counts(request: pytest.FixtureRequest, table: int) -> tuple[QuotaCounts, Any]:
     clock = SimpleNamespace(now=1.0)
     if request.param == "local":
         return LocalCounts(lambda: clock.now), clock
     return GroupCounts(table, 0, 2, lambda: clock.now), clock
 
 
-def test_a_bucket_fills_up_to_one_second(counts: tuple[Counts, Any]) -> None:
+def test_a_bucket_fills_up_to_one_second(counts: tuple[QuotaCounts, Any]) -> None:
     bucket, clock = counts
     key = ("rows", "t", "")
     assert bucket.level(key, 100) == 100
@@ -67,7 +67,7 @@ def test_a_bucket_fills_up_to_one_second(counts: tuple[Counts, Any]) -> None:
     assert bucket.level(key, 40) == 40, "a quota that was lowered holds at once"
 
 
-def test_open_things_are_counted_by_key(counts: tuple[Counts, Any]) -> None:
+def test_open_things_are_counted_by_key(counts: tuple[QuotaCounts, Any]) -> None:
     numbers, clock = counts
     assert [numbers.add(("w", "t"), 1), numbers.add(("w", "t"), 1)] == [1, 2]
     assert numbers.add(("w", "t'"), 1) == 1

@@ -26,7 +26,7 @@ Key: TypeAlias = tuple[str, ...]
 Clock: TypeAlias = Callable[[], float]
 
 
-class Counts(Protocol):
+class QuotaCounts(Protocol):
     """Levels and numbers by key. Any thread may call.
 
     A bucket fills with `rate` a second, and holds as much as one second brings. A negative level is
