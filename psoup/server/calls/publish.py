@@ -19,7 +19,7 @@ from psoup.server.call import Call
 from psoup.server.core import Core
 from psoup.server.follower import Follower
 from psoup.server.permission import Acting
-from psoup.server.settings import check_name
+from psoup.server.settings import check_name, lease_micros
 from psoup.server.wire.arrow import BatchMeasures, Buffer, measure, read_table
 from psoup.server.wire.values import BadValue, to_instant, to_table
 from psoup.store import StreamState
@@ -31,6 +31,7 @@ from psoup.write.streams import PublishBatch, Published
 _ATTEMPTS = 3
 # A batch of this size is read quicker than it is handed to a thread.
 _SMALL_BYTES = 8 << 10
+_MAX_MARK_BYTES = 4096
 # How often the values of a batch are in memory at once: as sent, in the stream's types, encoded,
 # and in the file that is written.
 _COPIES = 4
@@ -158,6 +159,8 @@ def response(positions: PositionCodec, published: Published) -> pb.PublishRespon
 
 def _check_identity(request: pb.PublishRequest) -> None:
     check_name(request.publisher, "publisher")
+    if request.mark or request.HasField("publisher_lease"):
+        _check_mark(request)
     if bool(request.publisher) == (request.sequence >= 1) and request.sequence >= 0:
         return
     raise BadRequest(
@@ -166,6 +169,20 @@ def _check_identity(request: pb.PublishRequest) -> None:
         expected="1 or more" if request.publisher else "0 without a publisher",
         got=str(request.sequence),
     )
+
+
+def _check_mark(request: pb.PublishRequest) -> None:
+    """Raise BadRequest for a mark or lease without a publisher, or a mark that is too long."""
+    field = "mark" if request.mark else "publisher_lease"
+    if not request.publisher:
+        raise BadRequest(f"a {field} needs a publisher to belong to", field=field)
+    if len(request.mark) > _MAX_MARK_BYTES:
+        raise BadRequest(
+            f"a mark of {len(request.mark):,} bytes; at most {_MAX_MARK_BYTES:,} are taken",
+            field="mark",
+            expected=f"at most {_MAX_MARK_BYTES} bytes",
+            got=f"{len(request.mark)} bytes",
+        )
 
 
 def _accept(
@@ -194,7 +211,10 @@ def _accept(
         rows = accept(table, schema, now, limits)
         contents = rows.batch.num_rows, rows.min_ts, rows.max_ts, rows.digest, encode(rows.batch)
     source = acting.tenant, acting.owner, stream.id, request.publisher, request.sequence
-    return PublishBatch(*source, *contents, chain)
+    lease = None
+    if request.HasField("publisher_lease"):
+        lease = lease_micros(request.publisher_lease, "publisher_lease")
+    return PublishBatch(*source, *contents, chain, request.mark, lease)
 
 
 def _heartbeat_ts(request: pb.PublishRequest, schema: StreamSchema, now: int) -> int:
