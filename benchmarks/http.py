@@ -9,16 +9,13 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import grpc
 
 from benchmarks import workload
-from benchmarks.memory import resident
 from benchmarks.report import Report
 from benchmarks.stub import Stub
 from benchmarks.timing import Times
-from client_sdk import Client
 from psoup.v1 import psoup_pb2 as pb
 from tests.support.system.processes import RunningStore
 
@@ -26,7 +23,7 @@ INVOKED = 100
 ROWS = 100_000
 # Calls of one kind in a row: early figures of latency depended on it.
 BLOCKS = (1, 5, 25)
-ARROW_AIM, JSON_AIM = 1.1, 2.0
+AIMS = {"HTTP Arrow": 1.1, "HTTP JSON": 2.0}
 
 Call = Callable[[int], Any]
 
@@ -69,12 +66,12 @@ def _answers(
         seconds, used = _in_turns(pid, kinds, block, calls)
         for name in kinds:
             beside = "HTTP Arrow" if name == "HTTP JSON" else "gRPC Arrow"
-            ratio = {} if name == beside else {"ratio": used[name] / used[beside], "beside": beside}
-            aim = {"HTTP Arrow": ARROW_AIM, "HTTP JSON": JSON_AIM}.get(name)
-            if aim:
-                ratio |= {"aim": f"≤ {aim:g} ×", "met": ratio["ratio"] <= aim}
-            what = f"{name}, blocks of {block}"
-            report.add(f"{what}: server's processor time", used[name] * 1e3, "ms", **ratio)
+            ratio = used[name] / used[beside]
+            details: dict[str, Any] = {"ratio": ratio, "beside": beside}
+            if aim := AIMS.get(name):
+                details |= {"aim": f"≤ {aim:g} ×", "met": ratio <= aim}
+            what = f"{name}, blocks of {block}: server's processor time"
+            report.add(what, used[name] * 1e3, "ms", **details)
         for name in kinds:
             beside = "gRPC Arrow" if "Arrow" in name else "gRPC typed"
             p50 = seconds[name].p50

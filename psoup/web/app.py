@@ -53,7 +53,7 @@ class App:
             # What is left of the body would be read as the next request.
             headers.append(("connection", "close"))
         if response.pieces is None:
-            await _send_whole(response, headers, send)
+            await _send_whole(request, response, headers, send)
         else:
             await _send_pieces(request, response, headers, send)
 
@@ -156,11 +156,17 @@ def _start(status: int, headers: Headers) -> dict[str, Any]:
     return {"type": "http.response.start", "status": status, "headers": encoded}
 
 
-async def _send_whole(response: Response, headers: Headers, send: Send) -> None:
+async def _send_whole(request: Request, response: Response, headers: Headers, send: Send) -> None:
     if response.status not in (204, 304):
         headers = [*headers, ("content-length", str(len(response.body)))]
     await send(_start(response.status, headers))
-    await send({"type": "http.response.body", "body": response.body})
+    body = {"type": "http.response.body", "body": response.body}
+    if not request.body_ended:
+        # A connection that is closed while the client sends is reset, and the response lost.
+        await send({**body, "more_body": True})
+        await request.discard_body()
+        body["body"] = b""
+    await send(body)
 
 
 async def _send_pieces(request: Request, response: Response, headers: Headers, send: Send) -> None:

@@ -182,6 +182,10 @@ class WebDoor:
             start_serving=True,
         )
 
+    def connections(self) -> list[Any]:
+        """Return the connections that are open."""
+        return list(self._state.connections)
+
     async def close(self, drain: float) -> None:
         """Watches end by themselves when the core closes; other calls have `drain` seconds."""
         if self._listener is None:
@@ -189,11 +193,11 @@ class WebDoor:
                 self._socket.close()
             return
         self._listener.close()
-        for connection in list(self._state.connections):
+        for connection in self.connections():
             connection.shutdown()
         if self._state.tasks:
             await asyncio.wait(set(self._state.tasks), timeout=drain)
         for task in list(self._state.tasks):
             task.cancel()
-        for connection in list(self._state.connections):
+        for connection in self.connections():
             connection.transport.close()

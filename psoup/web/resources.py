@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from google.protobuf.message import Message
@@ -11,6 +12,7 @@ from psoup.server.call import Call
 from psoup.server.core import Core
 from psoup.v1 import psoup_pb2 as pb
 from psoup.web.answers import answer
+from psoup.web.batches import BATCH_FORMS
 from psoup.web.exchange import Request, Response, json_response
 from psoup.web.gateway import Gateway
 from psoup.web.plain_messages import plain
@@ -105,6 +107,54 @@ async def stream(gateway: Gateway, request: Request) -> Response:
         tenant=request.parameters.text("tenant"), name=request.names["name"]
     )
     return await _shown(gateway, request, "DescribeStream", message)
+
+
+async def publish(gateway: Gateway, request: Request) -> Response:
+    """Append the rows of the body to a stream."""
+    if "idempotency-key" in request.headers:
+        raise BadRequest(
+            "Idempotency-Key is not taken",
+            field="Idempotency-Key",
+            hint="Psoup-Publisher and Psoup-Sequence make a batch count once",
+        )
+    core, parameters = gateway.core, request.parameters
+    publisher, sequence = request.headers.get("psoup-publisher", ""), _sequence(request)
+
+    async def make(call: Call) -> Message:
+        # What arrives counts until the message that it becomes does.
+        hold = core.room.hold(call.shown_tenant or call.peer)
+        try:
+            content = await request.body(core.settings.message_bytes, hold.arrive)
+        finally:
+            hold.release()
+        call.batch_form = BATCH_FORMS[request.content_type]
+        return pb.PublishRequest(
+            tenant=parameters.text("tenant"),
+            owner=parameters.text("owner"),
+            stream=request.names["name"],
+            publisher=publisher,
+            sequence=sequence,
+            arrow=content,
+        )
+
+    response: pb.PublishResponse = await gateway.unary(request, "Publish", make)
+    return json_response(
+        {
+            "rows": response.row_count,
+            "position": response.position.hex(),
+            "duplicate": response.duplicate,
+            "unverified": response.unverified,
+        }
+    )
+
+
+def _sequence(request: Request) -> int:
+    text = request.headers.get("psoup-sequence", "0")
+    if not re.fullmatch(r"\d{1,18}", text, re.ASCII):
+        raise BadRequest(
+            "Psoup-Sequence is no number", field="Psoup-Sequence", expected="1, 2, 3, …"
+        )
+    return int(text)
 
 
 async def views(gateway: Gateway, request: Request) -> Response:

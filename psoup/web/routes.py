@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from psoup.web import resources
+from psoup.web.batches import BATCH_FORMS
 from psoup.web.exchange import JSON, SQL, Request, Response
 from psoup.web.forms import CONTENT_TYPES
 from psoup.web.gateway import Gateway
@@ -61,6 +62,15 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/v1/streams", "ListStreams", resources.streams, "The streams.", ("tenant",)),
     Route(
         "GET", "/v1/streams/{name}", "DescribeStream", resources.stream, "A stream.", ("tenant",)
+    ),
+    Route(
+        "POST",
+        "/v1/streams/{name}/rows",
+        "Publish",
+        resources.publish,
+        "Append the rows of the body.",
+        ("tenant", "owner"),
+        tuple(BATCH_FORMS),
     ),
     Route("GET", "/v1/views", "ListViews", resources.views, "The views.", ("tenant",)),
     Route(
