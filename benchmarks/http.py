@@ -4,40 +4,50 @@ of changes; the window slider of the console."""
 from __future__ import annotations
 
 import http.client
+import socket
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import grpc
+import numpy as np
 
 from benchmarks import workload
+from benchmarks.memory import resident
 from benchmarks.report import Report
 from benchmarks.stub import Stub
 from benchmarks.timing import Times
+from client_sdk import Client
 from psoup.v1 import psoup_pb2 as pb
-from tests.support.system.processes import RunningStore
+from tests.support.system.processes import Process, RunningStore
 
 INVOKED = 100
-ROWS = 100_000
+ROWS, QUICK_ROWS = 1_000_000, 100_000
 # Calls of one kind in a row: early figures of latency depended on it.
 BLOCKS = (1, 5, 25)
+STREAMS = 1_000
+SLIDER_AIM_MS, STREAMS_AIM_MB, END_AIM_SECONDS = 15, 60, 12
 AIMS = {"HTTP Arrow": 1.1, "HTTP JSON": 2.0}
 
 Call = Callable[[int], Any]
 
 
 def run(folder: Path, quick: bool) -> Report:
-    calls = 500 if quick else 5_000
-    report = Report("http", f"{ROWS:,} rows, answers of about 100, {calls:,} calls of each kind")
+    calls, rows = (500, QUICK_ROWS) if quick else (5_000, ROWS)
+    report = Report("http", f"{rows:,} rows, answers of about 100, {calls:,} calls of each kind")
     with RunningStore(folder) as store:
         target = store.start_server("--web", "127.0.0.1:0", module="psoup.web")
         web = store.servers[0].wait_for(r"web ready on http://(\S+)")[1]
         store.start_engine()
         with store.client() as client, grpc.insecure_channel(target) as channel:
-            handles = workload.fill(store, client, workload.rows(ROWS), INVOKED, INVOKED)
-            _answers(report, store.servers[0].pid, Stub(channel), web, handles, calls)
+            handles = workload.fill(store, client, workload.rows(rows), INVOKED, INVOKED)
+            pid = store.servers[0].pid
+            _answers(report, pid, Stub(channel), web, handles, calls)
+            _slider(report, store, client, pid, web, rows, calls // 5)
+            _streams(report, store.servers[0], web, handles[0])
     return report
 
 
@@ -105,3 +115,67 @@ def _get(connection: http.client.HTTPConnection, paths: list[str], number: int) 
     content = response.read()
     assert response.status == 200, content
     return content
+
+
+# ---- the sliders of the console
+
+
+def _slider(
+    report: Report, store: RunningStore, client: Client, pid: int, web: str, rows: int, moves: int
+) -> None:
+    """Report answers with a window that changes from call to call, as a page asks for them."""
+    queries = {
+        "rows of a lane and a station": "SELECT * FROM traffic WHERE lane = 3 AND station = 7",
+        "82 groups": "SELECT station, count(*), avg(speed) FROM traffic GROUP BY station",
+        "all rows, of which 1,000 are sent": "SELECT * FROM traffic",
+    }
+    connection = http.client.HTTPConnection(web)
+    for name, sql in queries.items():
+        handle = client.register(f"{sql} RANGE {rows} MILLISECONDS").handle
+        store.wait_until_matched(client)
+        calls = [
+            f"/v1/answers/{handle.hex()}?limit=1000&bigint=text"
+            # From a second to all rows, evenly on the slider, whose scale is logarithmic.
+            f"&window={quote(f'RANGE {round(1000 * (rows / 1000) ** share)} MILLISECONDS')}"
+            for share in np.random.default_rng(0).uniform(0, 1, moves)
+        ]
+        _get(connection, calls, 0)
+        seconds, used = _in_turns(pid, {name: partial(_get, connection, calls)}, 1, moves)
+        p50 = seconds[name].p50 * 1e3
+        report.add(f"slider, {name}: p50", p50, "ms", aim=f"≤ {SLIDER_AIM_MS} ms",
+                   met=p50 <= SLIDER_AIM_MS)  # fmt: skip
+        report.add(f"slider, {name}: server's processor time", used[name] * 1e3, "ms")
+
+
+# ---- changes
+
+
+def _streams(report: Report, server: Process, web: str, handle: bytes) -> None:
+    """Report what idle streams of changes take, and how long the server takes to end with them."""
+    before = resident([server.pid])
+    sockets = [_open_stream(web, handle) for _ in range(STREAMS)]
+    memory = (resident([server.pid]) - before) / 2**20
+    report.add(f"{STREAMS:,} idle streams of changes: memory", memory, "MB",
+               aim=f"≤ {STREAMS_AIM_MB} MB", met=memory <= STREAMS_AIM_MB)  # fmt: skip
+    used, seconds = processor_seconds(server.pid), 10.0
+    time.sleep(seconds)
+    used = (processor_seconds(server.pid) - used) / seconds
+    report.add(f"{STREAMS:,} idle streams: processor time a second", used * 1e3, "ms")
+    started = time.monotonic()
+    server.stop()
+    elapsed = time.monotonic() - started
+    report.add(f"SIGTERM with {STREAMS:,} streams until the end", elapsed, "s",
+               aim=f"≤ {END_AIM_SECONDS} s", met=elapsed <= END_AIM_SECONDS)  # fmt: skip
+    for opened in sockets:
+        opened.close()
+
+
+def _open_stream(web: str, handle: bytes) -> socket.socket:
+    host, port = web.split(":")
+    opened = socket.create_connection((host, int(port)), timeout=60)
+    request = f"GET /v1/answers/{handle.hex()}/changes HTTP/1.1\r\nHost: {web}\r\n\r\n"
+    opened.sendall(request.encode())
+    content = b""
+    while b"event: end" not in content:
+        content = content[-20:] + opened.recv(1 << 16)
+    return opened

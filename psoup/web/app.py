@@ -14,9 +14,10 @@ from psoup.errors import BadRequest
 from psoup.web.exchange import Headers, Receive, Request, Response, Scope, Send
 from psoup.web.gateway import Gateway
 from psoup.web.guards import Guards
+from psoup.web.openapi import Route
 from psoup.web.parameters import Parameters
 from psoup.web.problems import RefusedCall
-from psoup.web.routes import ROUTES, Route
+from psoup.web.routes import ROUTES
 from psoup.web.static_files import StaticFiles
 
 # Probes of whoever keeps servers running: they come by address, and learn nothing.
@@ -84,6 +85,7 @@ class App:
                 expected=expected,
             )
         _check_content_type(request, route)
+        self._gateway.sessions.admit(request)
         request.parameters = Parameters.of(request.query_string, ("timeout", *route.parameters))
         return await route.respond(self._gateway, request)
 

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from psoup.errors import BadRequest
 from psoup.web.exchange import Headers, Request
+from psoup.web.session import cookie_of
 
 _LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 _OTHER_SITES = ("cross-site", "same-site")
@@ -60,7 +61,9 @@ class Guards:
         """Raise BadRequest, 403, if a page of another site makes the request."""
         origin = request.headers.get("origin")
         if origin is not None:
-            if self._is_allowed(origin) or self._is_own(origin, request):
+            # Other sites bring a token of their own, and never the cookie of a log-in.
+            is_allowed = self._is_allowed(origin) and cookie_of(request) is None
+            if is_allowed or self._is_own(origin, request):
                 return
         elif request.headers.get("sec-fetch-site", "").lower() not in _OTHER_SITES:
             return

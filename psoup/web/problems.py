@@ -50,6 +50,8 @@ _BY_REASON = {
     "UNSUPPORTED_TYPE": 415,
     "WRONG_HOST": 421,
 }
+# All statuses of problems.
+STATUSES = sorted({500, *_BY_CODE.values(), *_BY_REASON.values()})
 # Fields of an ErrorDetail that are left out if they say nothing.
 _FIELDS = ("line", "column", "excerpt", "row", "field", "expected", "got", "hint")
 

@@ -7,15 +7,17 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from psoup.errors import BadRequest, UnknownHandle
+from psoup.errors import BadRequest, Unauthenticated, UnknownHandle
 from psoup.server.call import Call
 from psoup.server.core import Core
 from psoup.v1 import psoup_pb2 as pb
 from psoup.web.answers import answer
 from psoup.web.batches import BATCH_FORMS
+from psoup.web.changes import changes, watch_request
 from psoup.web.exchange import Request, Response, json_response
 from psoup.web.gateway import Gateway
 from psoup.web.plain_messages import plain
+from psoup.web.session import end
 
 _HANDLE_DIGITS = 32
 # A text in UTF-8 with what a client may put around it; the service has its own, smaller limit.
@@ -215,6 +217,13 @@ async def invoke(gateway: Gateway, request: Request) -> Response:
     return await answer(gateway, request, "Invoke", make)
 
 
+async def watch(gateway: Gateway, request: Request) -> Response:
+    async def make(call: Call) -> Message:
+        return watch_request(request, await _handle(gateway.core, call, request))
+
+    return await changes(gateway, request, make)
+
+
 # ---- registrations
 
 
@@ -295,6 +304,25 @@ async def unregister(gateway: Gateway, request: Request) -> Response:
         )
 
     return json_response(plain(await gateway.unary(request, "Unregister", make)))
+
+
+# ---- log-ins
+
+
+async def log_in(gateway: Gateway, request: Request) -> Response:
+    """Set the cookie of a log-in, if the bearer token of the request is one of the store's."""
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "bearer" or not token.strip():
+        raise Unauthenticated("a log-in needs a bearer token", hint="Authorization: Bearer TOKEN")
+    await request.body(_MAX_TEXT_BYTES)
+    # Whoever may not call at all is refused here.
+    await _shown(gateway, request, "Status", pb.StatusRequest())
+    headers, reason = gateway.sessions.begin(request, token.strip())
+    return json_response({"cookie": bool(headers), "reason": reason}, headers=headers)
+
+
+async def log_out(gateway: Gateway, request: Request) -> Response:
+    return json_response({"cookie": False}, headers=end())
 
 
 # ---- people

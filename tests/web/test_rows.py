@@ -100,13 +100,13 @@ def test_every_form_reads_back_as_it_was(
         "text/csv": sink.getvalue(),
     }
     for content_type, body in bodies.items():
-        other = f"{tenant}-{content_type}"
-        web.define(_TYPES, tenant=other)
-        reply = _post(web, other, body, content_type)
+        form_tenant = f"{tenant}-{content_type}"
+        web.define(_TYPES, tenant=form_tenant)
+        reply = _post(web, form_tenant, body, content_type)
         assert reply.status == 200, reply
         assert reply.json()["rows"] == count
-        assert _ask(web, other, "arrow").table().equals(table), content_type
-        packed = _post(web, other, gzip.compress(body), content_type, content_encoding="gzip")
+        assert _ask(web, form_tenant, "arrow").table().equals(table), content_type
+        packed = _post(web, form_tenant, gzip.compress(body), content_type, content_encoding="gzip")
         assert packed.status == 200 and packed.json()["rows"] == count
 
 
@@ -253,8 +253,8 @@ def test_a_batch_with_a_sequence_counts_once(web: WebServer, tenant: str) -> Non
     first = send(b'{"id": 1}', "1").json()
     again = send(b'[{"id":1}]', "1").json()
     assert again == first | {"duplicate": True}
-    other = send(b'{"id": 2}', "1")
-    assert other.status == 422 and other.reason == "SEQUENCE_REUSED"
+    reused = send(b'{"id": 2}', "1")
+    assert reused.status == 422 and reused.reason == "SEQUENCE_REUSED"
     assert send(b'{"id": 2}', "3").reason == "SEQUENCE_GAP"
     for sequence in ("-1", "x", "", "9" * 30):
         assert send(b'{"id": 2}', sequence).status == 400
