@@ -46,7 +46,8 @@ class Response:
 
 
 def json_response(value: Any, status: int = 200, headers: Headers | None = None) -> Response:
-    content = json.dumps(value, ensure_ascii=False).encode()
+    # The end of the line is for people with curl.
+    content = f"{json.dumps(value, ensure_ascii=False)}\n".encode()
     return Response(status, [("content-type", JSON), *(headers or [])], content)
 
 
