@@ -47,6 +47,10 @@ class App:
             if (scope.get("state") or {}).get(TOO_LARGE_HEADERS):
                 raise BadRequest("the headers are too large", reason="HEADERS_TOO_LARGE")
             response = await self._respond(request)
+            if response.pieces is not None and scope["http_version"] == "1.0":
+                await response.pieces.aclose()
+                # Its bodies end with the connection, so one that is cut would look complete.
+                raise BadRequest("a long answer needs HTTP/1.1", reason="OLD_HTTP")
         except Exception as error:
             response = self._refusal(error)
         headers = [*response.headers, *_ALWAYS, ("date", self._now()), *self._guards.cors(request)]
