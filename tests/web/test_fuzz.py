@@ -13,6 +13,7 @@ from urllib.parse import quote
 import pytest
 
 from psoup.server.settings import Settings
+from psoup.web import exchange, listener
 from psoup.web.routes import PARAMETERS, ROUTES
 from tests.support.web import WebServer
 
@@ -150,8 +151,9 @@ def _exchange(port: int, requests: list[bytes]) -> list[int]:
     content = b""
     with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
         try:
-            connection.sendall(b"".join(requests))
-            connection.shutdown(socket.SHUT_WR)
+            # The last one ends the connection, unless something before it does.
+            last = f"GET /livez HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n\r\n"
+            connection.sendall(b"".join(requests) + last.encode())
             while piece := connection.recv(1 << 16):
                 content += piece
         except ConnectionError:
@@ -177,7 +179,11 @@ def _fuzz(server: WebServer, count: int, seed: int) -> Counter[int]:
 
 
 @pytest.fixture
-def fuzzed(tmp_path: Path) -> WebServer:
+def fuzzed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WebServer:
+    # What is cut off is not waited for.
+    monkeypatch.setattr(listener, "_HEADER_SECONDS", 0.2)
+    monkeypatch.setattr(exchange, "_BODY_SECONDS", 0.1)
+    monkeypatch.setattr(exchange, "_DISCARDING_SECONDS", 0.1)
     server = WebServer(Settings(tmp_path / "store", port=0, durability="none", memory=256 << 20))
     server.define("CREATE STREAM things (id BIGINT, name TEXT) KEY (id)")
     server.register("dear", "SELECT id FROM things ROWS 100")

@@ -85,6 +85,7 @@ def test_types_that_forms_send_are_refused(
         ("GET", "/v1/ask?sql=SELECT&format=xml", 400, "BAD_PARAMETER"),
         ("GET", "/v1/ask?sql=SELECT&timeout=soon", 400, "BAD_PARAMETER"),
         ("GET", "/v1/ask?sql=SELECT", 400, "SYNTAX"),
+        ("GET", "/v1/ask?sql=SELECT&p.x=%22%5Cud800%22", 400, "BAD_PARAMETER"),
         ("GET", "/../../etc/passwd", 404, "NO_SUCH_RESOURCE"),
     ],
 )
