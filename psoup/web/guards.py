@@ -8,7 +8,7 @@ browsers send neither `Origin` nor `Sec-Fetch-Site`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from urllib.parse import urlsplit
 
 from psoup.errors import BadRequest
@@ -35,15 +35,19 @@ _PREFLIGHT_SECONDS = 600
 class Guards:
     """The hosts and origins that a port answers. Without a port, a host is allowed with any."""
 
-    def __init__(self, hosts: Iterable[str], origins: Iterable[str] = ()) -> None:
-        self._hosts = frozenset(host.lower() for host in hosts)
+    def __init__(self, hosts: Callable[[], Iterable[str]], origins: Iterable[str] = ()) -> None:
+        """`hosts` is called for each request: a certificate may be renewed."""
+        self._hosts = hosts
         self._origins = frozenset(origin.lower().rstrip("/") for origin in origins)
 
     def check_host(self, request: Request) -> None:
         """Raise BadRequest, 421, if the request is for another host."""
         host = request.headers.get("host", "").lower()
         name = _without_port(host)
-        if host in self._hosts or name in self._hosts or self._is_wildcard(name):
+        _, dot, parent = name.partition(".")
+        # A certificate for `*.example.org` is for all names beside this one.
+        wildcard = f"*.{parent}" if dot else name
+        if not {host, name, wildcard}.isdisjoint(map(str.lower, self._hosts())):
             return
         raise BadRequest(
             f"this server is not {host[:80]!r}",
@@ -51,11 +55,6 @@ class Guards:
             field="Host",
             hint="use the address that the server shows; --web-host allows another name",
         )
-
-    def _is_wildcard(self, name: str) -> bool:
-        """Return whether a certificate is for all names beside this one: `*.example.org`."""
-        _, dot, parent = name.partition(".")
-        return bool(dot) and f"*.{parent}" in self._hosts
 
     def check_origin(self, request: Request) -> None:
         """Raise BadRequest, 403, if a page of another site makes the request."""

@@ -141,12 +141,12 @@ class WebDoor:
         server, settings = self._server, self._settings
         gateway = Gateway(server.core, server.admission, server.handlers)
         static = StaticFiles() if settings.console else None
-        return App(gateway, Guards(self._hosts(), settings.origins), static)
+        return App(gateway, Guards(self._hosts, settings.origins), static)
 
     def _hosts(self) -> list[str]:
         hosts = [*self._settings.hosts, *loopback_hosts(self.port)]
         if self._certificates is not None:
-            hosts += self._certificates.names()
+            hosts += self._certificates.names
         elif not is_loopback(self._settings.host):
             hosts.append(self._settings.host)
         return hosts
