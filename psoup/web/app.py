@@ -48,6 +48,7 @@ class App:
                 raise BadRequest("the headers are too large", reason="HEADERS_TOO_LARGE")
             response = await self._respond(request)
             if response.pieces is not None and scope["http_version"] == "1.0":
+                await anext(response.pieces, None)
                 await response.pieces.aclose()
                 # Its bodies end with the connection, so one that is cut would look complete.
                 raise BadRequest("a long answer needs HTTP/1.1", reason="OLD_HTTP")
@@ -185,10 +186,12 @@ async def _send_pieces(request: Request, response: Response, headers: Headers, s
     gone.add_done_callback(lambda done: None if done.cancelled() else task.cancel())
     try:
         async with aclosing(response.pieces):
+            # Pieces that were begun clean up when they are closed; others would not.
+            piece = await anext(response.pieces, None)
             await send(_start(response.status, headers))
-            if request.method != "HEAD":
-                async for piece in response.pieces:
-                    await send({"type": "http.response.body", "body": piece, "more_body": True})
+            while piece is not None and request.method != "HEAD":
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+                piece = await anext(response.pieces, None)
         await send({"type": "http.response.body", "body": b""})
     except RefusedCall:
         # Returning now leaves the body without its end, so the listener closes the connection.

@@ -73,6 +73,8 @@ class Request:
         self.body_ended = not ({"content-length", "transfer-encoding"} & self.headers.keys())
         if self.headers.get("content-length") == "0":
             self.body_ended = True
+        # A client that asks first sends no body once it is refused.
+        self._awaits_go_ahead = "expect" in self.headers
 
     @property
     def content_type(self) -> str:
@@ -107,6 +109,7 @@ class Request:
             raise _too_large(max_bytes, f"{expected} bytes")
         if self.body_ended:
             return b""
+        self._awaits_go_ahead = False
         # A body of unknown length is counted as it grows.
         counted = expected
         arrive(counted)
@@ -133,6 +136,8 @@ class Request:
 
     async def discard_body(self) -> None:
         """Read what is left of the body, within bounds."""
+        if self._awaits_go_ahead:
+            return
         remaining = _DISCARDED_BYTES
         with suppress(TimeoutError):
             async with asyncio.timeout(_DISCARDING_SECONDS):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import random
@@ -205,6 +206,29 @@ def test_a_stream_that_is_dropped_ends_with_an_error(web: WebServer, tenant: str
         web.send("POST", "/v1/define", "DROP STREAM things", SQL, tenant=tenant)
         *_, last = events
     assert last.name == "error" and last.data["status"] == 409
+
+
+def test_streams_that_nobody_reads_end(web: WebServer, tenant: str) -> None:
+    web.define("CREATE STREAM things (id BIGINT)", tenant=tenant)
+    web.register("all", "SELECT id FROM things ROWS 5", tenant=tenant)
+    watches = web.server.core.watches
+    token = ""
+    with opened(web, "all", tenant=tenant) as stream:
+        for event in stream:
+            token = event.id
+            if event.name == "end":
+                break
+        assert len(watches) == 1
+    # Nothing is new, so the first event would be a beat.
+    reply = web.send("HEAD", "/v1/answers/all/changes", tenant=tenant, since=token)
+    assert reply.status == 200 and not reply.body
+
+    async def ended() -> bool:
+        while len(watches):
+            await asyncio.sleep(0.01)
+        return True
+
+    assert web.run(ended())
 
 
 # ---- the two ways in which rows become events

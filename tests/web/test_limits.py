@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -76,8 +78,6 @@ def test_a_client_that_goes_while_it_sends_leaves_nothing(web: WebServer, tenant
     room = web.server.core.room
 
     async def emptied() -> tuple[int, int]:
-        import asyncio
-
         while room.arrived or room.used:
             await asyncio.sleep(0.01)
         return room.arrived, room.used
@@ -114,8 +114,6 @@ def test_bodies_that_arrive_count(web: WebServer, tenant: str) -> None:
             first.sendall(head(web, line, *headers) + b"\r\n[")
 
             async def arrived() -> None:
-                import asyncio
-
                 while not room.arrived:
                     await asyncio.sleep(0.01)
 
@@ -194,8 +192,6 @@ def test_an_answer_that_fails_never_looks_complete(
 def test_waiting_is_suggested_if_it_helps(
     web: WebServer, tenant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from datetime import timedelta
-
     async def overloaded(*arguments: Any) -> Any:
         raise Overloaded("too many", retry_after=timedelta(seconds=1.2))
 
