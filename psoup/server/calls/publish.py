@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from datetime import timedelta
+from functools import partial
 from typing import TypeAlias
+
+import pyarrow as pa
 
 from datastem.accept import Limits, accept, check_ahead
 from datastem.codec import encode
@@ -15,7 +18,7 @@ from datastem.schema import StreamSchema
 from datastem.types import Kind
 from psoup.errors import BadRequest, LogFull, NoSuchStream, NotAStream, PermissionDenied
 from psoup.lookup import find_stream
-from psoup.server.call import Call
+from psoup.server.call import BatchForm, Call
 from psoup.server.core import Core
 from psoup.server.follower import Follower
 from psoup.server.permission import Acting
@@ -41,6 +44,8 @@ _LOG_FULL_RETRY = timedelta(seconds=30)
 
 # Rows, least and greatest ts, digest, and payload of a batch.
 _Contents: TypeAlias = tuple[int, int | None, int | None, bytes, bytes]
+# Reads the rows of a request for a stream.
+_Read: TypeAlias = Callable[[StreamSchema, Limits], pa.Table]
 _Item = asyncio.Future[Published] | Exception | None
 
 
@@ -83,7 +88,8 @@ async def _accepted(
     _check_backlog(core.follower.backlog_bytes, core.settings.log_bytes, request)
     core.quotas.check_rows(acting.tenant, acting.owner)
     arrow = call.batch_of(request) if request.HasField("arrow") else None
-    arguments = core.follower, core.settings.batch, request, arrow, acting, stream, chain
+    table = partial(_table, request, arrow, call.batch_form)
+    arguments = core.follower, core.settings.batch, request, table, acting, stream, chain
     size, batches = await _reserve(core, call, request, arrow, stream.schema)
     if size <= _SMALL_BYTES:
         batch = _accept(*arguments)
@@ -104,6 +110,10 @@ async def _reserve(
     """
     if arrow is None:
         return request.ByteSize(), 0
+    if (form := call.batch_form) is not None:
+        if call.hold is not None:
+            await call.hold.reserve(form.memory_factor * len(arrow))
+        return len(arrow), 0
     measures = await measured(core, call, arrow)
     limit = core.settings.batch.batch_bytes
     decoded = (
@@ -189,7 +199,7 @@ def _accept(
     follower: Follower,
     limits: Limits,
     request: pb.PublishRequest,
-    arrow: Buffer | None,
+    read: _Read,
     acting: Acting,
     stream: StreamState,
     chain: Chain | None,
@@ -207,14 +217,26 @@ def _accept(
         ts = _heartbeat_ts(request, schema, now)
         contents = 0, None, ts, heartbeat_digest(schema.name, ts), b""
     else:
-        table = to_table(request.rows, schema) if arrow is None else read_table(arrow, limits)
-        rows = accept(table, schema, now, limits)
+        rows = accept(read(schema, limits), schema, now, limits)
         contents = rows.batch.num_rows, rows.min_ts, rows.max_ts, rows.digest, encode(rows.batch)
     source = acting.tenant, acting.owner, stream.id, request.publisher, request.sequence
     lease = None
     if request.HasField("publisher_lease"):
         lease = lease_micros(request.publisher_lease, "publisher_lease")
     return PublishBatch(*source, *contents, chain, request.mark, lease)
+
+
+def _table(
+    request: pb.PublishRequest,
+    arrow: Buffer | None,
+    form: BatchForm | None,
+    schema: StreamSchema,
+    limits: Limits,
+) -> pa.Table:
+    """Return the rows of a request, whatever form they have. Raise RowError."""
+    if arrow is None:
+        return to_table(request.rows, schema)
+    return read_table(arrow, limits) if form is None else form.read(arrow, schema, limits)
 
 
 def _heartbeat_ts(request: pb.PublishRequest, schema: StreamSchema, now: int) -> int:
