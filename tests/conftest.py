@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import settings
 
+from datastem import native
 from tests.support.dealing import Dealing, group_tests
 
 if TYPE_CHECKING:
@@ -47,6 +48,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Deal the tests to several processes as tests/support/dealing.py says."""
     return Dealing(config, log)
+
+
+@pytest.fixture(params=["native", "numpy"])
+def core_path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Run a test with the native core, if it was built, and again without."""
+    path = str(request.param)
+    if path == "numpy":
+        monkeypatch.setattr(native, "core", None)
+    elif native.core is None:
+        pytest.skip("the native core was not built, or PSOUP_NATIVE is 0")
+    return path
 
 
 @pytest.fixture(scope="session")

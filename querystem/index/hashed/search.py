@@ -183,7 +183,7 @@ class _LadderSearch:
         once."""
         codes = self._segment.residuals.codes.take(slots)
         holds: Mask = codes == NO_RESIDUAL
-        pairs = np.flatnonzero(~holds)
+        pairs = np.flatnonzero(~holds).astype(np.int32)
         grouped = regroup(codes[pairs], pairs)
         ends = np.cumsum(grouped.counts)
         for code, begin, end in zip(grouped.numbers, ends - grouped.counts, ends, strict=True):
