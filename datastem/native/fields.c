@@ -85,7 +85,8 @@ put_fields(const Field *begin, const Field *end, Py_ssize_t row, uint8_t *at)
         case BYTES: {
             const int32_t *places = (const int32_t *)values + row;
             at -= places[1] - places[0];
-            memcpy(at, (const uint8_t *)field->content.buf + places[0], tail - at);
+            if (tail > at) /* there may be no content */
+                memcpy(at, (const uint8_t *)field->content.buf + places[0], tail - at);
             break;
         }
         case DECIMAL:
