@@ -134,7 +134,11 @@ def test_fuzz_under_the_address_sanitiser(tmp_path: Path) -> None:
     if not Path(library).is_absolute():
         pytest.skip("gcc has no address sanitiser")
     core = tmp_path / "_core.abi3.so"
-    checks = ["-fsanitize=address,undefined", "-fno-sanitize=alignment", "-fno-sanitize-recover=all"]
+    checks = [
+        "-fsanitize=address,undefined",
+        "-fno-sanitize=alignment",
+        "-fno-sanitize-recover=all",
+    ]
     flags = ["-shared", "-fPIC", "-g", "-O1", "-Wall", "-Werror", "-DPy_LIMITED_API=0x030B0000"]
     sources = sorted(map(str, FOLDER.glob("*.c")))
     subprocess.run(

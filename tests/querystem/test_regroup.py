@@ -16,7 +16,8 @@ LIMITS = [1, 2, 100, 1000, 50_000, 1 << 21, 1 << 22, 2**31]
 def _lists(groups: GroupedRows) -> list[tuple[int, list[int]]]:
     assert groups.counts.sum() == len(groups.rows)
     ends = np.cumsum(groups.counts)
-    rows = [groups.rows[end - count : end].tolist() for count, end in zip(groups.counts, ends)]
+    spans = zip(ends - groups.counts, ends, strict=True)
+    rows = [groups.rows[begin:end].tolist() for begin, end in spans]
     return list(zip(groups.numbers.tolist(), rows, strict=True))
 
 

@@ -1,7 +1,7 @@
 """Random calls of the native core: right ones give what numpy gives, damaged ones raise ValueError.
 
-`python -m tests.support.native_fuzz CORE SEED COUNT` runs them with the core in that file, which the
-address sanitiser may watch.
+`python -m tests.support.native_fuzz CORE SEED COUNT` runs them with the core in that file, which
+the address sanitiser may watch.
 """
 
 from __future__ import annotations
@@ -181,13 +181,13 @@ def _damage(random: Random, value: Any) -> Any:
         case int():
             return int(random.choice(_EXTREMES)) if random.integers(2) else value + 1
         case None:
-            return random.bytes(random.integers(0, 50))
+            return random.bytes(int(random.integers(0, 50)))
     content = bytearray(value)
     match random.integers(4):
         case 0:
             return content[: random.integers(0, len(content) + 1)]
         case 1:
-            return content + random.bytes(random.integers(0, 20))
+            return content + random.bytes(int(random.integers(0, 20)))
         case 2:
             return None
     # Some of its bytes become others; without bytes there are none.
