@@ -124,6 +124,7 @@ def stem_of(predicates: dict[int, Expression]) -> QueryStem:
     return stem
 
 
+@pytest.mark.usefixtures("core_path")
 @pytest.mark.parametrize("first", [0, 1, 63, 64, 40_000])
 def test_rows_are_numbered_from_the_first(first: int) -> None:
     names = {9000 + n: compare(Op.EQ, _NAME, f"station {n}") for n in range(200)}
@@ -142,6 +143,7 @@ def test_rows_are_numbered_from_the_first(first: int) -> None:
     assert len(bitmaps) == len(ids)
 
 
+@pytest.mark.usefixtures("core_path")
 def test_rows_that_crowd_into_one_combination() -> None:
     predicates = by_station(900, stations=20)
     where = both(compare(Op.EQ, _LANE, 3), compare(Op.EQ, _STATION, 5))
