@@ -21,10 +21,10 @@ from querystem.index.hashed.search import CodedRows, search_within
 from querystem.index.hashed.segment import HashedSegment, Segment
 from querystem.index.like.axis import LikeAxis
 from querystem.index.matches import RowLists, RowSets
+from querystem.index.regroup import regroup
 
 # Fewer predicates than this are matched as others are, by bitmaps.
 MIN_PREDICATES = 64
-_LOW = 0xFFFFFFFF
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +110,14 @@ class Alternatives:
 def united(parts: Sequence[RowLists]) -> RowLists:
     """Return the matches of lists in which a predicate may come several times, even with the same
     row."""
-    # The ids of predicates may be large, so numbers stand for them. Both the number of a predicate
-    # and that of a row are below 2^32.
+    # The ids of predicates may be large, so numbers stand for them.
     ids, numbers = np.unique(np.concatenate([part.ids for part in parts]), return_inverse=True)
-    counts = np.concatenate([part.counts for part in parts])
-    rows = np.concatenate([part.rows for part in parts])
-    packed = np.unique(np.repeat(numbers, counts) << 32 | rows)
-    counts = np.bincount(packed >> 32, minlength=len(ids))
-    return RowLists(ids, counts, (packed & _LOW).astype(np.uint32))
+    pair_numbers = numbers.repeat(np.concatenate([part.counts for part in parts]))
+    # Sorted by row, then by predicate, equal pairs are next to each other.
+    by_row = regroup(np.concatenate([part.rows for part in parts]), pair_numbers)
+    grouped = regroup(by_row.rows, by_row.numbers.repeat(by_row.counts))
+    owners = grouped.numbers.repeat(grouped.counts)
+    is_new = np.ones(len(owners), np.bool_)
+    is_new[1:] = (owners[1:] != owners[:-1]) | (grouped.rows[1:] != grouped.rows[:-1])
+    counts = np.bincount(owners[is_new], minlength=len(ids))
+    return RowLists(ids, counts, grouped.rows[is_new].astype(np.uint32))
