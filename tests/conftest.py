@@ -8,6 +8,7 @@ for new ones.
 from __future__ import annotations
 
 import itertools
+import os
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
     from tests.support.system.processes import RunningStore
 
 ROOT = Path(__file__).resolve().parents[1]
+
+# For every JVM of the run, also those of engines that tests start. Tests are short: a JVM that
+# compiles less starts with half the processor time, and few threads collect little garbage.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 settings.register_profile("default", derandomize=True, deadline=None, max_examples=40)
 settings.register_profile("thorough", derandomize=True, deadline=None, max_examples=100)
