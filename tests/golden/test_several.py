@@ -8,7 +8,6 @@ AS OF it with the knowledge of today.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -23,7 +22,7 @@ from tests.oracle.comparing import Values
 from tests.oracle.refresh import Event
 from tests.oracle.refreshed_trees import TreeHistory
 from tests.oracle.trees import World
-from tests.support.system.processes import RunningStore
+from tests.support.server.process import ServerProcess
 
 _PATIENCE = 300.0
 LINES = lines()
@@ -85,19 +84,11 @@ def _streams_at(line: Line, at: int) -> dict[str, Known]:
 # ---- a store
 
 
-@pytest.fixture(scope="module")
-def without_engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStore]:
-    """A server whose engine never runs."""
-    with RunningStore(tmp_path_factory.mktemp("golden")) as store:
-        store.start_server()
-        yield store
-
-
 @every_line
 @pytest.mark.process
 @pytest.mark.timeout(600)
-def test_store_without_engine(line: Line, without_engine: RunningStore, tenant: str) -> None:
-    with Client(without_engine.targets[0], tenant=tenant) as client:
+def test_store_without_engine(line: Line, shared_server: ServerProcess, tenant: str) -> None:
+    with Client(shared_server.address, tenant=tenant) as client:
         _live(client, line)
         for at, expected in line.answers.items():
             instant = from_micros(at)
@@ -153,8 +144,8 @@ def _live(client: Client, line: Line) -> bytes:
 @every_line
 @pytest.mark.process
 @pytest.mark.timeout(600)
-def test_copies_without_engine(line: Line, without_engine: RunningStore, tenant: str) -> None:
-    with Client(without_engine.targets[0], tenant=tenant) as client, Copies.in_memory() as copies:
+def test_copies_without_engine(line: Line, shared_server: ServerProcess, tenant: str) -> None:
+    with Client(shared_server.address, tenant=tenant) as client, Copies.in_memory() as copies:
         _define(client, line)
         copies.keep("copy", line.sql)
         query = line.query
@@ -206,13 +197,13 @@ def _bag(rows: list[dict[str, Any]]) -> Counter[Values]:
 
 @pytest.mark.process
 @pytest.mark.timeout(600)
-def test_full_points_of_example_9(without_engine: RunningStore, tenant: str) -> None:
+def test_full_points_of_example_9(shared_server: ServerProcess, tenant: str) -> None:
     """Streams with points every 2 and every 3 seconds are full together at 6, and not before."""
     examples = [line for line in LINES if line.name == "SyncSQL example 9"]
     if not examples:
         pytest.skip("needs ../shared (not part of a user's clone)")
     points, full = [], []
-    with Client(without_engine.targets[0], tenant=tenant) as client:
+    with Client(shared_server.address, tenant=tenant) as client:
         _define(client, examples[0])
         for at in range(1, 10):
             _publish(client, examples[0], at * SECOND)
