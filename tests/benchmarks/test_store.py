@@ -59,7 +59,7 @@ def ended(process: subprocess.Popen[str], seconds: float) -> tuple[str, str]:
         return process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
+        process.communicate(timeout=240)
         raise
 
 

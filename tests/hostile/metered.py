@@ -68,7 +68,7 @@ class MeteredServer(ServerProcess):
         return worked / (time.monotonic() - began)
 
     def read(self) -> Reading:
-        return Reading(**self._meter(b"", metadata=self._metadata, timeout=60))
+        return Reading(**self._meter(b"", metadata=self._metadata, timeout=240))
 
     @contextmanager
     def bounded(self, case: object, inputs: int = 1, kept_bytes: int = 0) -> Iterator[None]:

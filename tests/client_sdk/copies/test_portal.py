@@ -18,7 +18,7 @@ NOT_OURS = ("UNIMPLEMENTED", "INVALID_ARGUMENT", "OUT_OF_RANGE", "NOT_FOUND", "h
 
 
 def client_of(target: str, tenant: str) -> Client:
-    return Client(target, tenant=tenant, retry=ONCE, timeout=10)
+    return Client(target, tenant=tenant, retry=ONCE, timeout=120)
 
 
 def values(server: ServerProcess, tenant: str) -> list[int]:
