@@ -151,7 +151,7 @@ def test_killed_between_any_two_commits_of_quarantine_and_release(
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("seed", short_first(range(3), 2))
+@pytest.mark.parametrize("seed", short_first(range(3)))
 def test_a_random_life_with_quarantine(
     store: Store, author: Author, spark: SparkSession, seed: int
 ) -> None:

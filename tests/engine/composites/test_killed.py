@@ -40,7 +40,7 @@ BUSY = EngineSettings(
 )
 
 # The commits after which a run of the test dies are this far apart.
-EVERY = 4
+EVERY = 12
 
 
 def write_log(store: Store) -> tuple[list[int], list[Joined]]:
