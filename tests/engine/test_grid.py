@@ -32,7 +32,15 @@ from psoup.store.errors import CorruptStore
 from tests.support.engine.author import READINGS, Author, above, readings, sensor_is
 from tests.support.engine.killing import Killed, Killer
 from tests.support.engine.pump import Pump
-from tests.support.engine.reading import assert_joined, covered, matched, pieces, stem_rows
+from tests.support.engine.reading import (
+    assert_joined,
+    covered,
+    covered_by,
+    matched,
+    matched_by,
+    pieces,
+    stem_rows,
+)
 
 # Enough equalities that they are hashed, and some intervals, which are not.
 EQUALITIES, INTERVALS = 140, 12
@@ -67,8 +75,8 @@ def divide(pump: Pump, stream: int, predicates: list[int]) -> Pump:
 def tables(store: Store, stream: int, predicates: list[int]) -> object:
     return (
         stem_rows(store, stream),
-        [matched(store, predicate) for predicate in predicates],
-        [covered(store, stream, predicate) for predicate in predicates],
+        matched_by(store, predicates),
+        covered_by(store, stream, predicates),
     )
 
 
@@ -226,7 +234,7 @@ def test_a_hole_counts_once_and_every_group_must_see_it(
     divide(Pump(store, spark, GRID), stream, predicates).step()
     (hole,) = store.epochs.latest()[1].losses.holes
     assert (hole.row_lo, hole.row_hi) == (1, 4)
-    assert all(matched(store, predicate) == [0] for predicate in predicates)
+    assert matched_by(store, predicates) == dict.fromkeys(predicates, [0])
     units = [Intake((), {}, {}), Intake((), {}, {}, stores=False)]
     with pytest.raises(ValueError, match="1 of 0 tasks"):
         step_module._check_hole(hole, 1, units)

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.spark
 SMALL = replace(QUIET, slice_rows=7, slice_seconds=0.0, merge_files=2, compact_files=1)
 
 # The commits after which a run of the test dies are this far apart.
-EVERY = 3
+EVERY = 6
 
 
 def put_aside(store: Store, stream: int, *ids: int) -> None:
