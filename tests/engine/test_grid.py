@@ -41,6 +41,7 @@ from tests.support.engine.reading import (
     pieces,
     stem_rows,
 )
+from tests.support.lengths import short_first
 
 # Enough equalities that they are hashed, and some intervals, which are not.
 EQUALITIES, INTERVALS = 140, 12
@@ -146,16 +147,21 @@ def test_backfill_and_merges_are_equal_whatever_the_grid(
     assert len(pieces(store)) == len(pieces(whole))
 
 
+# The commits after which a run of the test dies are this far apart.
+EVERY = 2
+
+
 @pytest.mark.spark
 @pytest.mark.timeout(600)
+@pytest.mark.parametrize("first", short_first(range(EVERY)))
 def test_a_grid_killed_between_any_two_commits(
-    store: Store, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+    store: Store, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, first: int
 ) -> None:
     _, stream, predicates = write_log(store)
     whole = copy(store, tmp_path / "whole")
     Pump(whole, spark, ONE_TASK).step()
     expected = tables(whole, stream, predicates)
-    passed, is_killed = 0, True
+    passed, is_killed = first, True
     while is_killed:
         victim = copy(store, tmp_path / f"victim-{passed}")
         monkeypatch.setattr(delta_commits, "put_if_absent", Killer(passed))
@@ -163,7 +169,7 @@ def test_a_grid_killed_between_any_two_commits(
             divide(Pump(victim, spark, GRID), stream, predicates).step()
             is_killed = False
         except Killed:
-            passed += 1
+            passed += EVERY
         monkeypatch.setattr(delta_commits, "put_if_absent", durable.put_if_absent)
         # What is not visible after a kill is done again.
         divide(Pump(victim, spark, GRID), stream, predicates).step()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 
 # As psoup.server.__main__ does: Arrow looks at this once, when it is loaded.
@@ -13,3 +14,5 @@ import psoup.server.main  # noqa: E402, F401
 
 # Arrow loads pandas, if it is installed, with the first array that is made of a list.
 pa.array([0])
+# Otherwise the first collection of each server would copy all of this.
+gc.freeze()
