@@ -11,7 +11,6 @@ from dataclasses import replace
 import pytest
 from pyspark.sql import SparkSession
 
-from datastem.schema import StreamSchema
 from psoup.engine.composites import growing
 from psoup.engine.composites.boxes import CompositeBox
 from psoup.engine.composites.spark_join import Drafts, SparkJoin
@@ -22,7 +21,7 @@ from psoup.store import Store
 from psoup.store.delta import commits as delta_commits
 from psoup.store.delta import durable
 from querystem.expressions import TRUE
-from tests.support.engine.author import READINGS, Author, above, readings, sensor_is
+from tests.support.engine.author import OTHER, READINGS, Author, above, readings, sensor_is
 from tests.support.engine.composites import (
     assert_boxes,
     assert_complete,
@@ -37,7 +36,6 @@ from tests.support.engine.reading import matched
 
 pytestmark = pytest.mark.spark
 
-OTHER = StreamSchema("other", READINGS.columns)
 # Two slices of Spark's join, each taken in three parts.
 BULK = EngineSettings(
     housekeeping=0.0,

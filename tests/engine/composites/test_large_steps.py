@@ -8,14 +8,13 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from datastem.schema import StreamSchema
 from psoup.engine.composites import keeping
 from psoup.engine.composites.units import EnterUnit
 from psoup.engine.settings import EngineSettings
 from psoup.engine.spark.jobs import Outcome, SparkJob, run_tasks
 from psoup.store import Store
 from querystem.expressions import TRUE
-from tests.support.engine.author import READINGS, Author, readings, sensor_is
+from tests.support.engine.author import OTHER, READINGS, Author, readings, sensor_is
 from tests.support.engine.composites import (
     assert_boxes,
     assert_complete,
@@ -29,7 +28,6 @@ from tests.support.engine.reading import matched
 
 pytestmark = pytest.mark.spark
 
-OTHER = StreamSchema("other", READINGS.columns)
 QUIET = EngineSettings(housekeeping=0.0)
 
 
