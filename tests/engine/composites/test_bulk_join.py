@@ -213,3 +213,24 @@ def test_an_engine_takes_rows_while_spark_joins(
     finally:
         engine.stop()
     assert_complete(store, world.join)
+
+
+def test_a_predicate_that_fails_in_sparks_join_is_found_by_tasks(
+    store: Store, spark: SparkSession
+) -> None:
+    """Spark's join runs the predicates over combinations, too. If it fails, tasks join the rows and
+    say which predicate is the cause; the other queries go on."""
+    world = World(store)
+    legs = [(world.left, sensor_is(1)), (world.right, TRUE)]
+    bad = register_join(world.author, legs, [equal(0, 1)], where=equal(0, 1, "nowhere"))
+    assert bad.composite_id == world.join.composite_id
+    engine = Engine(store, spark, replace(BULK, spark_slice_rows=100))
+    engine.start()
+    try:
+        engine.wait_idle(300)
+    finally:
+        engine.stop()
+    epoch = store.epochs.latest()[1]
+    assert [entry.id for entry in epoch.quarantine.entries] == [bad.predicate_id]
+    assert not mark_of(store, bad.composite_id).suspended
+    assert_complete(store, world.join)

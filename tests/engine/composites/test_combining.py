@@ -401,8 +401,8 @@ def test_a_range_of_keys_has_every_row_for_which_the_comparison_is_true(
         probes, probing = key.probes(end, batches[end], times, times)
         pairs = set()
         for match in probes.find(stored):
-            numbers, places = match.pairs(0, len(match.counts))
-            probed = np.flatnonzero(probing)[numbers].tolist()
+            numbers, places = match.pairs(0, len(probing))
+            probed = probing[numbers].tolist()
             pairs |= set(zip(probed, stored.ids[places].tolist(), strict=True))
         for row, value in enumerate(ORDERED[types[end]]):
             for partner, partner_value in enumerate(ORDERED[types[1 - end]]):
