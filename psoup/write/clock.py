@@ -168,6 +168,8 @@ class ClockGuard:
 
     def _ahead(self) -> int:
         """Return by how much the clock is at least ahead of most others; 0 within the limit."""
+        if not self._remote_clocks:
+            return 0
         # The lower median: one machine with a wrong clock must not stop the others.
         ahead = sorted(self.others().values())
         least = ahead[(len(ahead) - 1) // 2] if ahead else 0
