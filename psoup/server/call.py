@@ -70,6 +70,7 @@ class Call:
         self.registration: Registration | None = None
         self.answer_form: RowsForm | None = None
         self.batch_form: BatchForm | None = None
+        self._acting: tuple[Any, Acting] | None = None
 
     @property
     def owner(self) -> str:
@@ -94,7 +95,10 @@ class Call:
     def acting(self, request: Any) -> Acting:
         """Return the tenant and owner that a message acts for, and charge its work to that tenant.
         Raise PermissionDenied, BadRequest."""
-        acting = Acting.of(self.principal, request)
+        # Admission and the handler ask for the same message.
+        if self._acting is None or self._acting[0] is not request:
+            self._acting = request, Acting.of(self.principal, request)
+        acting = self._acting[1]
         self.tenant = acting.tenant
         return acting
 
