@@ -45,17 +45,28 @@ def processor(pids: Iterable[int]) -> float:
     return ticks / _TICKS
 
 
+def processor_of_ended(pid: int) -> float:
+    """Seconds that those children of a process used that have ended."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[13]) + int(fields[14])) / _TICKS
+
+
 def descendants() -> list[int]:
     """This process and all below it."""
+    return family(os.getpid())
+
+
+def family(pid: int) -> list[int]:
+    """A process and all below it."""
     parents: dict[int, list[int]] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
             parent = int(path.read_text().rpartition(")")[2].split()[1])
             parents.setdefault(parent, []).append(int(path.parent.name))
-    pids = [os.getpid()]
+    pids = [pid]
     # The list grows while it is read, generation by generation.
-    for pid in pids:
-        pids += parents.get(pid, [])
+    for member in pids:
+        pids += parents.get(member, [])
     return pids
 
 

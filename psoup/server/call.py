@@ -69,8 +69,12 @@ class Call:
         self.arrow: memoryview | None = None
         self.registration: Registration | None = None
         self.answer_form: RowsForm | None = None
+<<<<<<< HEAD
         self.batch_form: BatchForm | None = None
         self._acting: tuple[Any, Acting] | None = None
+=======
+        self._acting: tuple[Any, Acting | None] = None, None
+>>>>>>> 41f8c6ba (benchmarks: invoke and sync beside databases, from a client in Go; oracle of kept plans)
 
     @property
     def owner(self) -> str:
@@ -96,9 +100,10 @@ class Call:
         """Return the tenant and owner that a message acts for, and charge its work to that tenant.
         Raise PermissionDenied, BadRequest."""
         # Admission and the handler ask for the same message.
-        if self._acting is None or self._acting[0] is not request:
-            self._acting = request, Acting.of(self.principal, request)
-        acting = self._acting[1]
+        known, acting = self._acting
+        if acting is None or known is not request or acting.principal is not self.principal:
+            acting = Acting.of(self.principal, request)
+            self._acting = request, acting
         self.tenant = acting.tenant
         return acting
 
