@@ -14,7 +14,7 @@ from typing import Self
 import pyarrow as pa
 import pyarrow.csv
 
-from benchmarks.memory import family, processor, processor_of_ended
+from benchmarks.memory import family, thread_seconds
 
 _TYPES = {
     pa.int64(): "bigint",
@@ -117,9 +117,10 @@ class Postgres:
         return f"host=127.0.0.1 port={self._port} user={_ACCOUNT} dbname=postgres sslmode=disable"
 
     def processor(self) -> float:
-        """Return the seconds of processor time that all processes of the cluster have used."""
+        """Return the seconds of processor time that the processes of the cluster have used, of
+        those that still run."""
         pid = int((self._data / "postmaster.pid").read_text().split()[0])
-        return processor(family(pid)) + processor_of_ended(pid)
+        return thread_seconds(family(pid))
 
     @property
     def _data(self) -> Path:

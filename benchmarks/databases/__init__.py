@@ -34,8 +34,8 @@ from benchmarks.databases.calls import (
     sync_case,
 )
 from benchmarks.databases.load import Generator, Load, Opponent, build
-from benchmarks.databases.sqlite_server import fill
-from benchmarks.memory import processor
+from benchmarks.databases.sqlite_file import fill
+from benchmarks.memory import thread_seconds
 from benchmarks.report import Report
 from benchmarks.sync.calls import Caller
 from client_sdk import Client
@@ -79,7 +79,9 @@ def run(folder: Path, quick: bool) -> Report:
         client = stack.enter_context(store.client())
         contents = _fill(store, client, target, rows, changes, sizes)
         table = pa.concat_tables([rows, changes])
-        opponents = {PSOUP: Opponent("grpc", target, lambda: processor([store.servers[0].pid]))}
+        opponents = {
+            PSOUP: Opponent("grpc", target, lambda: thread_seconds([store.servers[0].pid]))
+        }
         opponents |= stack.enter_context(_others(folder, table))
         _check(client, folder / "rows.db", contents)
         measure = _Measure(report, Generator(program, folder), opponents, sizes)
@@ -137,8 +139,8 @@ def _others(folder: Path, table: pa.Table) -> Iterator[Mapping[str, Opponent]]:
         file = str(folder / "rows.db")
         sqlite, sqlite_pid = stack.enter_context(served_process(module, file))
         opponents = {
-            BARE: Opponent("grpc", bare, lambda: processor([bare_pid])),
-            SQLITE: Opponent("grpc", sqlite, lambda: processor([sqlite_pid])),
+            BARE: Opponent("grpc", bare, lambda: thread_seconds([bare_pid])),
+            SQLITE: Opponent("grpc", sqlite, lambda: thread_seconds([sqlite_pid])),
         }
         if postgres.installed():
             indexes = [f"traffic ({columns})" for columns in INDEXES]

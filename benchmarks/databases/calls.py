@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 from benchmarks import baseline, workload
 from benchmarks.databases.load import Requests
-from benchmarks.databases.sqlite_server import METHOD
+from benchmarks.databases.sqlite_file import METHOD
 from benchmarks.sync.calls import INVOKE, SYNC, sync_request
 from psoup.v1 import psoup_pb2 as pb
 

@@ -12,34 +12,13 @@ import json
 import sqlite3
 import struct
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from itertools import chain
-from pathlib import Path
-
-import pyarrow as pa
 
 from benchmarks.baseline import serve
+from benchmarks.databases.sqlite_file import METHOD
 
-METHOD = "/psoup.benchmark.Sqlite/Rows"
 _MESSAGE_ROWS = 1 << 15
-
-
-def fill(path: Path, table: pa.Table, indexes: Sequence[str]) -> None:
-    """Make a file with a table `traffic`, of numbers only, and its indexes."""
-    columns = [
-        column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
-        for column in table.columns
-    ]
-    with sqlite3.connect(path) as connection:
-        names = ", ".join(f'"{name}"' for name in table.schema.names)
-        connection.execute(f"CREATE TABLE traffic ({names})")
-        marks = ", ".join("?" * len(columns))
-        rows = zip(*(column.to_pylist() for column in columns), strict=True)
-        connection.executemany(f"INSERT INTO traffic VALUES ({marks})", rows)
-        for index, on in enumerate(indexes):
-            connection.execute(f"CREATE INDEX i{index} ON traffic ({on})")
-        connection.execute("ANALYZE")
-    connection.close()
 
 
 def main() -> None:

@@ -18,6 +18,7 @@ import numpy as np
 from benchmarks import workload
 from benchmarks.report import Report
 from psoup.access.principal import ANYONE
+from psoup.answers.difference.job import make_job
 from psoup.server.call import Call
 from psoup.server.calls import sync as sync_calls
 from psoup.server.core import Core
@@ -82,7 +83,6 @@ async def _share(folder: Path, queries: int, seconds: int) -> tuple[int, int]:
 
 def _noting(keys: list[Hashable]) -> Callable[..., Any]:
     """Return `make_job`, which also notes what a difference could be kept by."""
-    make_job = sync_calls.make_job
 
     def noting(question: Any, plan: Any, *arguments: Any) -> Any:
         job = make_job(question, plan, *arguments)
