@@ -69,12 +69,7 @@ class Call:
         self.arrow: memoryview | None = None
         self.registration: Registration | None = None
         self.answer_form: RowsForm | None = None
-<<<<<<< HEAD
         self.batch_form: BatchForm | None = None
-        self._acting: tuple[Any, Acting] | None = None
-=======
-        self._acting: tuple[Any, Acting | None] = None, None
->>>>>>> 41f8c6ba (benchmarks: invoke and sync beside databases, from a client in Go; oracle of kept plans)
 
     @property
     def owner(self) -> str:
@@ -99,11 +94,7 @@ class Call:
     def acting(self, request: Any) -> Acting:
         """Return the tenant and owner that a message acts for, and charge its work to that tenant.
         Raise PermissionDenied, BadRequest."""
-        # Admission and the handler ask for the same message.
-        known, acting = self._acting
-        if acting is None or known is not request or acting.principal is not self.principal:
-            acting = Acting.of(self.principal, request)
-            self._acting = request, acting
+        acting = Acting.of(self.principal, request)
         self.tenant = acting.tenant
         return acting
 
