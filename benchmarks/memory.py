@@ -45,15 +45,17 @@ def processor(pids: Iterable[int]) -> float:
     return ticks / _TICKS
 
 
-def thread_seconds(pids: Iterable[int]) -> float:
-    """Seconds used so far by threads that still run, added up: exact to the nanosecond, where
-    `processor` counts ticks."""
-    nanoseconds = 0
+def thread_seconds(pids: Iterable[int]) -> dict[int, float]:
+    """Seconds used so far by the running threads of processes, by process: exact to the nanosecond,
+    where `processor` counts ticks. Processes that have ended are left out."""
+    seconds = {}
     for pid in pids:
-        for path in Path(f"/proc/{pid}/task").glob("*/schedstat"):
-            with contextlib.suppress(OSError):
-                nanoseconds += int(path.read_text().split()[0])
-    return nanoseconds / 1e9
+        with contextlib.suppress(OSError):
+            paths = list(Path(f"/proc/{pid}/task").glob("*/schedstat"))
+            nanoseconds = [int(path.read_text().split()[0]) for path in paths]
+            if nanoseconds:
+                seconds[pid] = sum(nanoseconds) / 1e9
+    return seconds
 
 
 def descendants() -> list[int]:

@@ -116,9 +116,8 @@ class Postgres:
         """The connection string for clients over the loopback."""
         return f"host=127.0.0.1 port={self._port} user={_ACCOUNT} dbname=postgres sslmode=disable"
 
-    def processor(self) -> float:
-        """Return the seconds of processor time that the processes of the cluster have used, of
-        those that still run."""
+    def processor(self) -> dict[int, float]:
+        """Return the seconds of processor time that the processes of the cluster have used."""
         pid = int((self._data / "postmaster.pid").read_text().split()[0])
         return thread_seconds(family(pid))
 

@@ -90,8 +90,8 @@ def pair_case(contents: Contents) -> Case:
 
 def answer_case(contents: Contents, rows: int) -> Case:
     handles = [contents.answers[rows]]
-    # Some gigabytes at most, of either encoding.
-    max_calls = max(3, min(_MAX_CALLS, 50_000_000 // rows))
+    # Some hundred megabytes at most, of either encoding.
+    max_calls = max(3, min(_MAX_CALLS, 1_000_000 // rows))
     return Case(
         f"{rows:,} row{'s' if rows > 1 else ''}",
         {

@@ -6,13 +6,14 @@ import json
 import shutil
 import subprocess
 from base64 import b64encode
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 _SOURCE = Path(__file__).parent / "load_go"
 _BUILD_SECONDS = 900
+_MIN_CALLS = 300
 
 
 @dataclass(frozen=True)
@@ -39,11 +40,18 @@ class Requests:
 
 @dataclass(frozen=True)
 class Opponent:
-    """A server under load. `processor` gives the seconds of processor time that it has used."""
+    """A server under load. `processor` gives the seconds of processor time that its processes have
+    used."""
 
     kind: str
     target: str
-    processor: Callable[[], float]
+    processor: Callable[[], Mapping[int, float]]
+
+    def used_since(self, before: Mapping[int, float]) -> float:
+        """Return the seconds used since then. A process that has ended was one of earlier calls:
+        those of these calls stay until the load generator ends."""
+        now = self.processor().items()
+        return sum(seconds - before.get(pid, 0.0) for pid, seconds in now)
 
 
 @dataclass(frozen=True)
@@ -87,7 +95,8 @@ class Generator:
     def load(
         self, opponent: Opponent, work: Requests, clients: int, seconds: float, max_calls: int
     ) -> Load:
-        """Call for some seconds, at most `max_calls` times for each client."""
+        """Call for some seconds, at most `max_calls` times for each client, and at least
+        _MIN_CALLS times in all if that allows it."""
         path = self.folder / "work.json"
         path.write_text(work.json)
         options = {
@@ -96,6 +105,7 @@ class Generator:
             "work": path,
             "clients": clients,
             "seconds": seconds,
+            "least": min(max_calls, -(-_MIN_CALLS // clients)),
             "calls": max_calls,
         }
         with subprocess.Popen(
@@ -111,7 +121,7 @@ class Generator:
             process.stdin.write("\n")
             process.stdin.flush()
             line = process.stdout.readline()
-            used = opponent.processor() - before
+            used = opponent.used_since(before)
         if not line:
             raise RuntimeError(f"the load generator failed: {options}")
         result: dict[str, Any] = json.loads(line)

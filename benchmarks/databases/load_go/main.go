@@ -6,8 +6,8 @@
 // pool.
 //
 // Requests come from a file of JSON: {"method", "requests"} with base64 for gRPC, {"sql",
-// "arguments"} for PostgreSQL. It prints "ready" once all clients have made a call, waits for a
-// line, and then begins to measure.
+// "arguments"} for PostgreSQL. It prints "ready" once every request was made and every client has
+// made one, waits for a line, and then begins to measure.
 package main
 
 import (
@@ -153,8 +153,10 @@ func callers(ctx context.Context, kind, target string, work workload, clients, c
 	return made, nil
 }
 
-// run lets every client call until the deadline or its share of the calls is done.
-func run(ctx context.Context, calls []caller, most int, deadline time.Time) ([]float64, int64, error) {
+// run lets every client call until the deadline, but at least and at most so many times.
+func run(
+	ctx context.Context, calls []caller, least, most int, deadline time.Time,
+) ([]float64, int64, error) {
 	var (
 		group sync.WaitGroup
 		lock  sync.Mutex
@@ -169,7 +171,7 @@ func run(ctx context.Context, calls []caller, most int, deadline time.Time) ([]f
 			var own []float64
 			var received int64
 			var failure error
-			for n := 0; n < most && failure == nil && (n == 0 || time.Now().Before(deadline)); n++ {
+			for n := 0; n < most && failure == nil && (n < least || time.Now().Before(deadline)); n++ {
 				began := time.Now()
 				size, err := call(ctx, number+n*len(calls))
 				own, received, failure = append(own, time.Since(began).Seconds()*1e3), received+size, err
@@ -193,6 +195,7 @@ func measure() error {
 	clients := flag.Int("clients", 1, "how many call at once")
 	connections := flag.Int("connections", 64, "the most connections to PostgreSQL")
 	seconds := flag.Float64("seconds", 5, "how long to measure")
+	least := flag.Int("least", 1, "the least calls of a client")
 	most := flag.Int("calls", 1_000_000, "the most calls of a client")
 	flag.Parse()
 	content, err := os.ReadFile(*path)
@@ -210,7 +213,9 @@ func measure() error {
 	if err != nil {
 		return err
 	}
-	if _, _, err := run(ctx, calls, 1, time.Now()); err != nil {
+	different := max(len(work.Requests), len(work.Arguments))
+	each := (different + *clients - 1) / *clients
+	if _, _, err := run(ctx, calls, each, each, time.Now()); err != nil {
 		return err
 	}
 	fmt.Println("ready")
@@ -219,7 +224,8 @@ func measure() error {
 		return err
 	}
 	began := time.Now()
-	times, received, err := run(ctx, calls, *most, began.Add(time.Duration(*seconds*float64(time.Second))))
+	deadline := began.Add(time.Duration(*seconds * float64(time.Second)))
+	times, received, err := run(ctx, calls, *least, *most, deadline)
 	if err != nil {
 		return err
 	}
