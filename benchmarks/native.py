@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from benchmarks.kernel_families import Boxes, PaperIntervals, QueryFamily, Thresholds
 from benchmarks.kernel_queries import Intervals
+from benchmarks.kernel_shapes import stem_of
 from benchmarks.report import Report
 from benchmarks.timing import least_cpu
 from benchmarks.typed import COLUMNS, sample_rows
@@ -39,7 +40,7 @@ def run(folder: Path, quick: bool) -> Report:
         ("4,096 of two intervals", PaperIntervals(Intervals.make(4096))),
     ]
     for name, family in families:
-        stem, rows = family.stem(), family.rows()
+        stem, rows = stem_of(family.texts()), family.rows()
         for size in BATCHES:
             call = partial(_bitmaps, stem, rows.slice(0, size))
             what = f"{name}, {size:,} rows to bitmaps"
