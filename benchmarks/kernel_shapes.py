@@ -103,10 +103,10 @@ def measure_shapes(report: Report, quick: bool, rounds: int) -> None:
 def _measure(report: Report, measured: MeasuredFamily, rounds: int) -> None:
     name, family = measured.name, measured.make()
     texts, whole, opponents = family.texts(), family.rows(), family.opponents()
-    read = least_cpu({"read": partial(_stem, texts)}, 2)["read"] / len(texts) * 1e6
+    read = least_cpu({"read": partial(stem_of, texts)}, 2)["read"] / len(texts) * 1e6
     goal = {"aim": f"≤ {_READING_US:g} µs", "met": read <= _READING_US}
     report.add(f"{name}: reading one of their texts", read, "µs", **goal)
-    stem = _stem(texts)
+    stem = stem_of(texts)
     rates: dict[int, float] = {}
     for size in BATCHES:
         rows = whole.slice(0, size)
@@ -157,7 +157,8 @@ def _is_slow(name: str, pairs: int, matches: int) -> bool:
     return matches > _MOST_SLOW_MATCHES or (is_pairwise and pairs > _MOST_SLOW_PAIRS)
 
 
-def _stem(texts: pa.Array) -> QueryStem:
+def stem_of(texts: pa.Array) -> QueryStem:
+    """Return a query SteM of the queries with these texts."""
     stem = QueryStem()
     stem.insert_texts(np.arange(len(texts)), texts)
     return stem

@@ -7,11 +7,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from benchmarks.kernel_families import Boxes, PaperIntervals, QueryFamily, Thresholds
 from benchmarks.kernel_queries import Intervals
+from benchmarks.kernel_shapes import stem_of
 from benchmarks.report import Report
 from benchmarks.timing import least_cpu
 from benchmarks.typed import COLUMNS, sample_rows
@@ -40,8 +40,7 @@ def run(folder: Path, quick: bool) -> Report:
         ("4,096 of two intervals", PaperIntervals(Intervals.make(4096))),
     ]
     for name, family in families:
-        stem, rows, texts = QueryStem(), family.rows(), family.texts()
-        stem.insert_texts(np.arange(len(texts)), texts)
+        stem, rows = stem_of(family.texts()), family.rows()
         for size in BATCHES:
             call = partial(_bitmaps, stem, rows.slice(0, size))
             what = f"{name}, {size:,} rows to bitmaps"

@@ -148,3 +148,18 @@ def test_what_has_an_access_is_found_in_lists(make: Any, accesses: int) -> None:
     matches = stem.probe(batch)
     assert rows_by_predicate(matches) == alone(predicates, batch)
     assert all(isinstance(part, RowLists) for part in matches.parts) == (accesses > 0)
+
+
+def test_every_predicate_of_an_access_may_be_removed() -> None:
+    """The others of the part stay, so that it is not built again."""
+    predicates: dict[int, Expression] = {
+        n: either(compare(Op.EQ, _T, f"{n}"), compare(Op.EQ, _A, n)) for n in range(70)
+    }
+    predicates |= {100 + n: both(like(f"{n}%"), compare(Op.LT, _B, 1.0)) for n in range(100)}
+    stem, batch = QueryStem(), _batch([("1", None, 2, 0.5), (None, "1", None, None)])
+    insert(stem, predicates)
+    for removed in range(70):
+        stem.remove(removed)
+        del predicates[removed]
+    assert len(stem._parts) == 1
+    _check(stem, predicates, batch)

@@ -122,6 +122,7 @@ class HashedGroup:
         checked_ids: set[int] = set(self._waiting)
         for segment in self._segments:
             segment._check()
+            assert segment.live > 0
             live = segment.entries()
             assert checked_ids.isdisjoint(live.ids.tolist())
             checked_ids.update(live.ids.tolist())

@@ -149,5 +149,4 @@ class HashedSegment(Segment):
 
     def _check(self) -> None:
         super()._check()
-        assert self.live > 0
         self.combinations._check()
