@@ -12,7 +12,7 @@ from psoup.server.call import Call
 from psoup.server.core import Core
 from psoup.v1 import psoup_pb2 as pb
 from psoup.web.answers import answer
-from psoup.web.batches import BATCH_FORMS
+from psoup.web.bodies import BATCH_FORMS
 from psoup.web.changes import changes, watch_request
 from psoup.web.exchange import Request, Response, json_response
 from psoup.web.gateway import Gateway

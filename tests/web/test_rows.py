@@ -190,7 +190,7 @@ def test_a_row_that_does_not_fit_is_named(
         (b'{"id": ' + b"9" * 5000 + b"}", "MALFORMED_ROWS"),
         (b"[{}]", "MISSING_COLUMN"),
         (b'{"\\ud800": 1}', "EXTRA_COLUMN"),
-        (b'[{"a":"' + b"x" * (5 << 20) + b'"}]', "BATCH_TOO_LARGE"),
+        (b'[{"a":"' + b"x" * (3 << 20) + b'"}]', "BATCH_TOO_LARGE"),
         (b'[{"price": 1e999}]', "MISSING_COLUMN"),
     ],
 )
