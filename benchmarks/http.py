@@ -36,7 +36,7 @@ Call = Callable[[int], Any]
 
 
 def run(folder: Path, quick: bool) -> Report:
-    calls, rows = (500, QUICK_ROWS) if quick else (5_000, ROWS)
+    calls, rows = (500, QUICK_ROWS) if quick else (2_000, ROWS)
     report = Report("http", f"{rows:,} rows, answers of about 100, {calls:,} calls of each kind")
     with RunningStore(folder) as store:
         target = store.start_server("--web", "127.0.0.1:0", module="psoup.web")

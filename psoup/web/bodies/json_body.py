@@ -22,7 +22,10 @@ from datastem.schema import StreamSchema
 from datastem.types import Kind
 from psoup.server.wire.arrow import Buffer
 from psoup.web.bodies.columns import MAX_ROW_BYTES, malformed, table_of, too_long
+from querystem.pace import spending
 
+# How many blank lines are passed before other work may run, and the units of each.
+_BLANK_LINES, _BLANK_LINE_UNITS = 4096, 100
 _SPACE = re.compile(r"[ \t\r\n]*")
 _Decode = Callable[[str, int], tuple[Any, int]]
 
@@ -121,9 +124,12 @@ def _json_rows(cursor: _Cursor, decode: _Decode) -> Iterator[Any]:
 
 
 def _lines(text: str, decode: Callable[[str], Any]) -> Iterator[Any]:
-    row = 0
+    row = blank_lines = 0
     for line in io.StringIO(text, newline="\n"):
         if line.isspace():
+            blank_lines += 1
+            if not blank_lines % _BLANK_LINES:
+                spending()(_BLANK_LINES * _BLANK_LINE_UNITS)
             continue
         if len(line) > MAX_ROW_BYTES:
             raise too_long(row)
