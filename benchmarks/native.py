@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from benchmarks.kernel_families import Boxes, PaperIntervals, QueryFamily, Thresholds
@@ -39,7 +40,8 @@ def run(folder: Path, quick: bool) -> Report:
         ("4,096 of two intervals", PaperIntervals(Intervals.make(4096))),
     ]
     for name, family in families:
-        stem, rows = family.stem(), family.rows()
+        stem, rows, texts = QueryStem(), family.rows(), family.texts()
+        stem.insert_texts(np.arange(len(texts)), texts)
         for size in BATCHES:
             call = partial(_bitmaps, stem, rows.slice(0, size))
             what = f"{name}, {size:,} rows to bitmaps"
