@@ -292,12 +292,17 @@ class HttpCaller:
             writer.close()
 
     async def call(self, method: str, path: str, content_type: str = "", body: bytes = b"") -> int:
-        """Send a request, read a response that has a length, and return its status."""
-        length = f"Content-Type: {content_type}\r\nContent-Length: {len(body)}\r\n" if body else ""
-        self.writer.write(f"{method} {path} HTTP/1.1\r\n{self.head}{length}\r\n".encode() + body)
+        """Send a request, read the response, and return its status."""
+        lines = f"Content-Type: {content_type}\r\nContent-Length: {len(body)}\r\n" if body else ""
+        self.writer.write(f"{method} {path} HTTP/1.1\r\n{self.head}{lines}\r\n".encode() + body)
         head = (await self.reader.readuntil(b"\r\n\r\n")).decode().lower()
-        size = int(head.partition("content-length: ")[2].partition("\r\n")[0])
-        await self.reader.readexactly(size)
+        length = head.partition("content-length: ")[2].partition("\r\n")[0]
+        if length:
+            await self.reader.readexactly(int(length))
+        else:
+            while size := int(await self.reader.readline(), 16):
+                await self.reader.readexactly(size + 2)
+            await self.reader.readline()
         return int(head.split()[1])
 
 

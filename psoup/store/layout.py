@@ -349,6 +349,10 @@ EPOCHS = pa.schema(
                         ("since", pa.int64()),
                         ("highs", pa.list_(pa.int64())),
                         ("admitted", pa.list_(pa.list_(pa.int64()))),
+                        (
+                            "predicates",
+                            pa.list_(pa.struct([("low", pa.int64()), ("high", pa.int64())])),
+                        ),
                         ("suspended", pa.bool_()),
                         ("order", pa.string()),
                     ]

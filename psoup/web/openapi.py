@@ -21,6 +21,7 @@ _NUMBERS = ("limit", "page_size")
 _CHOICES = {"bigint": ["text", "number"], "knowledge": ["then", "today"]}
 _HEADERS = {
     "Publish": {
+        "Idempotency-Key": "any text: a batch with it counts once in 24 hours",
         "Psoup-Publisher": "who publishes: with `Psoup-Sequence` a batch counts once",
         "Psoup-Sequence": "the number of the batch, from 1 on, without gaps",
     },

@@ -12,7 +12,7 @@ from psoup.server.call import Call
 from psoup.server.core import Core
 from psoup.v1 import psoup_pb2 as pb
 from psoup.web.answers import answer
-from psoup.web.batches import BATCH_FORMS
+from psoup.web.bodies import BATCH_FORMS
 from psoup.web.changes import changes, watch_request
 from psoup.web.exchange import Request, Response, json_response
 from psoup.web.gateway import Gateway
@@ -22,6 +22,8 @@ from psoup.web.session import end
 _HANDLE_DIGITS = 32
 # A text in UTF-8 with what a client may put around it; the service has its own, smaller limit.
 _MAX_TEXT_BYTES = 1 << 20
+# How long a batch with an Idempotency-Key counts once.
+_IDEMPOTENCY_SECONDS = 24 * 3600
 _KNOWLEDGE = {"today": pb.KNOWLEDGE_TODAY, "then": pb.KNOWLEDGE_UNSPECIFIED}
 
 
@@ -113,14 +115,9 @@ async def stream(gateway: Gateway, request: Request) -> Response:
 
 async def publish(gateway: Gateway, request: Request) -> Response:
     """Append the rows of the body to a stream."""
-    if "idempotency-key" in request.headers:
-        raise BadRequest(
-            "Idempotency-Key is not taken",
-            field="Idempotency-Key",
-            hint="Psoup-Publisher and Psoup-Sequence make a batch count once",
-        )
     core, parameters = gateway.core, request.parameters
-    publisher, sequence = request.headers.get("psoup-publisher", ""), _sequence(request)
+    key, sequence = _idempotency_key(request), _sequence(request)
+    publisher = request.headers.get("psoup-publisher", "")
 
     async def make(call: Call) -> Message:
         # What arrives counts until the message that it becomes does.
@@ -130,7 +127,7 @@ async def publish(gateway: Gateway, request: Request) -> Response:
         finally:
             hold.release()
         call.batch_form = BATCH_FORMS[request.content_type]
-        return pb.PublishRequest(
+        message = pb.PublishRequest(
             tenant=parameters.text("tenant"),
             owner=parameters.text("owner"),
             stream=request.names["name"],
@@ -138,6 +135,12 @@ async def publish(gateway: Gateway, request: Request) -> Response:
             sequence=sequence,
             arrow=content,
         )
+        if key:
+            # A publisher of one batch.
+            message.publisher = f"http/{call.acting(message).owner}/{key}"
+            message.sequence = 1
+            message.publisher_lease.FromSeconds(_IDEMPOTENCY_SECONDS)
+        return message
 
     response: pb.PublishResponse = await gateway.unary(request, "Publish", make)
     return json_response(
@@ -148,6 +151,16 @@ async def publish(gateway: Gateway, request: Request) -> Response:
             "unverified": response.unverified,
         }
     )
+
+
+def _idempotency_key(request: Request) -> str:
+    key = request.headers.get("idempotency-key", "")
+    if key and {"psoup-publisher", "psoup-sequence"} & request.headers.keys():
+        raise BadRequest(
+            "a batch has an Idempotency-Key, or a publisher and a sequence",
+            field="Idempotency-Key",
+        )
+    return key
 
 
 def _sequence(request: Request) -> int:

@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 from psoup.web import resources
-from psoup.web.batches import BATCH_FORMS
+from psoup.web.bodies import BATCH_FORMS
 from psoup.web.exchange import EVENTS, JSON, SQL, Request, Response, json_response
 from psoup.web.forms import CONTENT_TYPES
 from psoup.web.gateway import Gateway

@@ -51,7 +51,7 @@ class Heard:
             return sum(text in line for line in self.lines) >= times
 
         with self._news:
-            assert self._news.wait_for(come, timeout=60), self.lines
+            assert self._news.wait_for(come, timeout=240), self.lines
 
 
 def test_a_child_speaks_under_its_name_and_ends() -> None:

@@ -155,10 +155,8 @@ async def test_who_watches_is_there_though_nothing_is_said(world: World) -> None
         assert [(await anext(parts)).WhichOneof("part") for _ in range(2)] == ["begin", "end"]
         waiting = asyncio.ensure_future(anext(parts))
         world.clock += 2 * SECOND
-        for _ in range(200):
+        while not _events(core, Renew):
             await asyncio.sleep(0.05)
-            if _events(core, Renew):
-                break
         assert len(_events(core, Renew)) == 1
         waiting.cancel()
 

@@ -190,7 +190,7 @@ def test_a_row_that_does_not_fit_is_named(
         (b'{"id": ' + b"9" * 5000 + b"}", "MALFORMED_ROWS"),
         (b"[{}]", "MISSING_COLUMN"),
         (b'{"\\ud800": 1}', "EXTRA_COLUMN"),
-        (b'[{"a":"' + b"x" * (5 << 20) + b'"}]', "BATCH_TOO_LARGE"),
+        (b'[{"a":"' + b"x" * (3 << 20) + b'"}]', "BATCH_TOO_LARGE"),
         (b'[{"price": 1e999}]', "MISSING_COLUMN"),
     ],
 )
@@ -261,8 +261,25 @@ def test_a_batch_with_a_sequence_counts_once(web: WebServer, tenant: str) -> Non
     for sequence in ("-1", "x", "", "9" * 30):
         assert send(b'{"id": 2}', sequence).status == 400
     assert _post(web, tenant, b"{}", "application/json", psoup_sequence="1").status == 400
-    key = _post(web, tenant, b'{"id": 1}', "application/json", idempotency_key="k")
-    assert key.status == 400 and key.json()["field"] == "Idempotency-Key"
+
+
+def test_a_batch_with_a_key_counts_once(web: WebServer, tenant: str) -> None:
+    web.define("CREATE STREAM things (id BIGINT)", tenant=tenant)
+
+    def send(body: bytes, key: str, **headers: str) -> Reply:
+        return _post(web, tenant, body, "application/json", idempotency_key=key, **headers)
+
+    first = send(b'{"id": 1}', "k").json()
+    assert send(b' [{"id":1}]', "k").json() == first | {"duplicate": True}
+    reused = send(b'{"id": 2}', "k")
+    assert reused.status == 422 and reused.reason == "SEQUENCE_REUSED"
+    assert send(b'{"id": 2}', "other").json()["duplicate"] is False
+    assert send(b'{"id": 2}', "x" * 300).reason == "NAME_TOO_LONG"
+    both = send(b'{"id": 2}', "k", psoup_publisher="shop", psoup_sequence="1")
+    assert both.status == 400 and both.json()["field"] == "Idempotency-Key"
+    entries = web.json("/v1/publishers", tenant=tenant)["publishers"]
+    assert {entry["name"] for entry in entries} == {"http/main/k", "http/main/other"}
+    assert {entry["lease_seconds"] for entry in entries} == {86400}
 
 
 def test_bodies_are_bounded(web: WebServer, tenant: str) -> None:
