@@ -1,4 +1,4 @@
-"""Closures of keyed streams: of a step, and all of them, on the driver and in tasks.
+"""Closures of keyed streams: of a step, and all of them; the driver's memory, and retention.
 
 Every hundredth row is late, and a key has eight rows. Costs are processor time.
 """
@@ -16,7 +16,6 @@ from benchmarks.memory import descendants, processor
 from benchmarks.report import Report
 from datastem.arrays import Int64s
 from datastem.codec import INSTANT, stem_schema
-from datastem.history import History
 from datastem.keyed_rows import KeyedRows
 from datastem.schema import Column, StreamSchema
 from datastem.types import BIGINT, TIMESTAMP
@@ -25,6 +24,7 @@ from psoup.engine.spark.jobs import SparkJob, by_table
 from psoup.engine.spark.session import open_session
 from psoup.engine.steps.closing import ClosingJob
 from psoup.engine.steps.histories import Histories, closure_rows
+from psoup.engine.steps.key_order import KeyOrder
 from psoup.engine.steps.worker import CLOSURE_BOUNDS, insert, write_segments
 from psoup.store import Store
 from psoup.store.delta.files import DataFile
@@ -65,21 +65,36 @@ def _keys(dice: np.random.Generator, rows: int) -> Int64s:
 def _measure_steps(report: Report, rows: int) -> None:
     dice = np.random.default_rng(1)
     keys = _keys(dice, rows)
-    old = _rows(dice, keys, 0, rows)
-    started = time.process_time()
-    history = History().insert(old, rows)
+    parts = (
+        _rows(dice, keys, first, min(FILE_ROWS, rows - first))
+        for first in range(0, rows, FILE_ROWS)
+    )
+    memory, started = _own_memory(), time.process_time()
+    order, high = KeyOrder(parts), rows
     report.add(f"{rows:,} rows, sorted", time.process_time() - started, "s")
-    report.add(f"{rows:,} rows, memory of a row", history.nbytes / rows, "B")
+    report.add(f"{rows:,} rows, own memory of a row", (_own_memory() - memory) / rows, "B")
     for count in (1_000, 65_536):
         seconds = []
-        for _ in range(8):
-            new = _rows(dice, keys, history.high, count)
+        for _ in range(16):
+            new = _rows(dice, keys, high, count)
             started = time.process_time()
-            history.closures(new)
-            history = history.insert(new, history.high + count)
+            order.closures(new)
+            order.insert(new)
             seconds.append(time.process_time() - started)
-        middle = 1000 * sorted(seconds)[len(seconds) // 2]
-        report.add(f"{rows:,} rows, a step of {count:,} more, median", middle, "ms")
+            high += count
+        what = f"{rows:,} rows, a step of {count:,} more"
+        report.add(f"{what}, median", 1000 * sorted(seconds)[len(seconds) // 2], "ms")
+        report.add(f"{what}, mean", 1000 * sum(seconds) / len(seconds), "ms")
+    started = time.process_time()
+    ended = order.ended(500 * rows)
+    order.remove(ended[: len(ended) // 8])
+    report.add(f"{rows:,} rows, a round of retention", time.process_time() - started, "s")
+
+
+def _own_memory() -> int:
+    """Return the bytes that only this process can have: not those of mapped files."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith("RssAnon:"))
 
 
 def _measure_all(report: Report, spark: SparkSession, store: Store, rows: int) -> None:
