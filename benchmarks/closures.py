@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -22,10 +23,10 @@ from datastem.types import BIGINT, TIMESTAMP
 from psoup.engine.ledger import stem_name
 from psoup.engine.spark.jobs import SparkJob, by_table
 from psoup.engine.spark.session import open_session
+from psoup.engine.steps import closing
 from psoup.engine.steps.closing import ClosingJob
-from psoup.engine.steps.histories import Histories, closure_rows
 from psoup.engine.steps.key_order import KeyOrder
-from psoup.engine.steps.worker import CLOSURE_BOUNDS, insert, write_segments
+from psoup.engine.steps.worker import insert
 from psoup.store import Store
 from psoup.store.delta.files import DataFile
 
@@ -98,22 +99,17 @@ def _own_memory() -> int:
 
 
 def _measure_all(report: Report, spark: SparkSession, store: Store, rows: int) -> None:
-    files, stream_id = _write(store, rows), 1
-    root = store.root / "closures"
-    before = processor(descendants())
-    closures = Histories(store).rederive(stream_id, files)
-    table = closure_rows(stream_id, closures, 1)
-    write_segments(root, stream_id, table, CLOSURE_BOUNDS, False)
-    report.add(f"{rows:,} rows, all on the driver", processor(descendants()) - before, "s")
-    job = ClosingJob(
-        str(store.root / stem_name(stream_id)), tuple(files), str(root), stream_id, 1, False
-    )
-    for number in range(2):
-        before = processor(descendants())
-        written = job.run(spark)
-        assert sum(file.rows for file in written) == table.num_rows
-        again = ", again" if number else ""
-        report.add(f"{rows:,} rows, all in tasks{again}", processor(descendants()) - before, "s")
+    job = ClosingJob(str(store.root), tuple(_write(store, rows)), 1, 1, False)
+    closures = set[int]()
+    for limit, what in ((rows, "in one task"), (0, "with a shuffle")):
+        for again in ("", ", again"):
+            with patch.object(closing, "TASK_ROWS", limit):
+                driver, before = time.process_time(), processor(descendants())
+                closures.add(sum(file.rows for file in job.run(spark)))
+            seconds = processor(descendants()) - before
+            report.add(f"{rows:,} rows, all {what}{again}", seconds, "s")
+            report.add("  of that, the driver's Python", time.process_time() - driver, "s")
+    assert len(closures) == 1
 
 
 def _write(store: Store, rows: int) -> list[DataFile]:

@@ -30,6 +30,8 @@ from tests.support.engine.author import Author
 POINTS = StreamSchema("points", tuple(Column(name, BIGINT) for name in "xyz"))
 DOMAIN = 1_000_000
 BATCH_ROWS = 10_000
+# Rows that a new worker probes first.
+FIRST_ROWS = 1000
 _HANDLE_BYTES = 16
 
 

@@ -7,13 +7,14 @@ when it is first needed after a start, and discarded with its ledger when a step
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
 from datastem.arrays import Int64s
 from datastem.codec import HISTORY_COLUMNS, INSTANT
-from datastem.history import Closures, all_closures
+from datastem.history import Closures
 from datastem.keyed_rows import KeyedRows
 from psoup.engine.steps.key_order import KeyOrder
 from psoup.engine.steps.pieces import ROW_SEGMENT_BITS
@@ -36,7 +37,8 @@ class Histories:
     def of(self, stream_id: int, files: Iterable[DataFile]) -> KeyOrder:
         """Return the order of a stream whose stem has these files."""
         if stream_id not in self._orders:
-            self._orders[stream_id] = KeyOrder(self._read(stream_id, file) for file in files)
+            root = self._root(stream_id)
+            self._orders[stream_id] = KeyOrder(_read(root, file) for file in files)
         return self._orders[stream_id]
 
     def insert(
@@ -44,15 +46,11 @@ class Histories:
     ) -> list[Closures]:
         """Insert the rows of `new` files into an order; return the closures that they cause."""
         order, closures = self.of(stream_id, before), []
-        for part in _chunks(self._rows(stream_id, new)):
+        for part in _chunks(read_rows(self._root(stream_id), new)):
             # Closures are derived from the rows before the part, so both go chunk by chunk.
             closures.append(order.closures(part))
             order.insert(part)
         return closures
-
-    def rederive(self, stream_id: int, files: Iterable[DataFile]) -> list[Closures]:
-        """Return all closures of a stream, derived again from the files of its stem."""
-        return all_closures(self._rows(stream_id, files))
 
     def remove(self, stream_id: int, ids: Int64s) -> None:
         """Remove rows from an order: the ascending `ids` are no longer in the files."""
@@ -62,14 +60,18 @@ class Histories:
         """Drop an order; it is read again when it is needed."""
         self._orders.pop(stream_id, None)
 
-    def _rows(self, stream_id: int, files: Iterable[DataFile]) -> KeyedRows:
-        """Return the rows of files by ascending id; the files may come in any order."""
-        rows = KeyedRows.joined([self._read(stream_id, file) for file in files])
-        return rows.take(np.argsort(rows.ids))
+    def _root(self, stream_id: int) -> Path:
+        return self._store.stem(stream_id).root
 
-    def _read(self, stream_id: int, file: DataFile) -> KeyedRows:
-        root = self._store.stem(stream_id).root
-        return KeyedRows.of(reader(root, file).read(list(HISTORY_COLUMNS)))
+
+def read_rows(root: Path, files: Iterable[DataFile]) -> KeyedRows:
+    """Return the keyed rows of a stem's files by ascending id; the files may come in any order."""
+    rows = KeyedRows.joined([_read(root, file) for file in files])
+    return rows.take(np.argsort(rows.ids))
+
+
+def _read(root: Path, file: DataFile) -> KeyedRows:
+    return KeyedRows.of(reader(root, file).read(list(HISTORY_COLUMNS)))
 
 
 def closure_rows(stream_id: int, closures: Iterable[Closures], epoch: int) -> pa.Table:
