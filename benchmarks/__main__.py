@@ -19,7 +19,7 @@ BENCHMARKS = (
     *("invoke", "typed", "windows", "freshness", "publish", "streams", "workers", "cluster"),
     *("kernel", "index", "joins", "joins_ahead", "found_ahead", "implied", "interest", "policies"),
     *("registrations", "overload", "paper", "paper.joins", "sync", "watch"),
-    *("security", "fairness", "soak", "bulk", "closures", "idle"),
+    *("security", "fairness", "soak", "bulk", "closures", "disk", "idle"),
 )
 
 _EPILOG = "benchmarks/run store --help: how to measure your own queries, rows or running store."

@@ -5,6 +5,9 @@ other, a job derives all closures from the rows below `high`. Steps go on while 
 closures that later rows cause in files of their own: `by` is at least `high` there. So the loop
 replaces all other files of the stream by those of the job. If the engine ends before, the next one
 starts over: nothing but the epoch says what is to be done.
+
+Answers need no closures. Steps of composites use them to leave out combinations that no answer has
+(`composites.combining`); without them they store more.
 """
 
 from __future__ import annotations
