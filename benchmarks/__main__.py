@@ -16,10 +16,11 @@ from benchmarks.together import run_all
 
 # Modules, each with `run(folder, quick) -> Report`; only the one that is asked for is imported.
 BENCHMARKS = (
-    *("invoke", "typed", "windows", "freshness", "publish", "streams", "workers", "cluster"),
+    *("invoke", "databases", "typed", "windows", "freshness", "publish", "streams", "workers"),
     *("kernel", "index", "joins", "joins_ahead", "found_ahead", "implied", "interest", "policies"),
     *("registrations", "overload", "paper", "paper.joins", "sync", "watch"),
-    *("security", "fairness", "soak", "bulk", "closures", "disk", "idle"),
+    *("cluster", "security", "fairness", "soak", "bulk", "closures", "idle", "servers", "http"),
+    *("disk", "native"),
 )
 
 _EPILOG = "benchmarks/run store --help: how to measure your own queries, rows or running store."

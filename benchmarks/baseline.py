@@ -44,11 +44,18 @@ async def serve(path: str, stream: Callable[[bytes, object], AsyncIterator[bytes
 @contextmanager
 def served(module: str, *arguments: str) -> Iterator[str]:
     """Run a module that calls `serve` as a process; yield its address."""
+    with served_process(module, *arguments) as (target, _):
+        yield target
+
+
+@contextmanager
+def served_process(module: str, *arguments: str) -> Iterator[tuple[str, int]]:
+    """Run a module that calls `serve` as a process; yield its address and its process id."""
     command = [sys.executable, "-m", module, *arguments]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
-        yield f"127.0.0.1:{process.stdout.readline().strip()}"
+        yield f"127.0.0.1:{process.stdout.readline().strip()}", process.pid
     finally:
         process.terminate()
         process.wait()
@@ -68,7 +75,12 @@ class BareCall:
 
     def __call__(self, total: int = 0, most: int = 1 << 20) -> int:
         """Return how many bytes were received."""
-        return sum(map(len, self._call(_REQUEST.pack(total, most))))
+        return sum(map(len, self._call(request(total, most))))
+
+
+def request(total: int, most: int) -> bytes:
+    """Return the request for `total` bytes in messages of at most `most` bytes."""
+    return _REQUEST.pack(total, most)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ import math
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,10 +21,8 @@ from benchmarks.report import Report
 from datastem.arrays import Int64s
 from datastem.schema import StreamSchema
 from psoup.engine.composites.boxes import CompositeBox
-from psoup.engine.composites.keeping import keep_up
 from psoup.engine.settings import EngineSettings
 from psoup.engine.spark.session import open_session
-from psoup.engine.steps import step
 from psoup.store import Store
 from querystem.expressions import TRUE
 from tests.support.engine.author import READINGS, Author
@@ -51,29 +48,23 @@ def run(folder: Path, quick: bool) -> Report:
 
 
 def _measure_steps(report: Report, spark: SparkSession, store: Store, most: int) -> None:
-    """Measure the joins of steps, without their rows' own matches."""
+    """Measure whole steps: their rows are stored, matched and joined."""
     author, dice = Author(store), np.random.default_rng(7)
     streams = author.create(READINGS), author.create(OTHER)
     join = register_join(author, [(stream, TRUE) for stream in streams], [equal(0, 1)])
     limits = replace(EngineSettings(), housekeeping=1e9, step_bytes=1 << 40)
     pump = Pump(store, spark, limits)
     pump.run()
-    spent: list[float] = []
-
-    def timed(*arguments: Any) -> None:
-        before = processor(descendants())
-        keep_up(*arguments)
-        spent.append(processor(descendants()) - before)
-
-    setattr(step, "keep_up", timed)  # noqa: B010
     # The first step starts workers; it is measured again.
-    for rows in (1_000, 1_000, 1 << 15, 1 << 16, most, 2 * most):
+    for number, rows in enumerate((1_000, 1_000, 1 << 15, 1 << 16, most, 4 * most)):
         for stream in streams:
             publish(author, stream, dice.permutation(rows))
+        before = processor(descendants())
         pump.step()
-        what = f"a step with {rows:,} rows a leg: processor time of its join"
-        report.add(f"{what}{', first' if len(spent) == 1 else ''}", spent[-1], "s")
-    setattr(step, "keep_up", keep_up)  # noqa: B010
+        spent = processor(descendants()) - before
+        what = f"a step with {rows:,} rows a leg{', first' if not number else ''}"
+        report.add(f"{what}: processor time", spent, "s")
+        report.add(f"{what}: for each row", spent / (2 * rows) * 1e6, "µs")
     assert pump.ledger.composites[join.composite_id].high
 
 

@@ -50,6 +50,8 @@ _FLOODS = {
     "publish of a row": 64,
     "publish of 5,000 rows": 16,
     "stream of batches of 5,000 rows": 4,
+    "HTTP invoke": 64,
+    "HTTP publish of 1,000 rows as JSON": 16,
 }
 
 
@@ -95,7 +97,7 @@ async def _short(folder: Path, seconds: float) -> Report:
         f"{seconds:.0f} s each"
     )
     report = Report("fairness", setting)
-    with _server(folder / "store", "--memory", str(_MEMORY)) as (target, _):
+    with _server(folder / "store", "--memory", str(_MEMORY)) as (target, web, _):
         async with connected(target, "quiet") as quiet:
             await _prepare(quiet)
             async with connected(target, "flood") as flood:
@@ -106,7 +108,8 @@ async def _short(folder: Path, seconds: float) -> Report:
             for name, p99 in alone.items():
                 report.add(f"alone: {name}, p99", p99, "ms")
             for kind, callers in _FLOODS.items():
-                with _flooding(target, kind, callers) as done:
+                address = web if kind.startswith("HTTP") else target
+                with _flooding(address, kind, callers) as done:
                     rate = await _rate(done, seconds)
                     begun = done()
                     flooded = await _measure(quiet, seconds)
@@ -226,6 +229,8 @@ async def _flood_all(target: str, kind: str, callers: int, under_way: Semaphore,
 
 async def _flood_one(target: str, kind: str, number: int, under_way: Semaphore, done: Any) -> None:
     """Call again and again; release `under_way` after the first call, and count calls in `done`."""
+    if kind.startswith("HTTP"):
+        await _flood_http(target, kind, under_way, done)
     async with connected(target, "flood") as caller:
         handle = (await caller.unary("Register", _query("a < 100"))).handle
         batch = _batch(5_000 if "5,000" in kind else 1)
@@ -251,6 +256,56 @@ async def _flood_one(target: str, kind: str, number: int, under_way: Semaphore, 
                 under_way.release()
 
 
+async def _flood_http(address: str, kind: str, under_way: Semaphore, done: Any) -> None:
+    async with HttpCaller.connected(address, "flood") as caller:
+        sql = b"SELECT a FROM s WHERE a < 100"
+        key = f"flood {os.getpid()}".replace(" ", "-")
+        await caller.call("PUT", f"/v1/registrations/{key}", "application/sql", sql)
+        batch = json.dumps([{"a": n, "t": f"text {n}"} for n in range(1000)]).encode()
+        for turn in count():
+            if kind == "HTTP invoke":
+                await caller.call("GET", f"/v1/answers/{key}?format=arrow")
+            else:
+                await caller.call("POST", "/v1/streams/s/rows", "application/json", batch)
+            done.value += 1
+            if not turn:
+                under_way.release()
+
+
+@dataclass(frozen=True)
+class HttpCaller:
+    """A caller of a tenant over a connection of HTTP that is kept."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    head: str
+
+    @classmethod
+    @asynccontextmanager
+    async def connected(cls, address: str, tenant: str) -> AsyncIterator[HttpCaller]:
+        host, port = address.split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        ((name, value),) = TenantCaller(None, tenant).metadata
+        try:
+            yield cls(reader, writer, f"Host: {address}\r\n{name}: {value}\r\n")
+        finally:
+            writer.close()
+
+    async def call(self, method: str, path: str, content_type: str = "", body: bytes = b"") -> int:
+        """Send a request, read the response, and return its status."""
+        lines = f"Content-Type: {content_type}\r\nContent-Length: {len(body)}\r\n" if body else ""
+        self.writer.write(f"{method} {path} HTTP/1.1\r\n{self.head}{lines}\r\n".encode() + body)
+        head = (await self.reader.readuntil(b"\r\n\r\n")).decode().lower()
+        length = head.partition("content-length: ")[2].partition("\r\n")[0]
+        if length:
+            await self.reader.readexactly(int(length))
+        else:
+            while size := int(await self.reader.readline(), 16):
+                await self.reader.readexactly(size + 2)
+            await self.reader.readline()
+        return int(head.split()[1])
+
+
 # ---- many tenants, for long
 
 
@@ -261,7 +316,7 @@ async def _long(folder: Path, seconds: float) -> Report:
     )
     report = Report("fairness-long", setting)
     names = [f"tenant {number}" for number in range(TENANTS - 1)]
-    with _server(folder / "store") as (target, pid):
+    with _server(folder / "store") as (target, _, pid):
         async with contextlib.AsyncExitStack() as stack:
             callers = [await stack.enter_async_context(connected(target, task)) for task in names]
             flood = await stack.enter_async_context(connected(target, "flood"))
@@ -321,13 +376,16 @@ async def _measure_all(callers: list[TenantCaller], seconds: float) -> dict[str,
 
 
 @contextmanager
-def _server(folder: Path, *options: str) -> Iterator[tuple[str, int]]:
+def _server(folder: Path, *options: str) -> Iterator[tuple[str, str, int]]:
+    """Yield the addresses of a server's two doors, and its process."""
     command = [sys.executable, "-m", "benchmarks.tenants_server", str(folder), *options]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ)
     assert process.stdout is not None
     try:
-        line = process.stdout.readline()
-        yield line.removeprefix("server ready on ").strip(), process.pid
+        lines = process.stdout.readline(), process.stdout.readline()
+        target = lines[0].removeprefix("server ready on ").strip()
+        web = lines[1].removeprefix("web ready on http://").strip()
+        yield target, web, process.pid
     finally:
         process.terminate()
         process.wait(60)

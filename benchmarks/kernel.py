@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 from intervaltree import IntervalTree
 
+from benchmarks.kernel_hostile import measure_hostile
 from benchmarks.kernel_queries import NAMES, ROWS, Intervals, Stations
 from benchmarks.kernel_shapes import measure_shapes
 from benchmarks.memory import own_bytes
@@ -41,6 +42,7 @@ def run(folder: Path, quick: bool) -> Report:
     _few(report, rounds)
     _not_matching(report, rounds)
     measure_shapes(report, quick, rounds // 2)
+    measure_hostile(report, quick, rounds // 2)
     return report
 
 

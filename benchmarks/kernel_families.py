@@ -19,7 +19,6 @@ import pyarrow.compute as pc
 from benchmarks.kernel_queries import Intervals, compare
 from datastem.types import BOOLEAN, DOUBLE, TEXT
 from querystem.expressions import Call, ColumnRef, Op
-from querystem.index import QueryStem
 from querystem.language.normal_form.normal import normal, sort_key
 
 # In the extra "benchmarks", for nothing else needs it.
@@ -41,7 +40,8 @@ _ZIPF_EXPONENT = 1.0
 class QueryFamily(Protocol):
     """Queries of one shape, rows to match them with, and opponents by their name."""
 
-    def stem(self) -> QueryStem: ...
+    def texts(self) -> pa.Array:
+        """Return the queries as the predicates table holds them."""
 
     def rows(self) -> pa.RecordBatch: ...
 
@@ -68,14 +68,9 @@ def _texts(operands: list[tuple[Op, ColumnRef]], columns: list[list[Any]]) -> pa
     return pa.array([form.format(*row) for row in zip(*columns, strict=True)])
 
 
-def _stem(texts: pa.Array) -> QueryStem:
-    stem = QueryStem()
-    stem.insert_texts(np.arange(len(texts)), texts)
-    return stem
-
-
-def _joined(table: pa.Table, sql: str) -> Opponent:
-    """DuckDB's join of rows, which come as Arrow, with a table of the queries; one thread."""
+def duckdb_join(table: pa.Table, sql: str) -> Opponent:
+    """Return DuckDB's join of rows, which come as Arrow, with a table of the queries; it has one
+    thread."""
     connection = duckdb.connect(config={"threads": 1})
     connection.register("given_queries", table)
     connection.execute("CREATE TABLE queries AS SELECT * FROM given_queries")
@@ -112,9 +107,9 @@ class Thresholds:
         symbol = random.choice(symbols, count, p=chances)
         return cls(symbol, np.round(random.uniform(0, highest, count), 3), chances)
 
-    def stem(self) -> QueryStem:
+    def texts(self) -> pa.Array:
         operands = [(Op.EQ, ColumnRef("symbol", TEXT)), (Op.LT, ColumnRef("price", DOUBLE))]
-        return _stem(_texts(operands, [self._names()[self.symbol].tolist(), self.most.tolist()]))
+        return _texts(operands, [self._names()[self.symbol].tolist(), self.most.tolist()])
 
     def _names(self) -> npt.NDArray[Any]:
         return np.array([f"S{number:05}" for number in range(len(self.chances))], object)
@@ -132,7 +127,7 @@ class Thresholds:
         search = self._search()
         return {
             "sorted thresholds in numpy": lambda rows: by_query(*search(rows)),
-            "DuckDB": _joined(table, sql),
+            "DuckDB": duckdb_join(table, sql),
         }
 
     def rowwise(self) -> Opponent:
@@ -175,11 +170,11 @@ class Boxes:
         low = random.uniform(0, 1, (count, 2))
         return cls(low, low + random.uniform(0, 2 * side, (count, 2)))
 
-    def stem(self) -> QueryStem:
+    def texts(self) -> pa.Array:
         x, y = ColumnRef("x", DOUBLE), ColumnRef("y", DOUBLE)
         operands = [(Op.GE, x), (Op.LT, x), (Op.GE, y), (Op.LT, y)]
         columns = [self.low[:, 0], self.high[:, 0], self.low[:, 1], self.high[:, 1]]
-        return _stem(_texts(operands, [column.tolist() for column in columns]))
+        return _texts(operands, [column.tolist() for column in columns])
 
     def rows(self) -> pa.RecordBatch:
         random = np.random.default_rng(1)
@@ -190,7 +185,7 @@ class Boxes:
         table = pa.table({"id": np.arange(len(x0)), "x0": x0, "y0": y0, "x1": x1, "y1": y1})
         sql = "SELECT id, row FROM rows JOIN queries ON x >= x0 AND x < x1 AND y >= y0 AND y < y1"
         trees = {} if shapely is None else {"an R-tree (shapely)": self._tree()}
-        return trees | {"DuckDB": _joined(table, sql)}
+        return trees | {"DuckDB": duckdb_join(table, sql)}
 
     def _tree(self) -> Opponent:
         tree = shapely.STRtree(shapely.box(*self.low.T, *self.high.T))
@@ -213,8 +208,8 @@ class PaperIntervals:
 
     queries: Intervals
 
-    def stem(self) -> QueryStem:
-        return self.queries.stem()
+    def texts(self) -> pa.Array:
+        return self.queries.texts()
 
     def rows(self) -> pa.RecordBatch:
         return self.queries.rows()

@@ -45,17 +45,35 @@ def processor(pids: Iterable[int]) -> float:
     return ticks / _TICKS
 
 
+def thread_seconds(pids: Iterable[int]) -> dict[int, float]:
+    """Seconds used so far by the running threads of processes, by process: exact to the nanosecond,
+    where `processor` counts ticks. Processes that have ended are left out."""
+    seconds = {}
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            paths = list(Path(f"/proc/{pid}/task").glob("*/schedstat"))
+            nanoseconds = [int(path.read_text().split()[0]) for path in paths]
+            if nanoseconds:
+                seconds[pid] = sum(nanoseconds) / 1e9
+    return seconds
+
+
 def descendants() -> list[int]:
     """This process and all below it."""
+    return family(os.getpid())
+
+
+def family(pid: int) -> list[int]:
+    """A process and all below it."""
     parents: dict[int, list[int]] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
             parent = int(path.read_text().rpartition(")")[2].split()[1])
             parents.setdefault(parent, []).append(int(path.parent.name))
-    pids = [os.getpid()]
+    pids = [pid]
     # The list grows while it is read, generation by generation.
-    for pid in pids:
-        pids += parents.get(pid, [])
+    for member in pids:
+        pids += parents.get(member, [])
     return pids
 
 

@@ -14,6 +14,8 @@ from typing import Self
 import pyarrow as pa
 import pyarrow.csv
 
+from benchmarks.memory import family, thread_seconds
+
 _TYPES = {
     pa.int64(): "bigint",
     pa.float64(): "double precision",
@@ -35,12 +37,18 @@ def _program(name: str) -> str | None:
 
 
 class Postgres:
-    """A cluster in a folder of its own, which holds tables and answers over a socket there."""
+    """A cluster in a folder of its own, which holds tables and answers over a socket there; with a
+    `port` also over the loopback."""
 
     def __init__(
-        self, folder: Path, tables: Mapping[str, pa.Table], indexes: Sequence[str]
+        self,
+        folder: Path,
+        tables: Mapping[str, pa.Table],
+        indexes: Sequence[str],
+        port: int | None = None,
     ) -> None:
         self._folder = folder
+        self._port = port
         self._tables = tables
         self._indexes = indexes
 
@@ -53,7 +61,10 @@ class Postgres:
                 if parent.stat().st_uid == 0 and parent != Path("/"):
                     parent.chmod(parent.stat().st_mode | 0o111)
         self._run("initdb", "-D", str(self._data), "-A", "trust", "-N", "-U", _ACCOUNT)
-        options = f"-k {self._folder} -c listen_addresses= -c fsync=off -c shared_buffers=1GB"
+        address = "" if self._port is None else f"127.0.0.1 -p {self._port}"
+        options = (
+            f"-k {self._folder} -c listen_addresses={address} -c fsync=off -c shared_buffers=1GB"
+        )
         self._run(
             "pg_ctl", "-D", str(self._data), "-w", "-o", options, "-l", f"{self._data}.log", "start"
         )
@@ -101,11 +112,22 @@ class Postgres:
         return min(map(sum, zip(*times.values(), strict=True))) / 1e3
 
     @property
+    def target(self) -> str:
+        """The connection string for clients over the loopback."""
+        return f"host=127.0.0.1 port={self._port} user={_ACCOUNT} dbname=postgres sslmode=disable"
+
+    def processor(self) -> dict[int, float]:
+        """Return the seconds of processor time that the processes of the cluster have used."""
+        pid = int((self._data / "postmaster.pid").read_text().split()[0])
+        return thread_seconds(family(pid))
+
+    @property
     def _data(self) -> Path:
         return self._folder / "data"
 
     def _sql(self, text: str) -> str:
-        options = ("-h", str(self._folder), "-U", _ACCOUNT, "-d", "postgres", "-X", "-q")
+        port = () if self._port is None else ("-p", str(self._port))
+        options = ("-h", str(self._folder), *port, "-U", _ACCOUNT, "-d", "postgres", "-X", "-q")
         return self._run("psql", *options, "-v", "ON_ERROR_STOP=1", given=text)
 
     def _run(self, name: str, *arguments: str, given: str = "") -> str:

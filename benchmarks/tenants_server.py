@@ -7,11 +7,14 @@ import asyncio
 import sys
 
 from psoup.server.main import Server, parse_arguments, serve
+from psoup.web.listener import WebDoor
+from psoup.web.settings import WebSettings
 from tests.support.server.callers import TrustedHeaders
 
 
 def believe(server: Server) -> None:
     server.core.authenticator = TrustedHeaders()
+    server.doors.append(WebDoor(server, WebSettings()))
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ def run(folder: Path, quick: bool) -> Report:
     rounds = 3 if quick else 15
     report = Report("typed", f"{len(COLUMNS)} columns, {rounds} rounds, processor time")
     for count in ROWS:
-        batch = _batch(count)
+        batch = sample_rows(count)
         calls: dict[str, Callable[[], Any]] = {
             "a message for each value": partial(_messages, batch),
             "in columns": partial(row_fields, batch, COLUMNS),
@@ -51,7 +51,7 @@ def run(folder: Path, quick: bool) -> Report:
         }
         _report(report, f"encode {count:,} rows", calls, WORK_ROWS // count, rounds)
     columns = tuple(client_sdk.Column(column.name, str(column.type)) for column in COLUMNS)
-    table = pa.Table.from_batches([_batch(WORK_ROWS)])
+    table = pa.Table.from_batches([sample_rows(WORK_ROWS)])
     calls = {
         "by to_pylist": partial(_by_pylist, table),
         "ours": partial(python_rows, table, columns),
@@ -93,7 +93,7 @@ def _by_pylist(table: pa.Table) -> Sequence[dict[str, Any]]:
     return rows
 
 
-def _batch(count: int) -> pa.RecordBatch:
+def sample_rows(count: int) -> pa.RecordBatch:
     random = np.random.default_rng(0)
     start = int(datetime(2026, 11, 16, tzinfo=UTC).timestamp() * 1e6)
     amounts = [Decimal(int(cents)).scaleb(-4) for cents in random.integers(0, 10**9, count)]

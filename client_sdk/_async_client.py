@@ -189,15 +189,17 @@ class AsyncClient:
         """Move NOW of an event-time stream to `instant`, if that is later."""
         return await self._run(_publishing.heartbeat(self._session, stream, instant, None))
 
-    def publisher(self, name: str, *, next_sequence: int = 1) -> AsyncPublisher:
+    def publisher(
+        self, name: str, *, next_sequence: int = 1, lease: timedelta | None = None
+    ) -> AsyncPublisher:
         """Return a publisher, which counts sequences and can publish many batches on one
         connection.
 
-        A name belongs to the owner, and the store remembers its last sequence. `next_sequence` is
-        the first one to use.
+        A name belongs to the owner, and the store remembers its last sequence: for ever, or for
+        `lease` after the last batch. `next_sequence` is the first one to use.
         """
         return AsyncPublisher(
-            self._run, self._session, _publishing.make_numbering(name, next_sequence)
+            self._run, self._session, _publishing.make_numbering(name, next_sequence, lease)
         )
 
     async def invoke(

@@ -204,14 +204,18 @@ class Client(Closing):
         """Move NOW of an event-time stream to `instant`, if that is later."""
         return self._run(_publishing.heartbeat(self._session, stream, instant, None))
 
-    def publisher(self, name: str, *, next_sequence: int = 1) -> Publisher:
+    def publisher(
+        self, name: str, *, next_sequence: int = 1, lease: timedelta | None = None
+    ) -> Publisher:
         """Return a publisher, which counts sequences and can publish many batches on one
         connection.
 
-        A name belongs to the owner, and the store remembers its last sequence. `next_sequence` is
-        the first one to use.
+        A name belongs to the owner, and the store remembers its last sequence: for ever, or for
+        `lease` after the last batch. `next_sequence` is the first one to use.
         """
-        return Publisher(self._run, self._session, _publishing.make_numbering(name, next_sequence))
+        return Publisher(
+            self._run, self._session, _publishing.make_numbering(name, next_sequence, lease)
+        )
 
     def invoke(
         self,

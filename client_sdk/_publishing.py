@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from client_sdk import _flows
@@ -17,7 +17,7 @@ from client_sdk._session import MEBIBYTE, Session
 from client_sdk._wire.ipc import payloads, to_ipc
 from client_sdk._wire.models import Published, Stream
 from client_sdk._wire.rows import Rows, deletes, to_table
-from client_sdk._wire.values import timestamp
+from client_sdk._wire.values import duration, timestamp
 from psoup.v1 import psoup_pb2 as pb
 
 # Batches of publish_many: large enough to be worth a commit, small enough to have four in flight.
@@ -32,10 +32,12 @@ Progress = Callable[[Published], None]
 
 @dataclass(slots=True)
 class Numbering:
-    """The name of a publisher, and the first sequence that the store has not acknowledged."""
+    """The name of a publisher, the first sequence that the store has not acknowledged, and how long
+    the store remembers the name after a batch, None for ever."""
 
     publisher: str
     next_sequence: int
+    lease: timedelta | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,19 +63,19 @@ def identity(publisher: str | None, sequence: int | None) -> Numbering | None:
     return make_numbering(publisher, sequence)
 
 
-def make_numbering(publisher: str, sequence: int) -> Numbering:
+def make_numbering(publisher: str, sequence: int, lease: timedelta | None = None) -> Numbering:
     """Return the numbering of a publisher from `sequence` on. Raises ValueError."""
     if not publisher:
         raise ValueError("a publisher has a name")
     if sequence < 1:
         raise ValueError(f"sequences count from 1, not {sequence}")
-    return Numbering(publisher, sequence)
+    return Numbering(publisher, sequence, lease)
 
 
 def publish(
-    session: Session, stream: str, rows: Rows, numbering: Numbering | None
+    session: Session, stream: str, rows: Rows, numbering: Numbering | None, mark: bytes = b""
 ) -> Flow[Published]:
-    """Publish one batch, whole or not at all.
+    """Publish one batch, whole or not at all; `mark` is kept with it, for the publisher's own use.
 
     The stream's columns are fetched once and cached. If rows do not fit them, or the server refuses
     the batch, they are fetched again: the stream may have been dropped and created again.
@@ -83,14 +85,14 @@ def publish(
     cached = session.streams.get(stream)
     if cached is not None:
         try:
-            return (yield from _publish_as(session, cached, stream, rows, numbering))
+            return (yield from _publish_as(session, cached, stream, rows, numbering, mark))
         except InvalidRequest as error:
             fresh = yield from _flows.stream(session, stream)
             if _shape(fresh) == _shape(cached):
                 raise error from None
     else:
         fresh = yield from _flows.stream(session, stream)
-    return (yield from _publish_as(session, fresh, stream, rows, numbering))
+    return (yield from _publish_as(session, fresh, stream, rows, numbering, mark))
 
 
 def _shape(stream: Stream) -> tuple[Any, ...]:
@@ -103,10 +105,15 @@ def _as_list(rows: Any) -> Any:
 
 
 def _publish_as(
-    session: Session, schema: Stream, stream: str, rows: Rows, numbering: Numbering | None
+    session: Session,
+    schema: Stream,
+    stream: str,
+    rows: Rows,
+    numbering: Numbering | None,
+    mark: bytes,
 ) -> Flow[Published]:
     payload = to_ipc(to_table(rows, schema))
-    request = _request(session, stream, arrow=payload)
+    request = _request(session, stream, arrow=payload, mark=mark)
     if request.ByteSize() + IDENTITY_BYTES > session.max_message_bytes:
         raise LimitExceeded(
             f"the batch takes {len(payload):,} bytes, a message at most "
@@ -130,7 +137,7 @@ def _send(
     session: Session, request: pb.PublishRequest, numbering: Numbering | None
 ) -> Flow[Published]:
     if numbering is not None:
-        request.publisher, request.sequence = numbering.publisher, numbering.next_sequence
+        request.MergeFrom(pb.PublishRequest(**_identity_fields(numbering, numbering.next_sequence)))
     # Without an identity, the store can't recognise a batch that is sent again.
     repeat = Repeat.HARMFUL if numbering is None else Repeat.SAFE
     reply, again = yield from _flows.call(session, "Publish", request, repeat)
@@ -139,6 +146,12 @@ def _send(
     if numbering is not None:
         numbering.next_sequence += 1
     return Published.from_wire(reply)
+
+
+def _identity_fields(numbering: Numbering, sequence: int) -> dict[str, Any]:
+    lease = None if numbering.lease is None else duration(numbering.lease)
+    names = {"publisher": numbering.publisher, "sequence": sequence}
+    return names | {"publisher_lease": lease}
 
 
 def publish_many(
@@ -167,8 +180,8 @@ def _requests(
     for rows in split(batches):
         table = to_table(rows, schema)
         for payload in payloads(table, limit, BATCH_ROWS) if table.num_rows else ():
-            names = {"publisher": numbering.publisher, "sequence": sequence}
-            yield _request(session, stream, arrow=payload, **names)
+            identity_fields = _identity_fields(numbering, sequence)
+            yield _request(session, stream, arrow=payload, **identity_fields)
             sequence += 1
 
 
@@ -293,10 +306,10 @@ class Publisher:
     """A publisher, which numbers its batches from `next_sequence` on. It is for one thread at a
     time.
 
-    The store takes each number once, for ever. So after an error, whatever it was, publish the same
-    rows again: the number stays the same until the store has acknowledged it. A program that starts
-    again publishes everything from sequence 1; batches that the store has are acknowledged as
-    duplicates.
+    The store takes each number once, until the publisher's lease ends. So after an error, whatever
+    it was, publish the same rows again: the number stays the same until the store has acknowledged
+    it. A program that starts again publishes everything from sequence 1; batches that the store has
+    are acknowledged as duplicates.
     """
 
     def __init__(self, run: Run, session: Session, numbering: Numbering) -> None:
@@ -314,9 +327,14 @@ class Publisher:
         """The first number that is not acknowledged yet."""
         return self._numbering.next_sequence
 
-    def publish(self, stream: str, rows: Rows) -> Published:
-        """Publish one batch, whole or not at all."""
-        published: Published = self._run(publish(self._session, stream, rows, self._numbering))
+    def publish(self, stream: str, rows: Rows, *, mark: bytes = b"") -> Published:
+        """Publish one batch, whole or not at all.
+
+        `mark` is kept with the batch, in one commit: for example how far you have read elsewhere.
+        `Client.publishers` returns that of the last batch. A batch without rows moves it, too.
+        """
+        flow = publish(self._session, stream, rows, self._numbering, mark)
+        published: Published = self._run(flow)
         return published
 
     def publish_many(
@@ -369,11 +387,10 @@ class AsyncPublisher:
         """The first number that is not acknowledged yet."""
         return self._numbering.next_sequence
 
-    async def publish(self, stream: str, rows: Rows) -> Published:
-        """Publish one batch, whole or not at all."""
-        published: Published = await self._run(
-            publish(self._session, stream, rows, self._numbering)
-        )
+    async def publish(self, stream: str, rows: Rows, *, mark: bytes = b"") -> Published:
+        """Publish one batch, whole or not at all; `mark` is that of `Publisher.publish`."""
+        flow = publish(self._session, stream, rows, self._numbering, mark)
+        published: Published = await self._run(flow)
         return published
 
     async def publish_many(

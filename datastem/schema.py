@@ -26,6 +26,11 @@ class Column:
     name: str
     type: Type
 
+    def __hash__(self) -> int:
+        # Columns of equal names are compared; to hash their types would take longer, at each look
+        # into a cache.
+        return hash(self.name)
+
 
 @dataclass(frozen=True)
 class StreamSchema:

@@ -29,6 +29,10 @@ from datastem.segments import RowSegment, SegmentIndex, extended, from_id
 SystemColumn = Literal["_stamp", "_before", "_position", "_row_id"]
 
 
+class NotInMemory(Exception):
+    """Rows that a view needs are not in memory, and it must not read files."""
+
+
 class SegmentReader(Protocol):
     def __call__(
         self, segments: Sequence[RowSegment], lo: int, hi: int, names: Sequence[str] | None = None
@@ -269,6 +273,11 @@ class StemView:
     tail: Mapping[int, RowSegment]
     # The full blocks of the tail.
     tail_times: BlockTimes
+    reads_files: bool = True
+
+    def in_memory(self) -> StemView:
+        """Return a view that reads no files: a probe raises NotInMemory instead."""
+        return replace(self, reads_files=False)
 
     def released(self) -> StemView:
         """Return a view that keeps no rows alive: a probe looks for them in memory, then in
@@ -379,6 +388,8 @@ class StemView:
             floor = stop if block is None else block.floor
             parts = () if block is None else block.parts
             if lo < floor and (segments := self.segments(number, floor)):
+                if not self.reads_files:
+                    raise NotInMemory
                 parts = (self.stem.read(segments, number << BLOCK_BITS, floor, names), *parts)
             for part in parts:
                 first = int(np.searchsorted(part.ids, lo))
@@ -472,6 +483,8 @@ class StemView:
         floor = start + (1 << BLOCK_BITS) if block is None else block.floor
         # Rows below the floor come first, because parts are returned by ascending id.
         if floor > start and self._may_overlap(number, floor, begin, end):
+            if not self.reads_files:
+                raise NotInMemory
             yield from self.stem.load(self, number, floor)
         if block is not None:
             self.stem.touch(number)

@@ -22,6 +22,7 @@ from datastem.instants import DAY, HOUR, MINUTE
 from datastem.schema import StreamSchema
 from datastem.types import BOOLEAN
 from querystem.expressions import (
+    TRUE,
     Call,
     ColumnRef,
     Expression,
@@ -112,16 +113,22 @@ class Composition:
 
     `places[k]` is the number of the query's leg, and of its item of FROM, that is leg k of the
     composite. `where` is the predicate: all conditions of the join that are no factor, and those of
-    the legs. `key` is the normal form of `where` as text.
+    the legs, which are `local`. `key` is the normal form of `where` as text.
     """
 
     shape: Shape
     places: tuple[int, ...]
     where: Expression
+    local: Expression
 
     @cached_property
     def key(self) -> str:
         return predicate_key(self.where)
+
+    @cached_property
+    def wider_keys(self) -> tuple[str, ...]:
+        """The predicates, this one first, whose combinations include those of this one."""
+        return self.key, predicate_key(self.local), predicate_key(TRUE)
 
 
 @dataclass(frozen=True)
@@ -297,7 +304,7 @@ class _Join:
         local = [as_item(self.legs[place].where, k) for k, place in enumerate(places)]
         where = all_of([*_moved(self.conditions, prefixes), *local])
         ids = tuple(self.streams[place].id for place in places)
-        return Composition(Shape(ids, factors, self.span), places, where)
+        return Composition(Shape(ids, factors, self.span), places, where, all_of(local))
 
     def orders(self) -> Iterator[tuple[int, ...]]:
         """Yield the orders of the legs by stream id. Legs of one stream are in any order, or, where

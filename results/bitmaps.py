@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyroaring
 
+from datastem import native
 from datastem.arrays import Array, Int64s, Mask, UInt16s, UInt32s, UInt64s
 from datastem.blocks import BLOCK_MASK, BLOCK_ROWS
 
@@ -62,6 +63,8 @@ def encode_lists(counts: Int64s, lows: UInt16s) -> pa.Array:
     the other, and `counts` says how many each has, at least one."""
     if not len(counts):
         return pa.array([], pa.binary())
+    if native.core is not None:
+        return native.encode_lists(counts, lows)
     begins = np.cumsum(counts) - counts
     # `starts_run[m]` is true if member m begins a run: it does not follow member m - 1, or begins a
     # set. `runs_before[m]` counts the runs that begin before member m, so that differences count
@@ -97,6 +100,8 @@ def encode_lines(words: UInt64s, lines: Int64s, counts: Int64s, first: int) -> p
     `counts` has the number of bits of each, at least one; the first column is word `first` of a
     block.
     """
+    if native.core is not None and len(lines):
+        return native.encode_lines(words, lines, first)
     content, ends = bytearray(), [0]
     width = words.shape[1]
     step = max(_WORDS_AT_ONCE // max(width, 1), 1)

@@ -39,6 +39,14 @@ class BlockMatches:
         """Return the row ids of `[lo, hi)` of which nothing is known."""
         return subtract(lo, hi, self.ranges)
 
+    def find(self, lo: int, hi: int) -> Int64s | None:
+        """Return the matching row ids in `[lo, hi)`; None if some of the range is not known."""
+        # Ranges are disjoint and not adjacent, so one of them has all of `[lo, hi)` or none has.
+        for begin, end in self.ranges:
+            if begin <= lo and hi <= end:
+                return self.between(lo, hi)
+        return self.between(lo, hi) if lo >= hi else None
+
     def between(self, lo: int, hi: int) -> Int64s:
         """Return the matching row ids in `[lo, hi)`, which may reach beyond the block."""
         base = self.block << BLOCK_BITS

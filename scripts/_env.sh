@@ -5,8 +5,8 @@
 #   ensure_jars     the Delta jars are on this machine
 #
 # Nothing here uses the network once it has succeeded: the environment is rebuilt only when
-# pyproject.toml, constraints.txt or the folder's place has changed since. Set PSOUP_PYTHON to
-# choose the interpreter the environment is made from.
+# pyproject.toml, constraints.txt, the native core or the folder's place has changed since. Set
+# PSOUP_PYTHON to choose the interpreter the environment is made from.
 set -euo pipefail
 
 ROOT="$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)"
@@ -53,7 +53,7 @@ find_python() {
 
 wanted_stamp() {
     printf '%s\n' "$ROOT"
-    cat -- "$ROOT/pyproject.toml" "$ROOT/constraints.txt"
+    cat -- "$ROOT/pyproject.toml" "$ROOT/constraints.txt" "$ROOT/setup.py" "$ROOT"/datastem/native/*.[ch]
 }
 
 python_ready() {

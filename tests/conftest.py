@@ -8,6 +8,7 @@ for new ones.
 from __future__ import annotations
 
 import itertools
+import os
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,17 +17,24 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import settings
 
+from datastem import native
 from tests.support.dealing import Dealing, group_tests
+from tests.support.lengths import SHORT_EXAMPLES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from client_sdk import Client
+    from tests.support.server.process import ServerProcess
     from tests.support.system.processes import RunningStore
 
 ROOT = Path(__file__).resolve().parents[1]
 
-settings.register_profile("default", derandomize=True, deadline=None, max_examples=40)
+# For every JVM of the run, also those of engines that tests start. Tests are short: a JVM that
+# compiles less starts with half the processor time, and few threads collect little garbage.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
+settings.register_profile("default", derandomize=True, deadline=None, max_examples=SHORT_EXAMPLES)
 settings.register_profile("thorough", derandomize=True, deadline=None, max_examples=100)
 settings.register_profile("explore", deadline=None, max_examples=2000, print_blob=True)
 settings.load_profile("default")
@@ -47,6 +55,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Deal the tests to several processes as tests/support/dealing.py says."""
     return Dealing(config, log)
+
+
+@pytest.fixture(params=["native", "numpy"])
+def core_path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Run a test with the native core, if it was built, and again without."""
+    path = str(request.param)
+    if path == "numpy":
+        monkeypatch.setattr(native, "core", None)
+    elif native.core is None:
+        pytest.skip("the native core was not built, or PSOUP_NATIVE is 0")
+    return path
 
 
 @pytest.fixture(scope="session")
@@ -77,6 +96,19 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStore]:
         store.start_server("--wait", "300")  # a first step may take long on a busy machine
         store.start_engine()
         yield store
+
+
+# Shared servers live as long as the run, not as long as a package: files of several packages take
+# turns in a process, and a server would start again for each of them.
+@pytest.fixture(scope="session")
+def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """A server without an engine, for all tests that need no more; no one may stop it. Each test
+    uses a tenant of its own."""
+    from tests.support.server.process import ServerProcess
+
+    server = ServerProcess(tmp_path_factory.mktemp("shared") / "store")
+    yield server
+    server.stop()
 
 
 @pytest.fixture

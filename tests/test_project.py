@@ -19,7 +19,7 @@ PACKAGES = ["psoup", "querystem", "datastem", "results", "client_sdk"]
 
 # Old clients must understand new servers. Before changing this: fields and methods are only ever
 # added, numbers are never reused, and CHANGELOG.md says what is new.
-WIRE = "c5017b8685b1fc5186c4c15c2b6f23f3e08bee2c21e30ee96550363a5e0a64e1"
+WIRE = "5074338633c3540f1ba5a3161bc841b369e580e05ab8717800ca037e11b265a5"
 
 # Split, so that this file does not find itself.
 PRIVATE = {

@@ -111,6 +111,10 @@ def test_a_ready_environment_is_left_alone(machine: Machine, tmp_path: Path) -> 
     (root / ".venv" / "bin").mkdir(parents=True)
     (root / "pyproject.toml").write_text("[project]\n")
     (root / "constraints.txt").write_text("a==1\n")
+    (root / "setup.py").write_text("setup()\n")
+    core = root / "datastem" / "native" / "core.c"
+    core.parent.mkdir(parents=True)
+    core.write_text("int first;\n")
     python = root / ".venv" / "bin" / "python"
     python.write_text('#!/bin/bash\n[ "$1" = -c ]\n')
     python.chmod(0o755)
@@ -118,8 +122,13 @@ def test_a_ready_environment_is_left_alone(machine: Machine, tmp_path: Path) -> 
     first = machine.run(f'{paths}; wanted_stamp >"$STAMP"; ensure_python')
     assert (first.returncode, first.stderr) == (0, "")
 
-    (root / "constraints.txt").write_text("a==2\n")
-    assert machine.run(f"{paths}; ensure_python").returncode != 0
+    for path in (root / "constraints.txt", core):
+        before = path.read_text()
+        path.write_text("changed\n")
+        assert machine.run(f"{paths}; ensure_python").returncode != 0
+        # The failed attempt has removed the stamp.
+        path.write_text(before)
+        assert machine.run(f'{paths}; wanted_stamp >"$STAMP"; ensure_python').returncode == 0
 
 
 def test_a_linked_environment_is_refused_and_left_as_it_is(

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from client_sdk import Client, PsoupError
 from psoup.cli.problems import refuse
-from psoup.cli.processes import Child
 from psoup.cli.serve import address, command, require
+from psoup.processes import Child
 
 START_SECONDS = 300.0
 STOP_SECONDS = 20.0

@@ -2,7 +2,8 @@
 
 `changes` by the rows that changed, `away` after days on real rows, `storage` what a log per client
 costs meanwhile, `thousand` many clients at once, `work` the processor time of the server, `copy`
-that of a client that keeps its answer, `kept_changes` what it costs to keep changes too.
+that of a client that keeps its answer, `kept_changes` what it costs to keep changes too, `shared`
+how many syncs could share a difference.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from benchmarks.report import Report
-from benchmarks.sync import away, changes, copy, kept_changes, storage, thousand, work
+from benchmarks.sync import away, changes, copy, kept_changes, shared, storage, thousand, work
 
 
 def run(folder: Path, quick: bool) -> Report:
@@ -23,5 +24,6 @@ def run(folder: Path, quick: bool) -> Report:
     work.measure(report, folder / "work", quick)
     copy.measure(report, folder / "copy", quick)
     kept_changes.measure(report, folder / "kept", quick)
+    shared.measure(report, folder / "shared", quick)
     thousand.measure(report, folder / "thousand", quick)
     return report

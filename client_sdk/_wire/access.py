@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
-from client_sdk._wire.values import moment
+from client_sdk._wire.values import moment, span
 from psoup.v1 import psoup_pb2 as pb
 
 
@@ -51,13 +51,18 @@ class Quota:
 
 @dataclass(frozen=True, slots=True)
 class PublisherRecord:
-    """A name under which an owner has published, and its last batch."""
+    """A name under which an owner has published, and its last batch. `row_count` counts the rows of
+    all its batches; `lease` is how long the store remembers it after the last one, None for ever.
+    """
 
     owner: str
     name: str
     sequence: int
     position: bytes
     published_at: datetime
+    mark: bytes
+    row_count: int
+    lease: timedelta | None
 
     @classmethod
     def from_wire(cls, message: pb.Publisher) -> PublisherRecord:
@@ -67,6 +72,9 @@ class PublisherRecord:
             sequence=message.sequence,
             position=message.position,
             published_at=moment(message.published_at),
+            mark=message.mark,
+            row_count=message.row_count,
+            lease=span(message.lease) if message.HasField("lease") else None,
         )
 
 

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 
 import click
@@ -31,6 +32,8 @@ from psoup.cli.readers import BadLine, Options, read
 from psoup.cli.texts import FILE, column_options, instant, pairs
 
 SHOWN_LINES = 20
+# How long the store recognizes a file after its last batch.
+FILE_LEASE = timedelta(days=30)
 # After these the store has certainly not accepted the batch.
 REFUSALS = (Conflict, InvalidRequest, LimitExceeded, NotFound, PreconditionFailed)
 
@@ -69,8 +72,9 @@ def publish(
     recognized by its content: the same command again after an interruption publishes the missing
     rows, and none twice.
 
-    A stream without a KEY accepts the same file only once; --publisher NAME publishes it again. A
-    stream with a KEY accepts it again, since its rows may have changed since; not with --once.
+    A stream without a KEY accepts the same file only once in 30 days; --publisher NAME publishes it
+    again. A stream with a KEY accepts it again, since its rows may have changed since; not with
+    --once.
 
     For a stream with a KEY the file may have a column _op: "delete" for a line that deletes its
     stream key, "row" or nothing for any other. A delete needs only its key and the event time.
@@ -92,7 +96,9 @@ def publish(
             return
         options = Options(pairs(rename, "--rename"), frozenset(drop), null)
         name = publisher or publisher_name(file, description, options, skip_bad)
-        load = Load(client, client.publisher(name), description, file, options)
+        # A name that was chosen stays; those of files would be as many as there are files.
+        lease = None if publisher else FILE_LEASE
+        load = Load(client, client.publisher(name, lease=lease), description, file, options)
         if not skip_bad:
             load.check()
         if description.key and not (publisher or once):
@@ -174,7 +180,7 @@ class Load:
                 "(not with --once)"
             )
         if times > 1:
-            self.publisher = self.client.publisher(f"{first}/{times}")
+            self.publisher = self.client.publisher(f"{first}/{times}", lease=FILE_LEASE)
 
     def _sequences(self, first: str) -> dict[int, int]:
         """Return the last sequence of each time the file was published, by its number from 1 on."""

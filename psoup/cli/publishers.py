@@ -16,6 +16,7 @@ from psoup.cli.texts import duration
 
 # The most names that the store forgets in one call.
 _NAMES_PER_CALL = 1000
+_SHOWN_MARK_CHARACTERS = 40
 
 OF = click.option(
     "--of",
@@ -31,8 +32,9 @@ OF = click.option(
 def publisher() -> None:
     """Publishers: names whose batches are numbered, so that none is stored twice.
 
-    A name belongs to the owner who published under it. The store keeps every name until you
-    forget it, and a quota may limit how many there are.
+    A name belongs to the owner who published under it. The store keeps a name until you forget
+    it, or for as long as its lease says after its last batch. A quota may limit how many there
+    are.
 
     \b
     psoup publisher list
@@ -47,7 +49,7 @@ def publisher() -> None:
 @click.option("--json", "as_json_", is_flag=True, help="Print JSON, for programs.")
 @click.pass_obj
 def list_(connection: Connection, prefix: str, owner: str, as_json_: bool) -> None:
-    """List publishers whose names begin with PREFIX, with their last sequence.
+    """List publishers whose names begin with PREFIX: their rows, and the last batch with its mark.
 
     \b
     psoup publisher list
@@ -59,9 +61,17 @@ def list_(connection: Connection, prefix: str, owner: str, as_json_: bool) -> No
         echo(as_json([asdict(record) for record in publishers]))
         return
     grid(
-        ["owner", "name", "sequence", "last published"],
+        ["owner", "name", "sequence", "rows", "last published", "kept until", "mark"],
         [
-            [record.owner, record.name, f"{record.sequence:,}", f"{record.published_at:%F %T}"]
+            [
+                record.owner,
+                record.name,
+                f"{record.sequence:,}",
+                f"{record.row_count:,}",
+                f"{record.published_at:%F %T}",
+                "" if record.lease is None else f"{record.published_at + record.lease:%F %T}",
+                _shown_mark(record.mark),
+            ]
             for record in publishers
         ],
         empty="no publishers",
@@ -95,6 +105,15 @@ def forget(connection: Connection, names: tuple[str, ...], idle: str | None, own
                     owned_names[start : start + _NAMES_PER_CALL], owner=publisher_owner
                 )
     note(f"forgot {counted(sum(map(len, by_owner.values())), 'publisher')}")
+
+
+def _shown_mark(mark: bytes) -> str:
+    """Return a mark as text, or in hexadecimal if it is none, cut to what fits a line."""
+    try:
+        text = mark.decode()
+    except UnicodeDecodeError:
+        text = mark.hex()
+    return text if len(text) <= _SHOWN_MARK_CHARACTERS else text[:_SHOWN_MARK_CHARACTERS] + "…"
 
 
 def _idle(client: Client, idle: timedelta, owner: str) -> dict[str, list[str]]:

@@ -114,6 +114,14 @@ def _missing(part: str) -> list[str]:
 )
 @click.option("--no-console", is_flag=True, help="Leave the console out of the web port.")
 @click.option(
+    "--servers",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    metavar="COUNT",
+    help="Servers on these ports, each a process; they share all limits and quotas.",
+)
+@click.option(
     "--no-engine",
     is_flag=True,
     help="Run only the server; answers are complete without the engine.",
@@ -147,6 +155,7 @@ def serve(
     listen: str,
     web: str | None,
     no_web: bool,
+    servers: int,
     no_engine: bool,
     master: str | None,
     web_host: tuple[str, ...],
@@ -167,7 +176,7 @@ def serve(
     if not no_engine:
         require("engine")
     host, port = address(listen)
-    listening = ["--host", host, "--port", str(port)]
+    listening = ["--host", host, "--port", str(port), "--servers", str(servers)]
     if not no_web and (place := _web_address(web)) is not None:
         web_options = {"web_host": web_host, "web_origin": web_origin, "no_console": no_console}
         listening += ["--web", place, *forwarded(web_options)]

@@ -12,7 +12,7 @@ import click
 from client_sdk import Client, PsoupError
 from psoup.cli.output import echo
 from psoup.cli.problems import REFUSED
-from psoup.cli.processes import Backoff, Child
+from psoup.processes import Backoff, Child
 
 START_SECONDS = 120.0
 GRACE_SECONDS = 20.0

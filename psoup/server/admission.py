@@ -296,7 +296,7 @@ _MAX_LOOP_FIELDS = 500
 
 # A typed value takes two bytes and more on the wire, and a hundred as an object on its way to a
 # column. Other requests, once they are parsed, are about as large as the message.
-_TYPED_FACTOR = 40
+TYPED_FACTOR = 40
 _PLAIN_FACTOR = 4
 
 
@@ -333,8 +333,8 @@ async def open_message(method: str, message: bytes) -> OpenedMessage:
         more = f"more than {MAX_FIELDS:,} rows and values"
         raise _too_large(method, more, f"at most {MAX_FIELDS} rows, values and names")
     # Only requests with a table keep typed values after parsing, on their way to columns.
-    parsed_factor = _TYPED_FACTOR if shape.arrow_tag else _PLAIN_FACTOR
-    weights = (scanned.arrow_bytes + factor * typed for factor in (_TYPED_FACTOR, parsed_factor))
+    parsed_factor = TYPED_FACTOR if shape.arrow_tag else _PLAIN_FACTOR
+    weights = (scanned.arrow_bytes + factor * typed for factor in (TYPED_FACTOR, parsed_factor))
     return OpenedMessage(*scanned.split(message, shape), *weights)
 
 

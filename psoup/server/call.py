@@ -8,10 +8,15 @@ it, as an argument.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
+import pyarrow as pa
+
+from datastem.accept import Limits
+from datastem.schema import StreamSchema
 from psoup.access.principal import Principal
 from psoup.server.permission import Acting
 from psoup.server.sharing.precedence import MessageTurn
@@ -33,6 +38,15 @@ class RowsForm:
     is_quick: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class BatchForm:
+    """The form in which another door than gRPC brings the rows of a batch, in place of Arrow, and
+    how many bytes a byte of it takes while it is read. `read` raises RowError."""
+
+    read: Callable[[Buffer, StreamSchema, Limits], pa.Table]
+    memory_factor: int
+
+
 class Call:
     """A call of an identified caller. For one event loop.
 
@@ -40,7 +54,7 @@ class Call:
     one that work is charged to. `ticket` orders the calls of a tenant. `hold` and `turn` are those
     of the message at hand, and `arrow` is its Arrow batch if that was left unparsed; the messages
     of a call are handled one after the other. `registration` is the one that its work is counted
-    for at present, or None. `answer_form` is None for messages of the wire.
+    for at present, or None. `answer_form` and `batch_form` are None for messages of the wire.
     """
 
     def __init__(self, principal: Principal, peer: str = "", seconds: float | None = None) -> None:
@@ -55,6 +69,7 @@ class Call:
         self.arrow: memoryview | None = None
         self.registration: Registration | None = None
         self.answer_form: RowsForm | None = None
+        self.batch_form: BatchForm | None = None
 
     @property
     def owner(self) -> str:

@@ -12,6 +12,7 @@ from psoup.answers import AnswerMaker
 from psoup.answers.joins.join_limits import JoinLimits
 from psoup.server.call import Call
 from psoup.server.follower import Follower
+from psoup.server.group.counts import GroupCounts, LocalCounts, QuotaCounts
 from psoup.server.identity import Authenticator, Endings, authenticator
 from psoup.server.memory import tidy_up
 from psoup.server.quotas import Quotas
@@ -86,12 +87,15 @@ class Core:
         self.log_end = LogEnd(self.appender, self.guard)
         self.leases = LeaseKeeper(self.follower, self.appender, self.guard)
         self.interest = InterestKeeper(self.follower, self.appender)
-        self.quotas = Quotas(self.follower)
+        counts = _counts(settings)
+        self.quotas = Quotas(self.follower, counts)
         self.recent_work = RecentWork()
         lease = settings.policy_lease * SECOND
         self.policies = PolicyKeeper(self.follower, self.appender, self.guard, lease)
         self.maker.policy_used = self.policies.used
-        self.turns = Turns(settings.workers, self.charge_work, self.precedence)
+        self.turns = Turns(
+            settings.workers, self.charge_work, self.precedence, counts.units_of_others
+        )
         self.authenticator: Authenticator = authenticator(
             settings.identity,
             lambda: self.follower.state,
@@ -170,6 +174,13 @@ class Core:
         """Queue a proposal of a call, in the caller's name. The room of the message at hand stays
         taken until the outcome is known."""
         return self.appender.enqueue(proposal, call.actor, call.hold)
+
+
+def _counts(settings: Settings) -> QuotaCounts:
+    group = settings.group
+    if group is None:
+        return LocalCounts()
+    return GroupCounts(group.descriptor, group.member, group.members)
 
 
 def _timepiece(clock: Timepiece | Callable[[], int] | None) -> Timepiece:

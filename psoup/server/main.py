@@ -27,6 +27,8 @@ from psoup.command_help import HelpFormatter, format_size, parse_size
 from psoup.escaping import log_to_stderr
 from psoup.server.admission import QUEUE_OPTIONS, Admission
 from psoup.server.core import Core
+from psoup.server.group import membership
+from psoup.server.group.parent import READY, Port, run_group
 from psoup.server.identity.certificates import ServerCertificates
 from psoup.server.identity.settings import add_options, read_options
 from psoup.server.services import SERVICE, add_service, method_handlers
@@ -127,6 +129,14 @@ def make_parser() -> argparse.ArgumentParser:
         default=defaults.port,
         help="the port to listen on; 0 chooses a free one",
     )
+    parser.add_argument(
+        "--servers",
+        type=_positive,
+        default=defaults.servers,
+        metavar="COUNT",
+        help="servers on this port, each a process, which share all limits and quotas",
+    )
+    parser.add_argument(membership.OPTION, type=membership.parse_membership, help=argparse.SUPPRESS)
     parser.add_argument(
         "--memory",
         type=parse_size,
@@ -252,6 +262,9 @@ def make_parser() -> argparse.ArgumentParser:
 
 def read_settings(parser: argparse.ArgumentParser, options: argparse.Namespace) -> Settings:
     """Return the settings that options say. End the process if they contradict each other."""
+    group = options.group
+    # Each server of a group has an equal part of what the machine gives all of them.
+    parts = 1 if group is None else group.members
     return Settings(
         store=options.store,
         host=options.host,
@@ -259,30 +272,40 @@ def read_settings(parser: argparse.ArgumentParser, options: argparse.Namespace) 
         end_with_stdin=options.end_with_stdin,
         umask=options.umask,
         durability=options.durability,
-        memory=options.memory,
+        memory=options.memory // parts,
         token_key_file=options.token_key_file,
         wait=options.wait,
         clock_limit=options.clock_limit,
         clock_settle=options.clock_settle,
-        batch=Limits(options.batch_rows, options.value, _batch_bytes(parser, options)),
+        batch=Limits(options.batch_rows, options.value, _batch_bytes(parser, options, parts)),
         message_bytes=options.message,
         query_bytes=options.query,
         columns=options.columns,
         compute_rows=options.compute_rows,
         join_pairs=options.join_pairs,
-        calls=options.calls,
-        watches=options.watches,
+        calls=max(1, options.calls // parts),
+        watches=max(1, options.watches // parts),
         log_bytes=options.backlog,
         identity=read_options(parser, options),
+        servers=options.servers,
+        group=group,
     )
 
 
-def _batch_bytes(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+def _positive(text: str) -> int:
+    """Return a number of at least 1. Raise ArgumentTypeError."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of at least 1")
+    return int(text)
+
+
+def _batch_bytes(parser: argparse.ArgumentParser, options: argparse.Namespace, parts: int) -> int:
     """Return the most bytes of a batch. It is in memory four times while it is accepted, and half
-    of the memory is for requests."""
-    most: int = options.memory // 8
+    of the memory of a server is for requests."""
+    parts = max(parts, options.servers)
+    most: int = options.memory // parts // 8
     if options.batch is not None and options.batch > most:
-        parser.error(f"--batch {options.batch} needs --memory {8 * options.batch} or more")
+        parser.error(f"--batch {options.batch} needs --memory {8 * parts * options.batch} or more")
     return most if options.batch is None else int(options.batch)
 
 
@@ -324,9 +347,9 @@ class Server:
                 *QUEUE_OPTIONS,
                 ("grpc.max_receive_message_length", settings.message_bytes),
                 ("grpc.max_send_message_length", -1),
-                # Otherwise a second server could bind the same port, and each would get a part of
-                # the calls.
-                ("grpc.so_reuseport", 0),
+                # Outside a group a second server must not bind the same port: each would get a
+                # part of the calls.
+                ("grpc.so_reuseport", int(settings.group is not None)),
             ],
         )
 
@@ -403,7 +426,7 @@ async def serve(settings: Settings, adapt: Callable[[Server], None] = lambda ser
     gc.freeze()
     _warn(settings)
     log.info("identity: %s", server.identity())
-    print(f"server ready on {settings.host}:{server.port}", flush=True)
+    print(f"{READY}{settings.host}:{server.port}", flush=True)
     for door in server.doors:
         print(door.ready_line, flush=True)
     await stopping.wait()
@@ -426,15 +449,30 @@ def _warn(settings: Settings) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a server; return 0 after a clean end, 1 if it can't start, 2 for wrong arguments."""
-    return run(parse_arguments(arguments))
+    """Run a server, or several on one port; return 0 after a clean end, 1 if one can't start, 2 for
+    wrong arguments."""
+    return run(parse_arguments(arguments), own_command("psoup.server", arguments))
 
 
-def run(settings: Settings, adapt: Callable[[Server], None] = lambda server: None) -> int:
-    """Run a server as `main` does, with settings that were read."""
+def own_command(module: str, arguments: Sequence[str] | None) -> list[str]:
+    """Return the words that start this process again."""
+    words = sys.argv[1:] if arguments is None else arguments
+    return [sys.executable, "-u", "-m", module, *words]
+
+
+def run(
+    settings: Settings,
+    command: Sequence[str],
+    adapt: Callable[[Server], None] = lambda server: None,
+    ports: Sequence[Port] = (),
+) -> int:
+    """Run a server as `main` does, with settings that were read. `command` and `ports` are for a
+    group: the words that start a server with the same options, and the ports of other doors."""
     log_to_stderr()
     try:
         umask.set_umask(settings.umask, settings.store)
+        if settings.servers > 1:
+            return run_group(settings, command, ports)
         asyncio.run(serve(settings, adapt))
     except (StoreError, OSError, RuntimeError, ValueError, argparse.ArgumentTypeError) as error:
         print(f"the server can't start: {error}", file=sys.stderr)

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
 
+from google.protobuf.message_factory import GetMessageClass
+
 from psoup.access.actions import Action, may
 from psoup.access.named import named_objects, objects_of
 from psoup.access.principal import Principal
@@ -84,7 +86,9 @@ OPERATOR = "operator"
 
 _METHODS = pb.DESCRIPTOR.services_by_name["Psoup"].methods
 _BY_REQUEST = {
-    method.input_type.full_name: RULES[method.name] for method in _METHODS if method.name in RULES
+    GetMessageClass(method.input_type): RULES[method.name]
+    for method in _METHODS
+    if method.name in RULES
 }
 _NO_RULE = Rule(Of.STORE, tuple(Action))
 
@@ -113,7 +117,7 @@ class Acting:
         message = request.sync if isinstance(request, pb.WatchRequest) else request
         tenant = _named(message, "tenant") or principal.tenant
         owner = _named(message, "owner") or principal.owner
-        rule = _BY_REQUEST.get(request.DESCRIPTOR.full_name, _NO_RULE)
+        rule = _BY_REQUEST.get(type(request), _NO_RULE)
         if tenant != principal.tenant and not _operates(principal):
             raise _denied("act for another tenant", "leave the tenant out, or name your own")
         return cls(principal, tenant, owner, rule)

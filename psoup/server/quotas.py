@@ -4,8 +4,8 @@ Each rate has a bucket that fills with the limit per second, and holds as much a
 A call that finds it filled may go on, whatever that takes. A batch larger than the bucket leaves a
 debt, and until that is paid back everything else is refused with the time it takes. So the rate
 holds over time, and no batch is too large for it. Work is charged when it is done, in the units of
-`querystem.pace`; a call that was admitted is not cut for it. Each server counts for itself, work as
-well as rows and watches.
+`querystem.pace`; a call that was admitted is not cut for it. Each server counts for itself, or the
+servers of a group together (`group.counts`): work as well as rows and watches.
 
 For one event loop, but for `charge_work`, which any thread may call.
 """
@@ -13,17 +13,14 @@ For one event loop, but for `charge_work`, which any thread may call.
 from __future__ import annotations
 
 import asyncio
-import threading
-import time
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypeAlias
 
 from psoup.errors import QuotaExceeded
 from psoup.server.follower import Follower
+from psoup.server.group.counts import Key, LocalCounts, QuotaCounts
 from psoup.store import State
 from psoup.store.state.access import Quota
 from psoup.write.quotas import OBJECTS, limits_on, quota_of
@@ -45,32 +42,12 @@ _MAX_WAIT_SECONDS = 5.0
 Party: TypeAlias = tuple[str, str]
 
 
-@dataclass(slots=True)
-class Bucket:
-    """The units that may be taken; a negative level is a debt. `at` is when that was computed."""
-
-    level: float
-    at: float
-
-    def fill(self, rate: float, now: float) -> None:
-        # The cap is one second's worth, so idle time is not saved up for a burst.
-        self.level = min(rate, self.level + rate * max(0.0, now - self.at))
-        self.at = now
-
-    def used(self, rate: float) -> int:
-        """Return the amount that was taken and has not been filled up again."""
-        return max(0, round(rate - self.level))
-
-
 class Quotas:
-    """The buckets and the open watches of a server."""
+    """The buckets and the open watches of a server, or of its group."""
 
-    def __init__(self, follower: Follower, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, follower: Follower, counts: QuotaCounts | None = None) -> None:
         self._follower = follower
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._buckets: dict[tuple[str, Party], Bucket] = {}
-        self._watches: Counter[Party] = Counter()
+        self._counts: QuotaCounts = counts or LocalCounts()
 
     # ---- rates
 
@@ -119,8 +96,7 @@ class Quotas:
 
     def _check(self, state: State, name: str, tenant: str, owner: str) -> None:
         for party, limit in limits_on(state, name, tenant, owner):
-            with self._lock:
-                level = self._bucket(name, (tenant, party), limit).level
+            level = self._counts.level((name, tenant, party), limit)
             # A bucket with anything in it admits a call of any size; the rest becomes a debt.
             if level > 0:
                 continue
@@ -138,15 +114,7 @@ class Quotas:
 
     def _charge(self, name: str, tenant: str, owner: str, units: int) -> None:
         for party, limit in limits_on(self._follower.state, name, tenant, owner):
-            # Threads charge work while the event loop checks, and both read and write the level.
-            with self._lock:
-                self._bucket(name, (tenant, party), limit).level -= units
-
-    def _bucket(self, name: str, party: Party, limit: int) -> Bucket:
-        now = self._clock()
-        bucket = self._buckets.setdefault((name, party), Bucket(limit, now))
-        bucket.fill(limit, now)
-        return bucket
+            self._counts.take((name, tenant, party), limit, units)
 
     # ---- what there is
 
@@ -175,25 +143,25 @@ class Quotas:
     @contextmanager
     def watching(self, tenant: str, owner: str) -> Iterator[None]:
         """Count an open watch. Raise QuotaExceeded if the quota is used up."""
-        for party, limit in limits_on(self._follower.state, WATCHES, tenant, owner):
-            if self._watches[tenant, party] >= limit:
-                raise QuotaExceeded(
-                    f"{_called(party)} has {limit:,} watches open, and may have no more",
-                    field=WATCHES,
-                    expected=f"at most {limit} watches on this server",
-                    retry_after=_WATCH_RETRY,
-                    hint="end one, or ask for a larger quota",
-                )
         # Watches are counted also without a quota: one that is set later holds for those that are
-        # open.
-        both = (tenant, ""), (tenant, owner)
-        self._watches.update(both)
+        # open. They are counted first: of two servers of a group that look at once, none must take
+        # the other's for free.
+        keys: set[Key] = {(WATCHES, tenant, ""), (WATCHES, tenant, owner)}
+        numbers = {key: self._counts.add(key, 1) for key in keys}
         try:
+            for party, limit in limits_on(self._follower.state, WATCHES, tenant, owner):
+                if numbers[WATCHES, tenant, party] > limit:
+                    raise QuotaExceeded(
+                        f"{_called(party)} has {limit:,} watches open, and may have no more",
+                        field=WATCHES,
+                        expected=f"at most {limit} watches on this server",
+                        retry_after=_WATCH_RETRY,
+                        hint="end one, or ask for a larger quota",
+                    )
             yield
         finally:
-            self._watches.subtract(both)
-            # Unary plus drops the zero counts, so parties that are gone take no memory.
-            self._watches = +self._watches
+            for key in keys:
+                self._counts.add(key, -1)
 
     def used(self, state: State, quota: Quota) -> dict[str, int]:
         """Return what a tenant or owner has and does at present, for each limit of a quota."""
@@ -206,9 +174,9 @@ class Quotas:
         if name == BYTES:
             return self.stored(state, party[0])
         if name == WATCHES:
-            return self._watches[party]
-        with self._lock:
-            return self._bucket(name, party, limit).used(limit)
+            return self._counts.number((name, *party))
+        # What was taken and has not been filled up again.
+        return max(0, round(limit - self._counts.level((name, *party), limit)))
 
 
 def _called(owner: str) -> str:

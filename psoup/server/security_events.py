@@ -77,7 +77,8 @@ class SecurityEvents:
             RefusedCalls(peer.rpartition(":")[0], escaped(credential), reason), peer, method
         )
         if principal is not None and isinstance(error, AdministrationDenied):
-            denial = Denial(principal.tenant, principal.owner, principal.credential, reason)
+            named = f"{principal.credential}{_door(peer)}"
+            denial = Denial(principal.tenant, principal.owner, named, reason)
             is_counted = denial in self._denials or len(self._denials) < _MAX_DENIALS
             self._denials[denial if is_counted else _OTHERS] += 1
 
@@ -131,3 +132,8 @@ class SecurityEvents:
 
 def _named(refusal: RefusedCalls, peer: str) -> str:
     return f"{peer} with {refusal.credential or 'no credential'}"
+
+
+def _door(peer: str) -> str:
+    """Return by which door a call came, if that was not gRPC."""
+    return " by http" if peer.startswith("http:") else ""

@@ -1,4 +1,4 @@
-"""The settings of a server, and the limits on names and texts that they bound.
+"""The settings of a server, and the limits on names, texts and leases.
 
 Every limit is enforced with its value in the message.
 """
@@ -9,12 +9,17 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from google.protobuf.duration_pb2 import Duration
+
 from datastem.accept import Limits
+from datastem.instants import SECOND
 from psoup.errors import BadRequest
+from psoup.server.group.membership import Membership
 from psoup.server.identity.settings import IdentitySettings
 from psoup.texts import NAME_BYTES, is_printable_name
 
 MIB = 1 << 20
+_MAX_LEASE_SECONDS = 100 * 366 * 24 * 3600
 # Threads that compute at once: a core each, and one for first chunks.
 WORKERS = max(3, min(8, (os.cpu_count() or 1) + 1))
 
@@ -31,7 +36,8 @@ class Settings:
     are under way at once; a watch is no call there. With a clock ahead of the others by more than
     `clock_limit` a server appends nothing; a jump of its stamps is taken for true after
     `clock_settle` of later ones. A row policy with claims filled in is forgotten if no call has
-    used it for `policy_lease`.
+    used it for `policy_lease`. `servers` processes listen on the port; one of them has its place in
+    that `group`, and a share of the memory, the calls and the watches.
     """
 
     store: Path
@@ -66,6 +72,8 @@ class Settings:
     clock_settle: float = 7 * 24 * 3600.0
     identity: IdentitySettings = IdentitySettings()
     policy_lease: int = 30 * 24 * 3600
+    servers: int = 1
+    group: Membership | None = None
 
 
 # ---- limits of names and texts
@@ -90,6 +98,18 @@ def check_name(name: str, field: str) -> None:
             expected=f"at most {NAME_BYTES} bytes",
             got=f"{size} bytes",
         )
+
+
+def lease_micros(lease: Duration, field: str) -> int:
+    """Return the microseconds of a lease. Raise BadRequest for none, or a hundred years."""
+    micros = lease.seconds * SECOND + lease.nanos // 1000
+    if not 0 < micros <= _MAX_LEASE_SECONDS * SECOND:
+        raise BadRequest(
+            "a lease is longer than nothing and shorter than a hundred years",
+            field=field,
+            got=f"{lease.seconds} seconds",
+        )
+    return micros
 
 
 def check_text(text: str, settings: Settings) -> None:

@@ -167,9 +167,10 @@ def internal_status(ident: str, store_id: str) -> status_pb2.Status:
 
 
 def _clip(text: str, limit: int = _MESSAGE_BYTES) -> str:
-    content = text.encode()
+    """Return the beginning of a text, which may have come from anywhere, in UTF-8."""
+    content = text.encode(errors="backslashreplace")
     if len(content) <= limit:
-        return text
+        return content.decode()
     return content[:limit].decode(errors="ignore") + "…"
 
 

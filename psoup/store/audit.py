@@ -117,7 +117,7 @@ def _record_fields(state: State, entry: Entry) -> Iterator[tuple[str, str, str, 
                     yield from _changed(state, tenant, ended, ended=True)
         case Denied(credential, reason, count):
             yield tenant, "deny", credential, reason if count == 1 else f"{count:,} times: {reason}"
-        case PublishersForgotten(owner, names):
+        case PublishersForgotten(owner, names, expired=False):
             for name in names:
                 yield tenant, "forget publisher", name, f"owner {owner}"
         case Confirm(number):

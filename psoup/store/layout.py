@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from datastem.codec import INSTANT
 
-FORMAT = 7
+FORMAT = 8
 
 LOG = pa.schema(
     [
@@ -18,6 +18,8 @@ LOG = pa.schema(
         ("stream_id", pa.int64()),
         ("publisher", pa.string()),
         ("sequence", pa.int64()),
+        ("mark", pa.binary()),
+        ("lease", pa.int64()),
         ("rows", pa.int64()),
         ("first_row_id", pa.int64()),
         ("min_ts", INSTANT),
@@ -108,6 +110,9 @@ PUBLISHERS = pa.schema(
         ("digest", pa.binary()),
         ("first_row_id", pa.int64()),
         ("rows", pa.int64()),
+        ("total_rows", pa.int64()),
+        ("mark", pa.binary()),
+        ("lease", pa.int64()),
         ("stamp", INSTANT),
         ("position", pa.int64()),
         ("ended", pa.bool_()),
@@ -344,6 +349,10 @@ EPOCHS = pa.schema(
                         ("since", pa.int64()),
                         ("highs", pa.list_(pa.int64())),
                         ("admitted", pa.list_(pa.list_(pa.int64()))),
+                        (
+                            "predicates",
+                            pa.list_(pa.struct([("low", pa.int64()), ("high", pa.int64())])),
+                        ),
                         ("suspended", pa.bool_()),
                         ("order", pa.string()),
                     ]

@@ -210,6 +210,9 @@ def _load_publishers(state: State, table: pa.Table) -> None:
                 row["rows"],
                 Position.unpack(row["position"]),
                 row["stamp"],
+                row["total_rows"],
+                row["mark"],
+                row["lease"],
             ),
         )
 
@@ -393,6 +396,9 @@ def _publisher_row(state: State, key: PublisherKey, at: int) -> dict[str, Any]:
         "digest": last.digest,
         "first_row_id": last.first_row_id,
         "rows": last.rows,
+        "total_rows": last.total_rows,
+        "mark": last.mark,
+        "lease": last.lease,
         "stamp": last.stamp,
         "position": last.position.packed,
         "ended": False,

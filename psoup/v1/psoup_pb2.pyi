@@ -476,7 +476,7 @@ class Rows(_message.Message):
     def __init__(self, columns: _Optional[_Iterable[str]] = ..., rows: _Optional[_Iterable[_Union[Row, _Mapping]]] = ...) -> None: ...
 
 class PublishRequest(_message.Message):
-    __slots__ = ("tenant", "stream", "publisher", "sequence", "arrow", "rows", "heartbeat", "owner", "checksum")
+    __slots__ = ("tenant", "stream", "publisher", "sequence", "arrow", "rows", "heartbeat", "owner", "mark", "publisher_lease", "checksum")
     TENANT_FIELD_NUMBER: _ClassVar[int]
     STREAM_FIELD_NUMBER: _ClassVar[int]
     PUBLISHER_FIELD_NUMBER: _ClassVar[int]
@@ -485,6 +485,8 @@ class PublishRequest(_message.Message):
     ROWS_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     OWNER_FIELD_NUMBER: _ClassVar[int]
+    MARK_FIELD_NUMBER: _ClassVar[int]
+    PUBLISHER_LEASE_FIELD_NUMBER: _ClassVar[int]
     CHECKSUM_FIELD_NUMBER: _ClassVar[int]
     tenant: str
     stream: str
@@ -494,8 +496,10 @@ class PublishRequest(_message.Message):
     rows: Rows
     heartbeat: _timestamp_pb2.Timestamp
     owner: str
+    mark: bytes
+    publisher_lease: _duration_pb2.Duration
     checksum: int
-    def __init__(self, tenant: _Optional[str] = ..., stream: _Optional[str] = ..., publisher: _Optional[str] = ..., sequence: _Optional[int] = ..., arrow: _Optional[bytes] = ..., rows: _Optional[_Union[Rows, _Mapping]] = ..., heartbeat: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., owner: _Optional[str] = ..., checksum: _Optional[int] = ...) -> None: ...
+    def __init__(self, tenant: _Optional[str] = ..., stream: _Optional[str] = ..., publisher: _Optional[str] = ..., sequence: _Optional[int] = ..., arrow: _Optional[bytes] = ..., rows: _Optional[_Union[Rows, _Mapping]] = ..., heartbeat: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., owner: _Optional[str] = ..., mark: _Optional[bytes] = ..., publisher_lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., checksum: _Optional[int] = ...) -> None: ...
 
 class PublishResponse(_message.Message):
     __slots__ = ("position", "row_count", "first_row_id", "duplicate", "unverified")
@@ -534,18 +538,24 @@ class ListPublishersResponse(_message.Message):
     def __init__(self, publishers: _Optional[_Iterable[_Union[Publisher, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class Publisher(_message.Message):
-    __slots__ = ("owner", "name", "sequence", "position", "published_at")
+    __slots__ = ("owner", "name", "sequence", "position", "published_at", "mark", "row_count", "lease")
     OWNER_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
     PUBLISHED_AT_FIELD_NUMBER: _ClassVar[int]
+    MARK_FIELD_NUMBER: _ClassVar[int]
+    ROW_COUNT_FIELD_NUMBER: _ClassVar[int]
+    LEASE_FIELD_NUMBER: _ClassVar[int]
     owner: str
     name: str
     sequence: int
     position: bytes
     published_at: _timestamp_pb2.Timestamp
-    def __init__(self, owner: _Optional[str] = ..., name: _Optional[str] = ..., sequence: _Optional[int] = ..., position: _Optional[bytes] = ..., published_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    mark: bytes
+    row_count: int
+    lease: _duration_pb2.Duration
+    def __init__(self, owner: _Optional[str] = ..., name: _Optional[str] = ..., sequence: _Optional[int] = ..., position: _Optional[bytes] = ..., published_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., mark: _Optional[bytes] = ..., row_count: _Optional[int] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class ForgetPublishersRequest(_message.Message):
     __slots__ = ("tenant", "owner", "names")

@@ -14,9 +14,10 @@ from psoup.errors import BadRequest
 from psoup.web.exchange import Headers, Receive, Request, Response, Scope, Send
 from psoup.web.gateway import Gateway
 from psoup.web.guards import Guards
+from psoup.web.openapi import Route
 from psoup.web.parameters import Parameters
 from psoup.web.problems import RefusedCall
-from psoup.web.routes import ROUTES, Route
+from psoup.web.routes import ROUTES
 from psoup.web.static_files import StaticFiles
 
 # Probes of whoever keeps servers running: they come by address, and learn nothing.
@@ -46,6 +47,11 @@ class App:
             if (scope.get("state") or {}).get(TOO_LARGE_HEADERS):
                 raise BadRequest("the headers are too large", reason="HEADERS_TOO_LARGE")
             response = await self._respond(request)
+            if response.pieces is not None and scope["http_version"] == "1.0":
+                await anext(response.pieces, None)
+                await response.pieces.aclose()
+                # Its bodies end with the connection, so one that is cut would look complete.
+                raise BadRequest("a long answer needs HTTP/1.1", reason="OLD_HTTP")
         except Exception as error:
             response = self._refusal(error)
         headers = [*response.headers, *_ALWAYS, ("date", self._now()), *self._guards.cors(request)]
@@ -53,7 +59,7 @@ class App:
             # What is left of the body would be read as the next request.
             headers.append(("connection", "close"))
         if response.pieces is None:
-            await _send_whole(response, headers, send)
+            await _send_whole(request, response, headers, send)
         else:
             await _send_pieces(request, response, headers, send)
 
@@ -84,6 +90,7 @@ class App:
                 expected=expected,
             )
         _check_content_type(request, route)
+        self._gateway.sessions.admit(request)
         request.parameters = Parameters.of(request.query_string, ("timeout", *route.parameters))
         return await route.respond(self._gateway, request)
 
@@ -156,11 +163,17 @@ def _start(status: int, headers: Headers) -> dict[str, Any]:
     return {"type": "http.response.start", "status": status, "headers": encoded}
 
 
-async def _send_whole(response: Response, headers: Headers, send: Send) -> None:
+async def _send_whole(request: Request, response: Response, headers: Headers, send: Send) -> None:
     if response.status not in (204, 304):
         headers = [*headers, ("content-length", str(len(response.body)))]
     await send(_start(response.status, headers))
-    await send({"type": "http.response.body", "body": response.body})
+    body = {"type": "http.response.body", "body": response.body}
+    if not request.body_ended:
+        # A connection that is closed while the client sends is reset, and the response lost.
+        await send({**body, "more_body": True})
+        await request.discard_body()
+        body["body"] = b""
+    await send(body)
 
 
 async def _send_pieces(request: Request, response: Response, headers: Headers, send: Send) -> None:
@@ -173,10 +186,12 @@ async def _send_pieces(request: Request, response: Response, headers: Headers, s
     gone.add_done_callback(lambda done: None if done.cancelled() else task.cancel())
     try:
         async with aclosing(response.pieces):
+            # Pieces that were begun clean up when they are closed; others would not.
+            piece = await anext(response.pieces, None)
             await send(_start(response.status, headers))
-            if request.method != "HEAD":
-                async for piece in response.pieces:
-                    await send({"type": "http.response.body", "body": piece, "more_body": True})
+            while piece is not None and request.method != "HEAD":
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+                piece = await anext(response.pieces, None)
         await send({"type": "http.response.body", "body": b""})
     except RefusedCall:
         # Returning now leaves the body without its end, so the listener closes the connection.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +18,7 @@ Scope = Mapping[str, Any]
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 Headers = list[tuple[str, str]]
+Arrive = Callable[[int], None]
 
 JSON, NDJSON, CSV = "application/json", "application/x-ndjson", "text/csv"
 ARROW, SQL, EVENTS = "application/vnd.apache.arrow.stream", "application/sql", "text/event-stream"
@@ -26,6 +28,11 @@ _BODY_SECONDS = 60.0
 # What is unpacked on the event loop, in about a millisecond; more is unpacked in a thread.
 _LOOP_BYTES = 64 << 10
 _PACKINGS = ("gzip", "zstd")
+# A byte of gzip unpacks to no more; one of zstd may.
+_MAX_UNPACKING = 1 << 12
+_ARRIVING_BYTES = 1 << 20
+# How much of a refused body is read, and for how long, so that its client reads the refusal.
+_DISCARDED_BYTES, _DISCARDING_SECONDS = 64 << 20, 2.0
 
 
 @dataclass(slots=True)
@@ -39,7 +46,8 @@ class Response:
 
 
 def json_response(value: Any, status: int = 200, headers: Headers | None = None) -> Response:
-    content = json.dumps(value, ensure_ascii=False).encode()
+    # The end of the line is for people with curl.
+    content = f"{json.dumps(value, ensure_ascii=False)}\n".encode()
     return Response(status, [("content-type", JSON), *(headers or [])], content)
 
 
@@ -65,13 +73,18 @@ class Request:
         self.body_ended = not ({"content-length", "transfer-encoding"} & self.headers.keys())
         if self.headers.get("content-length") == "0":
             self.body_ended = True
+        # A client that asks first sends no body once it is refused.
+        self._awaits_go_ahead = "expect" in self.headers
 
     @property
     def content_type(self) -> str:
         return self.headers.get("content-type", "").partition(";")[0].strip().lower()
 
-    async def body(self, max_bytes: int) -> bytes:
-        """Return the body, unpacked. Raise BadRequest for one of more than `max_bytes`."""
+    async def body(self, max_bytes: int, arrive: Arrive = lambda nbytes: None) -> bytes:
+        """Return the body, unpacked. Raise BadRequest for one of more than `max_bytes`.
+
+        `arrive` is called before bytes are kept, with how many; it may raise.
+        """
         packing = self.headers.get("content-encoding", "identity").strip().lower()
         if packing not in ("identity", *_PACKINGS):
             raise BadRequest(
@@ -80,19 +93,26 @@ class Request:
                 field="Content-Encoding",
                 expected=" or ".join(_PACKINGS),
             )
-        content = await self._received(max_bytes)
+        content = await self._received(max_bytes, arrive)
         if packing == "identity":
             return content
+        # What it unpacks to is not known before.
+        arrive(min(max_bytes, _MAX_UNPACKING * len(content)))
         if len(content) <= _LOOP_BYTES // 16:
             return _unpacked(content, packing, max_bytes)
         return await asyncio.to_thread(_unpacked, content, packing, max_bytes)
 
-    async def _received(self, max_bytes: int) -> bytes:
+    async def _received(self, max_bytes: int, arrive: Arrive) -> bytes:
         length = self.headers.get("content-length", "")
-        if length.isdigit() and int(length) > max_bytes:
-            raise _too_large(max_bytes, f"{int(length)} bytes")
+        expected = int(length) if length.isdigit() and len(length) < 20 else 0
+        if expected > max_bytes:
+            raise _too_large(max_bytes, f"{expected} bytes")
         if self.body_ended:
             return b""
+        self._awaits_go_ahead = False
+        # A body of unknown length is counted as it grows.
+        counted = expected
+        arrive(counted)
         parts, size = [], 0
         while not self.body_ended:
             try:
@@ -107,9 +127,24 @@ class Request:
             size += len(message.get("body", b""))
             if size > max_bytes:
                 raise _too_large(max_bytes, "more")
+            if size > counted:
+                arrive(_ARRIVING_BYTES)
+                counted += _ARRIVING_BYTES
             parts.append(message.get("body", b""))
             self.body_ended = not message.get("more_body", False)
         return b"".join(parts)
+
+    async def discard_body(self) -> None:
+        """Read what is left of the body, within bounds."""
+        if self._awaits_go_ahead:
+            return
+        remaining = _DISCARDED_BYTES
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_DISCARDING_SECONDS):
+                while not self.body_ended and remaining > 0:
+                    message = await self._receive()
+                    remaining -= len(message.get("body", b""))
+                    self.body_ended = not message.get("more_body", False)
 
     async def disconnected(self) -> None:
         """Return when the client has gone."""

@@ -17,6 +17,7 @@ from psoup.server.call import Call
 from psoup.server.core import Core
 from psoup.web.exchange import Request
 from psoup.web.problems import RefusedCall
+from psoup.web.session import Sessions
 
 _SERVICE = "/psoup.v1.Psoup/"
 # Headers of HTTP that are of no concern to authentication, or mean something else in gRPC.
@@ -72,6 +73,7 @@ class Gateway:
 
     def __init__(self, core: Core, admission: Admission, handlers: Mapping[str, Any]) -> None:
         self.core = core
+        self.sessions = Sessions(core)
         self._handlers = {
             rpc: admission.guarded(_SERVICE + rpc, handler) for rpc, handler in handlers.items()
         }

@@ -8,11 +8,12 @@ browsers send neither `Origin` nor `Sec-Fetch-Site`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from urllib.parse import urlsplit
 
 from psoup.errors import BadRequest
 from psoup.web.exchange import Headers, Request
+from psoup.web.session import cookie_of
 
 _LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 _OTHER_SITES = ("cross-site", "same-site")
@@ -34,15 +35,19 @@ _PREFLIGHT_SECONDS = 600
 class Guards:
     """The hosts and origins that a port answers. Without a port, a host is allowed with any."""
 
-    def __init__(self, hosts: Iterable[str], origins: Iterable[str] = ()) -> None:
-        self._hosts = frozenset(host.lower() for host in hosts)
+    def __init__(self, hosts: Callable[[], Iterable[str]], origins: Iterable[str] = ()) -> None:
+        """`hosts` is called for each request: a certificate may be renewed."""
+        self._hosts = hosts
         self._origins = frozenset(origin.lower().rstrip("/") for origin in origins)
 
     def check_host(self, request: Request) -> None:
         """Raise BadRequest, 421, if the request is for another host."""
         host = request.headers.get("host", "").lower()
         name = _without_port(host)
-        if host in self._hosts or name in self._hosts or self._is_wildcard(name):
+        _, dot, parent = name.partition(".")
+        # A certificate for `*.example.org` is for all names beside this one.
+        wildcard = f"*.{parent}" if dot else name
+        if not {host, name, wildcard}.isdisjoint(map(str.lower, self._hosts())):
             return
         raise BadRequest(
             f"this server is not {host[:80]!r}",
@@ -51,16 +56,13 @@ class Guards:
             hint="use the address that the server shows; --web-host allows another name",
         )
 
-    def _is_wildcard(self, name: str) -> bool:
-        """Return whether a certificate is for all names beside this one: `*.example.org`."""
-        _, dot, parent = name.partition(".")
-        return bool(dot) and f"*.{parent}" in self._hosts
-
     def check_origin(self, request: Request) -> None:
         """Raise BadRequest, 403, if a page of another site makes the request."""
         origin = request.headers.get("origin")
         if origin is not None:
-            if self._is_allowed(origin) or self._is_own(origin, request):
+            # Other sites bring a token of their own, and never the cookie of a log-in.
+            is_allowed = self._is_allowed(origin) and cookie_of(request) is None
+            if is_allowed or self._is_own(origin, request):
                 return
         elif request.headers.get("sec-fetch-site", "").lower() not in _OTHER_SITES:
             return

@@ -6,7 +6,8 @@ import importlib.util
 import sys
 from collections.abc import Sequence
 
-from psoup.server.main import Server, make_parser, read_settings, run
+from psoup.server.group.parent import Port
+from psoup.server.main import Server, make_parser, own_command, read_settings, run
 from psoup.web.settings import WebSettings, add_options, read_options
 
 PACKAGES = ("uvicorn", "httptools")
@@ -23,12 +24,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add_options(parser)
     options = parser.parse_args(arguments)
     settings, web = read_settings(parser, options), read_options(options)
+    command = own_command("psoup.web", arguments)
     if web is None:
-        return run(settings)
+        return run(settings, command)
     if missing := missing_packages():
         print(f"--web needs {', '.join(missing)}: pip install 'psoup[server,web]'", file=sys.stderr)
         return 2
-    return run(settings, lambda server: add_door(server, web))
+    ports = [Port("--web", web.host, web.port)]
+    return run(settings, command, lambda server: add_door(server, web), ports)
 
 
 def add_door(server: Server, settings: WebSettings) -> None:

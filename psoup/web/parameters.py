@@ -129,7 +129,11 @@ class Parameters:
         for label, text in self.texts.items():
             if label.startswith(VALUE_PREFIX):
                 name, _, kind = label.removeprefix(VALUE_PREFIX).partition(":")
-                values[name] = _typed(label, text, kind.lower()) if kind else _guessed(text)
+                try:
+                    values[name] = _typed(label, text, kind.lower()) if kind else _guessed(text)
+                except UnicodeEncodeError:
+                    # JSON can write half of a surrogate pair.
+                    raise bad_parameter(label, "text in UTF-8", ascii(text)) from None
         return values
 
 

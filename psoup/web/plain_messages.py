@@ -36,7 +36,21 @@ def plain(message: Message) -> dict[str, Any]:
 
 
 def plain_instant(stamp: Timestamp) -> str:
-    moment = _EPOCH + timedelta(microseconds=stamp.ToMicroseconds())
+    return _instant(stamp.ToMicroseconds())
+
+
+def plain_micros(micros: int | None) -> str | None:
+    """Return an instant given in microseconds since 1970."""
+    return None if micros is None else _instant(micros)
+
+
+def enum_name(message: Message, field: str) -> str | None:
+    """Return the value of a field that is an enum, as `plain` has it."""
+    return _enum(getattr(message, field), message.DESCRIPTOR.fields_by_name[field].enum_type)
+
+
+def _instant(micros: int) -> str:
+    moment = _EPOCH + timedelta(microseconds=micros)
     return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ").rjust(27, "0")
 
 

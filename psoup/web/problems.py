@@ -44,12 +44,17 @@ _BY_REASON = {
     "METHOD_NOT_ALLOWED": 405,
     "NOT_ACCEPTABLE": 406,
     "NO_SUCH_RESOURCE": 404,
+    "OLD_HTTP": 505,
     "SEQUENCE_REUSED": 422,
     "SLOW_BODY": 408,
     "TOO_MUCH_WORK": 422,
     "UNSUPPORTED_TYPE": 415,
     "WRONG_HOST": 421,
 }
+# Statuses of requests that may succeed later.
+_WAITING = (429, 503)
+# All statuses of problems.
+STATUSES = sorted({500, *_BY_CODE.values(), *_BY_REASON.values()})
 # Fields of an ErrorDetail that are left out if they say nothing.
 _FIELDS = ("line", "column", "excerpt", "row", "field", "expected", "got", "hint")
 
@@ -102,8 +107,8 @@ class RefusedCall(Exception):
         headers: Headers = [("content-type", PROBLEM), ("cache-control", "no-store")]
         if self.http_status == 401:
             headers.append(("www-authenticate", 'Bearer realm="psoup"'))
-        if (seconds := self.retry_seconds) is not None:
+        if self.http_status in _WAITING and (seconds := self.retry_seconds) is not None:
             headers.append(("retry-after", str(seconds)))
         headers += (extra or {}).items()
-        body = json.dumps(self.problem(), ensure_ascii=False).encode()
+        body = f"{json.dumps(self.problem(), ensure_ascii=False)}\n".encode()
         return Response(self.http_status, headers, body)

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from google.protobuf.message import Message
 
-from psoup.errors import BadRequest, UnknownHandle
+from psoup.errors import BadRequest, Unauthenticated, UnknownHandle
 from psoup.server.call import Call
 from psoup.server.core import Core
 from psoup.v1 import psoup_pb2 as pb
 from psoup.web.answers import answer
+from psoup.web.bodies import BATCH_FORMS
+from psoup.web.changes import changes, watch_request
 from psoup.web.exchange import Request, Response, json_response
 from psoup.web.gateway import Gateway
 from psoup.web.plain_messages import plain
+from psoup.web.session import end
 
 _HANDLE_DIGITS = 32
 # A text in UTF-8 with what a client may put around it; the service has its own, smaller limit.
 _MAX_TEXT_BYTES = 1 << 20
+# How long a batch with an Idempotency-Key counts once.
+_IDEMPOTENCY_SECONDS = 24 * 3600
 _KNOWLEDGE = {"today": pb.KNOWLEDGE_TODAY, "then": pb.KNOWLEDGE_UNSPECIFIED}
 
 
@@ -107,6 +113,65 @@ async def stream(gateway: Gateway, request: Request) -> Response:
     return await _shown(gateway, request, "DescribeStream", message)
 
 
+async def publish(gateway: Gateway, request: Request) -> Response:
+    """Append the rows of the body to a stream."""
+    core, parameters = gateway.core, request.parameters
+    key, sequence = _idempotency_key(request), _sequence(request)
+    publisher = request.headers.get("psoup-publisher", "")
+
+    async def make(call: Call) -> Message:
+        # What arrives counts until the message that it becomes does.
+        hold = core.room.hold(call.shown_tenant or call.peer)
+        try:
+            content = await request.body(core.settings.message_bytes, hold.arrive)
+        finally:
+            hold.release()
+        call.batch_form = BATCH_FORMS[request.content_type]
+        message = pb.PublishRequest(
+            tenant=parameters.text("tenant"),
+            owner=parameters.text("owner"),
+            stream=request.names["name"],
+            publisher=publisher,
+            sequence=sequence,
+            arrow=content,
+        )
+        if key:
+            # A publisher of one batch.
+            message.publisher = f"http/{call.acting(message).owner}/{key}"
+            message.sequence = 1
+            message.publisher_lease.FromSeconds(_IDEMPOTENCY_SECONDS)
+        return message
+
+    response: pb.PublishResponse = await gateway.unary(request, "Publish", make)
+    return json_response(
+        {
+            "rows": response.row_count,
+            "position": response.position.hex(),
+            "duplicate": response.duplicate,
+            "unverified": response.unverified,
+        }
+    )
+
+
+def _idempotency_key(request: Request) -> str:
+    key = request.headers.get("idempotency-key", "")
+    if key and {"psoup-publisher", "psoup-sequence"} & request.headers.keys():
+        raise BadRequest(
+            "a batch has an Idempotency-Key, or a publisher and a sequence",
+            field="Idempotency-Key",
+        )
+    return key
+
+
+def _sequence(request: Request) -> int:
+    text = request.headers.get("psoup-sequence", "0")
+    if not re.fullmatch(r"\d{1,18}", text, re.ASCII):
+        raise BadRequest(
+            "Psoup-Sequence is no number", field="Psoup-Sequence", expected="1, 2, 3, …"
+        )
+    return int(text)
+
+
 async def views(gateway: Gateway, request: Request) -> Response:
     message = pb.ListViewsRequest(tenant=request.parameters.text("tenant"))
     return await _shown(gateway, request, "ListViews", message)
@@ -163,6 +228,13 @@ async def invoke(gateway: Gateway, request: Request) -> Response:
         )
 
     return await answer(gateway, request, "Invoke", make)
+
+
+async def watch(gateway: Gateway, request: Request) -> Response:
+    async def make(call: Call) -> Message:
+        return watch_request(request, await _handle(gateway.core, call, request))
+
+    return await changes(gateway, request, make)
 
 
 # ---- registrations
@@ -245,6 +317,25 @@ async def unregister(gateway: Gateway, request: Request) -> Response:
         )
 
     return json_response(plain(await gateway.unary(request, "Unregister", make)))
+
+
+# ---- log-ins
+
+
+async def log_in(gateway: Gateway, request: Request) -> Response:
+    """Set the cookie of a log-in, if the bearer token of the request is one of the store's."""
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "bearer" or not token.strip():
+        raise Unauthenticated("a log-in needs a bearer token", hint="Authorization: Bearer TOKEN")
+    await request.body(_MAX_TEXT_BYTES)
+    # Whoever may not call at all is refused here.
+    await _shown(gateway, request, "Status", pb.StatusRequest())
+    headers, reason = gateway.sessions.begin(request, token.strip())
+    return json_response({"cookie": bool(headers), "reason": reason}, headers=headers)
+
+
+async def log_out(gateway: Gateway, request: Request) -> Response:
+    return json_response({"cookie": False}, headers=end())
 
 
 # ---- people

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
 
 from psoup.web import resources
-from psoup.web.exchange import JSON, SQL, Request, Response
+from psoup.web.bodies import BATCH_FORMS
+from psoup.web.exchange import EVENTS, JSON, SQL, Request, Response, json_response
 from psoup.web.forms import CONTENT_TYPES
 from psoup.web.gateway import Gateway
-
-Respond = Callable[[Gateway, Request], Awaitable[Response]]
+from psoup.web.openapi import Route, document
 
 # What parameters of URLs mean; a route names those that it takes.
 PARAMETERS: Mapping[str, str] = {
     "as_of": "answer as of this instant, such as 2026-11-16T09:00:00Z",
+    "beat": "send a `beat` if nothing was sent for so long; 30s without it",
     "bigint": "`text` writes a BIGINT past 2^53 as text, which JavaScript needs",
     "contains": "only registrations whose text or client key contains this",
     "format": "`json`, `ndjson`, `csv` or `arrow`; without it `Accept` decides",
@@ -28,6 +30,7 @@ PARAMETERS: Mapping[str, str] = {
     "page": "`next_page_token` of the page before",
     "page_size": "how many entries a page has at most",
     "prefix": "only names that begin so",
+    "since": "the id of the `end` after which changes are wanted; without it all rows come first",
     "sql": "the SELECT",
     "stream": "only registrations that read this stream or view",
     "tenant": "another tenant, for operators",
@@ -40,19 +43,13 @@ _ANSWER = ("as_of", "bigint", "format", "knowledge", "latest", "least_position",
 _ANSWER_FORMS = tuple(CONTENT_TYPES.values())
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
-    """A method and a path, `{name}` standing for a part of it; the RPC that it makes; the
-    parameters and the types of bodies that it takes; the types of its responses."""
+@cache
+def _document() -> Any:
+    return document(ROUTES, PARAMETERS)
 
-    method: str
-    path: str
-    rpc: str
-    respond: Respond
-    summary: str
-    parameters: tuple[str, ...] = ()
-    bodies: tuple[str, ...] = ()
-    produces: tuple[str, ...] = (JSON,)
+
+async def _describe(gateway: Gateway, request: Request) -> Response:
+    return json_response(_document())
 
 
 ROUTES: tuple[Route, ...] = (
@@ -61,6 +58,15 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/v1/streams", "ListStreams", resources.streams, "The streams.", ("tenant",)),
     Route(
         "GET", "/v1/streams/{name}", "DescribeStream", resources.stream, "A stream.", ("tenant",)
+    ),
+    Route(
+        "POST",
+        "/v1/streams/{name}/rows",
+        "Publish",
+        resources.publish,
+        "Append the rows of the body.",
+        ("tenant", "owner"),
+        tuple(BATCH_FORMS),
     ),
     Route("GET", "/v1/views", "ListViews", resources.views, "The views.", ("tenant",)),
     Route(
@@ -99,6 +105,15 @@ ROUTES: tuple[Route, ...] = (
         "The answer of a registration, by its key or its 32 digits.",
         ("tenant", "owner", "window", "wait_for_engine", "unrefreshed", *_ANSWER),
         produces=_ANSWER_FORMS,
+    ),
+    Route(
+        "GET",
+        "/v1/answers/{key}/changes",
+        "Watch",
+        resources.watch,
+        "The changes of an answer as they come, as server-sent events.",
+        ("tenant", "owner", "window", "since", "beat", "bigint"),
+        produces=(EVENTS,),
     ),
     Route(
         "GET",
@@ -158,6 +173,15 @@ ROUTES: tuple[Route, ...] = (
         ("tenant", "p."),
         (SQL,),
     ),
+    Route(
+        "POST",
+        "/v1/session",
+        "Status",
+        resources.log_in,
+        "Log a page in: the bearer token becomes a cookie.",
+        bodies=(JSON,),
+    ),
+    Route("DELETE", "/v1/session", "", resources.log_out, "Log a page out."),
     Route("GET", "/v1/keys", "ListKeys", resources.keys, "The access keys.", ("tenant",)),
     Route("GET", "/v1/grants", "ListGrants", resources.grants, "The grants.", ("tenant",)),
     Route(
@@ -184,4 +208,5 @@ ROUTES: tuple[Route, ...] = (
         "The publishers, and how far each has come.",
         ("tenant", "owner", "prefix", "page", "page_size"),
     ),
+    Route("GET", "/v1/openapi.json", "", _describe, "This table, for programs: OpenAPI 3.1."),
 )

@@ -24,9 +24,10 @@ class WebCertificates:
         self._current = self._read()
         self.context = self._read()
         self.context.sni_callback = self._renew
+        # The names and addresses that the certificate is for, as hosts of URLs.
+        self.names = self._read_names()
 
-    def names(self) -> list[str]:
-        """Return the names and addresses that the certificate is for, as hosts of URLs."""
+    def _read_names(self) -> list[str]:
         certificate = x509.load_pem_x509_certificates(self._files.cert.read_bytes())[0]
         try:
             extension = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
@@ -45,7 +46,7 @@ class WebCertificates:
             if marks != self._marks:
                 # Also if the files turn out unusable: they are then reported once.
                 self._marks = marks
-                self._current = self._read()
+                self._current, self.names = self._read(), self._read_names()
                 log.info("the web port's certificate was read again from %s", self._files.cert)
         except (OSError, ValueError) as error:
             log.warning("the web port's certificate stays as it was: %s", error)

@@ -145,11 +145,12 @@ class ClockGuard:
 
     def now(self) -> int:
         """Return the time: this server's clock, less what it is known to be ahead."""
-        return self.timepiece.wall() - max(self._stepped(), self._ahead(), 0)
+        wall = self.timepiece.wall()
+        return wall - max(self._stepped(wall), self._ahead(), 0)
 
     def problem(self) -> str:
         """Return why this server may not append; empty if it may."""
-        if stepped := self._stepped():
+        if stepped := self._stepped(self.timepiece.wall()):
             return (
                 f"this server's clock was set {_minutes(stepped)} forward while it ran; "
                 "set it right, or restart the server if it is right now"
@@ -161,13 +162,16 @@ class ClockGuard:
             )
         return ""
 
-    def _stepped(self) -> int:
-        """Return by how much the clock was set forward since the start; 0 within the limit."""
-        stepped = self.timepiece.wall() - self.timepiece.boot() - self._offset_at_start
+    def _stepped(self, wall: int) -> int:
+        """Return by how much the clock, which says `wall`, was set forward since the start; 0
+        within the limit."""
+        stepped = wall - self.timepiece.boot() - self._offset_at_start
         return stepped if stepped > self._limit else 0
 
     def _ahead(self) -> int:
         """Return by how much the clock is at least ahead of most others; 0 within the limit."""
+        if not self._remote_clocks:
+            return 0
         # The lower median: one machine with a wrong clock must not stop the others.
         ahead = sorted(self.others().values())
         least = ahead[(len(ahead) - 1) // 2] if ahead else 0

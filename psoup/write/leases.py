@@ -1,4 +1,4 @@
-"""Leases of registrations: use renews them, and they end without it.
+"""Leases of registrations and publishers: use renews them, and they end without it.
 
 Only time counts in which a server runs. Servers append ticks while there is nothing else to append,
 so that the log shows how long they ran.
@@ -11,14 +11,18 @@ import logging
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from datastem.instants import MINUTE, SECOND
 from psoup.errors import ServerError
 from psoup.store import Expire, Registration, Renew, State, StoreError, Tick
+from psoup.store.state.leases import Leases
+from psoup.store.state.streams import AcceptedBatch, PublisherKey
 from psoup.write.appender import Appender, LogTail
 from psoup.write.clock import ClockGuard
 from psoup.write.draft import HEADER_BYTES, Actor, Chain, CommitDraft, Proposal
+from psoup.write.publishers import ExpirePublisher
 
 log = logging.getLogger("psoup.write")
 
@@ -88,7 +92,8 @@ class TickOnce:
 
 
 class LeaseKeeper:
-    """Renews the leases of registrations that are used, and ends those whose lease is used up.
+    """Renews the leases of registrations that are used, and ends those whose lease is used up. A
+    publisher's lease begins again with each batch.
 
     Answers do not wait for a lease, except in `renewed`, for at most 50 ms.
     """
@@ -149,7 +154,7 @@ class LeaseKeeper:
         anything recently. Other machines compare their clocks with the one in the tick."""
         state = self._tail.state
         self._guard.see(state.clock)
-        if not state.registrations:
+        if not state.registrations and not state.has_leased_publishers:
             return
         if self._now - state.clock >= TICK_INTERVAL or self._guard.silence >= TICK_INTERVAL:
             await self._append(TickOnce(self._guard, TICK_INTERVAL))
@@ -163,7 +168,7 @@ class LeaseKeeper:
             self._answering = self._append(TickOnce(self._guard, 0))
 
     async def expire(self) -> int:
-        """End the registrations whose lease is used up; return their number."""
+        """End the registrations and publishers whose lease is used up; return their number."""
         state, now = self._tail.state, self._now
         registrations, _ = state.columns
         # Columns with an entry per registration; each proposal checks its lease again.
@@ -171,7 +176,19 @@ class LeaseKeeper:
         used = state.leases.awake_all(since, state.clock, now)
         due = handles.filter(pa.array(used >= leases)).to_pylist()
         ended = await asyncio.gather(*(self._append(ExpireOne(handle)) for handle in due))
-        return sum(ended)
+        return ended.count(True) + await self._expire_publishers(now)
+
+    async def _expire_publishers(self, now: int) -> int:
+        """Forget the publishers whose lease is used up; return their number."""
+        state = self._tail.state
+        if not state.has_leased_publishers:
+            return 0
+        # There may be millions, so a thread looks at a copy of them; each proposal checks its lease
+        # again.
+        publishers = list(state.publishers.items())
+        due = await asyncio.to_thread(_due_publishers, publishers, state.leases, state.clock, now)
+        expired = await asyncio.gather(*(self._append(ExpirePublisher(*key)) for key in due))
+        return expired.count(True)
 
     @property
     def _now(self) -> int:
@@ -183,3 +200,14 @@ class LeaseKeeper:
         # If no caller awaits the future, asyncio would log its exception as never retrieved.
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
         return future
+
+
+def _due_publishers(
+    publishers: list[tuple[PublisherKey, AcceptedBatch]], leases: Leases, clock: int, now: int
+) -> list[PublisherKey]:
+    """Return the publishers whose leases are used up at `now`; `clock` is the last stamp."""
+    leased = [(key, last.stamp, last.lease) for key, last in publishers if last.lease is not None]
+    stamps = np.array([stamp for _, stamp, _ in leased], np.int64)
+    lengths = np.array([lease for _, _, lease in leased], np.int64)
+    used = leases.awake_all(stamps, clock, now)
+    return [leased[place][0] for place in np.flatnonzero(used >= lengths)]

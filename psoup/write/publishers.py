@@ -1,4 +1,4 @@
-"""The proposal that forgets publishers that are no longer used."""
+"""The proposals that forget publishers that are no longer used."""
 
 from __future__ import annotations
 
@@ -34,3 +34,27 @@ class ForgetPublishers:
                 )
         event = PublishersForgotten(self.owner, self.names)
         return draft.append(self.tenant, self.owner, event)
+
+
+@dataclass(frozen=True, slots=True)
+class ExpirePublisher:
+    """Proposal to forget a publisher, if it was not used for as long as its lease."""
+
+    tenant: str
+    owner: str
+    name: str
+    nbytes: int = HEADER_BYTES
+    chain: Chain | None = None
+
+    def propose(self, draft: CommitDraft) -> bool:
+        """Return True if the proposal forgets the publisher."""
+        last = draft.state.publishers.get((self.tenant, self.owner, self.name))
+        if (
+            last is None
+            or last.lease is None
+            or draft.state.awake_since_publish(last, draft.stamp) < last.lease
+        ):
+            return False
+        event = PublishersForgotten(self.owner, (self.name,), expired=True)
+        draft.append(self.tenant, self.owner, event)
+        return True

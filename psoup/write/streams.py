@@ -93,7 +93,8 @@ class PublishBatch:
     """Proposal of a batch that was validated for the stream `stream_id`, or of a heartbeat without
     a payload.
 
-    `min_ts` and `max_ts` are None if ts is the stamp of arrival.
+    `min_ts` and `max_ts` are None if ts is the stamp of arrival. `mark` and `lease` are the
+    publisher's, and no part of the batch's identity: a repeat with others is a repeat.
     """
 
     tenant: str
@@ -107,10 +108,12 @@ class PublishBatch:
     digest: bytes
     payload: bytes
     chain: Chain | None = None
+    mark: bytes = b""
+    lease: int | None = None
 
     @property
     def nbytes(self) -> int:
-        return len(self.payload) + HEADER_BYTES
+        return len(self.payload) + len(self.mark) + HEADER_BYTES
 
     def propose(self, draft: CommitDraft) -> Published:
         # First of all: a repeat gets its first outcome, even if the stream was dropped since.
@@ -134,6 +137,8 @@ class PublishBatch:
             before=stream.reached,
             digest=self.digest,
             payload=self.payload,
+            mark=self.mark or None,
+            lease=self.lease,
         )
         position = draft.append(self.tenant, self.owner, event)
         return Published(position, self.rows, stream.high, False)

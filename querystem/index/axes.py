@@ -6,7 +6,7 @@ none. Line 0 of a bound axis is the empty one, which the axis does not fill; `co
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,11 +19,18 @@ from querystem.index.batch import ProbeBatch, edges_of
 from querystem.index.matches import accumulate, pack, scatter
 from querystem.kernel.integers import INT64_MIN
 
-# Up to here a comparison for each constant is faster than finding each row's place among them.
+# Up to here a comparison for each constant is faster than finding each row's place among them; in a
+# small batch what a call costs decides, so that there are fewer.
 FEW_CUTS = 24
 FEW_TEXTS = FEW_CUTS // 4
+_FEWEST_CUTS, _ROWS_PER_CUT = 4, 1 << 12
 # A table of this many places stays in the processor's cache.
 _TABLE_PLACES = 1 << 15
+
+
+def _has_few(cuts: Array, rows: int) -> bool:
+    """Return whether a comparison for each of the cuts is faster for a batch of so many rows."""
+    return len(cuts) <= min(FEW_CUTS, _FEWEST_CUTS + rows // _ROWS_PER_CUT)
 
 
 class BoundAxis(Protocol):
@@ -53,6 +60,9 @@ class IntervalAxis:
     cuts: Array
     begins: Int64s
     ends: Int64s
+    # The lines `plus` and `minus` of the last batch, by the first and the last cut that it reached:
+    # batches of one stream mostly reach the same.
+    _lines: dict[tuple[int, int], tuple[Int64s, Int64s]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, operand: Expression, nodes: Int64s, least: Array, most: Array) -> IntervalAxis:
@@ -93,11 +103,14 @@ class IntervalAxis:
 
     def _bind(self, batch: ProbeBatch) -> BoundAxis:
         keys, valid = batch.keys(self.operand)
-        first, last = np.searchsorted(self.cuts, [keys.min(), keys.max()], side="right")
-        most = last - first + 1
-        minus = np.clip(self.begins - first + 1, 0, most)
-        plus = np.maximum(minus, np.clip(self.ends - first + 1, 0, most))
-        return _Intervals(self.nodes, plus, minus, keys, valid, self.cuts[first:last])
+        first, last = self.cuts.searchsorted(np.array([keys.min(), keys.max()]), "right").tolist()
+        if (first, last) not in self._lines:
+            most = last - first + 1
+            minus = np.clip(self.begins - first + 1, 0, most)
+            plus = np.maximum(minus, np.clip(self.ends - first + 1, 0, most))
+            self._lines.clear()
+            self._lines[first, last] = plus, minus
+        return _Intervals(self.nodes, *self._lines[first, last], keys, valid, self.cuts[first:last])
 
 
 class _Intervals:
@@ -118,7 +131,7 @@ class _Intervals:
         self._places: Int64s | None = None
 
     def fill(self, rows: slice, shift: int, into: UInt64s) -> None:
-        if len(self._cuts) <= FEW_CUTS:
+        if _has_few(self._cuts, len(self._keys)):
             self._compare(rows, shift, into)
             return
         if self._places is None:
@@ -161,7 +174,7 @@ class PointAxis:
     def bind(self, batch: ProbeBatch, needed: Mask) -> BoundAxis:
         """Return all nodes for a batch that has rows: those without rows cost no line."""
         keys, valid = batch.keys(self.operand)
-        if len(self.points) <= FEW_CUTS:
+        if _has_few(self.points, len(keys)):
             return Masks(self.nodes, [_valid_mask(keys == point, valid) for point in self.points])
         places = places_among(self.points, keys) - 1
         is_point = _valid_mask(self.points[places] == keys, valid)
@@ -200,9 +213,9 @@ class Masks:
     """Nodes bound to a batch by a mask each; a node whose mask is empty has line 0."""
 
     def __init__(self, nodes: Int64s, masks: list[Mask]) -> None:
-        self._masks = [mask for mask in masks if mask.any()]
         self.nodes, self.minus = nodes, np.zeros(len(nodes), np.int64)
         occurs = np.array([mask.any() for mask in masks], np.bool_)
+        self._masks = [mask for mask, is_needed in zip(masks, occurs, strict=True) if is_needed]
         self.plus = np.where(occurs, np.cumsum(occurs), 0)
         self.count = len(self._masks)
 

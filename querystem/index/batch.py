@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from datastem.arrays import Array, Doubles, Int64s, Mask
 from datastem.types import Kind, Type
 from querystem.expressions import Expression
+from querystem.index.byte_slices import ByteSlices
 from querystem.index.formula import Condition, Every, Formula, Interval, Member, cut_order
 from querystem.index.matches import WORD
 from querystem.kernel import Frame
@@ -95,6 +96,17 @@ def last_key(type_: Type) -> int:
 # ---- rows
 
 
+class _OperandValues:
+    """The values of an operand, and what was made of them."""
+
+    __slots__ = ("keys", "octets", "vector")
+
+    def __init__(self, vector: Vector) -> None:
+        self.vector = vector
+        self.keys: Array | None = None
+        self.octets: ByteSlices | None = None
+
+
 class ProbeBatch:
     """The rows of one probe; what predicates need of them is computed at the first use.
 
@@ -104,9 +116,9 @@ class ProbeBatch:
     def __init__(self, rows: pa.RecordBatch | pa.Table, first: int = 0) -> None:
         self.first = first
         self.length: int = rows.num_rows
+        self._rows = rows
         self._frame = Frame(rows)
-        self._vectors: dict[Expression, Vector] = {}
-        self._keys: dict[Expression, tuple[Array, Mask | None]] = {}
+        self._operands: dict[Expression, _OperandValues] = {}
         self._masks: dict[Condition, Mask] = {}
         # What axes found in these rows, and may need more than once.
         self.axis_results: dict[object, Any] = {}
@@ -116,32 +128,53 @@ class ProbeBatch:
         """The bit of its word that the first row has."""
         return self.first % WORD
 
+    def taken(self, rows: Array) -> ProbeBatch:
+        """Return a batch of these rows, numbered from 0 on."""
+        return ProbeBatch(self._rows.take(pa.array(rows)))
+
     def vector(self, operand: Expression) -> Vector:
         """Return the values of an operand."""
-        if operand not in self._vectors:
-            self._vectors[operand] = self._frame.vector(operand)
-        return self._vectors[operand]
+        return self._values(operand).vector
+
+    def _values(self, operand: Expression) -> _OperandValues:
+        # To look an operand up takes longer than most else that is done for a row.
+        values = self._operands.get(operand)
+        if values is None:
+            values = self._operands[operand] = _OperandValues(self._frame.vector(operand))
+        return values
 
     def keys(self, operand: Expression) -> tuple[Array, Mask | None]:
         """Return a key for each row, and a mask of the rows that have one (None: all of them). The
         operand must not be a TEXT."""
-        if operand not in self._keys:
-            vector = self.vector(operand)
-            keys = self._whole(keys_of(vector.values, vector.type))
-            self._keys[operand] = keys, self.valid(operand)
-        return self._keys[operand]
+        values = self._values(operand)
+        if values.keys is None:
+            values.keys = self._whole(keys_of(values.vector.values, values.vector.type))
+        return values.keys, self._valid(values.vector)
 
     def texts(self, operand: Expression) -> pa.Array:
         """Return a text or NULL for each row."""
-        values: pa.Array = self.vector(operand).values
-        if len(values) == self.length:
-            return values
-        return values.take(pa.array(np.zeros(self.length, np.int64)))
+        return self._texts(self._values(operand).vector)
+
+    def _texts(self, vector: Vector) -> pa.Array:
+        texts: pa.Array = vector.values
+        if len(texts) == self.length:
+            return texts
+        return texts.take(pa.array(np.zeros(self.length, np.int64)))
+
+    def octets(self, operand: Expression) -> tuple[ByteSlices, Mask | None]:
+        """Return the bytes of a TEXT for each row, and a mask of the rows that have one (None: all
+        of them)."""
+        values = self._values(operand)
+        if values.octets is None:
+            values.octets = ByteSlices.of(self._texts(values.vector))
+        return values.octets, self._valid(values.vector)
 
     def valid(self, operand: Expression) -> Mask | None:
         """Return a mask of the rows that are not NULL; None if all of them are not."""
-        valid = self.vector(operand).valid
-        return None if valid is None else self._whole(valid)
+        return self._valid(self._values(operand).vector)
+
+    def _valid(self, vector: Vector) -> Mask | None:
+        return None if vector.valid is None else self._whole(vector.valid)
 
     def mask(self, condition: Condition) -> Mask:
         """Return a mask of the rows for which the condition has the value that it has to have."""

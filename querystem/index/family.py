@@ -7,8 +7,9 @@ from collections.abc import Iterable
 
 from querystem.expressions import Expression
 from querystem.index.hashed.combinations import DistinctRows, take
+from querystem.index.hashed.conjunction import FixedConjunction, KeyValue
+from querystem.index.hashed.entries import Entries
 from querystem.index.hashed.group import HashedGroup
-from querystem.index.hashed.segment import Entries, FixedConjunction, KeyValue
 
 # From this many combinations of values on a family is hashed. With fewer, each predicate matches a
 # good share of the rows, and bitmaps are cheaper.

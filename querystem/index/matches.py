@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from datastem.arrays import Array, Int64s, Mask, UInt32s, UInt64s
+from querystem.index.regroup import GroupedRows, regroup
 from results.bitmaps import encode_lines, encode_lists, set_bits
 
 WORD = 64
@@ -73,9 +74,9 @@ class RowLists:
 
     def between(self, lo: int, hi: int) -> RowLists:
         """Return the matches of predicates with lo <= id < hi."""
-        begin, end = np.searchsorted(self.ids, [lo, hi])
-        if end - begin == len(self.ids):
+        if not len(self.ids) or (lo <= self.ids[0] and self.ids[-1] < hi):
             return self
+        begin, end = np.searchsorted(self.ids, [lo, hi])
         # The rows of predicate i end before place `ends[i]`.
         ends = np.append(0, np.cumsum(self.counts))
         rows = self.rows[ends[begin] : ends[end]]
@@ -99,8 +100,20 @@ class RowLines:
     def lists(self) -> RowLists:
         return RowLists(self.ids, self.counts, set_bits(self.words[self.lines], self.first))
 
+    def between(self, lo: int, hi: int) -> RowLines:
+        """Return the matches of predicates with lo <= id < hi."""
+        begin, end = np.searchsorted(self.ids, [lo, hi])
+        if end - begin == len(self.ids):
+            return self
+        chosen = slice(begin, end)
+        ids, counts, lines = self.ids[chosen], self.counts[chosen], self.lines[chosen]
+        return RowLines(ids, counts, self.words, lines, self.first)
+
     def bitmaps(self) -> pa.Array:
         return encode_lines(self.words, self.lines, self.counts, self.first)
+
+
+RowSets = RowLists | RowLines
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +123,7 @@ class Matches:
     Predicates ascend in each part. Rows are numbered as they were for the probe.
     """
 
-    parts: tuple[RowLists | RowLines, ...]
+    parts: tuple[RowSets, ...]
 
     def __len__(self) -> int:
         return sum(len(part.ids) for part in self.parts)
@@ -158,3 +171,16 @@ def lines_of(ids: Int64s, lines: Int64s, words: UInt64s, first: int) -> RowLines
     counts = np.append(np.bitwise_count(words).sum(axis=1, dtype=np.int64), 0)[lines]
     has_rows = counts > 0
     return RowLines(ids[has_rows], counts[has_rows], words, lines[has_rows], first // WORD)
+
+
+def lists_of(ids: Int64s, numbers: Array, rows: Array, first: int) -> RowLists:
+    """Return the matches of pairs in the order of rows, no two of which are equal: predicate
+    `ids[numbers[i]]` matches row `rows[i]` of a batch that is numbered from `first` on. The ids
+    ascend."""
+    if len(rows) and rows[0] == rows[-1]:
+        # A single row, so that nothing is to be grouped.
+        groups = GroupedRows(np.sort(numbers), np.ones(len(numbers), np.int64), rows)
+    else:
+        groups = regroup(numbers, rows)
+    numbered = (groups.rows + first).astype(np.uint32)
+    return RowLists(ids.take(groups.numbers), groups.counts, numbered)

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 
+from datastem import native
 from datastem.arrays import Array, Int64s
 
 _SHORT_BITS = 16
@@ -23,7 +25,9 @@ class GroupedRows:
 
 
 def regroup(numbers: Array, rows: Array) -> GroupedRows:
-    """Return the rows of each number, in the order they have here. Numbers are below 2^32."""
+    """Return the rows of each number, in the order they have here. Numbers are below 2^31."""
+    if native.core is not None and numbers.dtype == rows.dtype == np.int32:
+        return GroupedRows(*native.group(numbers, rows))
     if not len(numbers):
         return GroupedRows(np.empty(0, np.int64), np.empty(0, np.int64), rows)
     order = _stable_order(numbers)
@@ -52,11 +56,13 @@ def in_order(parts: Sequence[GroupedRows]) -> GroupedRows:
     rows are left out."""
     numbers = np.concatenate([part.numbers for part in parts])
     counts = np.concatenate([part.counts for part in parts])
+    rows = np.concatenate([part.rows for part in parts])
     order = np.argsort(numbers)
     order = order[counts[order] > 0]
-    begins = (np.cumsum(counts) - counts)[order]
+    # The rows of a number as one value of bytes, which Arrow copies as a whole.
+    ends = np.append(0, np.cumsum(counts)) * rows.itemsize
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(rows)]
+    runs = pa.Array.from_buffers(pa.large_binary(), len(counts), buffers).take(pa.array(order))
     counts = counts[order]
-    # The place of each row is that of the first row of its number, plus the rows in between.
-    places = np.repeat(begins - (np.cumsum(counts) - counts), counts)
-    places += np.arange(len(places))
-    return GroupedRows(numbers[order], counts, np.concatenate([p.rows for p in parts]).take(places))
+    content = runs.buffers()[2] or b""
+    return GroupedRows(numbers[order], counts, np.frombuffer(content, rows.dtype, counts.sum()))

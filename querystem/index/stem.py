@@ -23,8 +23,9 @@ from querystem.index.built.reading import PredicateShape, TextReader, build_part
 from querystem.index.columns.templates import parse_text
 from querystem.index.family import Family
 from querystem.index.formula import Formula, formula_of
-from querystem.index.hashed.segment import HashedSegment, split_conjunction
-from querystem.index.matches import Matches, RowLines, RowLists, words_for
+from querystem.index.hashed.conjunction import split_conjunction
+from querystem.index.hashed.segment import HashedSegment
+from querystem.index.matches import Matches, RowSets, words_for
 from querystem.index.tail import GraphTail
 
 # Fewer texts are inserted into the tail one by one.
@@ -79,7 +80,7 @@ class QueryStem:
     @property
     def graph_ids(self) -> Int64s:
         """The predicates that are not hashed, ascending."""
-        ids = [graph.roots().ids for graph in self._graphs()]
+        ids = [self._tail.roots().ids, *[part.roots().ids for part in self._parts]]
         return np.sort(np.concatenate(ids))
 
     @property
@@ -135,24 +136,25 @@ class QueryStem:
         """Yield what `probe` returns for the predicates with lo <= id < hi, a slice at a time, so
         that a caller that keeps no slice needs about `result_bytes` for lines of formulas.
 
-        Formulas outside of the range cost nothing. Hashed predicates, and those that are a single
-        LIKE, are all probed, since a range of them is hardly cheaper: `hashed_seconds` adds up what
-        that takes.
+        Formulas outside of the range cost nothing. Predicates that are hashed, or found by another
+        access than bitmaps, are all probed, since a range of them is hardly cheaper:
+        `hashed_seconds` adds up what that takes.
         """
         rows = ProbeBatch(batch, first)
         if not rows.length:
             return
         most = max(result_bytes // (8 * words_for(rows.shift + rows.length)), 1)
-        lines: list[RowLines | RowLists] = []
-        hashed: list[RowLists] = []
-        count = 0
+        started = time.thread_time()
+        hashed: list[RowSets] = []
+        graph_roots = []
         for graph in self._graphs():
-            boxes, roots = graph.probe_boxes(rows, graph.roots().between(lo, hi))
-            lines += boxes
-            started = time.thread_time()
-            likes, roots = graph.probe_likes(rows, roots)
-            hashed += [part.between(lo, hi) for part in likes]
-            self.hashed_seconds += time.thread_time() - started
+            direct, roots = graph.probe_direct(rows, graph.roots().between(lo, hi))
+            hashed += direct
+            graph_roots.append((graph, roots))
+        self.hashed_seconds += time.thread_time() - started
+        lines: list[RowSets] = []
+        count = 0
+        for graph, roots in graph_roots:
             while len(roots):
                 if count == most:
                     yield Matches(tuple(lines))
@@ -170,7 +172,7 @@ class QueryStem:
         yield Matches((*lines, *hashed))
 
     def _graphs(self) -> list[BuiltPart | GraphTail]:
-        return [*self._parts, self._tail]
+        return [*self._parts, self._tail] if len(self._tail) else [*self._parts]
 
     # ---- as arrays
 

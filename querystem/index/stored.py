@@ -12,23 +12,30 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from datastem.arrays import Array
+from datastem.arrays import Array, Int64s
 from querystem.expressions import Expression, from_json, to_json
 from querystem.index.axes import IntervalAxis, MemberAxis, PointAxis
+from querystem.index.built.alternatives import (
+    Access,
+    Alternatives,
+    EqualityAccess,
+    PatternAccess,
+)
 from querystem.index.built.boxes import BoxGrid
 from querystem.index.built.graph import Axis, BuiltGraph
 from querystem.index.built.part import BuiltPart, StoredPredicates
+from querystem.index.byte_slices import WORD_BYTES
+from querystem.index.hashed.coded_texts import CodedTexts
 from querystem.index.hashed.combinations import Combinations, KeyColumn
 from querystem.index.hashed.ladders import KeyRange, Ladder, RangeEnd
-from querystem.index.hashed.residuals import Residuals
-from querystem.index.hashed.segment import HashedSegment
+from querystem.index.hashed.segment import EntryChecks, HashedSegment, Segment
 from querystem.index.like.axis import LikeAxis
 from querystem.index.like.patterns import Patterns
 from querystem.index.probe import Arity
 from querystem.index.stem import QueryStem, StemContent
 
 # To be raised whenever the arrays or their meaning change.
-INDEX_FORMAT = 4
+INDEX_FORMAT = 5
 # What every axis has.
 _AXIS_FORM = frozenset({"operand", "nodes"})
 
@@ -67,7 +74,9 @@ class ArrayWriter:
             if offsets is None or content is None:
                 return {"texts": texts.to_pylist()}
             edges = np.frombuffer(offsets, np.int32)[: len(texts) + 1]
-            octets = np.frombuffer(content, np.uint8)[: edges[-1]]
+            octets = np.zeros(edges[-1] + WORD_BYTES, np.uint8)
+            # A word after the last text spares a copy when texts are compared.
+            octets[:-WORD_BYTES] = np.frombuffer(content, np.uint8)[: edges[-1]]
             return {"edges": self._put(edges), "octets": self._put(octets)}
         if column.dtype == object:
             return {"integers": [int(value) for value in column]}
@@ -84,8 +93,22 @@ class ArrayWriter:
                 [[to_json(operand) for operand in family], [list(each) for each in combinations]]
                 for family, combinations in part.combinations.items()
             ],
-            "grids": [self._grid(grid) for grid in part.grids],
+            "accesses": [self._access(access, part.graph) for access in part.accesses],
         }
+
+    def _access(self, access: BoxGrid | Alternatives, graph: BuiltGraph) -> dict[str, Any]:
+        if isinstance(access, BoxGrid):
+            return self._grid(access)
+        alternatives = []
+        for each in access.accesses:
+            form = self._entries(each.segment)
+            if isinstance(each, EqualityAccess):
+                form |= self._combinations(each.segment.combinations)
+                form["fixed"] = [to_json(operand) for operand in each.fixed]
+            else:
+                form["axis"] = graph.axes.index(each.axis)
+            alternatives.append(form)
+        return {"ids": self._put(access.ids), "alternatives": alternatives}
 
     def _grid(self, grid: BoxGrid) -> dict[str, Any]:
         return {
@@ -129,19 +152,32 @@ class ArrayWriter:
         return form | {name: self._column(column) for name, column in columns.items()}
 
     def _segment(self, segment: HashedSegment) -> dict[str, Any]:
-        combinations = segment.combinations
+        return self._entries(segment) | self._combinations(segment.combinations)
+
+    def _combinations(self, combinations: Combinations) -> dict[str, Any]:
         return {
-            "ids": self._put(segment.ids),
             "columns": [self._column(column) for column in combinations.columns],
             "codes": self._put(combinations.codes),
             "seed": combinations.seed,
             "buckets": self._put(combinations.buckets),
+        }
+
+    def _entries(self, segment: Segment) -> dict[str, Any]:
+        checks = segment.checks
+        return {
+            "ids": self._put(segment.ids),
             "place": self._put(segment.place),
             "ladders": [self._ladder(ladder) for ladder in segment.ladders],
-            "ranges": self._ranges(segment.ranges),
-            "residual_codes": self._put(segment.residuals.codes),
-            "residuals": self._column(segment.residuals.texts),
+            "ranges": self._ranges(checks.ranges),
+            "likes": [
+                [to_json(operand), is_match, self._coded(patterns)]
+                for (operand, is_match), patterns in checks.likes.items()
+            ],
+            "residuals": self._coded(checks.residuals),
         }
+
+    def _coded(self, texts: CodedTexts) -> list[Any]:
+        return [self._put(texts.codes), self._column(texts.texts)]
 
     def _ladder(self, ladder: Ladder) -> dict[str, Any]:
         return {
@@ -190,8 +226,22 @@ class ArrayReader:
             for family, values in form["combinations"]
         }
         graph = self._graph(form["graph"])
-        grids = [self._grid(grid) for grid in form["grids"]]
-        return BuiltPart(stored, graph, self._arrays[form["roots"]], combinations, grids)
+        accesses = [self._access(access, graph) for access in form["accesses"]]
+        return BuiltPart(stored, graph, self._arrays[form["roots"]], combinations, accesses)
+
+    def _access(self, form: dict[str, Any], graph: BuiltGraph) -> BoxGrid | Alternatives:
+        if "alternatives" not in form:
+            return self._grid(form)
+        accesses: list[Access] = []
+        for each in form["alternatives"]:
+            if "axis" in each:
+                axis = graph.axes[each["axis"]]
+                assert isinstance(axis, LikeAxis)
+                accesses.append(PatternAccess(axis, Segment(*self._entries(each))))
+            else:
+                fixed = tuple(from_json(operand) for operand in each["fixed"])
+                accesses.append(EqualityAccess(fixed, self._segment(each)))
+        return Alternatives(self._arrays[form["ids"]], accesses)
 
     def _grid(self, form: dict[str, Any]) -> BoxGrid:
         first, second = form["cuts"]
@@ -239,14 +289,20 @@ class ArrayReader:
             form["seed"],
             self._arrays[form["buckets"]],
         )
-        return HashedSegment(
-            self._arrays[form["ids"]],
-            combinations,
-            self._arrays[form["place"]],
-            self._ranges(form["ranges"]),
-            Residuals(self._arrays[form["residual_codes"]], self._column(form["residuals"])),
-            [self._ladder(ladder) for ladder in form["ladders"]],
-        )
+        ids, place, checks, ladders = self._entries(form)
+        return HashedSegment(ids, combinations, place, checks, ladders)
+
+    def _entries(self, form: dict[str, Any]) -> tuple[Int64s, Array, EntryChecks, list[Ladder]]:
+        likes = {
+            (from_json(operand), is_match): self._coded(coded)
+            for operand, is_match, coded in form["likes"]
+        }
+        checks = EntryChecks(self._ranges(form["ranges"]), likes, self._coded(form["residuals"]))
+        ladders = [self._ladder(ladder) for ladder in form["ladders"]]
+        return self._arrays[form["ids"]], self._arrays[form["place"]], checks, ladders
+
+    def _coded(self, form: list[Any]) -> CodedTexts:
+        return CodedTexts(self._arrays[form[0]], self._column(form[1]))
 
     def _ladder(self, form: dict[str, Any]) -> Ladder:
         side = form["side"]

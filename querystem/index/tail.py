@@ -6,12 +6,11 @@ import numpy as np
 import pyarrow as pa
 
 from querystem.index.batch import ProbeBatch, truth
-from querystem.index.built.part import RootTable, StoredPredicates, probe_roots
+from querystem.index.built.part import KeptPlan, RootTable, StoredPredicates
 from querystem.index.dense_table import DenseTable
 from querystem.index.formula import Formula
 from querystem.index.graph import FormulaGraph
-from querystem.index.matches import RowLines, RowLists, lines_of, pack
-from querystem.index.probe import RootPlan
+from querystem.index.matches import RowSets, lines_of, pack
 
 # Up to this many formulas are faster evaluated one by one than together.
 _FEW_FORMULAS = 2
@@ -26,6 +25,9 @@ class GraphTail:
         self.texts: dict[int, str] = {}
         # Rows of a predicate and its node.
         self._roots = DenseTable(2)
+        # Of these until the next change.
+        self._sorted: RootTable | None = None
+        self._plan = KeptPlan()
 
     def __len__(self) -> int:
         return len(self._roots)
@@ -35,18 +37,24 @@ class GraphTail:
 
     def insert(self, predicate_id: int, formula: Formula, text: str | None = None) -> None:
         """Insert a predicate, whose id must not be here."""
+        self._forget()
         self._roots.put(predicate_id, predicate_id, self.graph.acquire(formula))
         if text is not None:
             self.texts[predicate_id] = text
 
     def remove(self, predicate_id: int) -> Formula:
         """Remove a predicate, and return its formula."""
+        self._forget()
         root = self._roots.get(predicate_id)[1]
         formula = self.graph.formula(root)
         self._roots.drop(predicate_id)
         self.graph.release(root)
         self.texts.pop(predicate_id, None)
         return formula
+
+    def _forget(self) -> None:
+        self._sorted = None
+        self._plan.forget()
 
     def stored(self) -> StoredPredicates:
         """Return the predicates that have a text."""
@@ -56,25 +64,23 @@ class GraphTail:
 
     def roots(self) -> RootTable:
         """Return the predicates, ascending, and their nodes."""
-        table = self._roots.table
-        table = table[np.argsort(table[:, 0])]
-        return RootTable(table[:, 0], table[:, 1])
+        if self._sorted is None:
+            table = self._roots.table
+            table = table[np.argsort(table[:, 0])]
+            self._sorted = RootTable(table[:, 0], table[:, 1])
+        return self._sorted
 
-    def probe_boxes(self, batch: ProbeBatch, roots: RootTable) -> tuple[list[RowLists], RootTable]:
-        """Return no matches and all predicates: the tail has no grid."""
+    def probe_direct(self, batch: ProbeBatch, roots: RootTable) -> tuple[list[RowSets], RootTable]:
+        """Return no matches and all predicates: the tail has only its graph."""
         return [], roots
 
-    def probe_likes(self, batch: ProbeBatch, roots: RootTable) -> tuple[list[RowLists], RootTable]:
-        """Return no matches and all predicates: the tail matches patterns by bitmaps."""
-        return [], roots
-
-    def probe(self, batch: ProbeBatch, roots: RootTable) -> RowLines:
+    def probe(self, batch: ProbeBatch, roots: RootTable) -> RowSets:
         """Return the matches of predicates with a batch that has rows. There must be one."""
         if len(roots) <= _FEW_FORMULAS:
             masks = [truth(self.graph.formula(node), batch) for node in roots.nodes.tolist()]
             words = np.stack([pack(mask, batch.shift) for mask in masks])
             return lines_of(roots.ids, np.arange(len(roots)), words, batch.first)
-        return probe_roots(RootPlan(self.graph, roots.nodes), batch, roots.ids)
+        return self._plan.probe(self.graph, batch, roots)
 
     def _check(self) -> None:
         self._roots._check()

@@ -42,6 +42,8 @@ class Frame:
 
     def vector(self, expression: Expression) -> Vector:
         """Return a vector of the batch's length, or of length 1 if every row has that value."""
+        if isinstance(expression, ColumnRef):
+            return self.column(expression)
         # Overflow and division by zero give values that the language defines, so numpy need not
         # warn.
         with np.errstate(all="ignore"):

@@ -204,7 +204,7 @@ async def test_a_watch_is_sent_a_row_when_the_view_shows_it(tmp_path: Path) -> N
         handle = await guest.register("SELECT price FROM late")
         await boss.publish("quotes", symbol=["a"], price=[1])
         request = pb.WatchRequest(sync=pb.SyncRequest(items=[pb.SyncItem(handle=handle)]))
-        copy, watch = Copy(), stub.Watch(request, metadata=guest.metadata, timeout=60)
+        copy, watch = Copy(), stub.Watch(request, metadata=guest.metadata, timeout=240)
         async for part in watch:
             copy.take(part)
             if part.HasField("end"):

@@ -9,6 +9,7 @@ from typing import Any
 import grpc
 import pyarrow as pa
 import pytest
+from google.protobuf.duration_pb2 import Duration
 
 from psoup.v1 import psoup_pb2 as pb
 from tests.support.server.callers import NamedCaller, open_server
@@ -123,3 +124,47 @@ async def test_tokens_of_pages_that_are_none(stub: Any, token: str) -> None:
     request = pb.ListPublishersRequest(page_token=token)
     code, _ = await refusal(sender(stub, "alice"), "ListPublishers", request)
     assert code is grpc.StatusCode.INVALID_ARGUMENT
+
+
+async def records(caller: NamedCaller) -> dict[str, tuple[bytes, int, int]]:
+    """Return the mark, the rows and the lease of each publisher that a caller is shown."""
+    page = await caller.only("ListPublishers", pb.ListPublishersRequest())
+    return {
+        publisher.name: (publisher.mark, publisher.row_count, publisher.lease.seconds)
+        for publisher in page.publishers
+    }
+
+
+async def test_a_mark_moves_with_its_batch(stub: Any) -> None:
+    alice, bob = sender(stub, "alice"), sender(stub, "bob")
+    await alice.call("Publish", batch("p", 1, mark=b"offset 1"))
+    await alice.call("Publish", batch("p", 2, mark=b"offset 2\x00\xff"))
+    assert await records(alice) == {"p": (b"offset 2\x00\xff", 2, 0)}
+    assert await records(bob) == {}, "marks of others are not shown"
+    # A repeat with another mark is a repeat, and the first mark stays.
+    (repeated,) = await alice.call("Publish", batch("p", 2, mark=b"other"))
+    assert repeated.duplicate
+    nothing = ipc(pa.table({"a": pa.array([], pa.int64())}))
+    empty = pb.PublishRequest(stream="s", publisher="p", sequence=3, arrow=nothing, mark=b"3")
+    await alice.call("Publish", empty)
+    assert await records(alice) == {"p": (b"3", 2, 0)}
+    await alice.call("Publish", batch("p", 4, publisher_lease=Duration(seconds=60)))
+    assert await records(alice) == {"p": (b"", 3, 60)}, "the last batch counts"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "field"),
+    [
+        (batch("p", 1, mark=bytes(4097)), "mark"),
+        (batch("", 0, mark=b"m"), "mark"),
+        (batch("", 0, publisher_lease=Duration(seconds=60)), "publisher_lease"),
+        (batch("p", 1, publisher_lease=Duration()), "publisher_lease"),
+    ],
+)
+async def test_a_wrong_mark_or_lease_is_refused(
+    stub: Any, wrong: pb.PublishRequest, field: str
+) -> None:
+    with pytest.raises(grpc.aio.AioRpcError) as problem:
+        await sender(stub, "alice").call("Publish", wrong)
+    assert problem.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert detail(problem.value).field == field

@@ -13,6 +13,7 @@ import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from psoup.errors import QuotaExceeded
+from psoup.server.group.counts import LocalCounts
 from psoup.server.quotas import Quotas
 from psoup.store import State
 from psoup.store.state.access import Quota
@@ -261,7 +262,7 @@ def test_a_bucket_fills_with_time_and_holds_one_second() -> None:
     state, clock = State(), SimpleNamespace(now=0.0)
     state.access.put(Quota("t", "", (("rows_per_second", 100),)))
     follower: Any = SimpleNamespace(state=state, stored_bytes=lambda id_: 0)
-    quotas = Quotas(follower, lambda: clock.now)
+    quotas = Quotas(follower, LocalCounts(lambda: clock.now))
 
     def publish(rows: int) -> float:
         """The seconds to wait; 0 where the rows were taken."""

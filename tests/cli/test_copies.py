@@ -22,18 +22,12 @@ from tests.support.server.process import ServerProcess
 pytestmark = pytest.mark.process
 
 NOWHERE = ("--target", "127.0.0.1:1", "--timeout", "0.3")
+TENANT = "cli-copies"
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    server = ServerProcess(tmp_path_factory.mktemp("copies") / "store")
-    yield server
-    server.stop()
-
-
-@pytest.fixture(scope="module")
-def client(server: ServerProcess) -> Iterator[Client]:
-    with Client(server.address) as client:
+def client(shared_server: ServerProcess) -> Iterator[Client]:
+    with Client(shared_server.address, tenant=TENANT) as client:
         client.define("CREATE STREAM trades (symbol TEXT, price DOUBLE) RETAIN 1 HOUR")
         client.publish("trades", [{"symbol": s, "price": p} for s, p in [("A", 1), ("B", 200)]])
         yield client
@@ -45,14 +39,13 @@ def file(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def run(server: ServerProcess, client: Client) -> Run:
+def run(shared_server: ServerProcess, client: Client) -> Run:
     """As a user does, over the network."""
+    own_options = ("--target", shared_server.address, "--tenant", TENANT)
 
     def invoke(*arguments: str, code: int = 0) -> Result:
-        connection = (
-            arguments if arguments[0] == "--target" else ("--target", server.address, *arguments)
-        )
-        result = CliRunner().invoke(cli, list(connection))
+        options = () if arguments[0] == "--target" else own_options
+        result = CliRunner().invoke(cli, [*options, *arguments])
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
         assert result.exit_code == code, result.output

@@ -21,12 +21,10 @@ HOT = "SELECT room, temp FROM rooms WHERE temp > 80"
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    server = ServerProcess(tmp_path_factory.mktemp("changes") / "store")
-    with Client(server.address) as client:
+def client(shared_server: ServerProcess) -> Iterator[Client]:
+    with Client(shared_server.address, tenant="cli-copy-changes") as client:
         client.define("CREATE STREAM rooms (room TEXT, temp BIGINT) KEY (room)")
         yield client
-    server.stop()
 
 
 @pytest.fixture

@@ -217,6 +217,6 @@ def test_serve_refuses_to_listen_openly(tmp_path: Path) -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
     )
     assert ended.returncode == 1 and "no TLS and no authentication" in ended.stderr

@@ -16,8 +16,8 @@ import pytest
 from client_sdk import Client, PsoupError, Retry
 from psoup.cli import serve
 from psoup.cli.problems import Problem
-from psoup.cli.processes import Backoff, Child
 from psoup.cli.supervisor import Supervisor
+from psoup.processes import Backoff, Child
 from tests.support.client_sdk.fake_store import FakeStore
 from tests.support.client_sdk.loopback import serving
 from tests.support.server.process import ServerProcess
@@ -51,7 +51,7 @@ class Heard:
             return sum(text in line for line in self.lines) >= times
 
         with self._news:
-            assert self._news.wait_for(come, timeout=60), self.lines
+            assert self._news.wait_for(come, timeout=240), self.lines
 
 
 def test_a_child_speaks_under_its_name_and_ends() -> None:

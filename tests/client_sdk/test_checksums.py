@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,30 +25,15 @@ SQL = "SELECT a FROM s{} WHERE a > 1000"
 KEYED = "CREATE STREAM s (k BIGINT, v TEXT) KEY (k)"
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    server = ServerProcess(tmp_path_factory.mktemp("flips") / "store")
-    yield server
-    server.stop()
-
-
 @pytest.fixture
-def tenant() -> str:
-    return f"tenant-{next(_tenants)}"
-
-
-_tenants = itertools.count()
-
-
-@pytest.fixture
-def line(server: ServerProcess) -> Iterator[FlippingLine]:
-    with flipping(server.address) as line:
+def line(shared_server: ServerProcess) -> Iterator[FlippingLine]:
+    with flipping(shared_server.address) as line:
         yield line
 
 
 @pytest.fixture
-def direct(server: ServerProcess, tenant: str) -> Iterator[Client]:
-    with Client(server.address, tenant=tenant) as client:
+def direct(shared_server: ServerProcess, tenant: str) -> Iterator[Client]:
+    with Client(shared_server.address, tenant=tenant) as client:
         yield client
 
 
@@ -121,14 +105,14 @@ def test_definitions_and_registrations(direct: Client, flipped: Client, line: Fl
         )
 
 
-def refusal_of(server: ServerProcess, content: bytes, promised: bool = False) -> str:
+def refusal_of(shared_server: ServerProcess, content: bytes, promised: bool = False) -> str:
     """Sends the bytes of a Publish; the reason of its refusal, or nothing."""
-    with grpc.insecure_channel(server.address) as channel:
+    with grpc.insecure_channel(shared_server.address) as channel:
         call: Any = channel.unary_unary("/psoup.v1.Psoup/Publish", None, None)
         try:
             call(content, timeout=120, metadata=[CHECKSUM_METADATA] if promised else None)
         except grpc.RpcError as error:
-            return from_rpc(error, server.address).reason
+            return from_rpc(error, shared_server.address).reason
     return ""
 
 
@@ -140,44 +124,44 @@ def request_of_one_row(direct: Client, tenant: str) -> pb.PublishRequest:
 
 
 def test_every_bit_of_a_request(
-    server: ServerProcess, direct: Client, request_of_one_row: pb.PublishRequest
+    shared_server: ServerProcess, direct: Client, request_of_one_row: pb.PublishRequest
 ) -> None:
     content = with_checksum(request_of_one_row)
     assert pb.PublishRequest.FromString(content).HasField("checksum")
-    with grpc.insecure_channel(server.address) as channel:
+    with grpc.insecure_channel(shared_server.address) as channel:
         call: Any = channel.unary_unary("/psoup.v1.Psoup/Publish", None, None)
         for bit in range(8 * len(content)):
             flipped = bytearray(content)
             flipped[bit // 8] ^= 1 << bit % 8
             with pytest.raises(grpc.RpcError) as caught:
                 call(bytes(flipped), timeout=120, metadata=[CHECKSUM_METADATA])
-            refusal = from_rpc(caught.value, server.address)
+            refusal = from_rpc(caught.value, shared_server.address)
             assert (refusal.code, refusal.reason) == ("ABORTED", "GARBLED"), bit
             assert refusal.detail.retry_after is not None
     assert direct.stream("s").row_count == 0
-    assert refusal_of(server, content, promised=True) == ""
+    assert refusal_of(shared_server, content, promised=True) == ""
 
 
 def test_a_promised_checksum_that_is_not_there(
-    server: ServerProcess, request_of_one_row: pb.PublishRequest
+    shared_server: ServerProcess, request_of_one_row: pb.PublishRequest
 ) -> None:
     content = request_of_one_row.SerializeToString()
     for cut in range(len(content) + 1):
-        assert refusal_of(server, content[:cut], promised=True) == "GARBLED"
+        assert refusal_of(shared_server, content[:cut], promised=True) == "GARBLED"
 
 
 def test_a_checksum_without_a_promise(
-    server: ServerProcess, request_of_one_row: pb.PublishRequest
+    shared_server: ServerProcess, request_of_one_row: pb.PublishRequest
 ) -> None:
     """It is looked at all the same. Tools that can't compute one may leave it out."""
     content = request_of_one_row.SerializeToString()
     request_of_one_row.checksum = 12345
-    assert refusal_of(server, request_of_one_row.SerializeToString()) == "GARBLED"
-    assert refusal_of(server, bytes([15 << 3 | 5]) + bytes(4) + content) == "GARBLED"
-    assert refusal_of(server, b"\xff" * 30) == "BAD_REQUEST"
+    assert refusal_of(shared_server, request_of_one_row.SerializeToString()) == "GARBLED"
+    assert refusal_of(shared_server, bytes([15 << 3 | 5]) + bytes(4) + content) == "GARBLED"
+    assert refusal_of(shared_server, b"\xff" * 30) == "BAD_REQUEST"
     request_of_one_row.checksum = zlib.crc32(content)
-    assert refusal_of(server, request_of_one_row.SerializeToString()) == ""
-    assert refusal_of(server, content) == ""
+    assert refusal_of(shared_server, request_of_one_row.SerializeToString()) == ""
+    assert refusal_of(shared_server, content) == ""
 
 
 class Failure(grpc.RpcError):

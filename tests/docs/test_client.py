@@ -48,7 +48,7 @@ def test_the_page_names_all_errors_of_copies() -> None:
 
 def _offline(target: str, path: Path) -> str:
     command = [sys.executable, str(ROOT / "examples" / "offline.py"), target, str(path)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

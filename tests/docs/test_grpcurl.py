@@ -91,7 +91,7 @@ def test_grpcurl_prints_what_the_page_shows(tmp_path: Path) -> None:
                 env=os.environ | variables | {"PATH": path},
                 capture_output=True,
                 text=True,
-                timeout=60,
+                timeout=240,
                 check=False,
             )
             return done.stdout + done.stderr

@@ -34,7 +34,7 @@ def flags_of(parse: Any, monkeypatch: pytest.MonkeyPatch) -> Mapping[str, Any]:
 
     def catch(parser: argparse.ArgumentParser, *_: Any) -> None:
         for action in parser._actions:
-            if action.dest != "help":
+            if action.dest != "help" and action.help != argparse.SUPPRESS:
                 flags[action.option_strings[0]] = action.default
         raise SystemExit
 
@@ -71,7 +71,7 @@ def test_the_engine_s_flags(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_flags_of_serve() -> None:
     options = [option for option in serve.params if isinstance(option, click.Option)]
     flags = {
-        option.opts[0]: option.default if isinstance(option.default, str) else ""
+        option.opts[0]: str(option.default) if isinstance(option.default, str | int) else ""
         for option in options
     }
     assert documented_flags("serve") == flags

@@ -36,11 +36,9 @@ SAP,191,100,2025-11-13T09:10:30Z
 MORE = "symbol,price,size,at\nIBM,186,500,2025-11-13T09:10:40Z\n"
 
 
-@pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    process = ServerProcess(tmp_path_factory.mktemp("docs") / "store", "--durability", "none")
-    yield process.address
-    process.stop()
+@pytest.fixture
+def address(shared_server: ServerProcess) -> str:
+    return shared_server.address
 
 
 def begun() -> Iterator[str]:

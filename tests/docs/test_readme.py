@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import re
 import runpy
+import shutil
+import socket
+import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.docs.markdown import ROOT, read
+from tests.support.docs.markdown import ROOT, blocks, read
 from tests.support.docs.sessions import Terminal, replay
 from tests.support.server.process import ServerProcess
 
@@ -29,6 +35,33 @@ def test_the_session_runs_as_written(terminal: Terminal) -> None:
     commands = replay(PAGE, terminal)
     names = {command.split()[1] for command in commands}
     assert {"trades.csv", "stream", "register", "publish", "invoke"} <= names
+
+
+@pytest.mark.process
+@pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl on this machine")
+def test_five_lines_lead_to_an_answer_by_curl(tmp_path: Path) -> None:
+    """All but the installation runs as it is written, at ports of its own."""
+    (block,) = (block for block in blocks(PAGE, "bash") if "curl" in block.text)
+    install, serve, *calls = block.text.splitlines()
+    assert len(calls) == 3
+    match = re.fullmatch(r"pip install '\.\[(.*)\]'", install)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert match and set(match[1].split(",")) <= project["optional-dependencies"].keys()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    address = f"127.0.0.1:{port}"
+    words = [*serve.removesuffix(" &").split(), "--listen", "127.0.0.1:0", "--web", address]
+    assert words.pop(0) == "psoup"
+    process = subprocess.Popen([sys.executable, "-m", "psoup.cli", *words], cwd=tmp_path)
+    try:
+        for call in calls:
+            line = call.replace("127.0.0.1:7180", address)
+            output = subprocess.run(line, shell=True, capture_output=True, check=True).stdout
+    finally:
+        process.terminate()
+        process.wait()
+    assert json.loads(output)["rows"] == [["IBM", 184.5]]
 
 
 def test_the_picture_shows_the_session() -> None:

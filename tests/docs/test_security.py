@@ -86,7 +86,7 @@ class Shell:
             stderr=subprocess.STDOUT,
             text=True,
             check=False,
-            timeout=60,
+            timeout=240,
         )
         return done.stdout
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,9 @@ from tests.support.server.process import ServerProcess
 pytestmark = pytest.mark.process
 
 
-@pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    process = ServerProcess(tmp_path_factory.mktemp("sessions") / "store", "--durability", "none")
-    yield process.address
-    process.stop()
+@pytest.fixture
+def address(shared_server: ServerProcess) -> str:
+    return shared_server.address
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ BUSY = EngineSettings(
 )
 
 # The commits after which a run of the test dies are this far apart.
-EVERY = 3
+EVERY = 6
 
 
 def write_log(store: Store) -> tuple[list[int], int, list[int]]:

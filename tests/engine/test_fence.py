@@ -140,7 +140,7 @@ def test_an_engine_that_was_replaced_does_not_go_back_to_the_other_s_epoch(
         monkeypatch.setattr(engine._maintenance, "advance", fail)
         author.publish(stream, readings([1], [1.0]))
         with pytest.raises(SecondEngine, match="taken over"):
-            engine.wait_for(author.publish(stream, readings([1], [1.0])), 30)
+            engine.wait_for(author.publish(stream, readings([1], [1.0])), 180)
             while True:
                 engine.check()
                 time.sleep(0.01)

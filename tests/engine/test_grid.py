@@ -32,7 +32,16 @@ from psoup.store.errors import CorruptStore
 from tests.support.engine.author import READINGS, Author, above, readings, sensor_is
 from tests.support.engine.killing import Killed, Killer
 from tests.support.engine.pump import Pump
-from tests.support.engine.reading import assert_joined, covered, matched, pieces, stem_rows
+from tests.support.engine.reading import (
+    assert_joined,
+    covered,
+    covered_by,
+    matched,
+    matched_by,
+    pieces,
+    stem_rows,
+)
+from tests.support.lengths import short_first
 
 # Enough equalities that they are hashed, and some intervals, which are not.
 EQUALITIES, INTERVALS = 140, 12
@@ -67,8 +76,8 @@ def divide(pump: Pump, stream: int, predicates: list[int]) -> Pump:
 def tables(store: Store, stream: int, predicates: list[int]) -> object:
     return (
         stem_rows(store, stream),
-        [matched(store, predicate) for predicate in predicates],
-        [covered(store, stream, predicate) for predicate in predicates],
+        matched_by(store, predicates),
+        covered_by(store, stream, predicates),
     )
 
 
@@ -138,16 +147,21 @@ def test_backfill_and_merges_are_equal_whatever_the_grid(
     assert len(pieces(store)) == len(pieces(whole))
 
 
+# The commits after which a run of the test dies are this far apart.
+EVERY = 2
+
+
 @pytest.mark.spark
 @pytest.mark.timeout(600)
+@pytest.mark.parametrize("first", short_first(range(EVERY)))
 def test_a_grid_killed_between_any_two_commits(
-    store: Store, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+    store: Store, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, first: int
 ) -> None:
     _, stream, predicates = write_log(store)
     whole = copy(store, tmp_path / "whole")
     Pump(whole, spark, ONE_TASK).step()
     expected = tables(whole, stream, predicates)
-    passed, is_killed = 0, True
+    passed, is_killed = first, True
     while is_killed:
         victim = copy(store, tmp_path / f"victim-{passed}")
         monkeypatch.setattr(delta_commits, "put_if_absent", Killer(passed))
@@ -155,7 +169,7 @@ def test_a_grid_killed_between_any_two_commits(
             divide(Pump(victim, spark, GRID), stream, predicates).step()
             is_killed = False
         except Killed:
-            passed += 1
+            passed += EVERY
         monkeypatch.setattr(delta_commits, "put_if_absent", durable.put_if_absent)
         # What is not visible after a kill is done again.
         divide(Pump(victim, spark, GRID), stream, predicates).step()
@@ -226,7 +240,7 @@ def test_a_hole_counts_once_and_every_group_must_see_it(
     divide(Pump(store, spark, GRID), stream, predicates).step()
     (hole,) = store.epochs.latest()[1].losses.holes
     assert (hole.row_lo, hole.row_hi) == (1, 4)
-    assert all(matched(store, predicate) == [0] for predicate in predicates)
+    assert matched_by(store, predicates) == dict.fromkeys(predicates, [0])
     units = [Intake((), {}, {}), Intake((), {}, {}, stores=False)]
     with pytest.raises(ValueError, match="1 of 0 tasks"):
         step_module._check_hole(hole, 1, units)

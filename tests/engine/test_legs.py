@@ -12,13 +12,12 @@ from psoup.write.draft import CommitDraft, Moment, RecentBatches
 from psoup.write.registrations import Prepared, RegisterAll
 from querystem.query import From, Leg, Output, Query
 from results.window import UNBOUNDED
-from tests.support.engine.author import READINGS, Author, above, readings, sensor_is
+from tests.support.engine.author import OTHER, READINGS, Author, above, readings, sensor_is
 from tests.support.engine.pump import Pump
 from tests.support.engine.reading import assert_joined, matched
 
 pytestmark = pytest.mark.spark
 
-OTHER = StreamSchema("other", READINGS.columns)
 # Every step's files are merged and every table is compacted.
 EAGER = EngineSettings(housekeeping=0.0, grace=0.0, merge_files=2, compact_files=2)
 

@@ -18,7 +18,7 @@ SHOWN = ["  Oracle: 5.5", "  Big Blue: 183.0", "  Big Blue: 184.25", "the deares
 
 def run(target: str, path: Path) -> list[str]:
     command = [sys.executable, str(ROOT / "examples" / "shares.py"), target, str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=ROOT)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 

@@ -262,7 +262,7 @@ def test_servers_come_and_go(pair: Pair, target: Path, tmp_path: Path) -> None:
         second = ServerProcess(tmp_path / "store", "--port", port)
         ending.callback(second.stop)
         pair.client.publish("m", [{"a": -1, "t": "new"}])
-        output, _ = watching.communicate(timeout=60)
+        output, _ = watching.communicate(timeout=240)
         rounds = [json.loads(line) for line in output.splitlines()]
         assert [len(line) for line in rounds if isinstance(line, list)] == [2] * (5 + 6)
         assert len(pair.sync().rows) == 6

@@ -2,13 +2,12 @@
 
 At every instant the rows of all streams with that ts are published, then a heartbeat for each
 stream, then the query is asked live and a copy is synced. At the end every instant is asked again,
-AS OF it with the knowledge of today.
+AS OF it with the knowledge of today; so it is of a store whose engine has run.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -23,7 +22,7 @@ from tests.oracle.comparing import Values
 from tests.oracle.refresh import Event
 from tests.oracle.refreshed_trees import TreeHistory
 from tests.oracle.trees import World
-from tests.support.system.processes import RunningStore
+from tests.support.server.process import ServerProcess
 
 _PATIENCE = 300.0
 LINES = lines()
@@ -85,20 +84,12 @@ def _streams_at(line: Line, at: int) -> dict[str, Known]:
 # ---- a store
 
 
-@pytest.fixture(scope="module")
-def without_engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStore]:
-    """A server whose engine never runs."""
-    with RunningStore(tmp_path_factory.mktemp("golden")) as store:
-        store.start_server()
-        yield store
-
-
 @every_line
 @pytest.mark.process
 @pytest.mark.timeout(600)
-def test_store_without_engine(line: Line, without_engine: RunningStore, tenant: str) -> None:
-    with Client(without_engine.targets[0], tenant=tenant) as client:
-        _live(client, line)
+def test_store_without_engine(line: Line, shared_server: ServerProcess, tenant: str) -> None:
+    with Client(shared_server.address, tenant=tenant) as client, Copies.in_memory() as copies:
+        _live(client, line, copies)
         for at, expected in line.answers.items():
             instant = from_micros(at)
             answer = client.ask(line.sql, as_of=instant, knowledge="today")
@@ -112,7 +103,10 @@ def test_store_without_engine(line: Line, without_engine: RunningStore, tenant: 
 @pytest.mark.timeout(600)
 def test_store_after_the_engine_has_run(line: Line, client: Client) -> None:
     """Nothing is matched at invoke, nor is a join that has a composite joined; others are."""
-    handle = _live(client, line)
+    _define(client, line)
+    handle = client.register(line.sql).handle
+    for at in line.instants:
+        _publish(client, line, at)
     for at, expected in line.answers.items():
         answer = client.invoke(
             handle,
@@ -134,41 +128,26 @@ def test_some_lines_have_composites_and_some_joins_have_none() -> None:
     assert 5 < sum(line.is_composed for line in joins) < len(joins)
 
 
-def _live(client: Client, line: Line) -> bytes:
-    """Lives through all instants; the handle of the query, registered before the first row."""
+def _live(client: Client, line: Line, copies: Copies) -> None:
+    """Lives through all instants; the query is registered, and its copy kept, before the first
+    row."""
     _define(client, line)
     handle = client.register(line.sql).handle
+    copy = copies.keep("copy", line.sql)
+    slide = slides(line.query) and not line.query.stays
     for at in line.instants:
         _publish(client, line, at)
-        if at in line.answers:
-            answer = client.invoke(handle)
-            assert answer.now == from_micros(at) or _is_refreshed(line)
-            assert _bag(answer.rows) == line.answers[at], at
-            assert client.ask(line.sql).rows == answer.rows
-            if line.written_out is not None:
-                assert client.ask(line.written_out).rows == answer.rows
-    return handle
-
-
-@every_line
-@pytest.mark.process
-@pytest.mark.timeout(600)
-def test_copies_without_engine(line: Line, without_engine: RunningStore, tenant: str) -> None:
-    with Client(without_engine.targets[0], tenant=tenant) as client, Copies.in_memory() as copies:
-        _define(client, line)
-        copies.keep("copy", line.sql)
-        query = line.query
-        slide = slides(query) and not query.stays
-        for at in line.instants:
-            _publish(client, line, at)
-            if at not in line.answers:
-                continue
-            assert copies.sync(client).complete
-            copy = copies["copy"]
-            assert copy.rows() == client.ask(line.sql).rows
-            assert _bag(copy.rows()) == line.answers[at], at
-            if slide:
-                _slide(copy, line, at)
+        if at not in line.answers:
+            continue
+        answer = client.invoke(handle)
+        assert answer.now == from_micros(at) or _is_refreshed(line)
+        assert _bag(answer.rows) == line.answers[at], at
+        assert client.ask(line.sql).rows == answer.rows
+        if line.written_out is not None:
+            assert client.ask(line.written_out).rows == answer.rows
+        assert copies.sync(client).complete and copy.rows() == answer.rows
+        if slide:
+            _slide(copy, line, at)
 
 
 def _is_refreshed(line: Line) -> bool:
@@ -206,13 +185,13 @@ def _bag(rows: list[dict[str, Any]]) -> Counter[Values]:
 
 @pytest.mark.process
 @pytest.mark.timeout(600)
-def test_full_points_of_example_9(without_engine: RunningStore, tenant: str) -> None:
+def test_full_points_of_example_9(shared_server: ServerProcess, tenant: str) -> None:
     """Streams with points every 2 and every 3 seconds are full together at 6, and not before."""
     examples = [line for line in LINES if line.name == "SyncSQL example 9"]
     if not examples:
         pytest.skip("needs ../shared (not part of a user's clone)")
     points, full = [], []
-    with Client(without_engine.targets[0], tenant=tenant) as client:
+    with Client(shared_server.address, tenant=tenant) as client:
         _define(client, examples[0])
         for at in range(1, 10):
             _publish(client, examples[0], at * SECOND)

@@ -13,7 +13,7 @@ import pytest
 
 from client_sdk import Client, Copies
 from datastem.instants import SECOND, from_micros
-from tests.support.system.processes import RunningStore
+from tests.support.server.process import ServerProcess
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(900)]
 
@@ -27,16 +27,9 @@ ROOMS = {
 }
 
 
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStore]:
-    with RunningStore(tmp_path_factory.mktemp("syncsql")) as running:
-        running.start_server()
-        yield running
-
-
 @pytest.fixture
-def client(store: RunningStore, tenant: str) -> Iterator[Client]:
-    with Client(store.targets[0], tenant=tenant) as opened:
+def client(shared_server: ServerProcess, tenant: str) -> Iterator[Client]:
+    with Client(shared_server.address, tenant=tenant) as opened:
         yield opened
 
 

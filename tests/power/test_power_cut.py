@@ -28,7 +28,9 @@ from tests.power.world import STREAMS, Clients, check
 from tests.support.engine.pump import Pump
 from tests.support.system.processes import START_SECONDS, RunningStore
 
-pytestmark = pytest.mark.process
+# In the group of the one test that needs Spark, so that one recording serves all of them: it takes
+# an engine.
+pytestmark = [pytest.mark.process, pytest.mark.xdist_group("spark")]
 
 SEED = 20261117
 

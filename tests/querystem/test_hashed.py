@@ -16,10 +16,11 @@ from datastem.instants import MINUTE
 from datastem.types import BIGINT, BOOLEAN, DOUBLE, TEXT
 from querystem.expressions import Call, ColumnRef, Expression, Literal, Op, to_json
 from querystem.index import QueryStem
+from querystem.index.byte_slices import ByteSlices
 from querystem.index.formula import formula_of
 from querystem.index.hashed import combinations
 from querystem.index.hashed.combinations import Combinations
-from querystem.index.hashed.segment import KeyValue, split_conjunction
+from querystem.index.hashed.conjunction import KeyValue, split_conjunction
 from tests.querystem.shapes import AFTER_NINE, Shapes, batch
 from tests.querystem.test_index import alone, both, compare, rows_by_predicate
 
@@ -124,6 +125,7 @@ def stem_of(predicates: dict[int, Expression]) -> QueryStem:
     return stem
 
 
+@pytest.mark.usefixtures("core_path")
 @pytest.mark.parametrize("first", [0, 1, 63, 64, 40_000])
 def test_rows_are_numbered_from_the_first(first: int) -> None:
     names = {9000 + n: compare(Op.EQ, _NAME, f"station {n}") for n in range(200)}
@@ -142,6 +144,7 @@ def test_rows_are_numbered_from_the_first(first: int) -> None:
     assert len(bitmaps) == len(ids)
 
 
+@pytest.mark.usefixtures("core_path")
 def test_rows_that_crowd_into_one_combination() -> None:
     predicates = by_station(900, stations=20)
     where = both(compare(Op.EQ, _LANE, 3), compare(Op.EQ, _STATION, 5))
@@ -245,9 +248,8 @@ def test_texts_of_any_length_have_codes_of_their_own() -> None:
     distinct, places = Combinations.of([array])
     assert len(distinct) == len(texts)
     assert (places[: len(texts)] == places[len(texts) :]).all()
-    rows, matched = distinct.find(
-        [array.slice(3)], combinations.codes_of([array.slice(3)], distinct.seed)
-    )
+    column = ByteSlices.of(array.slice(3))
+    rows, matched = distinct.find([column], combinations.codes_of([column], distinct.seed))
     assert rows.tolist() == list(range(len(array) - 3))
     assert matched.tolist() == places[3:].tolist()
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from datastem.types import BIGINT, BOOLEAN, TEXT
 from querystem.expressions import Call, ColumnRef, Expression, Literal, Op, predicate_key
 from querystem.index import QueryStem
-from querystem.index.like import anchors, axis, checks, patterns, roots
+from querystem.index.like import anchors, axis, checks, patterns
 from querystem.index.like.patterns import Patterns
 from querystem.index.matches import RowLists
 from querystem.index.stored import ArrayReader, ArrayWriter
@@ -137,7 +137,7 @@ def test_oracle_predicates(
     predicates = predicates_of(given_patterns)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(axis, "_MAX_PAIRS", most_pairs)
-        patch.setattr(roots, "_MIN_ROOTS", 2)
+        patch.setattr("querystem.index.built.reading.MIN_PREDICATES", 2)
         patch.setattr("querystem.index.probe._SOURCE_BYTES", 1)
         patch.setattr("querystem.index.probe._MIN_SLICE_WORDS", 1)
         stem = QueryStem()

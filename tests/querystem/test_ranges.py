@@ -86,7 +86,7 @@ def _few_at_once(patch: pytest.MonkeyPatch, pairs: int) -> None:
     patch.setattr("querystem.index.built.boxes._MIN_BOXES", 2)
     patch.setattr("querystem.index.built.boxes._MIN_WIDE_BOXES", 8)
     patch.setattr("querystem.index.built.boxes._MIN_DIVISIONS", 1)
-    patch.setattr("querystem.index.built.boxes._BOXES_PER_COMPARISON", 1)
+    patch.setattr("querystem.index.built.boxes.PREDICATES_PER_PAIR", 1)
     patch.setattr("querystem.index.built.boxes._PAIRS_AT_ONCE", pairs)
 
 

@@ -42,7 +42,7 @@ def commit(store: Path, version: int) -> Path:
 def refusal(store: Path) -> str:
     """What a server says that does not start."""
     command = [sys.executable, "-m", "psoup.server", "--store", str(store), "--port", "0"]
-    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
     assert ended.returncode == 1, ended.stdout + ended.stderr
     return ended.stderr
 

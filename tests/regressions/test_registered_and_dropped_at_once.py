@@ -49,14 +49,14 @@ async def in_one_commit(
     waiting = server.core.appender._line
 
     def held_back(log: Log, *args: Any) -> tuple[Sequence[Entry], int]:
-        assert going.wait(30)
+        assert going.wait(240)
         return append(log, *args)
 
     monkeypatch.setattr(Log, "append", held_back)
     tasks = []
     for count, (method, request) in enumerate([first, *calls], start=1):
         tasks.append(asyncio.ensure_future(method(request)))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(240):
             while waiting._unfinished < count:
                 await asyncio.sleep(0.001)
     going.set()

@@ -93,13 +93,13 @@ def test_a_server_that_falls_asleep_at_the_link_itself(
     def sleep_once(source: Path, target: Path) -> None:
         if not asleep.is_set():
             asleep.set()
-            assert awake.wait(30)
+            assert awake.wait(240)
         link(source, target)
 
     monkeypatch.setattr(os, "link", sleep_once)
     with ThreadPoolExecutor(1) as pool:
         appending = pool.submit(store.log.append, 1, ENTRIES)
-        assert asleep.wait(30)
+        assert asleep.wait(240)
         clean_up(store)
         awake.set()
         appending.result()

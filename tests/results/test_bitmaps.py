@@ -11,6 +11,7 @@ from datastem.arrays import UInt16s
 from results.bitmaps import _binary, encode, encode_lines, encode_lists, set_bits
 
 Random = np.random.Generator
+pytestmark = pytest.mark.usefixtures("core_path")
 
 
 def _few(random: Random) -> UInt16s:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -28,17 +27,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
         server.stop()
 
 
-@pytest.fixture(scope="package")
-def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    server = ServerProcess(tmp_path_factory.mktemp("shared") / "store")
-    yield server
-    server.stop()
-
-
 @pytest.fixture
-def server(shared_server: ServerProcess) -> ServerProcess:
-    """A server that others use too, as a tenant nobody else is."""
-    return shared_server.of(f"tenant-{next(_tenants)}")
-
-
-_tenants = itertools.count()
+def server(shared_server: ServerProcess, tenant: str) -> ServerProcess:
+    """A server that others use too, as a tenant that no one else is."""
+    return shared_server.of(tenant)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -254,7 +255,7 @@ def test_rows_are_refused_while_the_engine_is_too_far_behind(start: Start, tmp_p
 
     number = HandMadeEngine(Store.open(tmp_path / "store")).step().number
     while server.stub.Status(pb.StatusRequest()).epoch < number:
-        pass
+        time.sleep(0.02)
     server.publish("s", rows)
 
 

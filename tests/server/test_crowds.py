@@ -59,7 +59,7 @@ async def test_all_are_answered(tmp_path: Path, failures: list[str]) -> None:
 
         async def publish_stream(number: int) -> None:
             sent = (batch((number * BATCHES + turn) * BATCH) for turn in range(BATCHES))
-            call = flood.stub.PublishStream(sent, metadata=flood.metadata, timeout=60)
+            call = flood.stub.PublishStream(sent, metadata=flood.metadata, timeout=240)
             assert len([response async for response in call]) == BATCHES
 
         async def ask() -> None:

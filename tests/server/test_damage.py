@@ -152,7 +152,7 @@ def _instant(hours: int) -> Any:
 
 def cannot_start(root: Path) -> str:
     command = [sys.executable, "-m", "psoup.server", "--store", str(root), "--port", "0"]
-    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
     assert ended.returncode == 1, ended
     return ended.stderr
 

@@ -82,7 +82,7 @@ def naive(tables: list[pa.Table], seconds: int = 100) -> list[int]:
 
 async def until(core: Core, condition: Callable[[], bool]) -> None:
     """Waits for the follower."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(240):
         while not condition():
             await core.follower.moved(1)
 
@@ -169,7 +169,7 @@ async def test_a_log_trimmed_under_a_slow_server(tmp_path: Path) -> None:
 
 async def test_waiting_for_the_engine_ends_when_it_comes(tmp_path: Path) -> None:
     table = rows(0, 1000)
-    async with running(tmp_path / "store", wait=20.0) as core:
+    async with running(tmp_path / "store", wait=240.0) as core:
         engine = HandMadeEngine(core.store)
         await define(core)
         handle = (await register(core, new_call(), pb.RegisterRequest(sql=QUERY)))[0].handles[0]

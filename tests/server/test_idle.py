@@ -225,7 +225,7 @@ def test_a_cancelled_look_out_ends_whatever_comes_at_that_moment(
                     await asyncio.sleep(0)
                 if not running.done():
                     running.cancel()
-                    await asyncio.wait([running], timeout=60)
+                    await asyncio.wait([running], timeout=240)
                     assert running.cancelled()
 
     asyncio.run(test())

@@ -28,6 +28,7 @@ from psoup.write.streams import Define
 from querystem.language import CreateStream, bind_query, parse_statement
 from tests.oracle import naive_answer
 from tests.oracle.keyed import Keyed
+from tests.support.lengths import short_first
 from tests.support.server.callers import new_call
 from tests.support.server.epochs import HandMadeEngine
 from tests.support.server.process import ServerProcess, detail, ipc, rows_of
@@ -155,7 +156,7 @@ async def answer_of(parts: AsyncIterator[pb.InvokeResponse | bytes]) -> list[tup
 
 
 @pytest.mark.parametrize("options", ["", "ORDERED BY at", "ORDERED BY at RETAIN 20 SECONDS"])
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", short_first(range(2)))
 async def test_oracle_current_rows(
     tmp_path: Path, options: str, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from google.protobuf.duration_pb2 import Duration
 
@@ -24,6 +25,7 @@ from psoup.server.calls.watch import watch
 from psoup.server.core import Core
 from psoup.server.settings import Settings
 from psoup.store import Expire, Renew, Store, Tick
+from psoup.store.log.events import PublishersForgotten
 from psoup.store.state.leases import MAX_COUNTED_GAP, MAX_EXPIRED, Expired, Leases
 from psoup.v1 import psoup_pb2 as pb
 from psoup.write.leases import TICK_INTERVAL, ExpireOne, RenewOne
@@ -32,7 +34,7 @@ from psoup.write.streams import Define
 from tests.oracle.copy import Copy
 from tests.support.server.callers import new_call
 from tests.support.server.epochs import HandMadeEngine
-from tests.support.server.process import rows_of
+from tests.support.server.process import ipc, rows_of
 
 START = 1_700_000_000 * SECOND
 
@@ -153,10 +155,8 @@ async def test_who_watches_is_there_though_nothing_is_said(world: World) -> None
         assert [(await anext(parts)).WhichOneof("part") for _ in range(2)] == ["begin", "end"]
         waiting = asyncio.ensure_future(anext(parts))
         world.clock += 2 * SECOND
-        for _ in range(200):
+        while not _events(core, Renew):
             await asyncio.sleep(0.05)
-            if _events(core, Renew):
-                break
         assert len(_events(core, Renew)) == 1
         waiting.cancel()
 
@@ -273,3 +273,61 @@ async def test_a_server_behind_the_token_waits_and_says_so(
         monkeypatch.undo()
         assert len(await _sync(behind, handle, copy)) == 2
         assert copy.answer(copy.now) == [(1,)]
+
+
+# ---- publishers
+
+
+def _batch(sequence: int, lease: int | None = HOUR, **fields: Any) -> pb.PublishRequest:
+    duration = None if lease is None else Duration(seconds=lease // SECOND)
+    rows = ipc(pa.table({"a": [sequence]}))
+    identity: dict[str, Any] = {"publisher": "p", "sequence": sequence, "publisher_lease": duration}
+    return pb.PublishRequest(stream="s", arrow=rows, **identity, **fields)
+
+
+async def test_a_publisher_is_forgotten_after_its_lease(world: World) -> None:
+    async with world.server() as core:
+        first = await publish(core, new_call(), _batch(1))
+        await world.pass_awake(core, HOUR - MINUTE)
+        # A batch renews it, and a repeat does not.
+        await publish(core, new_call(), _batch(2))
+        await world.pass_awake(core, HOUR - MINUTE)
+        assert (await publish(core, new_call(), _batch(1))).position == first.position
+        assert await core.leases.expire() == 0
+        await world.pass_awake(core, MINUTE)
+        assert await core.leases.expire() == 1
+        assert not core.follower.state.publishers
+        assert not core.follower.state.has_leased_publishers
+        assert not (await publish(core, new_call(), _batch(1))).duplicate
+        assert [event.expired for event in _events(core, PublishersForgotten)] == [True]
+
+
+async def test_a_publisher_may_stay_for_ever(world: World) -> None:
+    async with world.server() as core:
+        await publish(core, new_call(), _batch(1))
+        # The last batch counts.
+        await publish(core, new_call(), _batch(2, lease=None))
+        assert not core.follower.state.has_leased_publishers
+        await world.pass_awake(core, 3 * HOUR)
+        assert await core.leases.expire() == 0
+        assert (await publish(core, new_call(), _batch(2, lease=None))).duplicate
+
+
+async def test_outages_do_not_count_for_publishers(world: World) -> None:
+    async with world.server() as core:
+        await publish(core, new_call(), _batch(1))
+    world.clock += 1000 * HOUR
+    async with world.server() as core:
+        await core.leases.tick()
+        assert await core.leases.expire() == 0
+        await world.pass_awake(core, HOUR)
+        assert await core.leases.expire() == 1
+
+
+@pytest.mark.parametrize("lease", [Duration(), Duration(seconds=-1), Duration(seconds=2**40)])
+async def test_a_lease_of_a_publisher_is_some_time(world: World, lease: Duration) -> None:
+    request = _batch(1, lease=None)
+    request.publisher_lease.CopyFrom(lease)
+    async with world.server() as core:
+        with pytest.raises(BadRequest, match="a lease is longer than nothing"):
+            await publish(core, new_call(), request)

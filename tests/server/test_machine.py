@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pyarrow as pa
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, rule
 
@@ -36,7 +35,7 @@ from tests.oracle.answers import naive_answer
 from tests.support.server.callers import new_call
 from tests.support.server.epochs import HandMadeEngine
 from tests.support.server.process import ipc, received
-from tests.support.server.sync_world import look_at_any
+from tests.support.server.sync_world import look_at_any, machine_settings
 
 START = 1_700_000_000 * SECOND
 SQL = "CREATE STREAM s (a BIGINT, b TEXT, at TIMESTAMP) ORDERED BY at RETAIN 60 SECONDS"
@@ -221,9 +220,4 @@ async def _answer(messages: AsyncIterator[Message]) -> list[tuple[Any, ...]]:
 
 
 TestSoup = Soup.TestCase
-TestSoup.settings = settings(
-    max_examples=15,
-    stateful_step_count=25,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
+TestSoup.settings = machine_settings(7, 25)

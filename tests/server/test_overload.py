@@ -83,7 +83,7 @@ class Gate:
         def held(*args: Any) -> Any:
             self.entered += 1
             if not self._open:
-                assert self._passes.acquire(timeout=60)
+                assert self._passes.acquire(timeout=240)
             return original(*args)
 
         monkeypatch.setattr(evaluation, "like", held)

@@ -411,7 +411,7 @@ def _sharing(server: TenantServer, predicate_id: int) -> int:
 
 
 async def _noted(server: TenantServer, count: int) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(240):
         while len(_filled(server)) != count:
             await asyncio.sleep(0.01)
 

@@ -80,13 +80,13 @@ class GuestRecharge(GuestWorld, SeveralRecharge):
 
 
 TestPolicySoup = PolicySoup.TestCase
-TestPolicySoup.settings = machine_settings(8, 20)
+TestPolicySoup.settings = machine_settings(4, 20)
 TestPolicyRecharge = PolicyRecharge.TestCase
-TestPolicyRecharge.settings = machine_settings(10, 30)
+TestPolicyRecharge.settings = machine_settings(5, 30)
 TestSeveralPolicyRecharge = SeveralPolicyRecharge.TestCase
-TestSeveralPolicyRecharge.settings = machine_settings(6, 20)
+TestSeveralPolicyRecharge.settings = machine_settings(3, 20)
 TestGuestRecharge = GuestRecharge.TestCase
-TestGuestRecharge.settings = machine_settings(6, 20)
+TestGuestRecharge.settings = machine_settings(3, 20)
 
 
 @pytest.mark.soak

@@ -14,6 +14,7 @@ from psoup.v1 import psoup_pb2 as pb
 from tests.oracle.refreshed_trees import RefreshedTree, TreeHistory
 from tests.server.conftest import Start
 from tests.server.test_refresh import SCHEMAS, SECOND, World, bound
+from tests.support.lengths import scaled
 
 QUERIES = [
     "SELECT r.row_id, a.row_id AS other FROM readings AS r, alarms AS a WHERE r.value = a.value"
@@ -72,7 +73,7 @@ def test_oracle_refreshed_trees(
 ) -> None:
     world = World(start, tmp_path / "store", seed, engine)
     handles = {sql: world.server.register(sql).handle for sql in queries}
-    for step in range(60):
+    for step in range(scaled(30)):
         world.act()
         if step % 5 != 4:
             continue

@@ -204,7 +204,7 @@ async def test_a_watcher_wakes(core: Core) -> None:
     await rows(core, 0, 10, "t")
     copy, ends = Copy(), 0
     request = pb.WatchRequest(sync=pb.SyncRequest(items=[pb.SyncItem(handle=handle)]), rounds=3)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(240):
         async for part in watch(core, new_call(), request):
             copy.take(part)
             if part.HasField("begin") and ends:

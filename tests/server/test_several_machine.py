@@ -158,7 +158,7 @@ class SeveralSoup(SeveralWorld):
 
 
 TestSeveralSoup = SeveralSoup.TestCase
-TestSeveralSoup.settings = machine_settings(12, 25)
+TestSeveralSoup.settings = machine_settings(6, 25)
 
 
 @pytest.mark.soak

@@ -90,7 +90,7 @@ class SeveralRecharge(Recharge, SeveralWorld):
 
 
 TestSeveralRecharge = SeveralRecharge.TestCase
-TestSeveralRecharge.settings = machine_settings(10, 20)
+TestSeveralRecharge.settings = machine_settings(5, 20)
 
 
 @pytest.mark.soak

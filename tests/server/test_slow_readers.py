@@ -124,8 +124,8 @@ def test_an_answer_in_chunks_is_the_answer(tmp_path: Path, sql: str) -> None:
 
 async def question(core: Core, handle: bytes) -> Question:
     acting = anyone()
-    texts, query = await readable(core, new_call(), acting, handle, "", False)
-    return Question(texts.source, query, acting.principal)
+    source, prepared = await readable(core, new_call(), acting, handle, "", False)
+    return Question(source, prepared.query, acting.principal, prepared=prepared)
 
 
 def test_late_rows_are_in_order(tmp_path: Path) -> None:

@@ -238,7 +238,7 @@ class Recharge(World):
 
 
 TestRecharge = Recharge.TestCase
-TestRecharge.settings = machine_settings(12, 30)
+TestRecharge.settings = machine_settings(6, 30)
 
 
 @pytest.mark.soak

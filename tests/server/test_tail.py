@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -55,9 +56,9 @@ class Published:
 
     def expected(self) -> dict[str, list[tuple[int, ...]]]:
         k, v, at = (np.concatenate(column) for column in (self.k, self.v, self.at))
-        newest: dict[int, int] = {}
-        for row in np.lexsort((np.arange(len(at)), at)).tolist():
-            newest[int(k[row])] = int(v[row])
+        by_time = np.lexsort((np.arange(len(at)), at))
+        # Of the rows of a key the last one stays.
+        newest = dict(zip(k[by_time].tolist(), v[by_time].tolist(), strict=True))
         matches = np.flatnonzero(v % 1000 == 7)
         return {
             "counted": [(len(v), int(v.sum()))],
@@ -115,7 +116,7 @@ def test_a_tail_many_times_the_budget(start: Start, tmp_path: Path) -> None:
     for upto in (latest // 3, latest // 2, latest):
         number = engine.step(upto).number
         while server.stub.Status(pb.StatusRequest()).epoch < number:
-            pass
+            time.sleep(0.02)
         assert answers(server) == sent.expected(), "some in files, the rest in the log"
     engine.trim()
     assert answers(server) == sent.expected(), "all in files"

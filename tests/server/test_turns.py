@@ -44,7 +44,7 @@ class Held:
                 spending()(CHUNK_UNITS)
             self.order.append(self.name)
             if not self.free:
-                assert gate.wait(20)
+                assert gate.wait(240)
         return self.name
 
     def let_go(self, chunk: int) -> None:
@@ -93,7 +93,7 @@ async def test_a_small_call_waits_for_no_chunk_of_long_ones() -> None:
         await asyncio.sleep(0)
         done = shared.chunks
         long[4].let_go(0)
-        assert await asyncio.wait_for(small, 20) == "small"
+        assert await asyncio.wait_for(small, 240) == "small"
         assert shared.chunks - done <= 2, "one it waited for, and its own"
         for work in long:
             work.let_all_go()
@@ -117,7 +117,7 @@ async def test_tenants_share_alike_however_many_calls_each_has() -> None:
         await asyncio.sleep(0)
         blocker.let_all_go()
         await holder
-        await asyncio.wait_for(single, 20)
+        await asyncio.wait_for(single, 240)
         # The slot that is left serves both in turn, until the one has its six.
         assert 6 <= order[2:14].count("many") <= 7 and order[2:15].count("one") == 6
         first.let_all_go()
@@ -237,7 +237,7 @@ def test_slots_are_never_lost_nor_exceeded(
                 await asyncio.sleep(0)
                 if gives_up:
                     task.cancel()
-            ends = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 20)
+            ends = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 240)
             assert all(end is None or isinstance(end, asyncio.CancelledError) for end in ends)
             await until(lambda: shared.running == 0)
             assert (shared._free_slots, shared._free_first_slots) == (max(1, slots - 1), 1)

@@ -89,12 +89,12 @@ def _tables(draw: st.DrawFn) -> tuple[pa.RecordBatch, list[Column]]:
 
 
 @pytest.fixture(autouse=True)
-def _always_in_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+def _always_in_columns(core_path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(typed, "FEW_VALUES", 0)
     monkeypatch.setattr(typed, "_SLICE_VALUES", 20)
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(_tables(), st.sampled_from([1, 100, 1 << 20]))
 def test_rows_are_those_of_messages(table: tuple[pa.RecordBatch, list[Column]], limit: int) -> None:
     batch, columns = table
@@ -110,7 +110,7 @@ def test_rows_are_those_of_messages(table: tuple[pa.RecordBatch, list[Column]], 
     )
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(_tables())
 def test_the_bytes_are_those_of_protobuf(table: tuple[pa.RecordBatch, list[Column]]) -> None:
     batch, columns = table
@@ -133,7 +133,7 @@ def test_decimals_have_all_digits_and_no_exponent() -> None:
         assert decimal_texts(array).to_pylist() == expected
 
 
-@settings(max_examples=150)
+@settings(max_examples=75)
 @given(_tables(), st.data())
 def test_rows_of_copies_are_those_of_messages(
     table: tuple[pa.RecordBatch, list[Column]], data: st.DataObject

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
 from tests.oracle.several.chance import Drawn, Seeded
+from tests.support.lengths import scaled
 from tests.support.several_cases import Case, check, drawn_case
 
 _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
@@ -31,7 +32,7 @@ def test_oracle_several_drawn(duck: duckdb.DuckDBPyConnection, case: Case) -> No
 
 @pytest.mark.parametrize("seed", [0])
 def test_oracle_several_seeded(duck: duckdb.DuckDBPyConnection, seed: int) -> None:
-    _run(duck, seed, 300)
+    _run(duck, seed, scaled(100))
 
 
 @pytest.mark.soak

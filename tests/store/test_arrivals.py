@@ -56,9 +56,9 @@ def test_an_arrival_ends_a_wait_and_so_does_wake(tmp_path: Path) -> None:
     waiting = threading.Thread(target=wait_twice, daemon=True)
     waiting.start()
     (tmp_path / "file").touch()
-    assert ends.acquire(timeout=60)
+    assert ends.acquire(timeout=240)
     new_files.wake()
-    assert ends.acquire(timeout=60)
+    assert ends.acquire(timeout=240)
     waiting.join(60)
     # A wait after it ends at once, too: a thread that is about to wait must not miss it.
     new_files.wait(HOUR_SECONDS)

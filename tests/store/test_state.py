@@ -112,7 +112,7 @@ EVENTS: list[Event] = [
     data(1, 5, 1, "q", 1),
     data(1, 6, 1, "r", 1),
     PublishersForgotten("main", ("q", "r")),
-    data(1, 7, 1, "r", 1),
+    replace(data(1, 7, 1, "r", 1), mark=b"\x00m", lease=60),
     AccessPut((Key("k", "main", "ann", (), "{}", "0", 1), KEPT_GRANT, ENDED_GRANT)),
     AccessPut((KEPT_GRANT,)),
     AccessEnded((("grant", ENDED_GRANT.id),)),
@@ -153,6 +153,11 @@ def test_fold() -> None:
     assert state.predicates.find(1, "d") == 5
     assert state.publishers["main", "main", "p"].sequence == 2
     assert [name for _, _, name in state.publishers] == ["p", "r"]
+    assert [(last.mark, last.lease) for last in state.publishers.values()] == [
+        (b"", None),
+        (b"\x00m", 60),
+    ]
+    assert state.publishers["main", "main", "p"].total_rows == 5
     counts = {"registrations": 6, "streams": 1, "publishers": 2, "keys": 1, "grants": 1}
     assert {kind: state.owned_by(kind, "main") for kind in counts} == counts
     assert (state.owned_by("keys", "main", "ann"), state.owned_by("keys", "main", "main")) == (1, 0)

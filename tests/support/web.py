@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import re
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from psoup.web.settings import WebSettings
 
 SQL = "application/sql"
 _SECONDS = 60
+_LAST = re.compile(rb"^event: (end|error)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,39 @@ class Reply:
         problem = self.json()
         assert problem["status"] == self.status
         return str(problem["reason"])
+
+
+def fetch(
+    port: int,
+    method: str,
+    path: str,
+    body: bytes | str | None = None,
+    content_type: str | None = None,
+    headers: Mapping[str, str] | None = None,
+    parameters: Mapping[str, Any] | None = None,
+    connection: http.client.HTTPConnection | None = None,
+    *,
+    first_bytes: bool = False,
+) -> Reply:
+    """Send a request and read the response; with `first_bytes` only until its first `end` or
+    error, since a stream of changes does not end by itself."""
+    connection = connection or http.client.HTTPConnection("127.0.0.1", port, timeout=_SECONDS)
+    typed = {} if content_type is None else {"content-type": content_type}
+    if parameters:
+        path += f"?{urlencode(parameters, quote_via=quote)}"
+    content = body.encode() if isinstance(body, str) else body
+    try:
+        connection.request(method, path, content, {**(headers or {}), **typed})
+        response = connection.getresponse()
+        names = {name.lower(): value for name, value in response.getheaders()}
+        if not first_bytes or response.status != 200:
+            return Reply(response.status, names, response.read())
+        received = b""
+        while not received.endswith(b"\n\n") or not _LAST.search(received):
+            received += response.readline()
+        return Reply(response.status, names, received)
+    finally:
+        connection.close()
 
 
 class WebServer:
@@ -102,22 +137,10 @@ class WebServer:
         **parameters: Any,
     ) -> Reply:
         """Send a request; parameters of the URL are named with `__` in place of a dot."""
-        sent = dict(headers or {})
-        if self.token and "authorization" not in sent:
-            sent["authorization"] = f"Bearer {self.token}"
-        if content_type is not None:
-            sent["content-type"] = content_type
-        if parameters:
-            texts = {name.replace("__", "."): text for name, text in parameters.items()}
-            path += f"?{urlencode(texts, quote_via=quote)}"
-        connection = self.connection()
-        try:
-            connection.request(method, path, body.encode() if isinstance(body, str) else body, sent)
-            response = connection.getresponse()
-            names = {name.lower(): value for name, value in response.getheaders()}
-            return Reply(response.status, names, response.read())
-        finally:
-            connection.close()
+        credential = {"authorization": f"Bearer {self.token}"} if self.token else {}
+        texts = {name.replace("__", "."): text for name, text in parameters.items()}
+        sent = {**credential, **(headers or {})}
+        return fetch(self.port, method, path, body, content_type, sent, texts, self.connection())
 
     def get(self, path: str, **parameters: Any) -> Reply:
         return self.send("GET", path, **parameters)

@@ -11,10 +11,9 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from datastem.schema import StreamSchema
 from psoup.store import Store
 from querystem.expressions import TRUE
-from tests.support.engine.author import READINGS, Author, above, readings
+from tests.support.engine.author import OTHER, READINGS, Author, above, readings
 from tests.support.engine.composites import (
     assert_complete,
     combinations,
@@ -112,7 +111,6 @@ def test_executors_can_have_a_python_of_their_own(
     assert calls.exists()
 
 
-OTHER = StreamSchema("other", READINGS.columns)
 SECONDS = 600
 
 

@@ -12,7 +12,7 @@ from tests.support.web import WebServer
 _tenants = itertools.count()
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebServer]:
     server = WebServer(tmp_path_factory.mktemp("web") / "store")
     yield server

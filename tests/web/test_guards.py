@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from typing import Any
 
 import pytest
@@ -84,6 +85,7 @@ def test_types_that_forms_send_are_refused(
         ("GET", "/v1/ask?sql=SELECT&format=xml", 400, "BAD_PARAMETER"),
         ("GET", "/v1/ask?sql=SELECT&timeout=soon", 400, "BAD_PARAMETER"),
         ("GET", "/v1/ask?sql=SELECT", 400, "SYNTAX"),
+        ("GET", "/v1/ask?sql=SELECT&p.x=%22%5Cud800%22", 400, "BAD_PARAMETER"),
         ("GET", "/../../etc/passwd", 404, "NO_SUCH_RESOURCE"),
     ],
 )
@@ -100,3 +102,15 @@ def test_an_unknown_form_is_not_acceptable(web: WebServer) -> None:
     accept: dict[str, Any] = {"accept": "image/png"}
     reply = web.send("GET", "/v1/ask", headers=accept, sql="SELECT 1")
     assert reply.status == 406
+
+
+def test_responses_wait_for_no_acknowledgement(web: WebServer) -> None:
+    """Without TCP_NODELAY the second write of a response waits for a delayed ACK, 40 ms."""
+    connection = web.connection()
+    connection.request("GET", "/v1/status")
+    connection.getresponse().read()
+    sockets = [protocol.transport.get_extra_info("socket") for protocol in web.door.connections()]
+    assert sockets and all(
+        accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) for accepted in sockets
+    )
+    connection.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -153,3 +154,39 @@ def test_a_timeout_ends_a_request(web: WebServer, tenant: str) -> None:
     _published(web, tenant)
     reply = web.get("/v1/ask", tenant=tenant, sql="SELECT symbol FROM trades ROWS 5", timeout="0s")
     assert reply.status == 504
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "a/b",
+        "a%2Fb",
+        "..",
+        "?",
+        "<img src=x onerror=alert(1)>",
+        "\u202egnp",
+        "ключ 😀",
+        "a&b=c#d;e",
+    ],
+)
+def test_keys_may_be_any_text(web: WebServer, tenant: str, key: str) -> None:
+    _published(web, tenant)
+    path = quote(key, safe="")
+    web.register(path, "SELECT symbol AS name FROM trades ROWS 5", tenant=tenant)
+    assert web.json(f"/v1/registrations/{path}", tenant=tenant)["client_key"] == key
+    rows = web.json(f"/v1/answers/{path}", tenant=tenant)["rows"]
+    assert rows == [["IBM"], ["<b>"], ["Ä\u202e"]]
+    (entry,) = web.json("/v1/registrations", tenant=tenant)["registrations"]
+    assert entry["client_key"] == key
+    # A browser shows none of it as a page.
+    reply = web.get(f"/v1/answers/{path}", tenant=tenant)
+    assert reply.headers["x-content-type-options"] == "nosniff"
+    assert reply.headers["content-type"] == "application/json"
+
+
+@pytest.mark.parametrize("key", ["a%00b", "a%0d%0ab", "%1b", "x" * 300])
+def test_keys_that_can_not_be_names_are_refused(web: WebServer, tenant: str, key: str) -> None:
+    _published(web, tenant)
+    sql = "SELECT symbol FROM trades ROWS 5"
+    reply = web.send("PUT", f"/v1/registrations/{key}", sql, SQL, tenant=tenant)
+    assert reply.status == 400 and reply.reason in ("BAD_NAME", "NAME_TOO_LONG")

@@ -272,7 +272,7 @@ def test_a_composite_that_comes_back_has_another_number() -> None:
 def test_an_epoch_says_what_it_knows_of_composites(tmp_path) -> None:
     store = Store.open(tmp_path / "store", create=True, sync=False)
     marks = {
-        9: CompositeMark(70, 3, 2, 5, (10, 20), ((1, 4), (2,)), True, '{"0":1}'),
+        9: CompositeMark(70, 3, 2, 5, (10, 20), ((1, 4), (2,)), ((3, 5), (7, 9)), True, '{"0":1}'),
         4: CompositeMark.without_box(3),
     }
     world = World()

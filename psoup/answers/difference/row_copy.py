@@ -16,11 +16,12 @@ import numpy as np
 from datastem.arrays import Int64s, Mask
 from datastem.blocks import Part
 from psoup.answers.difference.copier import CopyChunk, once
-from psoup.answers.difference.job import CopyJob, Cursor, Mark, WholeReason
+from psoup.answers.difference.job import CopyJob, Cursor, Mark, WholeReason, by_clock
 from psoup.answers.difference.keys import has_keys, key_digests
 from psoup.answers.difference.leg_sets import LegSets, moments_of
 from psoup.answers.difference.row_sets import CachedTotals, Total
 from psoup.answers.difference.rowwise import RowwiseCopier, Sendable
+from psoup.answers.matching.matcher import Work
 from psoup.answers.planning.plan import LegPlan, Plan
 from psoup.answers.rows.leg_rows import LegRows
 from psoup.answers.rows.windows import NO_ROWS
@@ -36,7 +37,15 @@ _RUN_BYTES = 3
 
 @dataclass(frozen=True)
 class RowCopier(RowwiseCopier):
-    """Computes the difference of a job from the rows of a plan with one leg."""
+    """Computes the difference of a job from the rows of a plan with one leg, within the budget
+    `work`, if one is given."""
+
+    work: Work | None = None
+
+    @property
+    def lacks_any(self) -> bool:
+        """Whether the client lacks a row of the target."""
+        return any(True for _ in self._lacking())
 
     @property
     def _leg(self) -> LegPlan:
@@ -46,7 +55,7 @@ class RowCopier(RowwiseCopier):
     def _sets(self) -> LegSets:
         """The rows of the leg between copy and target. What passes the retention expires."""
         plan, copy = self.plan, self.job.claim.copy
-        matchers = self.maker.matchers(plan, self.maker.work(bound=plan.bound))
+        matchers = self.maker.matchers(plan, self.work or self.maker.work(bound=plan.bound))
         return LegSets(
             self._leg,
             matchers.of(self._leg),
@@ -85,9 +94,11 @@ class RowCopier(RowwiseCopier):
 
     def _total(self) -> Total:
         leg, sets = self._leg, self._sets
-        if leg.keyed is None or not isinstance(leg.window, TimeWindow):
+        if not isinstance(leg.window, TimeWindow):
             return sets.target_rows.rows.total()
         totals = CachedTotals(self.maker.memo, leg.subject)
+        if leg.keyed is None:
+            return self._total_of_region(totals)
         is_newest = self.job.target.high == leg.stem.high
         total = totals.find(sets.current_region) if is_newest else None
         if total is None and sets.key_change is not None:
@@ -97,10 +108,24 @@ class RowCopier(RowwiseCopier):
             totals.insert(sets.current_region, total)
         return total
 
+    def _total_of_region(self, totals: CachedTotals) -> Total:
+        """Return the total of a target that is all matching rows of one region."""
+        rows = self._sets.target_rows.rows
+        # If NOW follows the clock, no two syncs have the same region. If rows of it are lost, it
+        # has fewer than when they were not.
+        if by_clock(self.plan) or self.plan.losses:
+            return rows.total()
+        (choice,) = rows.choices
+        total = totals.find(choice.region)
+        if total is None:
+            total = rows.total()
+            totals.insert(choice.region, total)
+        return total
+
     # ---- the rows
 
     def renewed(self, plan: Plan, job: CopyJob) -> RowCopier:
-        return RowCopier(self.maker, plan, job)
+        return RowCopier(self.maker, plan, job, self.work)
 
     def _sendable(self, cursor: Cursor) -> Iterator[Sendable]:
         for part, places in self._lacking(cursor.next_id):

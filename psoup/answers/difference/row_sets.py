@@ -150,8 +150,8 @@ def _minus(choice: Choice, excluded: Choice) -> list[Choice]:
 
 @dataclass(frozen=True)
 class CachedTotals:
-    """A cache of totals of current matching rows by region, each as of when nothing later was
-    known."""
+    """A cache of totals of matching rows by region; in a keyed stream of the current ones, each as
+    of when nothing later was known."""
 
     memo: Memo
     subject: Hashable

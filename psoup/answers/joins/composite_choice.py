@@ -1,8 +1,8 @@
 """The choice of a composite: which of a query's joins the engine has joined ahead, at one moment.
 
 A query can use any composite of its streams and equalities whose span holds its windows, also one
-that another query registered. The engine must have stored a box of it, and have admitted the rows
-of the query's own local predicates.
+that another query registered. The engine must have stored a box of it, with all combinations that
+the query's predicate matches, or a wider one.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def with_composite(plan: Plan, view: View, unregistered: UnregisteredIds, memo: 
         # The engine adds nothing to a suspended composite, so waiting for it is of no use.
         if mark is not None and mark.suspended:
             continue
-        if mark is None or id_ not in view.replica.stems or not _is_ready(plan, composition, mark):
+        if mark is None or not _is_ready(view, composition, id_, mark):
             composing = True
             continue
         if view.replica.damaged.probe(id_, mark.version):
@@ -123,9 +123,10 @@ def _composites(view: View, composition: Composition) -> list[int]:
     return [id_ for id_ in ids if id_ is not None]
 
 
-def _is_ready(plan: Plan, composition: Composition, mark: CompositeMark) -> bool:
-    """Return True if there is a box, and the rows of the query's local predicates are in it."""
-    if mark.since is None:
+def _is_ready(view: View, composition: Composition, id_: int, mark: CompositeMark) -> bool:
+    """Return True if all combinations that a query needs of a composite's box are stored."""
+    if id_ not in view.replica.stems:
         return False
-    local = [plan.legs[place].predicate_id for place in composition.places]
-    return all(predicate in ids for predicate, ids in zip(local, mark.admitted, strict=True))
+    find = view.state.predicates.find
+    registered = (find(id_, key) for key in composition.wider_keys)
+    return any(predicate is not None and mark.has_predicate(predicate) for predicate in registered)

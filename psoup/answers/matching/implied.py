@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from datastem.caches import LruCache
 from psoup.answers.matching import matcher
 from psoup.answers.planning.plan import LegPlan, Plan
+from psoup.answers.replicas.epoch_files import EpochView
 from psoup.store import Epoch, State
 from psoup.store.state.quarantine import MACHINE_ERRORS
 from querystem.expressions import TRUE, Expression, from_json
@@ -76,6 +77,9 @@ class ImpliedFinder:
         # By predicate and epoch.
         self._cache: LruCache[tuple[int, int], Implied] = LruCache(_CACHED_PREDICATES)
         self._uses: LruCache[int, ImpliedUse] = LruCache(_CACHED_PREDICATES)
+        # The predicates whose rows are all matched in one epoch, as far as they were looked up.
+        self._matched: set[int] = set()
+        self._matched_at: EpochView | None = None
 
     def prepared(self, plan: Plan, state: State) -> Plan:
         """Return the plan with the neighbours of each predicate that the engine has yet to
@@ -88,14 +92,25 @@ class ImpliedFinder:
         mark = plan.epoch.epoch.streams.get(leg.stream_id)
         if mark is None or mark.high < matcher.MIN_LOOKUP_ROWS or leg.leg.where == TRUE:
             return leg
-        covered = plan.epoch.covering(leg.stream_id).ranges(leg.predicate_id)
-        if size(intersect(0, mark.high, covered)) >= mark.high:
+        if self._is_matched(plan.epoch, leg, mark.high):
             return leg
         keys = self._keys(plan.epoch.epoch, leg, state)
         if not keys:
             return leg
         neighbours = LiveNeighbours(self, leg.stream_id, plan.epoch.number, keys)
         return replace(leg, neighbours=neighbours)
+
+    def _is_matched(self, epoch: EpochView, leg: LegPlan, high: int) -> bool:
+        """Return True if the engine has matched all rows below `high`, the high of the epoch."""
+        if self._matched_at is not epoch or len(self._matched) > _CACHED_PREDICATES:
+            self._matched_at, self._matched = epoch, set()
+        predicate = leg.predicate_id
+        if predicate not in self._matched:
+            covered = epoch.covering(leg.stream_id).ranges(predicate)
+            if size(intersect(0, high, covered)) < high:
+                return False
+            self._matched.add(predicate)
+        return True
 
     def _keys(self, epoch: Epoch, leg: LegPlan, state: State) -> dict[int, str]:
         """Return the predicate keys of a leg's neighbours; empty ones if a search has found them

@@ -55,11 +55,13 @@ class Work:
     A row counts once for a predicate of the usual weight, and more often for a heavier one. `rows`
     were computed; `remaining` may still be counted. With a `limit` of None no row may be computed:
     Uncovered is raised instead. With `bound`, error messages don't say how many rows were computed.
+    Unless it `reads_files`, rows that the engine has matched are computed if they are not cached.
     """
 
     limit: int | None
     rows: int = 0
     bound: bool = False
+    reads_files: bool = True
     remaining: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -132,8 +134,7 @@ class Matcher:
         if self.where == TRUE:
             # Without a condition all ids match, also those of deletes.
             return part.ids[part.ids.searchsorted(lo) : part.ids.searchsorted(hi)]
-        piece = self.cache.probe(self.predicate, part.first >> BLOCK_BITS)
-        return None if piece.missing(lo, hi) else piece.between(lo, hi)
+        return self.cache.probe(self.predicate, part.first >> BLOCK_BITS).find(lo, hi)
 
     def _search(self, part: Part, lo: int, hi: int) -> Int64s:
         block = part.first >> BLOCK_BITS
@@ -225,7 +226,7 @@ class Matcher:
         """Return the matches of a block that are cached or stored; some of `[lo, hi)` may be
         missing."""
         piece = self.cache.probe(self.predicate, block)
-        if piece.missing(lo, hi):
+        if piece.missing(lo, hi) and self.work.reads_files:
             # The engine's ranges of the whole block, also outside of `[lo, hi)`: the files have the
             # matches of all of them, and are read once.
             stored = intersect(block << BLOCK_BITS, (block + 1) << BLOCK_BITS, self.covered)
@@ -255,7 +256,7 @@ class Matcher:
         they are lost, or if they are not cached and `read` does not allow to read a file."""
         cached = self.cache.probe(self.predicate, block)
         piece = self._without_rows(block, lo, hi) if read else cached
-        return None if piece.missing(lo, hi) else piece.between(lo, hi)
+        return piece.find(lo, hi)
 
     def match_block(self, stem: StemView, block: int, lo: int, hi: int) -> Int64s:
         """Return the matching ids in `[lo, hi)` of a block. Rows are read only if the engine has

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from psoup.access.actions import unreadable
 from psoup.answers.caches import Memo, UnregisteredIds
 from psoup.answers.joins.composite_choice import with_composite
 from psoup.answers.planning.plan import LegPlan, Plan, RowsKnown, Triggers, UnsettledPart, retention
 from psoup.answers.planning.policies import PolicyFiller, RowPolicy, permission_of
-from psoup.answers.planning.present import Reached, hidden_reached, present_of
-from psoup.answers.planning.question import Question, RegisteredQuery
+from psoup.answers.planning.prepared import PreparedQuery
+from psoup.answers.planning.present import hidden_reached, present_of
+from psoup.answers.planning.question import Question
+from psoup.answers.planning.sources import (
+    Matched,
+    QuerySource,
+    TextReplaced,
+    live_source,
+    prepared_query,
+)
 from psoup.answers.refresh.crossings import Crossing
 from psoup.answers.refresh.settling import settled
 from psoup.answers.replicas.view import View
-from psoup.errors import BadRequest, PermissionDenied, RowsLost, StreamDropped
-from psoup.lookup import find_registration
-from psoup.store import Hole, StreamState
+from psoup.errors import BadRequest, PermissionDenied, RowsLost
+from psoup.store import Hole
 from querystem.identity import base_query, slides
 from querystem.query import Leg, Query
 from querystem.refresh import RefreshOn, triggers_of
@@ -42,7 +49,8 @@ def make_plan(view: View, question: Question, unregistered: UnregisteredIds, mem
     """
     set_aside = view.epoch.epoch.quarantine.predicates
     filler = PolicyFiller(view.state, question.reader, unregistered, memo, set_aside)
-    plan = _plan(view, question, find_source(view, question, unregistered), filler)
+    prepared = prepared_query(view, question, unregistered)
+    plan = _plan(view, question, prepared, filler)
     plan = replace(plan, losses=_losses(plan, view, question)) if view.losses.holes else plan
     _check_views(plan, question)
     if question.base_rows and (plan.query.stays or not slides(plan.query)):
@@ -82,118 +90,34 @@ def _base_query(plan: Plan) -> Query:
     return base_query(plan.query, plan.leg.schema)
 
 
-# ---- whose rows
-
-
-class TextReplaced(Exception):
-    """The registration has another text than the one that was read, or other policies bind its
-    reader than before. The caller must read it again."""
-
-
-@dataclass(frozen=True, slots=True)
-class Matched:
-    """A stream, and a predicate that is matched over its rows."""
-
-    stream: StreamState
-    predicate_id: int
-
-
-@dataclass(frozen=True, slots=True)
-class QuerySource:
-    """The streams and predicates of a query's legs, and those whose rows refresh it or parts of it;
-    and the ids of the views that a registration was bound through."""
-
-    legs: tuple[Matched, ...]
-    triggers: tuple[Matched, ...] = ()
-    views: tuple[int, ...] = ()
-
-
-def find_source(view: View, question: Question, unregistered: UnregisteredIds) -> QuerySource:
-    """Return the streams and predicates of a question.
-
-    They are found again for every plan: a registration or a stream may have ended since, and the
-    predicate of a text may be registered by now. Raises UnknownHandle, RegistrationExpired,
-    StreamDropped, TextReplaced.
-    """
-    source, views = question.source, tuple[int, ...]()
-    if isinstance(source, RegisteredQuery):
-        registration = find_registration(view.state, source.tenant, source.handle, source.owner)
-        if source.text not in (None, registration.position):
-            raise TextReplaced
-        views = _live_views(view, registration.views)
-        legs = [(leg.stream_id, leg.predicate_id) for leg in registration.legs]
-        triggers = [(leg.stream_id, leg.predicate_id) for leg in registration.triggers]
-    else:
-        pairs = zip(source.stream_ids, question.query.predicate_keys, strict=True)
-        legs = [
-            (stream_id, _predicate(view, stream_id, key, unregistered)) for stream_id, key in pairs
-        ]
-        refreshes = zip(source.trigger_stream_ids, question.query.triggers, strict=True)
-        triggers = [
-            (stream_id, _predicate(view, stream_id, refresh.predicate_key, unregistered))
-            for stream_id, refresh in refreshes
-        ]
-    message = "stream {} was dropped, and its rows with it"
-    matched = tuple(_live(view, *leg, message, "unregister this query") for leg in legs)
-    # If REFRESH is ignored, it does not matter that a stream which refreshes was dropped.
-    if question.unrefreshed:
-        return QuerySource(matched, views=views)
-    message = "stream {}, whose rows refresh this query, was dropped"
-    hint = "ask for the unrefreshed answer, or register the query again"
-    refreshing = tuple(_live(view, *trigger, message, hint) for trigger in triggers)
-    return QuerySource(matched, refreshing, views)
-
-
-def _predicate(view: View, stream_id: int, key: str, unregistered: UnregisteredIds) -> int:
-    registered = view.state.predicates.find(stream_id, key)
-    return unregistered.id_of(stream_id, key) if registered is None else registered
-
-
-def _live(view: View, stream_id: int, predicate_id: int, message: str, hint: str) -> Matched:
-    """Return a stream with a predicate. Raises StreamDropped if the stream was dropped."""
-    stream = view.state.streams[stream_id]
-    if stream.dropped:
-        raise StreamDropped(message.format(stream.schema.name), hint=hint)
-    return Matched(stream, predicate_id)
-
-
-def _live_views(view: View, ids: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the views that a registration reads. Raises StreamDropped if one was dropped."""
-    for view_id in ids:
-        through = view.state.views[view_id]
-        if through.dropped:
-            raise StreamDropped(
-                f"view {through.definition.name} was dropped", hint="unregister this query"
-            )
-    return ids
-
-
 # ---- as of when
 
 
-def _plan(view: View, question: Question, source: QuerySource, filler: PolicyFiller) -> Plan:
-    as_of, streams = question.as_of, [matched.stream for matched in source.legs]
-    ids = frozenset(matched.stream.id for matched in (*source.legs, *source.triggers))
+def _plan(view: View, question: Question, prepared: PreparedQuery, filler: PolicyFiller) -> Plan:
+    source = live_source(view, prepared, question.unrefreshed)
+    as_of, clocks = question.as_of, prepared.clocks
+    streams = [matched.stream for matched in source.legs]
+    ids = prepared.leg_stream_ids if question.unrefreshed else prepared.stream_ids
     unread = unreadable(view.state, ids, question.reader)
-    reached = hidden_reached(question.query, streams, unread)
+    hidden = hidden_reached(question.query, streams, unread) if unread else []
     # A hidden stream that has reached nothing yet puts every instant into the future.
-    if as_of is not None and any(as_of > (instant or 0) for instant in (view.now, *reached)):
+    if as_of is not None and any(as_of > (instant or 0) for instant in (view.now, *hidden)):
         raise BadRequest(
             "as_of lies in the future; nothing is known then",
             reason="OUT_OF_RANGE",
             field="as_of",
             hint="leave it out to ask for now",
         )
-    present = present_of(view, question.query, streams, question.latest, unread)
+    present = present_of(view, clocks, streams, question.latest, hidden)
     # At the last stamp of the log or later all rows are known, so no limit is needed.
     then = as_of is not None and not question.known_today and as_of < view.state.clock
     notes: list[str] = []
     legs = []
     for leg, matched, leg_now in zip(question.query.legs, source.legs, present.legs, strict=True):
         now = leg_now if as_of is None else as_of
-        planned, leg_notes = _leg_plan(view, leg, matched, now, then)
-        policy = filler.policy(planned.stream_id)
-        legs.append(replace(planned, policy=policy))
+        policy = filler.policy(matched.stream.id)
+        planned, leg_notes = _leg_plan(view, leg, matched, now, then, policy)
+        legs.append(planned)
         if any(condition.is_set_aside for condition in policy or ()):
             leg_notes = (*leg_notes, _POLICY_SET_ASIDE)
         several = len(source.legs) > 1
@@ -210,7 +134,7 @@ def _plan(view: View, question: Question, source: QuerySource, filler: PolicyFil
         view.state.position,
         now,
         tuple(dict.fromkeys(notes)),
-        Reached.of(streams),
+        clocks.reached(streams),
         knowledge=_knowledge(question),
         requested_now=now,
         permission=permission,
@@ -223,7 +147,7 @@ def _plan(view: View, question: Question, source: QuerySource, filler: PolicyFil
 
 
 def _leg_plan(
-    view: View, leg: Leg, matched: Matched, now: int | None, then: bool
+    view: View, leg: Leg, matched: Matched, now: int | None, then: bool, policy: RowPolicy
 ) -> tuple[LegPlan, tuple[str, ...]]:
     """Return a leg at `now`, and notes about it; with `then`, as it was known at that instant."""
     stream = matched.stream
@@ -240,6 +164,7 @@ def _leg_plan(
         oldest,
         (("_stamp", now),) if then and now is not None else (),
         current,
+        policy=policy,
     )
     return planned, notes
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from itertools import compress
 
+from datastem.schema import StreamSchema
 from psoup.answers.replicas.view import View
 from psoup.store import StreamState
 from querystem.clocks import is_apart, is_awaited, is_by_clock, is_timed
@@ -24,10 +26,37 @@ class Reached:
     least: int | None = None
     greatest: int | None = None
 
+
+@dataclass(frozen=True, slots=True)
+class QueryClocks:
+    """How a query follows clocks: whether NOW is the machine's (`by_clock`); and of each leg,
+    whether its rows bring their own ts (`timed`), whether the query waits for its stream
+    (`awaited`), and whether it is taken at its stream's own NOW (`apart`).
+
+    If streams have both kinds of time, the references of one kind don't depend on NOW.
+    """
+
+    by_clock: bool
+    timed: tuple[bool, ...]
+    awaited: tuple[bool, ...]
+    apart: tuple[bool, ...]
+
     @classmethod
-    def of(cls, streams: Sequence[StreamState]) -> Reached:
-        timed = [stream.reached for stream in streams if is_timed(stream.schema)]
-        return cls(_least(timed), _greatest(timed))
+    def of(cls, query: Query, schemas: Sequence[StreamSchema]) -> QueryClocks:
+        """Return the clocks of a query whose legs refer to streams of these schemas."""
+        by_clock = is_by_clock(query.moving, schemas)
+        moves = zip(schemas, query.moving, strict=True)
+        return cls(
+            by_clock,
+            tuple(is_timed(schema) for schema in schemas),
+            tuple(is_awaited(schema, moving) for schema, moving in moves),
+            tuple(is_apart(schema, by_clock) for schema in schemas),
+        )
+
+    def reached(self, streams: Sequence[StreamState]) -> Reached:
+        """Return how far the streams of the legs have come."""
+        instants = list(compress([stream.reached for stream in streams], self.timed))
+        return Reached(_least(instants), _greatest(instants))
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,31 +69,27 @@ class Present:
 
 def present_of(
     view: View,
-    query: Query,
+    clocks: QueryClocks,
     streams: Sequence[StreamState],
     latest: bool = False,
-    hidden: Collection[int] = (),
+    hidden: Sequence[int | None] = (),
 ) -> Present:
     """Return NOW of a query whose legs refer to `streams`.
 
-    With `latest` the query waits for no stream, except those of `hidden` ids that a view waits for:
-    the caller may not look behind the view. If streams have both kinds of time, the references of
-    one kind don't depend on NOW: each is then taken at its stream's own NOW.
+    With `latest` the query waits for no stream, except those that a view waits for and that have
+    reached the instants `hidden`: the caller may not look behind the view.
     """
-    by_clock = is_by_clock(query.moving, [stream.schema for stream in streams])
-    timed = [stream.reached for stream in streams if is_timed(stream.schema)]
-    waited_for = [
-        stream.reached
-        for moving, stream in zip(query.moving, streams, strict=True)
-        if is_awaited(stream.schema, moving)
-    ]
-    if by_clock:
+    reached = [stream.reached for stream in streams]
+    if clocks.by_clock:
         now: int | None = view.now
-    elif waited_for and not latest:
-        now = _least(waited_for)
+    elif any(clocks.awaited) and not latest:
+        now = _least(list(compress(reached, clocks.awaited)))
     else:
-        now = _least([_greatest(timed), *hidden_reached(query, streams, hidden)])
-    legs = [view.now_of(stream) if is_apart(stream.schema, by_clock) else now for stream in streams]
+        now = _least([_greatest(list(compress(reached, clocks.timed))), *hidden])
+    legs = [
+        view.now_of(stream) if apart else now
+        for stream, apart in zip(streams, clocks.apart, strict=True)
+    ]
     return Present(now, tuple(legs))
 
 

@@ -12,8 +12,9 @@ from datastem.schema import StreamSchema
 from psoup.access.principal import ANYONE, Principal
 from psoup.answers.caches import Memo
 from psoup.answers.planning.policies import Permission
+from psoup.answers.planning.prepared import PreparedQuery
 from psoup.lookup import TenantStreams, find_registration
-from psoup.store import Position, State
+from psoup.store import Position, Registration, State
 from querystem.language import bind_query, bring_window
 from querystem.pace import spending
 from querystem.query import Query
@@ -21,6 +22,8 @@ from querystem.query_json import read_form
 
 # For each character of a text: bytes of its query in memory, and units (`querystem.pace`) to read.
 _BYTES_PER_CHARACTER, _UNITS_PER_CHARACTER = 20, 1000
+# The bytes of a prepared query and its registration beside their texts, about.
+_PREPARED_BYTES = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,7 @@ class Question:
     - `base_rows`: return the rows that the query would compute its answer from.
     - `ahead`: include rows that enter the window later.
     - `changes`: the client keeps a log of changes, and wants to know which row updates which.
+    - `prepared`: the query as it was prepared when it was read; None if it was not.
     """
 
     source: RegisteredQuery | BoundText
@@ -75,6 +79,7 @@ class Question:
     base_rows: bool = False
     ahead: bool = False
     changes: bool = False
+    prepared: PreparedQuery | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def of_text(
@@ -104,7 +109,7 @@ class StoredTexts:
 
     `window` is the caller's, for all legs that have none of their own; empty without one.
     `stream_ids` and `schemas` are those of the legs. `source` names the registration as having
-    these texts.
+    these texts, and `registration` is what it was then.
     """
 
     form: str
@@ -114,6 +119,7 @@ class StoredTexts:
     stream_ids: tuple[int, ...]
     schemas: tuple[StreamSchema, ...] = field(compare=False)
     source: RegisteredQuery = field(compare=False)
+    registration: Registration = field(compare=False)
 
 
 def texts_of(state: State, source: RegisteredQuery, window: str, unrefreshed: bool) -> StoredTexts:
@@ -128,6 +134,7 @@ def texts_of(state: State, source: RegisteredQuery, window: str, unrefreshed: bo
         tuple(leg.stream_id for leg in legs),
         tuple(state.streams[leg.stream_id].schema for leg in legs),
         replace(source, text=registration.position),
+        registration,
     )
 
 
@@ -164,6 +171,29 @@ def read_query(memo: Memo, form: str, predicate_keys: tuple[str, ...]) -> Query:
     query = read_form(form, predicate_keys)
     memo.put(key, query, size * _BYTES_PER_CHARACTER)
     return query
+
+
+def cached_prepared(
+    memo: Memo, registration: Registration, window: str, unrefreshed: bool
+) -> PreparedQuery | None:
+    """Return the query of a registration, with the caller's window, as `prepare` cached it; None if
+    the registration has changed since."""
+    cached = memo.get(("prepared", registration.handle, window, unrefreshed))
+    if isinstance(cached, PreparedQuery) and cached.registration is registration:
+        return cached
+    return None
+
+
+def prepare(memo: Memo, texts: StoredTexts, query: Query) -> PreparedQuery:
+    """Prepare the query that was read from texts, and cache it. Thread-safe."""
+    registration = texts.registration
+    prepared = PreparedQuery.of_registration(query, texts.schemas, registration)
+    key = "prepared", registration.handle, texts.window, texts.unrefreshed
+    # It keeps the query and the registration in memory, also if nothing else does.
+    size = len(texts.form) + sum(map(len, texts.predicate_keys)) + len(texts.window)
+    texts_bytes = len(registration.text) + len(registration.parameters)
+    memo.put(key, prepared, size * _BYTES_PER_CHARACTER + texts_bytes + _PREPARED_BYTES)
+    return prepared
 
 
 def _reading_key(texts: StoredTexts) -> tuple[object, ...]:

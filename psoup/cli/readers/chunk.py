@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from client_sdk import Column, Stream
 from psoup.cli.problems import fail
-from psoup.cli.readers.convert import Converted
+from psoup.formats.convert import Converted
 
 ReportPosition = Callable[[int], None]
 

@@ -16,7 +16,7 @@ import pyarrow.csv
 from client_sdk import Stream
 from psoup.cli.problems import fail
 from psoup.cli.readers.chunk import BadLine, FileChunk, Options, ReportPosition, build, column_map
-from psoup.cli.readers.convert import convert_text
+from psoup.formats.convert import convert_text
 
 BLOCK_BYTES = 4 << 20
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from client_sdk import Column, Stream
+from client_sdk import Stream
 from psoup.cli.problems import Problem
 from psoup.cli.readers.chunk import (
     OP,
@@ -24,19 +24,9 @@ from psoup.cli.readers.chunk import (
     build,
     column_map,
 )
-from psoup.cli.readers.convert import Converted, convert_text
+from psoup.formats.json_values import array_of, convert_array, misfits
 
 CHUNK_LINES = 25_000
-
-_NONE = type(None)
-# The JSON types of each column type; the others are written as strings.
-_JSON_TYPES: dict[str, frozenset[type]] = {
-    "BOOLEAN": frozenset({bool, _NONE}),
-    "BIGINT": frozenset({int, _NONE}),
-    "DOUBLE": frozenset({int, float, Decimal, _NONE}),
-    "DECIMAL": frozenset({int, Decimal, str, _NONE}),
-}
-_STRING = frozenset({str, _NONE})
 
 
 def read_jsonl(
@@ -78,7 +68,7 @@ def _chunk(
             text = line.decode("utf-8", "backslashreplace").strip()
             unread.append(BadLine(number, "", text, _why(error)))
     arrays, early = _columns(rows, stream, numbers)
-    chunk = build(stream, arrays, _convert, numbers.__getitem__, early)
+    chunk = build(stream, arrays, convert_array, numbers.__getitem__, early)
     return FileChunk(chunk.table, tuple(sorted(chunk.bad + tuple(unread), key=lambda b: b.number)))
 
 
@@ -105,28 +95,10 @@ def _columns(
     with_op = any(OP.name in row for row in rows)
     for column in (*stream.columns, *([OP] if with_op else [])):
         values = [row.get(column.name) for row in rows]
-        allowed = _JSON_TYPES.get(column.kind, _STRING)
-        # One look at the types of all values; only a column with a wrong one is searched.
-        if not set(map(type, values)) <= allowed:
-            for index, value in enumerate(values):
-                if type(value) not in allowed:
-                    text = json.dumps(value, default=str)
-                    line = BadLine(numbers[index], column.name, text, f"is not {column.type}")
-                    early.append((index, line))
-                    values[index] = None
-        arrays[column.name] = _array(values, column)
+        for index in misfits(values, column):
+            text = json.dumps(values[index], default=str)
+            line = BadLine(numbers[index], column.name, text, f"is not {column.type}")
+            early.append((index, line))
+            values[index] = None
+        arrays[column.name] = array_of(values, column)
     return arrays, early
-
-
-def _array(values: list[Any], column: Column) -> pa.Array:
-    """Return numbers and booleans as they are, if they fit; anything else as text to be cast."""
-    if column.kind in ("BOOLEAN", "BIGINT", "DOUBLE"):
-        try:
-            return pa.array(values, column.arrow)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
-            pass
-    return pa.array([None if value is None else str(value) for value in values], pa.string())
-
-
-def _convert(array: pa.Array, column: Column) -> Converted:
-    return (array, {}) if array.type == column.arrow else convert_text(array, column)

@@ -8,10 +8,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet
 
-from client_sdk import Stream
+from client_sdk import Column, Stream
 from psoup.cli.problems import fail
 from psoup.cli.readers.chunk import OP, FileChunk, Options, ReportPosition, build, column_map
-from psoup.cli.readers.convert import convert_typed
+from psoup.formats.convert import Converted, convert
 
 CHUNK_ROWS = 65_536
 
@@ -34,13 +34,17 @@ def read_parquet(
             yield build(
                 stream,
                 arrays,
-                convert_typed,
+                _convert,
                 lambda index, start=start: start + index + 1,  # type: ignore[misc]
             )
             first += batch.num_rows
             # Columns are read from several places, so progress is the share of rows, in bytes of
             # the file.
             report_position(size * first // max(1, total))
+
+
+def _convert(array: pa.Array, column: Column) -> Converted:
+    return convert(array, column.cast, f"is not {column.type}")
 
 
 def _check_types(schema: pa.Schema, stream: Stream, columns: dict[str, str]) -> None:

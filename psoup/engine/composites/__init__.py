@@ -5,11 +5,13 @@ The driver
     growing       enlarges boxes and admits more predicates, between steps
     bulk_join     Spark's join beside the loop, and when its result counts
     join_costs    whether Arrow or Spark joins old rows, by measurements
+    wanting       the predicates over a composite, and what is stored for them
     boxes         units of work and their outcomes, for both
     order         the order in which legs are joined, by measurements
     upkeep        files that retention removes
 An executor
     worker        the functions that do units of work (`units`)
+    intake        the rows of a step, joined by the tasks that take them in
     lookup        how rows of a leg are found by rows of another
     runs          rows of a leg by their join keys, as stored in `joins/<id>`
     reading       what a task reads of the legs

@@ -45,12 +45,15 @@ from psoup.store.delta.files import DataFile
 from psoup.store.state.composites import CompositeState
 from psoup.store.state.quarantine import COMPOSITE, MACHINE_ERRORS, QuarantineEntry, reason_of
 from querystem.composites import Shape
+from querystem.expressions import TRUE, predicate_key
 
 log = logging.getLogger(__name__)
 
 # Rows of a leg that one task writes to `joins/<id>`: at least, if there are as many, and at most.
 _ENTER_ROWS = 1 << 14
 _MAX_ENTER_ROWS = 1 << 20
+
+_TRUE_KEY = predicate_key(TRUE)
 
 # The local predicates of each leg of a composite, ascending.
 LegPredicates = tuple[tuple[int, ...], ...]
@@ -78,7 +81,7 @@ def local_predicates(ledger: Ledger) -> dict[int, LegPredicates]:
     composite's is not known here, and rows that are admitted without need do no harm.
     """
     registrations, _ = ledger.state.columns
-    composites, streams, predicates = registrations.composed_legs()
+    composites, _, streams, predicates = registrations.composed_legs()
     by_leg: dict[tuple[int, int], tuple[int, ...]] = {}
     # Columns (composite, stream, predicate), one for each leg of a registration, sorted.
     rows = np.unique(np.stack([composites, streams, predicates]), axis=1)
@@ -197,7 +200,14 @@ class CompositeBox:
         plan = JoinPlan(len(legs), self.edges, self.composite.span, orders)
         joins = tuple(self.ledger.files(joins_name(self.id)))
         limits = self.settings.worker_bytes, self.settings.max_candidates
-        return CompositeWork(self.id, plan, legs, joins, *limits)
+        return CompositeWork(self.id, plan, legs, joins, self._wants_all, *limits)
+
+    @property
+    def _wants_all(self) -> bool:
+        """Whether a predicate matches all combinations."""
+        state = self.ledger.state
+        id_ = state.predicates.find(self.id, _TRUE_KEY)
+        return id_ is not None and id_ not in state.quarantine.predicates
 
     def arrival(
         self, leg: int, low: int, high: int, predicates: Sequence[int], again: bool = False
@@ -221,7 +231,7 @@ class CompositeBox:
         assert count == 1 or legs <= 1 or entered is not None
         # One of several units can't know how many ids the others need, so these write drafts.
         first = self.mark.high if count == 1 and entered is None else None
-        cuts = [_cut(arrival.lo, arrival.hi, count) for arrival in arrivals]
+        cuts = [cut(arrival.lo, arrival.hi, count) for arrival in arrivals]
         return [
             CombineUnit(work, tuple(map(_narrowed, arrivals, ranges)), first, entered)
             for ranges in zip(*cuts, strict=True)
@@ -236,8 +246,8 @@ class CompositeBox:
         for leg, arrival in enumerate(arrivals):
             rows = arrival.hi - arrival.lo
             count = max(min(parallelism, rows // _ENTER_ROWS), -(-rows // _MAX_ENTER_ROWS))
-            cuts = _cut(arrival.lo, arrival.hi, count) if rows else []
-            units += [EnterUnit(work, leg, _narrowed(arrival, cut)) for cut in cuts]
+            ranges = cut(arrival.lo, arrival.hi, count) if rows else []
+            units += [EnterUnit(work, leg, _narrowed(arrival, ids)) for ids in ranges]
         return units
 
 
@@ -257,7 +267,7 @@ def _narrowed(arrival: Arrival, ids: tuple[int, int]) -> Arrival:
     return replace(arrival, lo=low, hi=high, pieces=tuple(pieces))
 
 
-def _cut(low: int, high: int, parts: int) -> list[tuple[int, int]]:
+def cut(low: int, high: int, parts: int) -> list[tuple[int, int]]:
     """Return a range cut into parts of about equal size."""
     edges = [low + (high - low) * part // parts for part in range(parts + 1)]
     return list(zip(edges[:-1], edges[1:], strict=True))
@@ -291,7 +301,7 @@ def find_combinations(
                 if outcome.composite_id == composite_id
             ]
         )
-        for composite_id in {unit.work.id for unit in units}
+        for composite_id in {outcome.composite_id for outcome in _composite_outcomes(outcomes)}
     }
     # Files of composites with too many combinations stay uncommitted, and `Vacuum` deletes them.
     good = {composite_id for composite_id, summary in summaries.items() if not summary.too_many}

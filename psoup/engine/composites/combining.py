@@ -89,6 +89,13 @@ class JoinPlan:
             if side.leg == leg and side.edge.legs[1 - side.end] in joined
         ]
 
+    def bucket_side(self, leg: int) -> int | None:
+        """Return the side of a leg by which its arriving rows find rows of the next one, if they
+        are in the same bucket; None if they are not."""
+        partner_side = self.connecting({leg: None}, self.orders[leg][0])[0]
+        # The two sides of a link have neighbouring numbers, the lesser one even.
+        return partner_side.number ^ 1 if partner_side.edge.is_hashed else None
+
 
 # By side: how many partial combinations were looked up in it, and how many combinations resulted.
 Fanouts = dict[int, tuple[int, int]]
@@ -159,9 +166,8 @@ class LegJoin:
         """Yield the combinations extended by the rows that one link finds."""
         end = 1 - side.end
         rows = partial.side.rows(side.edge.columns(end))
-        probes, valid = side.key.probes(end, rows, partial.first, partial.last)
-        if not valid.all():
-            partial = partial.chosen(np.flatnonzero(valid))
+        probes, places = side.key.probes(end, rows, partial.first, partial.last)
+        partial = partial.chosen(places)
         for runs in _batches(self.runs[side.leg](probes.buckets)):
             matches = [
                 match
@@ -175,9 +181,9 @@ class LegJoin:
         self, partial: _Partial, leg: int, matches: Sequence[SideMatches], test: _Test
     ) -> Iterator[_Partial]:
         # Candidates per partial combination, over all runs.
-        counts = sum(
-            (side_matches.counts for side_matches in matches), np.zeros(partial.length, np.int64)
-        )
+        counts = np.zeros(partial.length, np.int64)
+        for side_matches in matches:
+            counts[side_matches.probes] += side_matches.counts
         self._count_candidates(int(counts.sum()))
         if counts.any():
             # Not all pairs at once: their columns must fit in memory.

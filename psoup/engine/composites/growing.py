@@ -1,10 +1,10 @@
 """The growth of boxes between steps: they start, become larger, and admit rows of more predicates.
 
 A box starts when the rows of all legs except the first are in `joins/<id>`. It is empty then, and
-grows over leg 0, newest rows first. Rows of a predicate that comes later are joined with the stored
-rows, and the epoch of the last of them names the predicate. The size of a slice depends on how long
-the previous one took, as for back-fill. What does not fit a worker is joined by Spark beside the
-loop (`bulk_join`).
+grows over leg 0, newest rows first. For a query that comes later, the rows of its local predicates
+enter `joins/<id>` first; then the combinations are found that its predicate over the composite
+matches and that are not stored. The size of a slice depends on how long the previous one took, as
+for back-fill. What does not fit a worker is joined by Spark beside the loop (`bulk_join`).
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
 from pyspark.sql import SparkSession
 
+from datastem.arrays import Int64s
 from psoup.engine.composites.boxes import (
     CompositeBox,
     LegPredicates,
@@ -27,10 +29,12 @@ from psoup.engine.composites.bulk_join import BulkJoin
 from psoup.engine.composites.estimating import SAMPLE_ROWS, EstimateUnit, estimate
 from psoup.engine.composites.join_costs import JoinCosts
 from psoup.engine.composites.spark_join import SparkJoin
-from psoup.engine.composites.units import NO_ROWS, Arrival, EnterUnit
+from psoup.engine.composites.units import NO_ROWS, Arrival, EnterUnit, Missing
+from psoup.engine.composites.wanting import CompositePredicates
 from psoup.engine.composites.worker import enter
 from psoup.engine.ledger import Ledger, stem_name
 from psoup.engine.matching.coverage import OPEN, Cohorts
+from psoup.engine.matching.predicates import Ranges
 from psoup.engine.settings import EngineSettings
 from psoup.engine.spark.jobs import Estimated, by_table, job_of, run_tasks
 from psoup.store.delta.reading import DataFileGone
@@ -51,8 +55,8 @@ _TASK_ROWS = 1 << 14
 
 @dataclass(slots=True)
 class AdmissionPass:
-    """The admission of predicates, in slices: rows of leg k are admitted up to `reached[k]`, in a
-    box that begins at `since`. `predicates` are the new ones of each leg."""
+    """The admission of local predicates, in slices: rows of leg k have entered up to `reached[k]`,
+    in a box that begins at `since`. `predicates` are the new ones of each leg."""
 
     predicates: LegPredicates
     since: int
@@ -60,15 +64,35 @@ class AdmissionPass:
 
 
 @dataclass(slots=True)
+class CompletionPass:
+    """The search for combinations of predicates over a composite that are not stored, in slices:
+    `legs[k]` are the predicates for which rows of leg k below `highs[k]` are joined, which was done
+    up to `reached[k]`, in a box that begins at `since`."""
+
+    predicates: Int64s
+    legs: list[Int64s]
+    since: int
+    reached: list[int]
+    highs: tuple[int, ...]
+
+    def is_among(self, predicates: Int64s) -> bool:
+        """Return True if these are predicates of the pass, and perhaps others."""
+        return bool(np.isin(self.predicates, predicates).all())
+
+
+@dataclass(slots=True)
 class Growing:
-    """The growth of all boxes: the sizes of slices by composite, and the admissions in progress."""
+    """The growth of all boxes: the sizes of slices by composite, and the passes in progress."""
 
     spark: SparkSession
     settings: EngineSettings
     _rows: dict[int, int] = field(default_factory=dict)
     _admissions: dict[int, AdmissionPass] = field(default_factory=dict)
+    _completions: dict[int, CompletionPass] = field(default_factory=dict)
     _failures: dict[int, int] = field(default_factory=dict)
     _last: int = 0
+    # The composites whose join beside the loop has failed: tasks join their next slice.
+    _by_tasks: set[int] = field(default_factory=set)
     # The join beside the loop: at most one, so that it takes at most the share of one pool.
     _bulk: BulkJoin | None = None
     _costs: JoinCosts = field(init=False)
@@ -160,7 +184,11 @@ class Growing:
         new = without(ready, admitted)
         if any(new) or box.id in self._admissions:
             return self._admit(box, new, ready)
-        return self._enlarge(box)
+        wanting = CompositePredicates.of(box)
+        pending = wanting.pending(box.mark)
+        if len(pending):
+            pending = np.intersect1d(pending, wanting.admitted(box.composite.legs, admitted))
+        return self._complete(box, wanting, pending) if len(pending) else self._enlarge(box)
 
     # ---- the state of the other legs
 
@@ -175,7 +203,11 @@ class Growing:
             self._suspend(box)
             return True
         box.reset()
-        box.change(box.measured.with_entered(ready), admitted=ready)
+        wanting = CompositePredicates.of(box)
+        # The box begins empty, so nothing of these is missing.
+        predicates = wanting.ranges(wanting.admitted(box.composite.legs, ready))
+        measured = box.measured.with_entered(ready)
+        box.change(measured, admitted=ready, predicates=predicates)
         return self._begin(box)
 
     def _estimated(self, box: CompositeBox, ready: LegPredicates) -> float:
@@ -199,24 +231,44 @@ class Growing:
     def _begin(self, box: CompositeBox) -> bool:
         """Write the next rows of the legs after the first to `joins/<id>`. With the last of them
         the box begins, at the end of leg 0."""
-        remaining_rows, highs, units = self._slice_rows(box), list(box.mark.highs), []
-        work = box.work
+        remaining_rows, highs, units = (
+            self._slice_rows(box),
+            list(box.mark.highs),
+            list[EnterUnit](),
+        )
         for leg in range(1, len(highs)):
             low = max(highs[leg], box.floor(leg))
             highs[leg] = min(low + remaining_rows, box.high(leg))
             remaining_rows -= highs[leg] - low
-            for first, last in _tasks(low, highs[leg], self._parallelism):
-                arrival = box.arrival(leg, first, last, box.mark.admitted[leg])
-                units.append(EnterUnit(work, leg, arrival))
-        outcomes = run_tasks(self.spark, job_of(box.ledger), enter, units)
-        written = {name: (files, ()) for name, files in by_table(outcomes).items()}
-        box.ledger.commit_all(written, operation="COMBINE")
+            units += self._entering(box, leg, low, highs[leg], box.mark.admitted[leg])
+        self._enter(box, units)
         if all(highs[leg] == box.high(leg) for leg in range(1, len(highs))):
             highs[0] = box.high(0)
             box.change(highs=tuple(highs), since=highs[0])
         else:
             box.change(highs=tuple(highs))
         return True
+
+    def _entering(
+        self,
+        box: CompositeBox,
+        leg: int,
+        low: int,
+        high: int,
+        predicates: Sequence[int],
+        again: bool = False,
+    ) -> list[EnterUnit]:
+        """Return the units that write rows of a leg to `joins/<id>`."""
+        work = box.work
+        return [
+            EnterUnit(work, leg, box.arrival(leg, first, last, predicates, again))
+            for first, last in _tasks(low, high, self._parallelism)
+        ]
+
+    def _enter(self, box: CompositeBox, units: Sequence[EnterUnit]) -> None:
+        outcomes = run_tasks(self.spark, job_of(box.ledger), enter, units)
+        written = {name: (files, ()) for name, files in by_table(outcomes).items()}
+        box.ledger.commit_all(written, operation="COMBINE")
 
     # ---- more of leg 0
 
@@ -242,6 +294,7 @@ class Growing:
         if self._combine(box, arrivals, since - low):
             box.change(since=low if low > floor else 0)
             self._costs.note_slice(box.id, since - low, time.monotonic() - started)
+            self._by_tasks.discard(box.id)
         return True
 
     def _spark_rows(self, box: CompositeBox) -> int:
@@ -250,6 +303,8 @@ class Growing:
         those that the admitted predicates match."""
         mark, settings = box.mark, self.settings
         if box.measured.entered != mark.admitted or not all(edge.is_hashed for edge in box.edges):
+            return 0
+        if box.id in self._by_tasks:
             return 0
         rows = (mark.since or 0) - box.floor(0)
         other_rows = sum(mark.highs[leg] - box.floor(leg) for leg in range(1, len(mark.highs)))
@@ -275,10 +330,19 @@ class Growing:
 
     def _take(self, box: CompositeBox, bulk: BulkJoin) -> bool:
         """Take the newest part of Spark's join into the box, with the combinations of its rows and
-        of rows that have arrived since the join was started. Return True."""
+        of rows that have arrived since the join was started. If the join has failed, do a slice by
+        tasks instead. Return True."""
         # After a failure its drafts may be gone, so it is given up unless this succeeds.
         self._bulk = None
-        drafts = bulk.job.result()
+        try:
+            drafts = bulk.job.result()
+        except (CorruptStore, DataFileGone):
+            raise
+        except Exception:
+            # Tasks that join the rows instead find out whether a predicate is the cause.
+            log.exception("Spark's join of composite %d failed; tasks do it", box.id)
+            self._by_tasks.add(box.id)
+            return self._enlarge(box)
         if bulk.is_untouched:
             self._costs.note_spark(bulk.rows, bulk.job.duration)
         low, since = bulk.part_low, bulk.basis.since
@@ -305,8 +369,8 @@ class Growing:
     # ---- more predicates
 
     def _admit(self, box: CompositeBox, new: LegPredicates, ready: LegPredicates) -> bool:
-        """Join the next rows of predicates that are not admitted yet. The epoch of the last of them
-        names the predicates."""
+        """Write the next rows of local predicates that are not admitted yet to `joins/<id>`. The
+        epoch of the last of them names the predicates."""
         mark, pass_ = box.mark, self._admissions.get(box.id)
         assert mark.since is not None
         # Start over if the box is another one, or a predicate of the pass lost its coverage.
@@ -316,35 +380,73 @@ class Growing:
             )
             # Noted before rows enter: those of a pass that is given up remain in `joins/<id>`.
             box.change(box.measured.with_entered(new))
-        remaining_rows = self._slice_rows(box)
+        remaining_rows, units = self._slice_rows(box), list[EnterUnit]()
         for leg, predicates in enumerate(pass_.predicates):
             low, high = max(pass_.reached[leg], box.floor(leg)), mark.highs[leg]
-            if not predicates or low >= high:
-                pass_.reached[leg] = high
+            last = min(low + remaining_rows, high) if predicates else high
+            if predicates:
+                remaining_rows -= max(0, last - low)
+                units += self._entering(box, leg, low, last, predicates, again=True)
+            pass_.reached[leg] = max(last, low)
+        self._enter(box, units)
+        if all(reached >= high for reached, high in zip(pass_.reached, mark.highs, strict=True)):
+            del self._admissions[box.id]
+            pairs = zip(mark.admitted, pass_.predicates, strict=True)
+            box.change(admitted=tuple(tuple(sorted({*old, *more})) for old, more in pairs))
+        return True
+
+    def _complete(self, box: CompositeBox, wanting: CompositePredicates, pending: Int64s) -> bool:
+        """Find the next combinations of predicates over the composite for which not all are stored.
+        The epoch of the last of them names the predicates.
+
+        Rows that arrive meanwhile are joined for these predicates, too. So combinations may be
+        found again: what is stored is left out.
+        """
+        mark, pass_ = box.mark, self._completions.get(box.id)
+        assert mark.since is not None
+        if pass_ is None or pass_.since != mark.since or not pass_.is_among(pending):
+            lows = [mark.since, *(0 for _ in mark.highs[1:])]
+            legs = wanting.by_leg(box, pending)
+            pass_ = CompletionPass(pending, legs, mark.since, lows, mark.highs)
+            self._completions[box.id] = pass_
+        ranges = wanting.ranges(pass_.predicates)
+        for leg, predicates in enumerate(pass_.legs):
+            low, high = max(pass_.reached[leg], box.floor(leg)), pass_.highs[leg]
+            if not len(predicates) or low >= high:
                 continue
-            if not remaining_rows:
-                return True
-            last = min(low + remaining_rows, high)
+            last = min(low + self._slice_rows(box), high)
             arrivals = [NO_ROWS] * len(mark.highs)
-            arrivals[leg] = box.arrival(leg, low, last, predicates, again=True)
-            if not self._combine(box, arrivals, last - low):
-                return True
-            pass_.reached[leg] = last
-            remaining_rows -= last - low
-            if last < high:
-                return True
-        del self._admissions[box.id]
-        pairs = zip(mark.admitted, pass_.predicates, strict=True)
-        box.change(admitted=tuple(tuple(sorted({*old, *more})) for old, more in pairs))
+            local = wanting.local(predicates, box.composite.legs[leg])
+            arrivals[leg] = box.arrival(leg, low, last, local)
+            if self._combine(box, arrivals, last - low, ranges):
+                pass_.reached[leg] = last
+            return True
+        del self._completions[box.id]
+        stored = np.setdiff1d(wanting.ids, wanting.pending(mark))
+        box.change(predicates=wanting.ranges(np.union1d(stored, pass_.predicates)))
         return True
 
     # ---- slices
 
-    def _combine(self, box: CompositeBox, arrivals: Sequence[Arrival], rows: int) -> bool:
-        """Join the rows of a slice. Return False if there are too many candidates: the next slice
-        is smaller then, or the composite is suspended."""
+    def _combine(
+        self,
+        box: CompositeBox,
+        arrivals: Sequence[Arrival],
+        rows: int,
+        missing: Ranges | None = None,
+    ) -> bool:
+        """Join the rows of a slice; if `missing` is given, they are stored already, and only
+        combinations of predicates in these ranges count. Return False if there are too many
+        candidates: the next slice is smaller then, or the composite is suspended."""
         tasks = min(self._parallelism, 1 + rows // _TASK_ROWS)
-        units = box.combining(box.work, arrivals, tasks)
+        if missing is None:
+            units = box.combining(box.work, arrivals, tasks)
+        else:
+            stored = Missing(missing, tuple(box.ledger.files(stem_name(box.id))))
+            units = [
+                replace(unit, missing=stored)
+                for unit in box.combining(box.work, arrivals, tasks, entered=())
+            ]
         summary = find_combinations(box.ledger, self.spark, {box.id: box}, units)[box.id]
         if summary.too_many:
             if rows <= _MIN_SLICE_ROWS:
@@ -367,6 +469,7 @@ class Growing:
     def _suspend(self, box: CompositeBox) -> None:
         box.suspend()
         self._admissions.pop(box.id, None)
+        self._completions.pop(box.id, None)
 
     @property
     def _parallelism(self) -> int:

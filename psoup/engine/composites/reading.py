@@ -15,12 +15,15 @@ from datastem.codec import INSTANT
 from psoup.engine.composites.admitting import matching_ids
 from psoup.engine.composites.combining import CombinationRows, Ends, Runs
 from psoup.engine.composites.lookup.edges import leg_columns, sides_of
+from psoup.engine.composites.lookup.probes import SideRows
 from psoup.engine.composites.rows import JoinState, RowEnds, StemRows, read_cache
 from psoup.engine.composites.runs import KeyRun, LegBatch
 from psoup.engine.composites.units import Arrival, CompositeWork
 from psoup.engine.ledger import joins_name, stem_name
 from psoup.engine.spark.jobs import SparkJob
 from psoup.store.delta.files import DataFile
+from psoup.store.delta.reading import reader, row_groups
+from psoup.store.layout import combination_part
 from querystem.join.factors import item_of
 from querystem.query import item_column
 
@@ -53,6 +56,35 @@ class LegReading:
         ts = rows.column(time).cast(INSTANT).view(pa.int64()).to_numpy()
         positions = rows.column("_position").cast(pa.int64()).to_numpy()
         return LegBatch(existing_ids, ts, positions, rows.select(names))
+
+    def entered_rows(self, leg: int, entered: JoinState, buckets: tuple[int, int]) -> LegBatch:
+        """Return the rows of a leg that have entered by buckets in `[low, high)` of the side by
+        which they find their first partner."""
+        side = self.work.plan.bucket_side(leg)
+        runs = (run.sides[side] for run in entered.runs(np.arange(*buckets)) if side in run.sides)
+        rows = SideRows.joined([run.in_buckets(*buckets) for run in runs])
+        order = np.argsort(rows.ids)
+        ids, columns = self.key_columns(leg, rows.ids[order])
+        assert len(ids) == len(order), "a step's rows are in the stem"
+        return LegBatch(ids, rows.ts[order], rows.positions[order], columns)
+
+    def stored_parts(
+        self, files: Sequence[DataFile], leg: int, low: int, high: int
+    ) -> list[Int64s]:
+        """Return the row ids, by leg, of the stored combinations in these files whose row of a leg
+        has an id in `[low, high)`."""
+        names = [combination_part(number) for number in range(self.work.plan.legs)]
+        root, tables = self._root / stem_name(self.work.id), list[pa.Table]()
+        for file in files:
+            source = reader(root, file)
+            groups = row_groups(source.metadata, names[leg], low, high)
+            if groups:
+                tables.append(source.row_groups(groups, names))
+        if not tables:
+            return [np.empty(0, np.int64)] * len(names)
+        parts = [pa.concat_tables(tables).column(name).to_numpy() for name in names]
+        inside = (parts[leg] >= low) & (parts[leg] < high)
+        return [part[inside] for part in parts]
 
     def runs(self, arrived: pa.Table | None) -> Runs:
         """Return the stored rows by join key, followed by those that arrived, if given."""

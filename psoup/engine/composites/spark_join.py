@@ -25,9 +25,9 @@ from datastem.codec import INSTANT
 from psoup.engine.composites.admitting import matching_ids
 from psoup.engine.composites.combining import CombinationRows, JoinPlan
 from psoup.engine.composites.lookup.edges import leg_columns, sides_of
-from psoup.engine.composites.reading import stem_column
+from psoup.engine.composites.reading import LegReading, stem_column
 from psoup.engine.composites.units import Arrival, CompositeWork
-from psoup.engine.composites.worker import write_draft
+from psoup.engine.composites.worker import wanted, write_draft
 from psoup.engine.ledger import stem_name
 from psoup.engine.spark.jobs import CompositeOutcome, SparkJob
 from psoup.engine.spark.scanning import Batches, Damages, StemScan
@@ -241,7 +241,9 @@ def _write(
     job: SparkJob, work: CompositeWork, part: int, groups: list[CombinationRows]
 ) -> pa.RecordBatch:
     combinations = CombinationRows.joined(groups, work.plan.legs)
-    return _row(part, write_draft(job, work.id, combinations), len(combinations))
+    combinations = wanted(job, LegReading(job, work), combinations)
+    draft = write_draft(job, work.id, combinations) if len(combinations) else ""
+    return _row(part, draft, len(combinations))
 
 
 def _row(part: int, draft: str, count: int) -> pa.RecordBatch:

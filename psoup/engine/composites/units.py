@@ -22,13 +22,15 @@ class CompositeLeg:
 
 @dataclass(frozen=True, slots=True)
 class CompositeWork:
-    """The part that all units over a composite share. `budget` is the size of a process's cache in
-    bytes, `max_candidates` the candidates that one unit may examine."""
+    """The part that all units over a composite share. Combinations are stored if a predicate
+    matches them; `wants_all` is True if one matches all. `budget` is the size of a process's cache
+    in bytes, `max_candidates` the candidates that one unit may examine."""
 
     id: int
     plan: JoinPlan
     legs: tuple[CompositeLeg, ...]
     joins: tuple[DataFile, ...] = ()
+    wants_all: bool = False
     budget: int = 256 << 20
     max_candidates: int = 1 << 26
 
@@ -49,6 +51,15 @@ NO_ROWS = Arrival(0, 0)
 
 
 @dataclass(frozen=True, slots=True)
+class Missing:
+    """The combinations that predicates in these ranges match, without those in `files` of the
+    composite's stem."""
+
+    predicates: Ranges
+    files: tuple[DataFile, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class CombineUnit:
     """The join of arriving rows: `arrivals[k]` arrive at leg k. The first combination gets the id
     `first`; if it is None, they become a draft.
@@ -57,14 +68,21 @@ class CombineUnit:
     them are in the files `entered` of `joins/<id>`, which no epoch names yet; otherwise that is
     None.
 
+    If `buckets` are given, the rows that arrive at a leg are those that have entered by one of
+    these buckets `[low, high)` of the side by which they find their first partner.
+
     If `later` is given, all rows arrive at leg 0, and only combinations count of which the row of
-    a leg k > 0 has an id in the range `later[k]`: Spark's join has found the others."""
+    a leg k > 0 has an id in the range `later[k]`: Spark's join has found the others.
+
+    If `missing` is given, only those combinations count, and all rows arrive at one leg."""
 
     work: CompositeWork
     arrivals: tuple[Arrival, ...]
     first: int | None
     entered: tuple[DataFile, ...] | None = None
+    buckets: tuple[int, int] | None = None
     later: tuple[tuple[int, int], ...] = ()
+    missing: Missing | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,14 +8,14 @@ A task needs only its unit and the shared folder.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
-from datastem.arrays import Int64s
-from datastem.blocks import BLOCK_BITS
+from datastem.arrays import Int64s, Mask
+from datastem.blocks import BLOCK_BITS, BLOCK_ROWS
 from psoup.engine.composites.combining import (
     CombinationRows,
     LegJoin,
@@ -23,10 +23,11 @@ from psoup.engine.composites.combining import (
     TooManyCombinations,
 )
 from psoup.engine.composites.reading import LegReading
-from psoup.engine.composites.runs import bucket_edges, key_rows, sorted_rows
+from psoup.engine.composites.rows import JoinState
+from psoup.engine.composites.runs import LegBatch, bucket_edges, key_rows, sorted_rows
 from psoup.engine.composites.units import CombinationSlice, CombineUnit, EnterUnit, StoreUnit
 from psoup.engine.ledger import joins_name, stem_name
-from psoup.engine.matching.predicates import ALL_IDS, Ranges, predicates_of
+from psoup.engine.matching.predicates import ALL_IDS, Ranges, Stem, predicates_of
 from psoup.engine.spark.jobs import CompositeOutcome, Outcome, SparkJob, Written
 from psoup.engine.steps import pieces
 from psoup.engine.steps.worker import insert, write_pieces
@@ -38,43 +39,136 @@ from querystem.index import QueryStem
 JOIN_BOUNDS = ("row_id",)
 # The least rows of a row group of `joins/<id>`.
 _MIN_GROUP_ROWS = 1 << 13
+# The combinations of one draft, about.
+_DRAFT_ROWS = 1 << 20
 
 
 def combine(job: SparkJob, unit: CombineUnit) -> list[Outcome]:
     """Join the arriving rows with each other and with the stored ones; return the outcomes."""
     work, legs = unit.work, range(unit.work.plan.legs)
     reading = LegReading(job, work)
-    arrived = [reading.arrived(leg, unit.arrivals[leg]) for leg in legs]
+    entered = None if unit.entered is None else reading.entered(unit.entered)
+    arrived = list(_arrived(unit, reading, entered))
     # Rows that have entered were hashed and sorted by other tasks.
-    new_legs = legs if unit.entered is None else []
+    new_legs = legs if entered is None else []
     keyed = [key_rows(work.plan.edges, leg, arrived[leg]) for leg in new_legs]
     join = LegJoin(work.plan, [], reading.key_columns, work.max_candidates, reading.ends)
-    parts: list[CombinationRows] = []
+    passes = _passes(unit, reading, keyed, entered)
+    batches = _selected(job, unit, reading, _joined(join, arrived, passes))
+    outcomes = list[Outcome]()
     try:
-        for leg, runs in _passes(unit, reading, keyed):
-            join.runs = runs
-            parts += join.combinations(leg, arrived[leg])
+        if unit.first is None:
+            outcomes += _drafts(job, work.id, len(legs), batches)
+        else:
+            combinations = CombinationRows.joined(list(batches), len(legs))
+            outcomes.append(CompositeOutcome(work.id, len(combinations)))
+            outcomes += _store(job, reading, combinations, unit.first)
     except TooManyCombinations:
         return [CompositeOutcome(work.id, too_many=True)]
-    combinations = CombinationRows.joined(parts, len(legs))
-    written = list[Outcome]()
-    if unit.entered is None:
-        written = write_joins(job, work.id, sorted_rows(pa.concat_tables(keyed)))
+    if entered is None:
+        outcomes += write_joins(job, work.id, sorted_rows(pa.concat_tables(keyed)))
     fanouts = tuple((side, *counts) for side, counts in join.fanouts.items())
-    if unit.first is None:
-        draft = write_draft(job, work.id, combinations) if len(combinations) else ""
-        return [*written, CompositeOutcome(work.id, len(combinations), fanouts, draft)]
-    outcome = CompositeOutcome(work.id, len(combinations), fanouts)
-    return [*written, outcome, *_store(job, reading, combinations, unit.first)]
+    return [*outcomes, CompositeOutcome(work.id, fanouts=fanouts)]
+
+
+def _arrived(
+    unit: CombineUnit, reading: LegReading, entered: JoinState | None
+) -> Iterator[LegBatch]:
+    """Yield the rows that arrive at each leg."""
+    for leg, arrival in enumerate(unit.arrivals):
+        if entered is None or unit.buckets is None:
+            yield reading.arrived(leg, arrival)
+        else:
+            yield reading.entered_rows(leg, entered, unit.buckets)
+
+
+def _joined(
+    join: LegJoin, arrived: Sequence[LegBatch], passes: Iterable[tuple[int, list[Runs]]]
+) -> Iterator[CombinationRows]:
+    """Yield the combinations of all passes, in batches."""
+    for leg, runs in passes:
+        join.runs = runs
+        yield from join.combinations(leg, arrived[leg])
+
+
+def _selected(
+    job: SparkJob, unit: CombineUnit, reading: LegReading, batches: Iterable[CombinationRows]
+) -> Iterator[CombinationRows]:
+    """Yield the combinations that are to be stored."""
+    if unit.missing is None:
+        for batch in batches:
+            yield wanted(job, reading, batch)
+        return
+    leg = next(leg for leg, arrival in enumerate(unit.arrivals) if arrival.lo < arrival.hi)
+    low, high = unit.arrivals[leg].lo, unit.arrivals[leg].hi
+    stored = reading.stored_parts(unit.missing.files, leg, low, high)
+    for batch in batches:
+        matching = wanted(job, reading, batch, unit.missing.predicates)
+        yield matching.take(np.flatnonzero(~are_among(matching.parts, stored)))
+
+
+def wanted(
+    job: SparkJob,
+    reading: LegReading,
+    combinations: CombinationRows,
+    predicates: Ranges = ALL_IDS,
+) -> CombinationRows:
+    """Return the combinations that a predicate in these ranges matches."""
+    if not len(combinations) or (reading.work.wants_all and predicates == ALL_IDS):
+        return combinations
+    index = _stem(job, reading.work.id, predicates).index
+    mask = np.zeros(len(combinations), np.bool_)
+    for first in range(0, len(combinations), BLOCK_ROWS):
+        view, complete = reading.view(
+            combinations.take(slice(first, first + BLOCK_ROWS)), index.columns
+        )
+        for matches in index.probe_slices(view, 0) if len(complete) else ():
+            for part in matches.parts:
+                mask[first + complete[part.lists().rows]] = True
+    return combinations if mask.all() else combinations.take(np.flatnonzero(mask))
+
+
+def are_among(parts: Sequence[Int64s], others: Sequence[Int64s]) -> Mask:
+    """Return a mask of the combinations that others are equal to, given the row ids of each leg."""
+    # Each combination gets the number of its row ids, leg by leg; equal ones get equal numbers.
+    count = len(parts[0])
+    numbers = np.zeros(count + len(others[0]), np.int64)
+    for leg_ids, other_ids in zip(parts, others, strict=True):
+        distinct, places = np.unique(np.concatenate([leg_ids, other_ids]), return_inverse=True)
+        # Renumbered after each leg, so that the products stay small.
+        numbers = np.unique(numbers * len(distinct) + places, return_inverse=True)[1]
+    return np.isin(numbers[:count], numbers[count:])
+
+
+def _drafts(
+    job: SparkJob, composite_id: int, legs: int, batches: Iterable[CombinationRows]
+) -> Iterator[CompositeOutcome]:
+    """Write combinations to drafts, each of which fits in memory."""
+    parts, count = list[CombinationRows](), 0
+
+    def outcome() -> CompositeOutcome:
+        draft = write_draft(job, composite_id, CombinationRows.joined(parts, legs))
+        return CompositeOutcome(composite_id, count, draft=draft)
+
+    for batch in batches:
+        parts.append(batch)
+        count += len(batch)
+        if count >= _DRAFT_ROWS:
+            yield outcome()
+            parts, count = [], 0
+    if count:
+        yield outcome()
 
 
 def _passes(
-    unit: CombineUnit, reading: LegReading, keyed: Sequence[pa.Table]
+    unit: CombineUnit,
+    reading: LegReading,
+    keyed: Sequence[pa.Table],
+    entered: JoinState | None,
 ) -> Iterator[tuple[int, list[Runs]]]:
     """Yield the joins that together find each combination once: the leg whose arrivals are joined,
     and the rows of each leg to join them with."""
     legs = range(unit.work.plan.legs)
-    entered = None if unit.entered is None else reading.entered(unit.entered)
     if not unit.later:
         for leg in legs:
             # Arrivals of earlier legs only, so that each combination is found once.
@@ -177,9 +271,7 @@ def _match(
     predicates: Ranges,
 ) -> list[Outcome]:
     """Match combinations, whose ids must ascend, with the predicates in these ranges."""
-    live_predicates = predicates_of(job.root)
-    live_predicates.advance(job.predicates, job.excluded)
-    stem = live_predicates.stem(reading.work.id, predicates)
+    stem = _stem(job, reading.work.id, predicates)
     if stem.empty:
         return []
     blocks = pieces.runs(ids >> BLOCK_BITS)
@@ -191,6 +283,13 @@ def _match(
         )
     )
     return [file for table in tables for file in write_pieces(job, reading.work.id, table)]
+
+
+def _stem(job: SparkJob, composite_id: int, predicates: Ranges) -> Stem:
+    """Return the index of the predicates over a composite in these ranges."""
+    live_predicates = predicates_of(job.root)
+    live_predicates.advance(job.predicates, job.excluded)
+    return live_predicates.stem(composite_id, predicates)
 
 
 def _pieces(

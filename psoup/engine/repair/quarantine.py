@@ -105,6 +105,9 @@ def set_aside(ledger: Ledger, entries: Sequence[QuarantineEntry], reached: State
         elif any(ids.intersection(admitted) for admitted in mark.admitted):
             # Its combinations are those of admitted predicates, and this one no longer is.
             forget_composite(ledger, composite_id)
+        else:
+            # Combinations that only a predicate in quarantine matches are not stored.
+            ledger.composites[composite_id] = mark.without_predicates(ids)
     ledger.publish("quarantine")
 
 

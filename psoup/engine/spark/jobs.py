@@ -79,6 +79,16 @@ class CompositeOutcome:
 
 
 @dataclass(frozen=True, slots=True)
+class IntakeJoin:
+    """What a task that takes in new rows wrote of them for a composite: the outcomes of their join,
+    or without `is_complete` only their rows of `joins/<id>`."""
+
+    composite_id: int
+    outcomes: tuple[Written | CompositeOutcome, ...]
+    is_complete: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Estimated:
     """The combinations of a composite that an average new row brings, and an average one that is
     admitted."""
@@ -113,7 +123,9 @@ class Probed:
     sample: tuple[int, ...] = ()
 
 
-Outcome = Written | Hole | Damaged | Failed | CompositeOutcome | Estimated | Spent | Probed
+Outcome = (
+    Written | Hole | Damaged | Failed | CompositeOutcome | IntakeJoin | Estimated | Spent | Probed
+)
 
 
 class TaskFailed(Exception):

@@ -18,12 +18,21 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from psoup.engine.composites.keeping import keep_up
+from psoup.engine.composites.intake import fresh_and_join
+from psoup.engine.composites.keeping import joining_intakes, keep_up
 from psoup.engine.ledger import STEM, Ledger, stem_name, stream_of
 from psoup.engine.matching.coverage import Cohort
 from psoup.engine.repair.quarantine import restart_released
 from psoup.engine.settings import EngineSettings
-from psoup.engine.spark.jobs import by_table, job_of, run_tasks
+from psoup.engine.spark.jobs import (
+    IntakeJoin,
+    Outcome,
+    TaskFailed,
+    WorkerDied,
+    by_table,
+    job_of,
+    run_tasks,
+)
 from psoup.engine.steps.grid import StepCosts, StepLimits, cells, split_into_tasks
 from psoup.engine.steps.histories import closure_rows
 from psoup.engine.steps.worker import CLOSURE_BOUNDS, Intake, LogFile, fresh, write_segments
@@ -83,6 +92,8 @@ class StepMemory:
 
     def __init__(self) -> None:
         self.costs = StepCosts()
+        # Whether a step failed while its tasks joined their rows, so that another job has to.
+        self.joins_apart = False
         # By the path of a file, which no other file ever has.
         self._headers: dict[str, list[Entry]] = {}
         self._thread: threading.Thread | None = None
@@ -145,14 +156,15 @@ def take_step(
     driver_rows = {"coverage": coverage, "reached": reached, "audit": audit_rows(records)}
     # Predicates are committed before rows are matched: workers read them from the table.
     _write_changes(ledger, touched, driver_rows)
-    rows = _rows(entries)
+    rows, joined = _rows(entries), list[IntakeJoin]()
     if rows:
         parallelism = spark.sparkContext.defaultParallelism
         limits = memory.costs.limits(settings, parallelism)
         memory.read_ahead(ledger.store.log.folder, stretch.end, limits)
         ends = dict.fromkeys(late, born)
-        _insert_and_probe(ledger, spark, stretch, settings, memory.costs, rows, ends)
-    keep_up(ledger, spark, settings)
+        joined = _insert_and_probe(ledger, spark, stretch, settings, memory, rows, ends)
+    keep_up(ledger, spark, settings, joined)
+    memory.joins_apart = False
     # Commits without entries are those by which the engine trimmed the log.
     ledger.publish("step" if entries else "trim", stretch.end)
 
@@ -219,21 +231,21 @@ def _insert_and_probe(
     spark: SparkSession,
     stretch: Stretch,
     settings: EngineSettings,
-    costs: StepCosts,
+    memory: StepMemory,
     rows: Mapping[int, Mapping[int, int]],
     ends: Mapping[int, int],
-) -> None:
+) -> list[IntakeJoin]:
     """Store the rows of a step, and match them with the predicates; those of streams in `ends` with
-    predicates below that id only."""
+    predicates below that id only. Return what the tasks did for composites."""
     # Rows of streams that have been dropped by the end of the step are not stored.
     schemas = {
         stream.id: stream.schema for stream in ledger.state.streams.values() if not stream.dropped
     }
     parallelism = spark.sparkContext.defaultParallelism
     chunks = split_into_tasks(stretch.files, parallelism, settings.task_bytes)
-    units = cells(chunks, rows, schemas, ends, costs, parallelism)
-    outcomes = run_tasks(spark, job_of(ledger), fresh, units, most=len(units))
-    costs.note(outcomes, stretch.size)
+    units = cells(chunks, rows, schemas, ends, memory.costs, parallelism)
+    outcomes = _take_in(ledger, spark, settings, memory, units, rows)
+    memory.costs.note(outcomes, stretch.size)
     for hole, count in Counter(o for o in outcomes if isinstance(o, Hole)).items():
         _check_hole(hole, count, units)
         ledger.state.losses = ledger.state.losses.lose(hole)
@@ -247,6 +259,29 @@ def _insert_and_probe(
     if closures:
         written["closures"] = closures
     ledger.commit_all({name: (files, ()) for name, files in written.items()}, operation="APPEND")
+    return [outcome for outcome in outcomes if isinstance(outcome, IntakeJoin)]
+
+
+def _take_in(
+    ledger: Ledger,
+    spark: SparkSession,
+    settings: EngineSettings,
+    memory: StepMemory,
+    units: list[Intake],
+    rows: Mapping[int, Mapping[int, int]],
+) -> list[Outcome]:
+    """Run the cells of a step's grid, which also join their rows if they can; return the
+    outcomes."""
+    counts = sum((Counter(by_stream) for by_stream in rows.values()), Counter[int]())
+    intakes = [] if memory.joins_apart else joining_intakes(ledger, settings, units, counts)
+    if not any(intake.units for intake in intakes):
+        return run_tasks(spark, job_of(ledger), fresh, units, most=len(units))
+    try:
+        return run_tasks(spark, job_of(ledger), fresh_and_join, intakes, most=len(units))
+    except (TaskFailed, WorkerDied):
+        # The next attempt joins in a job of its own, which shows whether a composite is the cause.
+        memory.joins_apart = True
+        raise
 
 
 def _check_hole(hole: Hole, count: int, units: Sequence[Intake]) -> None:

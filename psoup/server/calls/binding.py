@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from psoup.answers.planning.prepared import PreparedQuery
 from psoup.answers.planning.question import (
     RegisteredQuery,
     StoredTexts,
+    cached_prepared,
     cached_query,
+    prepare,
     read_texts,
     texts_of,
 )
@@ -85,28 +88,31 @@ def written_out(query: Query) -> Query:
 
 async def readable(
     core: Core, call: Call, acting: Acting, handle: bytes, window: str, unrefreshed: bool
-) -> tuple[StoredTexts, Query]:
-    """Return the texts and the query of a registration, all of which the caller may read.
+) -> tuple[RegisteredQuery, PreparedQuery]:
+    """Return a registration as having the text that was read, and its query, all of which the
+    caller may read.
 
     Raise UnknownHandle, RegistrationExpired, PermissionDenied, QueryError.
     """
     state = core.follower.state
     registration = acting.registration(state, handle)
     call.works_for(registration)
-    source = RegisteredQuery(acting.tenant, handle, owner=acting.own(state))
-    texts = texts_of(state, source, window, unrefreshed)
-    query = await reading(core, call, texts)
-    if not acting.reads(core.follower.state, registration, query):
+    source = RegisteredQuery(acting.tenant, handle, registration.position, acting.own(state))
+    prepared = cached_prepared(core.maker.memo, registration, window, unrefreshed)
+    if prepared is None:
+        prepared = await _read(core, call, texts_of(state, source, window, unrefreshed))
+    if not acting.reads(core.follower.state, registration, prepared.query):
         # Another server may just have granted it.
         await core.follower.catch_up()
-        acting.demand_read(core.follower.state, registration, query)
-    return texts, query
+        acting.demand_read(core.follower.state, registration, prepared.query)
+    return source, prepared
 
 
-async def reading(core: Core, call: Call, texts: StoredTexts) -> Query:
-    """Return a registration's query, with the window that the call brings, if any. Texts that are
-    not cached are read in a thread. Raise QueryError for a malformed window."""
-    cached = cached_query(core.maker.memo, texts)
-    return (
-        await core.in_thread(call, read_texts, core.maker.memo, texts) if cached is None else cached
-    )
+async def _read(core: Core, call: Call, texts: StoredTexts) -> PreparedQuery:
+    """Return the query of a registration's texts. If it is not cached, they are read in a thread.
+    Raise QueryError for a malformed window."""
+    memo = core.maker.memo
+    query = cached_query(memo, texts)
+    if query is None:
+        query = await core.in_thread(call, read_texts, memo, texts)
+    return prepare(memo, texts, query)

@@ -20,8 +20,8 @@ from psoup.answers import Plan, Question
 from psoup.answers.joins.composite_choice import describe_composite
 from psoup.answers.matching.implied import ImpliedUse
 from psoup.answers.planning.plan import LegPlan
-from psoup.answers.planning.planner import TextReplaced, find_source
 from psoup.answers.planning.question import text_source
+from psoup.answers.planning.sources import TextReplaced, find_source
 from psoup.errors import BadRequest, ConditionFails
 from psoup.server.call import Call
 from psoup.server.calls.binding import bind_readable, readable
@@ -95,8 +95,8 @@ async def _question(
         query, streams = await bind_readable(core, call, acting, request)
         question = Question(text_source(query, streams), query, acting.principal)
         return question, streams.view_ids
-    texts, query = await readable(core, call, acting, request.handle, request.window, False)
-    return Question(texts.source, query, acting.principal), ()
+    source, prepared = await readable(core, call, acting, request.handle, request.window, False)
+    return Question(source, prepared.query, acting.principal, prepared=prepared), ()
 
 
 def _check_text(core: Core, request: pb.ExplainRequest) -> None:

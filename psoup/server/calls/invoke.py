@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 from psoup.answers import Answer, AnswerMaker, ChosenRows, Plan, Question
 from psoup.answers.matching.matcher import Uncovered, Work
 from psoup.answers.planning.lookback import lookback
-from psoup.answers.planning.planner import TextReplaced
 from psoup.answers.planning.question import text_source
+from psoup.answers.planning.sources import TextReplaced
 from psoup.errors import BadRequest, TooMuchWork
 from psoup.server.call import Call, RowsForm
 from psoup.server.calls.answer_header import AnswerHeader
@@ -45,11 +45,12 @@ def invoke(core: Core, call: Call, request: pb.InvokeRequest) -> AsyncGenerator[
     async def find() -> Question:
         if not acting.owns(core.follower.state, request.handle):
             await core.follower.catch_up()
-        texts, query = await readable(
+        source, prepared = await readable(
             core, call, acting, request.handle, request.window, request.unrefreshed
         )
         core.leases.contact(request.handle, call.actor)
-        return Question(texts.source, query, acting.principal, **_terms(request))
+        terms = _terms(request)
+        return Question(source, prepared.query, acting.principal, **terms, prepared=prepared)
 
     return _stream(core, call, request, find)
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from datetime import timedelta
+from functools import partial
 from typing import TypeAlias
+
+import pyarrow as pa
 
 from datastem.accept import Limits, accept, check_ahead
 from datastem.codec import encode
@@ -15,11 +18,11 @@ from datastem.schema import StreamSchema
 from datastem.types import Kind
 from psoup.errors import BadRequest, LogFull, NoSuchStream, NotAStream, PermissionDenied
 from psoup.lookup import find_stream
-from psoup.server.call import Call
+from psoup.server.call import BatchForm, Call
 from psoup.server.core import Core
 from psoup.server.follower import Follower
 from psoup.server.permission import Acting
-from psoup.server.settings import check_name
+from psoup.server.settings import check_name, lease_micros
 from psoup.server.wire.arrow import BatchMeasures, Buffer, measure, read_table
 from psoup.server.wire.values import BadValue, to_instant, to_table
 from psoup.store import StreamState
@@ -31,6 +34,7 @@ from psoup.write.streams import PublishBatch, Published
 _ATTEMPTS = 3
 # A batch of this size is read quicker than it is handed to a thread.
 _SMALL_BYTES = 8 << 10
+_MAX_MARK_BYTES = 4096
 # How often the values of a batch are in memory at once: as sent, in the stream's types, encoded,
 # and in the file that is written.
 _COPIES = 4
@@ -40,6 +44,8 @@ _LOG_FULL_RETRY = timedelta(seconds=30)
 
 # Rows, least and greatest ts, digest, and payload of a batch.
 _Contents: TypeAlias = tuple[int, int | None, int | None, bytes, bytes]
+# Reads the rows of a request for a stream.
+_Read: TypeAlias = Callable[[StreamSchema, Limits], pa.Table]
 _Item = asyncio.Future[Published] | Exception | None
 
 
@@ -82,7 +88,8 @@ async def _accepted(
     _check_backlog(core.follower.backlog_bytes, core.settings.log_bytes, request)
     core.quotas.check_rows(acting.tenant, acting.owner)
     arrow = call.batch_of(request) if request.HasField("arrow") else None
-    arguments = core.follower, core.settings.batch, request, arrow, acting, stream, chain
+    table = partial(_table, request, arrow, call.batch_form)
+    arguments = core.follower, core.settings.batch, request, table, acting, stream, chain
     size, batches = await _reserve(core, call, request, arrow, stream.schema)
     if size <= _SMALL_BYTES:
         batch = _accept(*arguments)
@@ -103,6 +110,10 @@ async def _reserve(
     """
     if arrow is None:
         return request.ByteSize(), 0
+    if (form := call.batch_form) is not None:
+        if call.hold is not None:
+            await call.hold.reserve(form.memory_factor * len(arrow))
+        return len(arrow), 0
     measures = await measured(core, call, arrow)
     limit = core.settings.batch.batch_bytes
     decoded = (
@@ -158,6 +169,8 @@ def response(positions: PositionCodec, published: Published) -> pb.PublishRespon
 
 def _check_identity(request: pb.PublishRequest) -> None:
     check_name(request.publisher, "publisher")
+    if request.mark or request.HasField("publisher_lease"):
+        _check_mark(request)
     if bool(request.publisher) == (request.sequence >= 1) and request.sequence >= 0:
         return
     raise BadRequest(
@@ -168,11 +181,25 @@ def _check_identity(request: pb.PublishRequest) -> None:
     )
 
 
+def _check_mark(request: pb.PublishRequest) -> None:
+    """Raise BadRequest for a mark or lease without a publisher, or a mark that is too long."""
+    field = "mark" if request.mark else "publisher_lease"
+    if not request.publisher:
+        raise BadRequest(f"a {field} needs a publisher to belong to", field=field)
+    if len(request.mark) > _MAX_MARK_BYTES:
+        raise BadRequest(
+            f"a mark of {len(request.mark):,} bytes; at most {_MAX_MARK_BYTES:,} are taken",
+            field="mark",
+            expected=f"at most {_MAX_MARK_BYTES} bytes",
+            got=f"{len(request.mark)} bytes",
+        )
+
+
 def _accept(
     follower: Follower,
     limits: Limits,
     request: pb.PublishRequest,
-    arrow: Buffer | None,
+    read: _Read,
     acting: Acting,
     stream: StreamState,
     chain: Chain | None,
@@ -190,11 +217,26 @@ def _accept(
         ts = _heartbeat_ts(request, schema, now)
         contents = 0, None, ts, heartbeat_digest(schema.name, ts), b""
     else:
-        table = to_table(request.rows, schema) if arrow is None else read_table(arrow, limits)
-        rows = accept(table, schema, now, limits)
+        rows = accept(read(schema, limits), schema, now, limits)
         contents = rows.batch.num_rows, rows.min_ts, rows.max_ts, rows.digest, encode(rows.batch)
     source = acting.tenant, acting.owner, stream.id, request.publisher, request.sequence
-    return PublishBatch(*source, *contents, chain)
+    lease = None
+    if request.HasField("publisher_lease"):
+        lease = lease_micros(request.publisher_lease, "publisher_lease")
+    return PublishBatch(*source, *contents, chain, request.mark, lease)
+
+
+def _table(
+    request: pb.PublishRequest,
+    arrow: Buffer | None,
+    form: BatchForm | None,
+    schema: StreamSchema,
+    limits: Limits,
+) -> pa.Table:
+    """Return the rows of a request, whatever form they have. Raise RowError."""
+    if arrow is None:
+        return to_table(request.rows, schema)
+    return read_table(arrow, limits) if form is None else form.read(arrow, schema, limits)
 
 
 def _heartbeat_ts(request: pb.PublishRequest, schema: StreamSchema, now: int) -> int:

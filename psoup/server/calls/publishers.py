@@ -9,7 +9,7 @@ from psoup.errors import BadRequest
 from psoup.server.call import Call
 from psoup.server.core import Core
 from psoup.server.settings import check_name
-from psoup.server.wire.values import from_instant
+from psoup.server.wire.values import from_duration, from_instant
 from psoup.store import AcceptedBatch
 from psoup.store.state.streams import PublisherKey
 from psoup.v1 import psoup_pb2 as pb
@@ -90,6 +90,9 @@ def _message(core: Core, key: PublisherKey, last: AcceptedBatch) -> pb.Publisher
         sequence=last.sequence,
         position=core.positions.encode(last.position),
         published_at=from_instant(last.stamp),
+        mark=last.mark,
+        row_count=last.total_rows,
+        lease=None if last.lease is None else from_duration(last.lease),
     )
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 
-from google.protobuf.duration_pb2 import Duration
-
 from datastem.instants import SECOND
 from psoup.errors import BadRequest
 from psoup.lookup import TenantStreams
@@ -14,7 +12,7 @@ from psoup.server.calls.binding import bind, written_out
 from psoup.server.calls.publish import measured
 from psoup.server.core import Core
 from psoup.server.permission import Acting
-from psoup.server.settings import Settings, check_name, check_text
+from psoup.server.settings import Settings, check_name, check_text, lease_micros
 from psoup.server.wire.arrow import Buffer, read_table
 from psoup.server.wire.describing import lease_until
 from psoup.server.wire.parameters import (
@@ -44,7 +42,6 @@ _KEY_COLUMN = "client_key"
 # this many bytes for the objects of a row.
 _COPIES = 8
 _ROW_BYTES = 1000
-_MAX_LEASE_SECONDS = 100 * 366 * 24 * 3600
 
 
 async def handle_register(
@@ -186,23 +183,13 @@ async def _terms(
     checked."""
     acting, settings = call.acting(request), core.settings
     check_text(request.sql, settings)
-    lease = _lease(settings, request.lease if request.HasField("lease") else None)
+    if request.HasField("lease"):
+        lease = lease_micros(request.lease, "lease")
+    else:
+        lease = settings.default_lease * SECOND
     await core.follower.catch_up()
     acting.check_owner(core.follower.state)
     return acting, lease
-
-
-def _lease(settings: Settings, lease: Duration | None) -> int:
-    if lease is None:
-        return settings.default_lease * SECOND
-    micros = lease.seconds * SECOND + lease.nanos // 1000
-    if not 0 < micros <= _MAX_LEASE_SECONDS * SECOND:
-        raise BadRequest(
-            "a lease is longer than nothing and shorter than a hundred years",
-            field="lease",
-            got=f"{lease.seconds} seconds",
-        )
-    return micros
 
 
 class _ParameterTable:

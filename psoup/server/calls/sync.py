@@ -11,17 +11,19 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 
 from datastem.arrays import Int64s
-from psoup.answers import Question
+from psoup.answers import Plan, Question
 from psoup.answers.difference import Claim, CopyJob, Repair, WholeReason
 from psoup.answers.difference.job import aim, make_job
-from psoup.answers.planning.planner import TextReplaced
+from psoup.answers.planning.prepared import PreparedQuery
 from psoup.answers.planning.question import (
     RegisteredQuery,
     StoredTexts,
-    cached_query,
+    cached_prepared,
+    prepare,
     read_texts,
     texts_of,
 )
+from psoup.answers.planning.sources import TextReplaced
 from psoup.errors import BadRequest
 from psoup.server.call import Call
 from psoup.server.calls.transfer import Budget, Transfer, copy_subject
@@ -43,6 +45,7 @@ MAX_IDS = 50_000_000
 _ID_BYTES = 16
 
 _UNLIMITED = sys.maxsize
+_ENCODINGS = frozenset(pb.Encoding.values())
 
 # What is to be done for an item: a difference to be sent, a copy to be emptied, or a refusal.
 _Job: TypeAlias = CopyJob | WithdrawnTransfer | Exception
@@ -75,6 +78,9 @@ class SyncCall:
         self._away = _away(request)
         self._signed = [_signed(core.tokens, item.token, acting.binding) for item in request.items]
         self.transfers: dict[int, Transfer | WithdrawnTransfer] = {}
+        self._subjects: dict[int, CopySubject] = {}
+        # The plan that the job of a single item was made with, until the transfer has begun.
+        self._plan: Plan | None = None
         self._hold = call.hold
 
     async def parts(self, deadline: Deadline) -> AsyncGenerator[pb.SyncPart, None]:
@@ -155,9 +161,16 @@ class SyncCall:
                 return
             item = self._request.items[index]
             transfer = Transfer(
-                self._core, self._call, self._request.encoding, item, job, self._acting
+                self._core,
+                self._call,
+                self._request.encoding,
+                item,
+                job,
+                self._acting,
+                self._subjects[index],
+                plan=self._plan,
             )
-            job = None
+            job = self._plan = None
             self.transfers[index] = transfer
             if not budget.spent:
                 async with contextlib.aclosing(transfer.parts(budget)) as parts:
@@ -188,33 +201,34 @@ class SyncCall:
             named = await self._core.in_thread(self._call, _count_ids, items)
             if self._hold is not None:
                 await self._hold.reserve(_ID_BYTES * named)
-        state = self._core.follower.state
-        owner = self._acting.own(state)
-        texts = [
-            _caught(
-                texts_of,
-                state,
-                RegisteredQuery(self._acting.tenant, item.handle, owner=owner),
-                item.window,
-                item.base_rows,
-            )
-            for item in items
-        ]
-        reads = list(map(self._read_if_quick, items, texts))
+        reads = list(map(self._read_if_quick, items))
         if None in reads:
+            texts = [_caught(self._texts, item) for item in items]
             return await self._core.in_thread(self._call, self._read_all, texts)
         return [read for read in reads if read is not None]
 
-    def _read_if_quick(
-        self, item: pb.SyncItem, texts: StoredTexts | Exception
-    ) -> ItemRead | Exception | None:
+    def _read_if_quick(self, item: pb.SyncItem) -> ItemRead | Exception | None:
         """Return an item that is quick to read, else None."""
         if item.have.runs or item.resend.runs:
             return None
-        if isinstance(texts, Exception):
-            return texts
-        is_cached = cached_query(self._core.maker.memo, texts) is not None
-        return self._read(item, texts) if is_cached else None
+        try:
+            registration = self._acting.registration(self._core.follower.state, item.handle)
+        except FAMILIES as error:
+            return error
+        memo = self._core.maker.memo
+        prepared = cached_prepared(memo, registration, item.window, item.base_rows)
+        if prepared is None:
+            return None
+        source = self._source(item)
+        return self._item_read(item, replace(source, text=registration.position), prepared)
+
+    def _source(self, item: pb.SyncItem) -> RegisteredQuery:
+        owner = self._acting.own(self._core.follower.state)
+        return RegisteredQuery(self._acting.tenant, item.handle, owner=owner)
+
+    def _texts(self, item: pb.SyncItem) -> StoredTexts:
+        state = self._core.follower.state
+        return texts_of(state, self._source(item), item.window, item.base_rows)
 
     def _read_all(self, texts: Sequence[StoredTexts | Exception]) -> list[ItemRead | Exception]:
         return [
@@ -223,15 +237,22 @@ class SyncCall:
         ]
 
     def _read(self, item: pb.SyncItem, texts: StoredTexts) -> ItemRead:
-        query, base = read_texts(self._core.maker.memo, texts), item.base_rows
+        memo = self._core.maker.memo
+        prepared = prepare(memo, texts, read_texts(memo, texts))
+        return self._item_read(item, texts.source, prepared)
+
+    def _item_read(
+        self, item: pb.SyncItem, source: RegisteredQuery, prepared: PreparedQuery
+    ) -> ItemRead:
         question = Question(
-            texts.source,
-            query,
+            source,
+            prepared.query,
             self._acting.principal,
-            unrefreshed=base,
-            base_rows=base,
+            unrefreshed=item.base_rows,
+            base_rows=item.base_rows,
             ahead=True,
             changes=item.changes,
+            prepared=prepared,
         )
         return ItemRead(question, _repair(item))
 
@@ -259,7 +280,9 @@ class SyncCall:
             return WithdrawnTransfer(core, self._acting, read.question, previous)
         plan = core.maker.plan(core.follower.view, read.question)
         question = replace(read.question, permission=plan.permission)
-        claim, reason = _claim(item, token, copy_subject(question))
+        self._subjects[index] = subject = copy_subject(question)
+        self._plan = plan if len(self._request.items) == 1 else None
+        claim, reason = _claim(item, token, subject)
         return make_job(question, plan, claim, reason, read.repair, self._away)
 
     def _aim_at_now(self, job: CopyJob) -> CopyJob:
@@ -297,7 +320,7 @@ def _check(request: pb.SyncRequest) -> None:
         raise BadRequest(
             f"a Sync has from 1 to {MAX_ITEMS:,} items, not {len(request.items):,}", field="items"
         )
-    if request.encoding not in pb.Encoding.values():
+    if request.encoding not in _ENCODINGS:
         raise BadRequest("an encoding this server does not know", field="encoding")
     if request.byte_budget < 0:
         raise BadRequest("byte_budget is negative", field="byte_budget")

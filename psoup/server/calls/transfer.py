@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import TypeAlias, TypeVar
 
 from psoup.answers import Plan, Question
+from psoup.answers.at_once import AtOnce
 from psoup.answers.difference import (
     BEGINNING,
     Claim,
@@ -22,6 +22,7 @@ from psoup.answers.difference import (
 )
 from psoup.answers.difference.job import by_clock, by_rows
 from psoup.answers.difference.keys import has_keys, is_combined
+from psoup.answers.difference.nothing_new import nothing_new
 from psoup.answers.planning.lookback import lookback
 from psoup.answers.planning.question import RegisteredQuery
 from psoup.server.call import Call
@@ -29,6 +30,7 @@ from psoup.server.calls.sending import Stalls, weighed
 from psoup.server.core import Core
 from psoup.server.permission import Acting
 from psoup.server.sharing.room import SMALL_BYTES, Hold
+from psoup.server.sharing.turns import TURN_UNITS
 from psoup.server.wire.copies import CopySubject, reason_message, removed_piece, row_part
 from psoup.server.wire.values import columns_message, from_instant, pattern_message
 from psoup.store import Position
@@ -84,10 +86,11 @@ class Transfer:
     """One item on its way. `token` is the newest the client was given. Once the registration has
     another query, whatever computes raises TextReplaced.
 
-    `difference` is set once it is computed, and so is the `plan` that it was computed by. A
-    transfer is `done` when all of it was sent, `interrupted` when it ended before, and `quiet` when
-    it has nothing new for the client. One that was `resumed` has the position it was
-    begun with, however much the store has taken since.
+    `difference` is set once it is computed, and so is the `plan` that it was computed by; before
+    that, `plan` is the one that the job was just made with, if any. A transfer is `done` when all
+    of it was sent, `interrupted` when it ended before, and `quiet` when it has nothing new for the
+    client. One that was `resumed` has the position it was begun with, however much the store has
+    taken since.
     """
 
     core: Core
@@ -96,6 +99,7 @@ class Transfer:
     item: pb.SyncItem
     job: CopyJob
     acting: Acting
+    subject: CopySubject
     token: bytes = b""
     difference: Difference | None = None
     done: bool = False
@@ -126,7 +130,8 @@ class Transfer:
 
     async def _parts(self, budget: Budget, hold: Hold) -> AsyncGenerator[pb.SyncPart, None]:
         async def attempt() -> tuple[Plan, _Opened]:
-            return await self._compute(lambda plan: self._open(plan, budget))
+            quick = self._open_at_once()
+            return quick or await self._compute(lambda plan: self._open(plan, budget))
 
         plan, opened = await weighed(self.call, hold, attempt, lambda computed: computed[1].nbytes)
         difference, first, self._kept_rows = opened.difference, opened.first, opened.rows
@@ -228,17 +233,25 @@ class Transfer:
     @property
     def text(self) -> Position:
         """The position of the event that gave the registration the text that was read."""
-        return self._subject.text
-
-    @cached_property
-    def _subject(self) -> CopySubject:
-        return copy_subject(self.job.question)
+        return self.subject.text
 
     def _same_now(self, plan: Plan) -> bool:
         """Return whether the client has the present NOW, or does not need it."""
         copy = self.job.claim.copy
         is_current = copy is not None and copy.now == self.job.target.now
         return is_current or by_clock(plan) or not by_rows(plan)
+
+    def _open_at_once(self) -> tuple[Plan, _Opened] | None:
+        """Find here that there is nothing new; None if there is, or if that takes a thread."""
+        at_once = AtOnce()
+        plan, self.plan = self.plan, None
+        if plan is None:
+            plan = self.core.maker.plan(self.core.follower.view, self.job.question)
+        difference = nothing_new(self.core.maker, plan, self.job, at_once)
+        if at_once.units:
+            # Work on the event loop has no turn that would charge it.
+            self.core.charge_work(self.call, TURN_UNITS + at_once.units)
+        return None if difference is None else (plan, _Opened(difference))
 
     def _open(self, plan: Plan, budget: Budget) -> _Opened:
         """Find the difference, and its first piece unless removals come before it and take of the
@@ -305,7 +318,7 @@ class Transfer:
         return await self.core.follower.read(attempt)
 
     def _write(self, claim: Claim) -> bytes:
-        return self.core.tokens.write(self._subject, claim, self.acting.binding)
+        return self.core.tokens.write(self.subject, claim, self.acting.binding)
 
     async def _finish(self, plan: Plan, difference: Difference) -> pb.SyncPart:
         self.done = True

@@ -44,7 +44,9 @@ class Cut(Exception):
 class Turns:
     """Turns of at most `slots` at once, one of them for first chunks only. For one event loop.
 
-    `charge` is called with a call and the units of work that were done for it.
+    `charge` is called with a call and the units of work that were done for it. `units_of_others`
+    takes the units that were done for a tenant, and returns those that other servers of a group
+    have done for it since: they count as done here.
     `chunks` counts those that have ended. `_lock` is held for a moment only, never by work.
     """
 
@@ -53,8 +55,10 @@ class Turns:
         slots: int,
         charge: Callable[[Call, int], None] = lambda call, units: None,
         precedence: Precedence | None = None,
+        units_of_others: Callable[[str, int], int] = lambda tenant, units: 0,
     ) -> None:
         self._charge = charge
+        self._units_of_others = units_of_others
         self._precedence = precedence or Precedence()
         self._precedence.resume = self._resume
         self._lock = threading.Lock()
@@ -122,6 +126,10 @@ class Turns:
             if self._stopped is not None:
                 raise self._stopped
             turn.tenant_share = self._root.enter(turn.tenant)
+            units_of_others = self._units_of_others(turn.tenant, 0)
+            # An idle tenant starts at the current minimum, whatever was done for it elsewhere.
+            if turn.tenant_share.present > 1:
+                turn.tenant_share.units += units_of_others
             turn.share = turn.tenant_share.enter(turn.call.peer)
             self._present.add(turn)
             turn.place = self._new.push(turn.tenant, turn)
@@ -180,6 +188,7 @@ class Turns:
         for share in (turn.tenant_share, turn.share):
             share.units += turn.units
             share.running -= 1
+        turn.tenant_share.units += self._units_of_others(turn.tenant, turn.units)
         self._charge(turn.call, turn.units)
         self._root.running -= 1
         self._free_slots += turn.slot == "any"

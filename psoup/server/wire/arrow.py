@@ -322,8 +322,10 @@ def _whole(rows: pa.RecordBatch, columns: tuple[Column, ...], limit: int) -> byt
     width = _width(columns)
     if width is None or width * rows.num_rows + 2 * _FRAME_BYTES > limit:
         return None
+    schema = rows.schema
+    usual, head = _schema(columns)
     batch = rows.serialize() if rows.num_rows else b""
-    content = rows.schema.serialize(), batch, _END
+    content = head if schema.equals(usual) else schema.serialize(), batch, _END
     size = sum(map(len, content))
     return None if size > limit else b"".join([_prefix(size), *content])
 
@@ -336,6 +338,13 @@ def _width(columns: tuple[Column, ...]) -> int | None:
         return None
     # One byte more for each column covers its bit of validity, and the bit of a boolean.
     return sum(int(type_.bit_width) // 8 + 1 for type_ in types)
+
+
+@lru_cache(maxsize=4096)
+def _schema(columns: tuple[Column, ...]) -> tuple[pa.Schema, bytes]:
+    """Return the schema that batches of an answer have as a rule, and its message."""
+    schema = pa.schema([(column.name, column.type.arrow) for column in columns])
+    return schema, schema.serialize().to_pybytes()
 
 
 def _slices(rows: pa.RecordBatch, limit: int) -> Iterator[pa.RecordBatch]:

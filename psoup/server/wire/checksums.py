@@ -12,7 +12,10 @@ import asyncio
 import zlib
 from collections.abc import Iterable
 from datetime import timedelta
+from functools import cache
 from typing import Any
+
+from google.protobuf.descriptor import Descriptor
 
 from psoup.errors import Garbled
 from psoup.v1 import psoup_pb2 as pb
@@ -42,7 +45,12 @@ async def is_intact(message: bytes) -> bool:
 
 def has_checksum(request: Any) -> bool:
     """Return whether a request that was parsed has a checksum, wherever it stood."""
-    return "checksum" in request.DESCRIPTOR.fields_by_name and request.HasField("checksum")
+    return _takes_checksum(request.DESCRIPTOR) and request.HasField("checksum")
+
+
+@cache
+def _takes_checksum(kind: Descriptor) -> bool:
+    return "checksum" in kind.fields_by_name
 
 
 def garbled() -> Garbled:

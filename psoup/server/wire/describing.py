@@ -284,7 +284,7 @@ def status_message(core: Core, acting: Acting) -> pb.StatusResponse:
     pending = pending_of(view, core.interest.interests)
     message = pb.StatusResponse(
         store_id=core.store.id,
-        version=_version(),
+        version=software_version(),
         position=core.positions.encode(state.position),
         now=from_instant(now),
         stream_count=len(state.stream_names),
@@ -474,7 +474,7 @@ def clock_message(guard: ClockGuard, state: State, acting: Acting) -> pb.ClockSt
     return message
 
 
-def _version() -> str:
+def software_version() -> str:
     try:
         return version("psoup")
     except PackageNotFoundError:

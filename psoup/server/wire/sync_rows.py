@@ -11,17 +11,16 @@ import pyarrow.compute as pc
 from datastem.instants import FOR_EVER, SINCE_EVER
 from datastem.schema import Column
 from psoup.answers.difference.copier import CopyChunk
-from psoup.server.wire.typed import (
-    FEW_VALUES,
+from psoup.server.wire.fields import (
+    Field,
+    FixedField,
     Int64s,
-    Piece,
-    fixed_field,
-    join_pieces,
-    message_field,
-    number_field,
-    text_field,
-    value_pieces,
+    MessageField,
+    NumberField,
+    TextField,
+    encode_fields,
 )
+from psoup.server.wire.typed import FEW_VALUES, value_field
 from psoup.server.wire.values import to_values
 from psoup.v1 import psoup_pb2 as pb
 
@@ -65,19 +64,20 @@ def row_bytes(chunk: CopyChunk, columns: Sequence[Column]) -> bytes:
     """Return the bytes of a SyncRows. There must be rows."""
     row, begin, until = pb.SyncRow, chunk.visible_from, chunk.visible_until
     has_sort_key = pc.binary_length(chunk.sort_keys).to_numpy(zero_copy_only=False) != 0
-    pieces: list[Piece] = [
-        number_field(row.ROW_ID_FIELD_NUMBER, chunk.ids, chunk.ids != 0),
-        number_field(row.VISIBLE_FROM_FIELD_NUMBER, _zigzag(begin), begin != SINCE_EVER),
-        number_field(row.VISIBLE_UNTIL_FIELD_NUMBER, _zigzag(until), until != FOR_EVER),
-        fixed_field(row.CHECKSUM_FIELD_NUMBER, chunk.checksums, chunk.checksums != 0),
-        *text_field(row.SORT_KEY_FIELD_NUMBER, chunk.sort_keys, has_sort_key),
+    fields: list[Field] = [
+        NumberField(row.ROW_ID_FIELD_NUMBER, chunk.ids, chunk.ids != 0),
+        NumberField(row.VISIBLE_FROM_FIELD_NUMBER, _zigzag(begin), begin != SINCE_EVER),
+        NumberField(row.VISIBLE_UNTIL_FIELD_NUMBER, _zigzag(until), until != FOR_EVER),
+        FixedField(row.CHECKSUM_FIELD_NUMBER, chunk.checksums, chunk.checksums != 0),
+        TextField(row.SORT_KEY_FIELD_NUMBER, chunk.sort_keys, has_sort_key),
     ]
     for place, column in enumerate(columns):
         array = chunk.rows.column(place)
-        pieces += value_pieces(row.VALUES_FIELD_NUMBER, array, column.type)
+        fields.append(value_field(row.VALUES_FIELD_NUMBER, array, column.type))
     if chunk.keys is not None:
-        pieces.append(fixed_field(row.KEY_FIELD_NUMBER, chunk.keys))
-    content, _ = join_pieces(message_field(pb.SyncRows.ROWS_FIELD_NUMBER, pieces), len(chunk.ids))
+        fields.append(FixedField(row.KEY_FIELD_NUMBER, chunk.keys))
+    rows = MessageField(pb.SyncRows.ROWS_FIELD_NUMBER, fields)
+    content, _ = encode_fields([rows], len(chunk.ids))
     return bytes(content)
 
 

@@ -174,7 +174,7 @@ def _event(row: Mapping[str, Any]) -> Event:
             return Denied(**json.loads(row["body"]))
         case "forget_publishers":
             body = json.loads(row["body"])
-            return PublishersForgotten(body["owner"], tuple(body["names"]))
+            return PublishersForgotten(body["owner"], tuple(body["names"]), body["expired"])
         case "jump":
             return Jump(**json.loads(row["body"]))
         case "accept":

@@ -247,10 +247,12 @@ class WriterStarted:
 
 @dataclass(frozen=True, slots=True)
 class PublishersForgotten:
-    """Publishers of an owner were forgotten: the sequences of these names begin again with 1."""
+    """Publishers of an owner were forgotten: the sequences of these names begin again with 1. With
+    `expired` they were not used for as long as their leases."""
 
     owner: str
     names: tuple[str, ...]
+    expired: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +271,8 @@ class Data:
 
     `publisher` is empty and `sequence` 0 for a batch without identity. `before` is the greatest ts
     the stream had reached before it. `payload` is None if the log was read without payloads.
+    `mark` is a text of the publisher's own. `lease` is how long the publisher is remembered after
+    this batch, in microseconds; None is for ever.
     """
 
     stream_id: int
@@ -281,6 +285,8 @@ class Data:
     before: int | None
     digest: bytes
     payload: bytes | None
+    mark: bytes | None = None
+    lease: int | None = None
 
 
 Event = (

@@ -76,7 +76,7 @@ class Losses:
 
     def accept(self, rows: Iterable[Lost]) -> Losses:
         new = tuple(lost for lost in rows if lost not in self.accepted)
-        return replace(self, accepted=(*self.accepted, *new))
+        return replace(self, accepted=(*self.accepted, *new)) if new else self
 
     def only(self, stays: Callable[[Hole], bool]) -> Losses:
         """Return the holes for which `stays` is true, and the accepted rows that contain one of

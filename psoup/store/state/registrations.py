@@ -264,12 +264,14 @@ class Registrations(ColumnMapping[bytes, Registration]):
         matches = np.flatnonzero(mask)
         return len(matches), [self._value_at(row) for row in matches[:limit].tolist()]
 
-    def composed_legs(self) -> tuple[Int64s, Int64s, Int64s]:
-        """Return the legs of all registrations that have a composite: its id, and the stream and
-        the predicate of each leg."""
+    def composed_legs(self) -> tuple[Int64s, Int64s, Int64s, Int64s]:
+        """Return the legs of all registrations that have a composite: its id, the predicate over
+        it, and the stream and the predicate of each leg."""
         rows, composites = self._composites.nonzero
+        # Both columns have a value for the same rows.
+        _, predicates = self._composite_predicates.nonzero
         alive = self._alive.values[rows]
-        rows, composites = rows[alive], composites[alive]
+        rows, composites, predicates = rows[alive], composites[alive], predicates[alive]
         more = self._more_legs.take(rows)
         # `counts` has the number of later legs of each row, which `legs` lists row by row. The
         # result has all first legs, then all later ones.
@@ -278,6 +280,7 @@ class Registrations(ColumnMapping[bytes, Registration]):
         firsts = self._predicates.values[rows]
         return (
             np.concatenate([composites, np.repeat(composites, counts)]),
+            np.concatenate([predicates, np.repeat(predicates, counts)]),
             np.concatenate([self._streams.values[rows], legs.field("stream_id").to_numpy()]),
             np.concatenate([firsts, legs.field("predicate_id").to_numpy()]),
         )

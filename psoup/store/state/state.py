@@ -75,6 +75,13 @@ from psoup.store.state.streams import AcceptedBatch, PublisherKey, StreamState
 from psoup.store.state.views import ViewState, ids_text
 from psoup.store.state.writers import WriterMarks
 
+# The kind under which publishers with a lease are counted, for the whole store.
+_LEASED_PUBLISHERS = "leased_publishers"
+
+
+def _has_lease(last: AcceptedBatch | None) -> bool:
+    return last is not None and last.lease is not None
+
 
 @dataclass(slots=True)
 class Touched:
@@ -179,9 +186,21 @@ class State:
 
     def put_publisher(self, key: PublisherKey, last: AcceptedBatch) -> None:
         """Set the last batch of a publisher, which may be new."""
-        if key not in self.publishers:
+        previous = self.publishers.get(key)
+        if previous is None:
             self.count_owned("publishers", *key[:2], 1)
+        self._count_leased(last, previous)
         self.publishers[key] = last
+
+    @property
+    def has_leased_publishers(self) -> bool:
+        """Whether a publisher has a lease."""
+        return self.owned_by(_LEASED_PUBLISHERS, "") > 0
+
+    def _count_leased(self, last: AcceptedBatch | None, previous: AcceptedBatch | None) -> None:
+        change = _has_lease(last) - _has_lease(previous)
+        if change:
+            self.count_owned(_LEASED_PUBLISHERS, "", "", change)
 
     def put_access(self, value: AccessValue) -> None:
         """Add a key, grant, policy or quota, or replace the one of its id."""
@@ -228,7 +247,7 @@ class State:
                 requests = with_request(stream.interest_requests, predicate_id, since, entry.stamp)
                 self.streams[stream_id] = replace(stream, interest_requests=requests)
                 touched.streams.add(stream_id)
-            case PublishersForgotten(owner, names):
+            case PublishersForgotten(owner, names, _):
                 self._forget(entry.tenant, owner, names, touched)
             case Accept(rows):
                 self.losses = self.losses.accept(rows)
@@ -277,6 +296,10 @@ class State:
         """The last stamp minus the unconfirmed jumps: the time that deletions may rely on."""
         return self.clock - self.jumps.unconfirmed
 
+    def awake_since_publish(self, last: AcceptedBatch, now: int) -> int:
+        """Return the part of its lease that a publisher has used up since its last batch."""
+        return self.leases.awake(last.stamp, self.clock, now)
+
     def awake_since_contact(self, registration: Registration, now: int) -> int:
         """Return the part of its lease that a registration has used up, according to the log."""
         return self.leases.awake(registration.since, self.clock, now)
@@ -303,12 +326,15 @@ class State:
         self.streams[stream.id] = replace(stream, high=high, reached=reached)
         if event.publisher:
             key = entry.tenant, entry.owner, event.publisher
-            self.put_publisher(key, AcceptedBatch.of(event, entry))
+            previous = self.publishers.get(key)
+            earlier_rows = 0 if previous is None else previous.total_rows
+            self.put_publisher(key, AcceptedBatch.of(event, entry, earlier_rows))
             touched.publishers.add(key)
 
     def _forget(self, tenant: str, owner: str, names: Iterable[str], touched: Touched) -> None:
         for name in names:
             key = tenant, owner, name
+            self._count_leased(None, self.publishers[key])
             del self.publishers[key]
             self.count_owned("publishers", tenant, owner, -1)
             touched.publishers.add(key)

@@ -38,7 +38,9 @@ PublisherKey: TypeAlias = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class AcceptedBatch:
-    """A batch of a publisher; every earlier sequence of that publisher was accepted too."""
+    """A batch of a publisher; every earlier sequence of that publisher was accepted too, with
+    `total_rows` rows in all. `lease` is the time for which the publisher is remembered, None for
+    ever."""
 
     sequence: int
     digest: bytes
@@ -46,9 +48,14 @@ class AcceptedBatch:
     rows: int
     position: Position
     stamp: int
+    total_rows: int
+    mark: bytes = b""
+    lease: int | None = None
 
     @classmethod
-    def of(cls, event: Data, entry: Entry) -> AcceptedBatch:
-        """Return the batch of a Data event, which is the event of `entry`."""
+    def of(cls, event: Data, entry: Entry, earlier_rows: int = 0) -> AcceptedBatch:
+        """Return the batch of a Data event, which is the event of `entry`. The publisher's earlier
+        ones had `earlier_rows` rows: only for the last batch of a publisher do they matter."""
         batch = event.sequence, event.digest, event.first_row_id, event.rows
-        return cls(*batch, entry.position, entry.stamp)
+        place = entry.position, entry.stamp
+        return cls(*batch, *place, earlier_rows + event.rows, event.mark or b"", event.lease)

@@ -11,16 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, starmap
 
 import numpy as np
 
 from datastem.arrays import Array, Int64s, Mask
 from querystem.expressions import Expression
 from querystem.index.batch import ProbeBatch
+from querystem.index.built.limits import PREDICATES_PER_PAIR, most_pairs
 from querystem.index.hashed.ladders import KeyRange
-from querystem.index.matches import RowLists
-from querystem.index.regroup import regroup
+from querystem.index.matches import RowLists, lists_of
 from querystem.kernel.vector import both
 
 # With fewer boxes bitmaps are as fast.
@@ -30,14 +30,8 @@ _MIN_WIDE_BOXES = 2048
 _MAX_ENTRIES_PER_BOX = 4
 _MAX_CELLS_PER_BOX = 4
 _MIN_DIVISIONS = 8
-# Comparing a row with one box of its cell costs as much as bitmaps cost for so many boxes.
-_BOXES_PER_COMPARISON = 40
-# And a batch costs bitmaps as much as so many rows do.
-_ROWS_PER_BATCH = 400
-# About so many pairs of a box and a row are compared at a time, and for so many altogether bitmaps
-# need less memory.
+# About so many pairs of a box and a row are compared at a time.
 _PAIRS_AT_ONCE = 1 << 20
-_MAX_PAIRS = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +66,7 @@ class BoxGrid:
             spans = _span(first, ranges[pair[0]]), _span(second, ranges[pair[1]])
             entries = int((spans[0][1] * spans[1][1]).sum())
             cells = (len(first) + 1) * (len(second) + 1)
-            if entries * _BOXES_PER_COMPARISON > cells * len(ids):
+            if entries * PREDICATES_PER_PAIR > cells * len(ids):
                 # A coarser grid has more boxes in a cell.
                 break
             if entries <= _MAX_ENTRIES_PER_BOX * len(ids):
@@ -85,27 +79,29 @@ class BoxGrid:
         numbers = np.arange(len(ids), dtype=np.int32)
         return cls(ids, ordered, (no_cuts, no_cuts), np.array([0, len(ids)], np.int32), numbers)
 
-    def probe(self, batch: ProbeBatch, chosen: Mask | None) -> RowLists | None:
+    def probe(self, batch: ProbeBatch, chosen: Mask | None) -> Sequence[RowLists] | None:
         """Return the matches of the chosen boxes (None: all) with a batch that has rows; None if
         bitmaps are cheaper."""
         rows, cells = self._place(batch)
         begins = self.begins.take(cells)
         counts = self.begins.take(cells + 1) - begins
         total = int(counts.sum())
-        limit = len(self.ids) * (batch.length + _ROWS_PER_BATCH) // _BOXES_PER_COMPARISON
-        if total > min(limit, _MAX_PAIRS):
+        if total > most_pairs(len(self.ids), batch.length):
             return None
-        ends = np.cumsum(counts)
-        edges = np.searchsorted(ends, np.arange(0, total, _PAIRS_AT_ONCE))
-        parts = [
-            self._compare(batch, rows[first:last], begins[first:last], counts[first:last], chosen)
-            for first, last in pairwise(np.unique(np.append(edges, len(ends))).tolist())
-        ]
-        boxes = np.concatenate([np.empty(0, np.int32), *[part[0] for part in parts]])
-        matched = np.concatenate([np.empty(0, np.int32), *[part[1] for part in parts]])
-        groups = regroup(boxes, matched)
-        numbered = (groups.rows + batch.first).astype(np.uint32)
-        return RowLists(self.ids.take(groups.numbers), groups.counts, numbered)
+        if total <= _PAIRS_AT_ONCE:
+            boxes, matched = self._compare(batch, rows, begins, counts, chosen)
+        else:
+            ends = counts.cumsum()
+            edges = np.searchsorted(ends, np.arange(0, total, _PAIRS_AT_ONCE))
+            parts = [
+                self._compare(batch, rows[part], begins[part], counts[part], chosen)
+                for part in starmap(slice, pairwise(np.unique(np.append(edges, len(ends)))))
+            ]
+            boxes, matched = map(np.concatenate, zip(*parts, strict=True))
+        return [lists_of(self.ids, boxes, matched, batch.first)]
+
+    def remove(self, predicate_id: int) -> None:
+        """Do nothing: boxes that are not chosen are left out."""
 
     def _place(self, batch: ProbeBatch) -> tuple[Int64s, Int64s]:
         """Return the rows that have a key in both operands, and their cells."""
@@ -113,9 +109,9 @@ class BoxGrid:
         for operand, cuts in zip(self.ranges, self.cuts, strict=False):
             keys, has_key = batch.keys(operand)
             valid = both(valid, has_key)
-            places.append(np.searchsorted(cuts, keys, side="right"))
+            places.append(cuts.searchsorted(keys, "right"))
         cells = places[0] * (len(self.cuts[1]) + 1) + places[1]
-        rows = np.arange(batch.length) if valid is None else np.flatnonzero(valid)
+        rows = np.arange(batch.length) if valid is None else valid.nonzero()[0]
         return rows, cells if valid is None else cells.take(rows)
 
     def _compare(
@@ -123,12 +119,12 @@ class BoxGrid:
     ) -> tuple[Array, Array]:
         """Return the pairs of a box and a row that match, row by row: the boxes, and the rows. Row
         i may match the next `counts[i]` of `boxes` from `begins[i]` on."""
-        pair_rows = np.repeat(rows.astype(np.int32), counts)
-        places = np.repeat(begins - (np.cumsum(counts) - counts), counts)
+        pair_rows = rows.astype(np.int32).repeat(counts)
+        places = (begins - (counts.cumsum() - counts)).repeat(counts)
         places += np.arange(len(places))
         boxes = self.boxes.take(places)
         if chosen is not None:
-            kept = np.flatnonzero(chosen.take(boxes))
+            kept = chosen.take(boxes).nonzero()[0]
             boxes, pair_rows = boxes.take(kept), pair_rows.take(kept)
         for operand, (least, most) in self.ranges.items():
             all_keys, valid = batch.keys(operand)
@@ -136,7 +132,7 @@ class BoxGrid:
             inside = (least.take(boxes) <= keys) & (keys <= most.take(boxes))
             if valid is not None:
                 inside &= valid.take(pair_rows)
-            kept = np.flatnonzero(inside)
+            kept = inside.nonzero()[0]
             boxes, pair_rows = boxes.take(kept), pair_rows.take(kept)
         return boxes, pair_rows
 

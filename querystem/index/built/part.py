@@ -8,16 +8,16 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from datastem.arrays import Int64s, Mask
+from datastem.arrays import Int64s
 from querystem.expressions import Expression
 from querystem.index.batch import ProbeBatch
+from querystem.index.built.alternatives import Alternatives
 from querystem.index.built.boxes import BoxGrid
 from querystem.index.built.graph import BuiltGraph
-from querystem.index.hashed.segment import KeyValue
-from querystem.index.like.axis import LikeAxis
-from querystem.index.like.roots import LikeRoots
-from querystem.index.matches import RowLines, RowLists, lines_of
-from querystem.index.probe import RootPlan, probe
+from querystem.index.few_rows import FEW_ROWS, probe_few
+from querystem.index.hashed.conjunction import KeyValue
+from querystem.index.matches import RowSets, lines_of
+from querystem.index.probe import ProbeGraph, RootPlan, probe
 
 FamilyKey = frozenset[Expression]
 # The combinations of values that predicates ask for, by family. Families in a part are small.
@@ -62,15 +62,54 @@ class RootTable:
         return RootTable(self.ids[begin:end], self.nodes[begin:end])
 
 
-def probe_roots(plan: RootPlan, batch: ProbeBatch, ids: Int64s) -> RowLines:
-    """Return the matches of predicates, whose roots are planned, with a batch that has rows."""
-    lines, words = probe(plan, batch)
-    return lines_of(ids, lines, words, batch.first)
+class _AccessShare:
+    """What accesses have of some roots: `chosen[i]` is a mask of the predicates of access i that
+    are among the roots, or None if all are."""
+
+    def __init__(
+        self, key: object, roots: RootTable, accesses: Sequence[BoxGrid | Alternatives]
+    ) -> None:
+        self.key, self._roots = key, roots
+        self._inside = [np.isin(roots.ids, access.ids) for access in accesses]
+        masks = [np.isin(access.ids, roots.ids) for access in accesses]
+        self.chosen = [None if mask.all() else mask for mask in masks]
+        self._remaining: dict[tuple[int, ...], RootTable] = {}
+
+    def without(self, answered: list[int]) -> RootTable:
+        """Return the roots that none of these accesses has."""
+        key = tuple(answered)
+        if key not in self._remaining:
+            remaining = np.ones(len(self._roots), np.bool_)
+            for number in answered:
+                remaining &= ~self._inside[number]
+            roots = self._roots
+            self._remaining[key] = RootTable(roots.ids[remaining], roots.nodes[remaining])
+        return self._remaining[key]
+
+
+class KeptPlan:
+    """The plan of the last probe of a graph: the next one often has the same roots."""
+
+    def __init__(self) -> None:
+        self._plan: RootPlan | None = None
+
+    def forget(self) -> None:
+        """Drop the plan, because the graph changed."""
+        self._plan = None
+
+    def probe(self, graph: ProbeGraph, batch: ProbeBatch, roots: RootTable) -> RowSets:
+        """Return the matches of predicates with a batch that has rows."""
+        if self._plan is None or not np.array_equal(self._plan.roots, roots.nodes):
+            self._plan = RootPlan(graph, roots.nodes)
+        if batch.length <= FEW_ROWS:
+            return probe_few(self._plan, batch, roots.ids)
+        lines, words = probe(self._plan, batch)
+        return lines_of(roots.ids, lines, words, batch.first)
 
 
 class BuiltPart:
     """Predicates in a graph that never changes: predicate `stored.ids[i]` is node `roots[i]`, and
-    is removed unless `alive[i]`. Boxes may be in one of the `grids` as well."""
+    is removed unless `alive[i]`. One of the `accesses` may have it as well."""
 
     def __init__(
         self,
@@ -78,17 +117,15 @@ class BuiltPart:
         graph: BuiltGraph,
         roots: Int64s,
         combinations: FamilyCombinations,
-        grids: Sequence[BoxGrid] = (),
+        accesses: Sequence[BoxGrid | Alternatives] = (),
     ) -> None:
-        self.stored, self.graph, self.grids = stored, graph, grids
-        # Of the last probe: the next one often has the same roots.
-        self._plan: RootPlan | None = None
-        self._shares: tuple[object, list[tuple[Mask, Mask | None]]] | None = None
+        self.stored, self.graph, self.accesses = stored, graph, accesses
+        self._plan = KeptPlan()
+        self._share: _AccessShare | None = None
         self._all_roots = RootTable(stored.ids, roots)
         self.combinations = combinations
         self.alive = np.ones(len(stored), np.bool_)
         self._live_count = len(stored)
-        self._likes: tuple[list[LikeRoots], Mask] | None = None
 
     def __len__(self) -> int:
         """The number of predicates that were not removed."""
@@ -104,7 +141,8 @@ class BuiltPart:
             return False
         self.alive[place] = False
         self._live_count -= 1
-        self._likes = None
+        for access in self.accesses:
+            access.remove(predicate_id)
         return True
 
     def live(self) -> StoredPredicates:
@@ -120,63 +158,31 @@ class BuiltPart:
             return self._all_roots
         return RootTable(self.stored.ids[self.alive], self._all_roots.nodes[self.alive])
 
-    def probe_boxes(self, batch: ProbeBatch, roots: RootTable) -> tuple[list[RowLists], RootTable]:
-        """Return the matches of those predicates that grids answer for a batch that has rows, and
-        the other predicates."""
-        if not self.grids or not len(roots):
+    def probe_direct(self, batch: ProbeBatch, roots: RootTable) -> tuple[list[RowSets], RootTable]:
+        """Return the matches of those predicates that an access finds for a batch that has rows,
+        and the other predicates, which remain for `probe`."""
+        if not self.accesses or not len(roots):
             return [], roots
-        lists: list[RowLists] = []
-        remaining = np.ones(len(roots), np.bool_)
-        for grid, (inside, chosen) in zip(self.grids, self._shared(roots), strict=True):
-            matches = grid.probe(batch, chosen)
-            if matches is not None:
-                lists.append(matches)
-                remaining &= ~inside
-        if not lists:
-            return [], roots
-        return lists, RootTable(roots.ids[remaining], roots.nodes[remaining])
-
-    def _shared(self, roots: RootTable) -> list[tuple[Mask, Mask | None]]:
-        """Return for each grid a mask of the roots that it has, and one of its boxes that are among
-        the roots (None: all)."""
+        lo, hi = int(roots.ids[0]), int(roots.ids[-1]) + 1
         # Roots are a run of those that were not removed, so these numbers tell which.
-        key = self._live_count, int(roots.ids[0]), int(roots.ids[-1])
-        if self._shares is None or self._shares[0] != key:
-            masks = [
-                (np.isin(roots.ids, grid.ids), np.isin(grid.ids, roots.ids)) for grid in self.grids
-            ]
-            shares = [(inside, None if chosen.all() else chosen) for inside, chosen in masks]
-            self._shares = key, shares
-        return self._shares[1]
+        key = self._live_count, lo, hi
+        if self._share is None or self._share.key != key:
+            self._share = _AccessShare(key, roots, self.accesses)
+        answered: list[int] = []
+        lists: list[RowSets] = []
+        for number, access in enumerate(self.accesses):
+            chosen = self._share.chosen[number]
+            if chosen is not None and not chosen.any():
+                continue
+            matches = access.probe(batch, chosen)
+            if matches is not None:
+                lists += [part.between(lo, hi) for part in matches]
+                answered.append(number)
+        return lists, self._share.without(answered)
 
-    def probe_likes(self, batch: ProbeBatch, roots: RootTable) -> tuple[list[RowLists], RootTable]:
-        """Return the matches of all predicates that are a single LIKE with a batch that has rows,
-        if they are many; and those of the roots that remain for `probe`."""
-        if self._likes is None:
-            self._likes = self._split_likes()
-        likes, is_like = self._likes
-        lists = [matches for group in likes if (matches := group.probe(batch)) is not None]
-        if not likes or len(lists) < len(likes):
-            return [], roots
-        remaining = ~is_like[roots.nodes]
-        return lists, RootTable(roots.ids[remaining], roots.nodes[remaining])
-
-    def _split_likes(self) -> tuple[list[LikeRoots], Mask]:
-        """Return the predicates that are a single LIKE, and a mask of their nodes among all."""
-        roots, likes, is_like = self.roots(), [], np.zeros(self.graph.lines, np.bool_)
-        for axis in self.graph.axes:
-            if isinstance(axis, LikeAxis):
-                like_roots, is_root = LikeRoots.of(axis, roots.ids, roots.nodes)
-                if like_roots is not None:
-                    likes.append(like_roots)
-                    is_like[roots.nodes[is_root]] = True
-        return likes, is_like
-
-    def probe(self, batch: ProbeBatch, roots: RootTable) -> RowLines:
+    def probe(self, batch: ProbeBatch, roots: RootTable) -> RowSets:
         """Return the matches of predicates with a batch that has rows."""
-        if self._plan is None or not np.array_equal(self._plan.roots, roots.nodes):
-            self._plan = RootPlan(self.graph, roots.nodes)
-        return probe_roots(self._plan, batch, roots.ids)
+        return self._plan.probe(self.graph, batch, roots)
 
     def _place(self, predicate_id: int) -> int | None:
         ids = self.stored.ids
@@ -188,9 +194,9 @@ class BuiltPart:
         assert (np.diff(self.stored.ids) > 0).all()
         assert len(self.stored.texts) == len(self._all_roots) == len(self.alive) == len(self.stored)
         assert self._live_count == self.alive.sum() > 0
-        for grid in self.grids:
-            grid._check()
-            assert np.isin(grid.ids, self.stored.ids).all()
+        for access in self.accesses:
+            access._check()
+            assert np.isin(access.ids, self.stored.ids).all()
         nodes = [axis.nodes for axis in self.graph.axes] + [self.graph.condition_nodes]
         nodes += [table[:, 0] for _, table in self.graph.groups()]
         assert (np.concatenate(nodes) == np.arange(self.graph.lines)).all()

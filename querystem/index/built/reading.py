@@ -11,10 +11,23 @@ import pyarrow as pa
 from datastem.arrays import Int64s
 from querystem.expressions import Expression, columns_of
 from querystem.index.batch import is_wide
+from querystem.index.built.alternatives import (
+    MIN_PREDICATES,
+    Access,
+    Alternatives,
+    EqualityAccess,
+    PatternAccess,
+)
 from querystem.index.built.boxes import BoxGrid
-from querystem.index.built.graph import GraphBuilder
+from querystem.index.built.graph import BuiltGraph, GraphBuilder
 from querystem.index.built.part import BuiltPart, FamilyCombinations, StoredPredicates
-from querystem.index.columns.conjunctions import FixedColumns, ShapeColumns, shape_columns
+from querystem.index.columns.conjunctions import (
+    AccessColumns,
+    AccessKey,
+    FixedColumns,
+    ShapeColumns,
+    shape_columns,
+)
 from querystem.index.columns.formulas import (
     ColumnFormula,
     IntervalColumn,
@@ -23,18 +36,22 @@ from querystem.index.columns.formulas import (
 )
 from querystem.index.columns.templates import OtherTexts, TemplateTexts, by_template, parse_text
 from querystem.index.formula import formula_of
-from querystem.index.hashed.segment import Entries, join_entries, split_conjunction
+from querystem.index.hashed.conjunction import split_conjunction
+from querystem.index.hashed.entries import Entries, join_entries
+from querystem.index.hashed.segment import HashedSegment
+from querystem.index.like.axis import LikeAxis
 
 
 @dataclass(frozen=True, slots=True)
 class PredicateShape:
-    """Predicates of one shape, at places `rows` of `stored`; `fixed` is None if they fix no
-    operand by equality."""
+    """Predicates of one shape, at places `rows` of `stored`; `fixed` and `alternatives` are those
+    of `ShapeColumns`."""
 
     stored: StoredPredicates
     rows: Int64s
     formula: ColumnFormula
     fixed: FixedColumns | None
+    alternatives: tuple[AccessColumns, ...] = ()
 
     @property
     def ids(self) -> Int64s:
@@ -67,7 +84,7 @@ class TextReader:
             if isinstance(part, OtherTexts):
                 yield from self._read_each(stored, part.rows)
             else:
-                yield PredicateShape(stored, part.rows, part.formula, part.fixed)
+                yield PredicateShape(stored, part.rows, part.formula, part.fixed, part.alternatives)
 
     def _read_each(self, stored: StoredPredicates, rows: Int64s) -> Iterator[PredicateShape]:
         for row, text in zip(rows, stored.texts.take(pa.array(rows)).to_pylist(), strict=True):
@@ -96,7 +113,8 @@ def entries_of(shapes: Sequence[PredicateShape], order: tuple[Expression, ...]) 
 
 
 def build_part(shapes: Sequence[PredicateShape], combinations: FamilyCombinations) -> BuiltPart:
-    """Return a part with the predicates of shapes: all in a graph, many boxes in grids as well."""
+    """Return a part with the predicates of shapes: all in a graph, and many in an access as
+    well."""
     builder = GraphBuilder()
     numbers = [builder.add(shape.formula, len(shape.rows)) for shape in shapes]
     graph, nodes = builder.build()
@@ -104,7 +122,8 @@ def build_part(shapes: Sequence[PredicateShape], combinations: FamilyCombination
     order = np.argsort(ids, kind="stable")
     stored = StoredPredicates(ids[order], _texts_of(shapes).take(pa.array(order)))
     roots = nodes[np.concatenate(numbers)[order]]
-    return BuiltPart(stored, graph, roots, combinations, _grids(shapes))
+    accesses: list[BoxGrid | Alternatives] = [*_grids(shapes), *_alternatives(shapes, graph)]
+    return BuiltPart(stored, graph, roots, combinations, accesses)
 
 
 def _grids(shapes: Sequence[PredicateShape]) -> list[BoxGrid]:
@@ -127,6 +146,35 @@ def _grids(shapes: Sequence[PredicateShape]) -> list[BoxGrid]:
         }
         grids.append(BoxGrid.of(ids[order], bounds))
     return [grid for grid in grids if grid is not None]
+
+
+def _alternatives(shapes: Sequence[PredicateShape], graph: BuiltGraph) -> list[Alternatives]:
+    """Return the predicates with alternatives, those with the same kinds of accesses together."""
+    alike: dict[tuple[AccessKey, ...], list[PredicateShape]] = {}
+    for shape in shapes:
+        if shape.alternatives:
+            keys = tuple(access.key for access in shape.alternatives)
+            alike.setdefault(keys, []).append(shape)
+    return [
+        Alternatives.of([_access(place, key, of_keys, graph) for place, key in enumerate(keys)])
+        for keys, of_keys in alike.items()
+        if sum(len(shape.rows) for shape in of_keys) >= MIN_PREDICATES
+    ]
+
+
+def _access(
+    place: int, key: AccessKey, shapes: Sequence[PredicateShape], graph: BuiltGraph
+) -> Access:
+    """Return the access at this place among the alternatives of shapes."""
+    is_pattern, operands = key
+    entries = join_entries(
+        [shape.alternatives[place].entries(operands, shape.ids) for shape in shapes]
+    )
+    if not is_pattern:
+        return EqualityAccess(operands, HashedSegment.of(entries))
+    axes = [axis for axis in graph.axes if isinstance(axis, LikeAxis)]
+    axis = next(axis for axis in axes if axis.operand == operands[0])
+    return PatternAccess.of(axis, entries)
 
 
 def _box_ranges(shape: PredicateShape) -> dict[Expression, IntervalColumn]:

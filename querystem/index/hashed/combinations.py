@@ -1,8 +1,8 @@
 """Distinct combinations of key values, looked up by hash.
 
-Key values are columns of int64, or Arrow strings for TEXT. The search is exact: when combinations
-are built no two of them share a code (else another seed is tried), and each row is compared with
-the combination that has its code.
+Key values are columns of int64; TEXT is Arrow strings, or their bytes while they are looked up. The
+search is exact: when combinations are built no two of them share a code (else another seed is
+tried), and each row is compared with the combination that has its code.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from datastem.arrays import Array, Int64s, Mask, UInt8s, UInt64s
+from datastem.arrays import Array, Int64s, Mask, UInt64s
 from datastem.types import Kind, Type
+from querystem.index.byte_slices import MASKS, WORD_BYTES, ByteSlices, equal_slices
 
 KeyColumn = Any
 
@@ -26,7 +27,6 @@ KeyColumn = Any
 LONGEST_TEXT = 256
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 _HALF = np.uint64(32)
-_WORD_BYTES = 8
 
 
 def column_of(values: Sequence[Any], type_: Type) -> KeyColumn:
@@ -60,11 +60,16 @@ def codes_of(columns: Sequence[KeyColumn], seed: int) -> UInt64s:
     """Return the code of each row: a hash of its values in all columns."""
     codes = np.full(len(columns[0]), seed, np.uint64)
     for column in columns:
-        if isinstance(column, pa.Array):
-            _mix_texts(codes, column)
-        else:
+        if isinstance(column, np.ndarray):
             _mix(codes, column.view(np.uint64))
+        else:
+            _mix_texts(codes, slices_of(column))
     return codes
+
+
+def slices_of(column: KeyColumn) -> KeyColumn:
+    """Return texts as their bytes; other columns as they are."""
+    return ByteSlices.of(column) if isinstance(column, pa.Array) else column
 
 
 def _mix(codes: UInt64s, words: UInt64s) -> None:
@@ -74,33 +79,18 @@ def _mix(codes: UInt64s, words: UInt64s) -> None:
     codes *= _FACTOR
 
 
-def _mix_texts(codes: UInt64s, texts: pa.Array) -> None:
+def _mix_texts(codes: UInt64s, texts: ByteSlices) -> None:
     """Mix texts into the codes, eight bytes at a time of all texts that are that long."""
-    begins, lengths, content = _bytes_of(texts)
+    lengths, at_each_byte = texts.lengths, texts.words
     _mix(codes, lengths.view(np.uint64))
-    at_each_byte = np.ndarray(len(content) - _WORD_BYTES + 1, "<u8", content, strides=(1,))
-    for place in range(0, min(int(lengths.max(initial=0)), LONGEST_TEXT), _WORD_BYTES):
+    # An empty text has a word of which no byte counts.
+    _mix(codes, at_each_byte[texts.begins] & MASKS.take(np.minimum(lengths, WORD_BYTES)))
+    for place in range(WORD_BYTES, min(int(lengths.max(initial=0)), LONGEST_TEXT), WORD_BYTES):
         rows = np.flatnonzero(lengths > place)
-        missing = np.maximum(_WORD_BYTES - (lengths[rows] - place), 0)
-        words = at_each_byte[begins[rows] + place]
-        words &= np.uint64(2**64 - 1) >> (8 * missing).astype(np.uint64)
+        masks = MASKS.take(np.minimum(lengths[rows] - place, WORD_BYTES))
         mixed = codes[rows]
-        _mix(mixed, words)
+        _mix(mixed, at_each_byte[texts.begins[rows] + place] & masks)
         codes[rows] = mixed
-
-
-def _bytes_of(texts: pa.Array) -> tuple[Int64s, Int64s, UInt8s]:
-    """Return the place at which each text begins in the bytes, its length, and the bytes, with a
-    word of zeros after the last."""
-    _, offsets, content = texts.buffers()
-    if not len(texts) or offsets is None:
-        return np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(_WORD_BYTES, np.uint8)
-    edges = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1]
-    edges = edges.astype(np.int64)
-    padded = np.zeros(edges[-1] - edges[0] + _WORD_BYTES, np.uint8)
-    if content is not None:
-        padded[:-_WORD_BYTES] = np.frombuffer(content, np.uint8)[edges[0] : edges[-1]]
-    return edges[:-1] - edges[0], np.diff(edges), padded
 
 
 # A random seed, so that nobody outside can choose values that collide.
@@ -154,6 +144,7 @@ class Combinations:
             buckets = np.searchsorted(codes >> self._shift, edges).astype(np.int32)
         # The codes with leading bits b are `codes[buckets[b]:buckets[b + 1]]`.
         self.buckets = buckets
+        self._distinct: list[KeyColumn] | None = None
 
     @classmethod
     def of(cls, columns: Sequence[KeyColumn]) -> tuple[Combinations, Int64s]:
@@ -171,11 +162,13 @@ class Combinations:
         """Return the rows of `columns` that have a combination, and the place of each row's
         combination.
 
-        `codes` are those of the columns by `seed`. A row with a NULL text has no combination.
+        Texts come as their bytes. `codes` are those of the columns by `seed`.
         """
         rows, places = self._candidates(codes)
-        for distinct, column in zip(self.columns, columns, strict=True):
-            same = equal(take(distinct, places), take(column, rows))
+        if self._distinct is None:
+            self._distinct = [slices_of(column) for column in self.columns]
+        for distinct, column in zip(self._distinct, columns, strict=True):
+            same = _equal_at(distinct, places, column, rows)
             if not same.all():
                 rows, places = rows[same], places[same]
         return rows, places
@@ -190,9 +183,10 @@ class Combinations:
         code_places = self.buckets.take(bucket)
         hit = self.codes.take(code_places, mode="clip") == codes
         # The rows that are still looked for, the place to look at next, and the bucket's end.
-        remaining = np.flatnonzero(~hit)
-        ends = self.buckets.take(bucket[remaining] + 1)
-        places = code_places[remaining] + 1
+        remaining = (~hit).nonzero()[0]
+        if len(remaining):
+            ends = self.buckets.take(bucket[remaining] + 1)
+            places = code_places[remaining] + 1
         while len(remaining):
             more = places < ends
             remaining, places, ends = remaining[more], places[more], ends[more]
@@ -200,12 +194,25 @@ class Combinations:
             code_places[remaining[same]] = places[same]
             hit[remaining[same]] = True
             remaining, places, ends = remaining[~same], places[~same] + 1, ends[~same]
-        rows = np.flatnonzero(hit)
-        return rows, code_places[rows].astype(np.int64)
+        rows = hit.nonzero()[0]
+        return rows, code_places.take(rows).astype(np.int64)
 
     def _check(self) -> None:
         assert (np.diff(self.codes.astype(object)) > 0).all()
         assert (codes_of(self.columns, self.seed) == self.codes).all()
+
+
+def _equal_at(distinct: KeyColumn, places: Int64s, column: KeyColumn, rows: Int64s) -> Mask:
+    """Return a mask of the pairs of a place of `distinct` and a row of `column` with equal
+    values."""
+    first, second = distinct.take(places), column.take(rows)
+    if isinstance(first, np.ndarray):
+        return np.asarray(first == second)
+    # A text that was found by its code has at most LONGEST_TEXT bytes, if the lengths are equal.
+    same: Mask = first.lengths == second.lengths
+    lengths = np.where(same, first.lengths, 0)
+    same &= equal_slices(first.words, first.begins, second.words, second.begins, lengths)
+    return same
 
 
 def _same(distinct: KeyColumn, column: KeyColumn, places: Int64s) -> bool:

@@ -9,18 +9,13 @@ import pyarrow as pa
 
 from querystem.expressions import Expression
 from querystem.index.batch import EVERYTHING, ProbeBatch
-from querystem.index.formula import ALWAYS
-from querystem.index.formula_text import formula_text
+from querystem.index.hashed.coded_texts import CodedTexts
 from querystem.index.hashed.combinations import column_of
-from querystem.index.hashed.residuals import Residuals
+from querystem.index.hashed.conjunction import FixedConjunction
+from querystem.index.hashed.entries import Entries, join_entries
 from querystem.index.hashed.search import CodedRows, search
-from querystem.index.hashed.segment import (
-    Entries,
-    FixedConjunction,
-    HashedSegment,
-    join_entries,
-)
-from querystem.index.matches import RowLists
+from querystem.index.hashed.segment import HashedSegment
+from querystem.index.matches import RowSets
 
 # A segment is merged into the previous one unless that is this many times as large.
 _SEGMENT_SIZE_RATIO = 4
@@ -63,12 +58,12 @@ class HashedGroup:
                 return True
         return False
 
-    def probe(self, batch: ProbeBatch) -> Iterator[RowLists]:
+    def probe(self, batch: ProbeBatch) -> Iterator[RowSets]:
         """Yield the matches of the predicates; no predicate is in two of the lists."""
         self._settle()
         rows = CodedRows(batch, self.fixed)
         for segment in self._segments:
-            yield from search(segment, rows)
+            yield from search(segment, batch, *rows.find(segment))
 
     def segments(self) -> list[HashedSegment]:
         """Return the segments, with all predicates."""
@@ -101,30 +96,33 @@ class HashedGroup:
             self._segments[place] = HashedSegment.of(segment.entries())
 
     def _entries(self, conjunctions: dict[int, FixedConjunction]) -> Entries:
-        ids, residual, values, sources = [], [], [], []
+        ids, values, sources = [], [], []
         for id_, conjunction in conjunctions.items():
-            condition = conjunction.residual
-            text = None if condition == ALWAYS else formula_text(condition)
             for combination in conjunction.combinations(self.fixed):
                 ids.append(id_)
-                residual.append(text)
                 values.append(combination)
-                sources.append(conjunction.ranges)
+                sources.append(conjunction)
         columns = [
             column_of(list(column), operand.type)
             for operand, column in zip(self.fixed, zip(*values, strict=True), strict=True)
         ]
         ranges = {}
-        for operand in dict.fromkeys(operand for source in sources for operand in source):
-            bounds = np.array([source.get(operand, EVERYTHING) for source in sources], np.int64)
-            ranges[operand] = bounds[:, 0].copy(), bounds[:, 1].copy()
-        residuals = Residuals.of(pa.array(residual, pa.string()))
-        return Entries(np.array(ids, np.int64), columns, ranges, residuals)
+        for operand in dict.fromkeys(operand for source in sources for operand in source.ranges):
+            bounds = [source.ranges.get(operand, EVERYTHING) for source in sources]
+            table = np.array(bounds, np.int64)
+            ranges[operand] = table[:, 0].copy(), table[:, 1].copy()
+        likes = {
+            key: CodedTexts.of(pa.array([source.likes.get(key) for source in sources], pa.string()))
+            for key in dict.fromkeys(key for source in sources for key in source.likes)
+        }
+        residuals = pa.array([source.residual_text for source in sources], pa.string())
+        return Entries(np.array(ids, np.int64), columns, ranges, likes, CodedTexts.of(residuals))
 
     def _check(self) -> None:
         checked_ids: set[int] = set(self._waiting)
         for segment in self._segments:
             segment._check()
+            assert segment.live > 0
             live = segment.entries()
             assert checked_ids.isdisjoint(live.ids.tolist())
             checked_ids.update(live.ids.tolist())

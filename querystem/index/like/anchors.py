@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from datastem.arrays import Array, Int64s, UInt64s
-from querystem.index.like.byte_slices import (
+from querystem.index.byte_slices import (
     MASKS,
     WORD_BYTES,
     ByteSlices,

@@ -14,11 +14,11 @@ import numpy as np
 import pyarrow as pa
 
 from datastem.arrays import Array, Int64s, UInt8s
+from querystem.index.byte_slices import ByteSlices, expand
 from querystem.index.hashed.combinations import DistinctRows, take
 from querystem.index.like.anchors import AnchorPlace, AnchorSearch, AnchorTable, KeyFilter, parts_of
-from querystem.index.like.byte_slices import ByteSlices, expand
 from querystem.index.like.checks import Checker
-from querystem.index.like.pieces import PatternPieces
+from querystem.index.like.pieces import Check, PatternPieces
 
 # Texts are searched in runs of so many rows and bytes, which bounds what a run takes.
 _RUN_ROWS, _RUN_BYTES = 1 << 13, 1 << 20
@@ -116,7 +116,9 @@ class Patterns:
         valid = texts.is_valid().to_numpy(zero_copy_only=False) if texts.null_count else None
         for first, run in _runs_of(texts):
             octets = ByteSlices.of(run)
-            checker = Checker(self, run, octets)
+            checker = Checker(self.texts, self.pieces, run, octets)
+            # The kernel takes long for each pattern, so its pairs wait for the others of the run.
+            kernel_pairs = WaitingPairs(_PAIRS_AT_ONCE)
             for rows, anchors in self._anchored(octets):
                 if valid is not None:
                     is_valid = valid[first + rows]
@@ -124,8 +126,17 @@ class Patterns:
                 counts = self.begins[anchors + 1] - self.begins[anchors]
                 for part in parts_of(counts, _PAIRS_AT_ONCE):
                     pairs, owned = expand(self.begins[anchors[part]], counts[part])
-                    matching_rows, places = checker.check(rows[part][pairs], self.owned[owned])
-                    yield matching_rows + first, places
+                    pair_rows, places = rows[part][pairs], self.owned[owned]
+                    checks = self.checks[places]
+                    is_kernel = checks == Check.KERNEL
+                    if is_kernel.any():
+                        for waiting in kernel_pairs.put(pair_rows[is_kernel], places[is_kernel]):
+                            yield _counted_from(first, checker.by_kernel(*waiting))
+                        kept = ~is_kernel
+                        pair_rows, places, checks = pair_rows[kept], places[kept], checks[kept]
+                    yield _counted_from(first, checker.check(pair_rows, places, checks))
+            for waiting in kernel_pairs.take():
+                yield _counted_from(first, checker.by_kernel(*waiting))
 
     def _anchored(self, octets: ByteSlices) -> Iterator[tuple[Int64s, Int64s]]:
         """Yield the rows and the anchors that they have; no pair comes twice."""
@@ -134,6 +145,32 @@ class Patterns:
                 self._filters[place] = table.filter()
             search = AnchorSearch(table, self._filters[place], self.literals, place)
             yield from search.find(octets)
+
+
+def _counted_from(first: int, pairs: PatternPairs) -> PatternPairs:
+    """Return pairs whose rows are counted from `first` on."""
+    return pairs[0] + first, pairs[1]
+
+
+class WaitingPairs:
+    """Pairs of a row and a pattern, collected until there are `most` of them."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._pairs: list[PatternPairs] = []
+
+    def put(self, rows: Int64s, places: Int64s) -> Iterator[PatternPairs]:
+        """Add pairs; yield all if they are many."""
+        self._pairs.append((rows, places))
+        if sum(len(pair_rows) for pair_rows, _ in self._pairs) >= self._most:
+            yield from self.take()
+
+    def take(self) -> Iterator[PatternPairs]:
+        """Yield all pairs, if there are any."""
+        if self._pairs:
+            rows, places = map(np.concatenate, zip(*self._pairs, strict=True))
+            self._pairs = []
+            yield rows, places
 
 
 def _anchors(pieces: PatternPieces) -> tuple[ByteSlices, Int64s]:

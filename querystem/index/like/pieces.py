@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from datastem.arrays import Int64s, Mask, UInt8s
-from querystem.index.like.byte_slices import WORD_BYTES, ByteSlices
+from querystem.index.byte_slices import WORD_BYTES, ByteSlices
 
 _ANY, _ONE, _ESCAPE = b"%_\\"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -50,21 +49,11 @@ def filed(tmp_path: Path, store: InsideStore) -> Iterator[Copies]:
         yield copies
 
 
-@pytest.fixture(scope="package")
-def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    server = ServerProcess(tmp_path_factory.mktemp("copies") / "store")
-    yield server
-    server.stop()
-
-
 @pytest.fixture
-def client(process: ServerProcess) -> Iterator[Client]:
+def client(shared_server: ServerProcess, tenant: str) -> Iterator[Client]:
     """A client of the server process, with a tenant of its own."""
-    with Client(process.address, tenant=f"tenant-{next(_tenants)}") as client:
+    with Client(shared_server.address, tenant=tenant) as client:
         yield client
-
-
-_tenants = itertools.count()
 
 
 @pytest.fixture

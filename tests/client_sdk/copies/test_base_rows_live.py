@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from client_sdk import Client, Copies, Knowledge, NotComputable
-from tests.support.client_sdk.live import check_later, running_store
+from tests.support.client_sdk.live import check_later
 
 pytestmark = pytest.mark.process
 
@@ -31,15 +30,18 @@ QUERIES = {
 }
 
 
-@pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    with running_store(
-        tmp_path_factory.mktemp("bases") / "store",
-        "CREATE STREAM s (a BIGINT, b TEXT, c DECIMAL(10,2)) RETAIN 1 HOUR",
-        "CREATE STREAM k (a BIGINT, b TEXT) KEY (b) RETAIN 1 HOUR",
-        "CREATE STREAM e (a BIGINT, b TEXT, at TIMESTAMP) ORDERED BY at",
-    ) as client:
-        yield client
+STREAMS = [
+    "CREATE STREAM s (a BIGINT, b TEXT, c DECIMAL(10,2)) RETAIN 1 HOUR",
+    "CREATE STREAM k (a BIGINT, b TEXT) KEY (b) RETAIN 1 HOUR",
+    "CREATE STREAM e (a BIGINT, b TEXT, at TIMESTAMP) ORDERED BY at",
+]
+
+
+@pytest.fixture
+def client(client: Client) -> Client:
+    for sql in STREAMS:
+        client.define(sql)
+    return client
 
 
 def publish(client: Client, begin: int, count: int) -> None:

@@ -50,13 +50,13 @@ def test_a_reader_that_is_killed_reads_the_same_again(client: Client, tmp_path: 
             assert list(batch) == []
 
 
-def test_with_an_event_loop(process: ServerProcess, client: Client, tmp_path: Path) -> None:
+def test_with_an_event_loop(shared_server: ServerProcess, client: Client, tmp_path: Path) -> None:
     client.define(ROOMS)
 
     async def follow() -> list[str]:
         changes: list[str] = []
         tenant = client._session.tenant
-        async with AsyncClient(process.address, tenant=tenant) as connected:
+        async with AsyncClient(shared_server.address, tenant=tenant) as connected:
             with Copies(tmp_path / "phone.db") as copies:
                 copies.keep("hot", HOT, changes=True)
                 await copies.sync_async(connected)

@@ -157,7 +157,7 @@ class Changing(Offline):
 
 
 TestChanging = Changing.TestCase
-TestChanging.settings = machine_settings(15, 30)
+TestChanging.settings = machine_settings(7, 30)
 
 
 @pytest.mark.soak

@@ -308,7 +308,7 @@ class Offline(World):
 
 
 TestOffline = Offline.TestCase
-TestOffline.settings = machine_settings(15, 30)
+TestOffline.settings = machine_settings(7, 30)
 
 
 @pytest.mark.soak

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,16 +17,8 @@ ONCE = Retry(attempts=1)
 NOT_OURS = ("UNIMPLEMENTED", "INVALID_ARGUMENT", "OUT_OF_RANGE", "NOT_FOUND", "http2", "http2-bad")
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    server = ServerProcess(tmp_path_factory.mktemp("portal") / "store")
-    server.define("CREATE STREAM s (a BIGINT)")
-    yield server
-    server.stop()
-
-
 def client_of(target: str, tenant: str) -> Client:
-    return Client(target, tenant=tenant, retry=ONCE, timeout=10)
+    return Client(target, tenant=tenant, retry=ONCE, timeout=120)
 
 
 def values(server: ServerProcess, tenant: str) -> list[int]:
@@ -37,10 +28,12 @@ def values(server: ServerProcess, tenant: str) -> list[int]:
 
 @pytest.mark.parametrize("kind", PORTALS)
 def test_an_edit_outlives_whatever_answers(
-    server: ServerProcess, tmp_path: Path, kind: str
+    shared_server: ServerProcess, tenant: str, tmp_path: Path, kind: str
 ) -> None:
-    tenant = f"edit-{kind}"
-    with client_of(server.address, tenant) as client, Copies(tmp_path / "phone.db") as copies:
+    with (
+        client_of(shared_server.address, tenant) as client,
+        Copies(tmp_path / "phone.db") as copies,
+    ):
         client.define("CREATE STREAM s (a BIGINT)")
         copies.keep("all", "SELECT a FROM s")
         copies.sync(client)
@@ -58,14 +51,14 @@ def test_an_edit_outlives_whatever_answers(
         assert [row["a"] for row in copies["all"].rows()] == [1, 2]
 
 
-async def test_the_async_client_tells_a_portal_too(server: ServerProcess) -> None:
+async def test_the_async_client_tells_a_portal_too() -> None:
     with portal("UNIMPLEMENTED") as target:
         async with AsyncClient(target, retry=ONCE) as client:
             with pytest.raises(ForeignAnswer, match="this is not a PSoup store"):
                 await client.streams()
 
 
-def test_a_clone_of_a_file_neither_loses_nor_doubles(server: ServerProcess, tmp_path: Path) -> None:
+def test_a_clone_of_a_file_neither_loses_nor_doubles(tmp_path: Path) -> None:
     """A server that was started again knows the last sequence of a publisher only."""
     store = tmp_path / "store"
     first = ServerProcess(store)
@@ -87,12 +80,14 @@ def test_a_clone_of_a_file_neither_loses_nor_doubles(server: ServerProcess, tmp_
     first.stop()
 
 
-def test_a_file_does_not_go_to_another_store_unasked(server: ServerProcess, tmp_path: Path) -> None:
+def test_a_file_does_not_go_to_another_store_unasked(
+    shared_server: ServerProcess, tenant: str, tmp_path: Path
+) -> None:
     second = ServerProcess(tmp_path / "other")
     try:
         with (
-            client_of(server.address, "apart") as first_client,
-            client_of(second.address, "apart") as second_client,
+            client_of(shared_server.address, tenant) as first_client,
+            client_of(second.address, tenant) as second_client,
             Copies(tmp_path / "phone.db") as copies,
         ):
             for client in (first_client, second_client):

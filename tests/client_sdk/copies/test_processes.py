@@ -69,7 +69,7 @@ with Client(address, tenant=tenant) as client, Copies(path) as copies:
 
 
 def test_killed_in_the_middle_of_a_sync(
-    process: ServerProcess, client: Client, copies: Copies, tmp_path: Path
+    shared_server: ServerProcess, client: Client, copies: Copies, tmp_path: Path
 ) -> None:
     """The old answer is seen, and what was staged need not be sent again."""
     client.publish("s", rows(0, 10))
@@ -77,7 +77,7 @@ def test_killed_in_the_middle_of_a_sync(
     many = [{"a": number, "b": os.urandom(200).hex()} for number in range(12_000)]
     client.publish("s", many)
     path = str(tmp_path / "copies.db")
-    child = start(_SLOW_SYNC, process.address, client._session.tenant, path)
+    child = start(_SLOW_SYNC, shared_server.address, client._session.tenant, path)
     assert child.stdout is not None
     assert child.stdout.readline() == "staged\n"
     child.send_signal(signal.SIGKILL)
@@ -103,10 +103,10 @@ print("done", flush=True)
 
 
 def test_several_processes_on_one_file(
-    process: ServerProcess, client: Client, copies: Copies, tmp_path: Path
+    shared_server: ServerProcess, client: Client, copies: Copies, tmp_path: Path
 ) -> None:
     path, tenant = str(tmp_path / "copies.db"), client._session.tenant
-    children = [start(_SYNC_OFTEN, process.address, tenant, path) for _ in range(2)]
+    children = [start(_SYNC_OFTEN, shared_server.address, tenant, path) for _ in range(2)]
     for turn in range(20):
         client.publish("s", rows(turn * 100, 100))
         copies.keep("sums", SUMS, priority=turn)
@@ -198,10 +198,10 @@ def test_a_watch_ends_when_it_is_closed_elsewhere(client: Client, copies: Copies
 
 
 async def test_the_same_on_an_event_loop(
-    process: ServerProcess, client: Client, copies: Copies
+    shared_server: ServerProcess, client: Client, copies: Copies
 ) -> None:
     await asyncio.to_thread(client.publish, "s", rows(0, 5))
-    async with AsyncClient(process.address, tenant=client._session.tenant) as async_client:
+    async with AsyncClient(shared_server.address, tenant=client._session.tenant) as async_client:
         both = await asyncio.gather(
             copies.sync_async(async_client), copies.sync_async(async_client)
         )

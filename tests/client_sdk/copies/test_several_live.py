@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from client_sdk import Client, Copies
-from tests.support.client_sdk.live import check_later, running_store
+from tests.support.client_sdk.live import check_later
 
 pytestmark = pytest.mark.process
 
@@ -25,15 +24,18 @@ QUERIES = {
 SLIDING = ("join", "names", "union")
 
 
+STREAMS = [
+    "CREATE STREAM s (a BIGINT, b TEXT) RETAIN 1 HOUR",
+    "CREATE STREAM t (a BIGINT, b TEXT)",
+    "CREATE STREAM k (a BIGINT, b TEXT) KEY (b)",
+]
+
+
 @pytest.fixture
-def client(tmp_path: Path) -> Iterator[Client]:
-    with running_store(
-        tmp_path / "store",
-        "CREATE STREAM s (a BIGINT, b TEXT) RETAIN 1 HOUR",
-        "CREATE STREAM t (a BIGINT, b TEXT)",
-        "CREATE STREAM k (a BIGINT, b TEXT) KEY (b)",
-    ) as client:
-        yield client
+def client(client: Client) -> Client:
+    for sql in STREAMS:
+        client.define(sql)
+    return client
 
 
 def publish(client: Client, begin: int, count: int) -> None:

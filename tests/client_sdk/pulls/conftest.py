@@ -115,7 +115,7 @@ class Server:
         self._process.stop()
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     started = Server(tmp_path_factory.mktemp("pulls") / "store")
     yield started

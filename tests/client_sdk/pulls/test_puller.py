@@ -245,7 +245,7 @@ def test_a_pull_goes_on_after_whatever_answered(place: Place, kind: str) -> None
 
         def connect(store: Store) -> Client:
             target = next(targets, store.target)
-            return Client(target, tenant=store.tenant, retry=Retry(attempts=1), timeout=10)
+            return Client(target, tenant=store.tenant, retry=Retry(attempts=1), timeout=120)
 
         pull = place.pull(schedule=EVERY)
         with Puller([pull], on_report=reports.append, connect=connect, clock=clock) as puller:

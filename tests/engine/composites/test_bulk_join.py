@@ -11,7 +11,6 @@ from dataclasses import replace
 import pytest
 from pyspark.sql import SparkSession
 
-from datastem.schema import StreamSchema
 from psoup.engine.composites import growing
 from psoup.engine.composites.boxes import CompositeBox
 from psoup.engine.composites.spark_join import Drafts, SparkJoin
@@ -22,7 +21,7 @@ from psoup.store import Store
 from psoup.store.delta import commits as delta_commits
 from psoup.store.delta import durable
 from querystem.expressions import TRUE
-from tests.support.engine.author import READINGS, Author, above, readings, sensor_is
+from tests.support.engine.author import OTHER, READINGS, Author, above, readings, sensor_is
 from tests.support.engine.composites import (
     assert_boxes,
     assert_complete,
@@ -37,7 +36,6 @@ from tests.support.engine.reading import matched
 
 pytestmark = pytest.mark.spark
 
-OTHER = StreamSchema("other", READINGS.columns)
 # Two slices of Spark's join, each taken in three parts.
 BULK = EngineSettings(
     housekeeping=0.0,
@@ -214,4 +212,25 @@ def test_an_engine_takes_rows_while_spark_joins(
         engine.wait_idle(timeout=120)
     finally:
         engine.stop()
+    assert_complete(store, world.join)
+
+
+def test_a_predicate_that_fails_in_sparks_join_is_found_by_tasks(
+    store: Store, spark: SparkSession
+) -> None:
+    """Spark's join runs the predicates over combinations, too. If it fails, tasks join the rows and
+    say which predicate is the cause; the other queries go on."""
+    world = World(store)
+    legs = [(world.left, sensor_is(1)), (world.right, TRUE)]
+    bad = register_join(world.author, legs, [equal(0, 1)], where=equal(0, 1, "nowhere"))
+    assert bad.composite_id == world.join.composite_id
+    engine = Engine(store, spark, replace(BULK, spark_slice_rows=100))
+    engine.start()
+    try:
+        engine.wait_idle(300)
+    finally:
+        engine.stop()
+    epoch = store.epochs.latest()[1]
+    assert [entry.id for entry in epoch.quarantine.entries] == [bad.predicate_id]
+    assert not mark_of(store, bad.composite_id).suspended
     assert_complete(store, world.join)

@@ -205,9 +205,7 @@ class Case:
     def step(self, old: list[list[KeyRun]], most: int = 1 << 30) -> list[CombinationRows]:
         """Return the combinations of random new rows at random legs. `old` has the runs so far."""
         lows = [len(leg.rows) for leg in self.legs]
-        for leg in self.legs:
-            for _ in range(self.rng.choice([0, 1, 2, 4])):
-                leg.add(self.rng)
+        self.arrive()
         news = [leg.between(low, len(leg.rows)) for leg, low in zip(self.legs, lows, strict=True)]
         came = [KeyRun.of(key_rows(self.edges, number, rows)) for number, rows in enumerate(news)]
         combinations = []
@@ -220,6 +218,12 @@ class Case:
         for runs_of_leg, run in zip(old, came, strict=True):
             runs_of_leg.append(run)
         return combinations
+
+    def arrive(self) -> None:
+        """Add random new rows at random legs."""
+        for leg in self.legs:
+            for _ in range(self.rng.choice([0, 1, 2, 4])):
+                leg.add(self.rng)
 
     def _fetch(self, leg: int, ids: Int64s) -> tuple[Int64s, pa.RecordBatch]:
         assert (np.diff(ids) > 0).all()
@@ -245,7 +249,10 @@ def _value(expression: Expression, rows: list[tuple[int, list[Any]]]) -> Any:
     raise AssertionError(expression)
 
 
-@pytest.mark.parametrize("seed", short_first(range(240), 80))
+SHORT_SEEDS = 80
+
+
+@pytest.mark.parametrize("seed", short_first(range(240), SHORT_SEEDS))
 def test_every_combination_is_found_once(seed: int) -> None:
     case = Case(seed)
     runs: list[list[KeyRun]] = [[] for _ in range(case.count)]
@@ -266,14 +273,13 @@ def test_every_combination_is_found_once(seed: int) -> None:
 def test_some_have_combinations() -> None:
     sizes = []
     kinds = set()
-    for seed in range(240):
+    for seed in range(SHORT_SEEDS):
         case = Case(seed)
         kinds |= {(len(edge.keys), type(edge.keys[0])) for edge in case.edges}
-        runs: list[list[KeyRun]] = [[] for _ in range(case.count)]
         for _ in range(4):
-            case.step(runs)
+            case.arrive()
         sizes.append(len(case.all()))
-    assert sum(size > 10 for size in sizes) > 60
+    assert sum(size > 10 for size in sizes) > 20
     assert kinds >= {(1, HashKey), (1, RangeKey), (2, HashKey), (2, RangeKey)}
 
 
@@ -395,8 +401,8 @@ def test_a_range_of_keys_has_every_row_for_which_the_comparison_is_true(
         probes, probing = key.probes(end, batches[end], times, times)
         pairs = set()
         for match in probes.find(stored):
-            numbers, places = match.pairs(0, len(match.counts))
-            probed = np.flatnonzero(probing)[numbers].tolist()
+            numbers, places = match.pairs(0, len(probing))
+            probed = probing[numbers].tolist()
             pairs |= set(zip(probed, stored.ids[places].tolist(), strict=True))
         for row, value in enumerate(ORDERED[types[end]]):
             for partner, partner_value in enumerate(ORDERED[types[1 - end]]):

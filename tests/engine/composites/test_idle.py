@@ -14,13 +14,12 @@ from psoup.engine.spark import jobs
 from psoup.engine.steps import step as engine_step
 from psoup.store import Store
 from querystem.expressions import TRUE
-from tests.support.engine.author import READINGS, Author, above, readings
+from tests.support.engine.author import OTHER, READINGS, Author, above, readings
 from tests.support.engine.composites import equal, mark_of, register_join
 from tests.support.engine.pump import Pump
 
 pytestmark = pytest.mark.spark
 
-OTHER = StreamSchema("other", READINGS.columns)
 THIRD = StreamSchema("third", READINGS.columns)
 
 

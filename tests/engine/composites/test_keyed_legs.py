@@ -17,13 +17,14 @@ from tests.engine.test_keyed import KEYED, Story, keyed
 from tests.support.engine.author import Author, timed
 from tests.support.engine.composites import combinations, equal, register_join
 from tests.support.engine.pump import Pump
+from tests.support.lengths import short_first
 
 pytestmark = pytest.mark.spark
 
 SMALL = EngineSettings(housekeeping=0.0, merge_files=3)
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", short_first(range(2)))
 def test_all_that_was_ever_seen_is_kept(
     store: Store, author: Author, spark: SparkSession, seed: int
 ) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from datastem.schema import StreamSchema
 from datastem.types import BOOLEAN, DOUBLE
 from psoup.engine.settings import EngineSettings
 from psoup.store import Store
@@ -15,7 +14,7 @@ from psoup.store.delta import commits as delta_commits
 from psoup.store.delta import durable
 from querystem.expressions import TRUE, Call, ColumnRef, Literal, Op
 from tests.engine.test_crash import copy
-from tests.support.engine.author import READINGS, Author, above, readings, sensor_is
+from tests.support.engine.author import OTHER, READINGS, Author, above, readings, sensor_is
 from tests.support.engine.composites import (
     Joined,
     assert_complete,
@@ -30,7 +29,6 @@ from tests.support.lengths import short_first
 
 pytestmark = pytest.mark.spark
 
-OTHER = StreamSchema("other", READINGS.columns)
 BUSY = EngineSettings(
     slice_rows=3,
     slice_seconds=0.0,
@@ -42,7 +40,7 @@ BUSY = EngineSettings(
 )
 
 # The commits after which a run of the test dies are this far apart.
-EVERY = 4
+EVERY = 12
 
 
 def write_log(store: Store) -> tuple[list[int], list[Joined]]:

@@ -12,7 +12,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from datastem.instants import HOUR, MINUTE
-from datastem.schema import StreamSchema
 from datastem.types import BIGINT, BOOLEAN
 from psoup.engine.composites.combining import JoinPlan, LegJoin
 from psoup.engine.composites.estimating import per_row
@@ -25,7 +24,7 @@ from querystem.composites import ComposedStream, Composition, compose
 from querystem.expressions import TRUE, Call, ColumnRef, Expression, Literal, Op
 from querystem.language import bind_query
 from querystem.links import edge_of
-from tests.support.engine.author import READINGS, Author, readings, sensor_is
+from tests.support.engine.author import OTHER, READINGS, Author, readings, sensor_is
 from tests.support.engine.composites import (
     assert_complete,
     combinations,
@@ -39,7 +38,6 @@ from tests.support.engine.composites import (
 from tests.support.engine.pump import Pump
 from tests.support.engine.reading import matched
 
-OTHER = StreamSchema("other", READINGS.columns)
 SMALL = EngineSettings(housekeeping=0.0, slice_rows=8, slice_seconds=0.0, merge_files=3)
 
 

@@ -10,7 +10,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from datastem.codec import INSTANT
-from datastem.schema import StreamSchema
 from psoup.engine.composites import growing
 from psoup.engine.repair.mend import mend
 from psoup.engine.repair.recover import open_ledger
@@ -18,7 +17,7 @@ from psoup.engine.settings import EngineSettings
 from psoup.store import Store
 from querystem.expressions import TRUE
 from tests.damage import tear_commit
-from tests.support.engine.author import READINGS, Author, above, readings, sensor_is, timed
+from tests.support.engine.author import OTHER, READINGS, Author, above, readings, sensor_is, timed
 from tests.support.engine.composites import (
     assert_complete,
     combinations,
@@ -32,7 +31,6 @@ from tests.support.engine.reading import pieces
 
 pytestmark = pytest.mark.spark
 
-OTHER = StreamSchema("other", READINGS.columns)
 SMALL = EngineSettings(housekeeping=0.0, slice_rows=8, slice_seconds=0.0, merge_files=3)
 
 

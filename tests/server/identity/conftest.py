@@ -48,7 +48,7 @@ def first_key(store: Path, *roles: str, tenant: str = "main", owner: str = "root
     return text
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     folder = tmp_path_factory.mktemp("identity")
     authority, issuer = Authority(folder / "pki"), Issuer()

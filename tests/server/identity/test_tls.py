@@ -50,7 +50,7 @@ def server(tmp_path: Path, authority: Authority) -> Iterator[ServerProcess]:
 
 
 def _status(server: ServerProcess, credentials: Credentials | None) -> None:
-    with Client(server.address, credentials=credentials, retry=NO_RETRY, timeout=10) as client:
+    with Client(server.address, credentials=credentials, retry=NO_RETRY, timeout=120) as client:
         security = client.status().security
     assert security is not None and security.tls
 

@@ -298,7 +298,7 @@ class FakeStore:
         yield from self._answer(unregistered, "", request)
 
     def Explain(self, request: pb.ExplainRequest) -> pb.Explanation:
-        """Explain an answer; nothing is stored or indexed, so everything is evaluated."""
+        """Explain an answer; nothing is indexed, so every row is compared."""
         registration = self._registration(request.handle)
         table, _ = self._evaluate(registration, request.window, None)
         rows = self._stream(registration.stream).rows.num_rows
@@ -310,7 +310,7 @@ class FakeStore:
             answer_bytes=table.nbytes,
             stages=[pb.Stage(name=name) for name in STAGES],
         )
-        factor = pb.Factor(text=where.strip(), access=pb.ACCESS_EVALUATED)
+        factor = pb.Factor(text=where.strip(), access=pb.ACCESS_COMPARED)
         return pb.Explanation(
             registration_count=1,
             factors=[factor] if where.strip() else [],

@@ -3,26 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from pathlib import Path
 
 from client_sdk import Client, Copies
-from tests.support.server.process import ServerProcess
-
-
-@contextmanager
-def running_store(folder: Path, *streams: str) -> Iterator[Client]:
-    """Start a server whose store has some streams, and give a client of it."""
-    server = ServerProcess(folder)
-    try:
-        with Client(server.address) as client:
-            for sql in streams:
-                client.define(sql)
-            yield client
-    finally:
-        server.stop()
 
 
 def check_later(

@@ -34,6 +34,8 @@ from querystem.query_json import query_to_json
 from results.window import UNBOUNDED, Window
 
 READINGS = StreamSchema("readings", (Column("sensor", BIGINT), Column("value", DOUBLE)))
+# The second stream of joins.
+OTHER = StreamSchema("other", READINGS.columns)
 
 
 def timed(retain: int | None = None) -> StreamSchema:

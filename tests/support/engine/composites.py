@@ -18,6 +18,7 @@ from psoup.store.composite_marks import CompositeMark
 from psoup.store.log.events import Composite
 from querystem.composites import Shape
 from querystem.expressions import TRUE, Call, ColumnRef, Expression, Literal, Op, predicate_key
+from querystem.language.normal_form.rewrite import all_of, as_item
 from querystem.query import From, Leg, Query
 from querystem.query_json import query_to_json
 from results.window import UNBOUNDED
@@ -65,8 +66,9 @@ def register_join(
     where: Expression = TRUE,
 ) -> Joined:
     """Register a join whose legs, (stream, predicate), are in the composite's order. `where` is the
-    predicate over combinations."""
+    condition over combinations, besides those of the legs."""
     state = author.state
+    where = all_of([where, *(as_item(local, leg) for leg, (_, local) in enumerate(legs))])
     streams = tuple(stream for stream, _ in legs)
     key = Shape(streams, tuple(factors), span).factors_key
     existing = state.composites.find(streams, key, span)
@@ -118,9 +120,11 @@ def join_of(
     store: Store, composite_id: int, *, admitted: bool = True
 ) -> dict[tuple[int, ...], dict[str, Any]]:
     """Return the combinations of the rows in a composite's box, by their parts: of those that the
-    admitted predicates match, or of all. Found by DuckDB."""
+    local predicates of a query match whose combinations are all stored, or of all. Found by
+    DuckDB."""
     epoch = _epoch(store)
-    mark, composite = epoch.composites[composite_id], store.state(epoch).composites[composite_id]
+    mark, state = epoch.composites[composite_id], store.state(epoch)
+    composite = state.composites[composite_id]
     if mark.since is None:
         return {}
     with duckdb.connect() as db:
@@ -137,7 +141,24 @@ def join_of(
                 f"CREATE TABLE leg{leg} AS SELECT * FROM all{leg} "
                 f"WHERE _row_id >= {low} AND _row_id < {mark.highs[leg]} {inside}"
             )
-        return _joined(db, composite.factors, composite.span, len(composite.legs))
+        joined = _joined(db, composite.factors, composite.span, len(composite.legs))
+    if not admitted:
+        return joined
+    # By query: the rows of each leg that its local predicate matches.
+    groups = [
+        [set(matched(store, leg.predicate_id)) for leg in registration.legs]
+        for registration in state.registrations.values()
+        if registration.composite is not None
+        and registration.composite.composite_id == composite_id
+        and mark.has_predicate(registration.composite.predicate_id)
+    ]
+    return {
+        parts: values
+        for parts, values in joined.items()
+        if any(
+            all(part in rows for part, rows in zip(parts, group, strict=True)) for group in groups
+        )
+    }
 
 
 def _joined(
@@ -171,8 +192,8 @@ def _sql(form: Any) -> str:
 
 
 def assert_boxes(store: Store, *, exact: bool = True) -> None:
-    """The combinations of every composite are the join of the admitted rows in its box, each once.
-    Where predicates have left, there may be more."""
+    """The combinations of every composite are those of its queries in its box, each once. If
+    queries have left, or are not admitted yet, there may be more."""
     for composite_id in _epoch(store).composites:
         stored = list(combinations(store, composite_id).values())
         assert len(stored) == len(set(stored)), "a combination is stored twice"
@@ -194,6 +215,7 @@ def assert_complete(store: Store, joined: Joined, *, exact: bool = True) -> None
     assert mark.highs == tuple(epoch.streams[stream].high for stream in composite.legs)
     for leg, predicate in enumerate(joined.legs):
         assert predicate in mark.admitted[leg]
+    assert mark.has_predicate(joined.predicate_id)
     high = mark.high
     lows = covered(store, joined.composite_id, joined.predicate_id)
     ids = combinations(store, joined.composite_id)

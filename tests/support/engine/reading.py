@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -42,31 +43,53 @@ def pieces(store: Store) -> list[dict[str, Any]]:
 
 def matched(store: Store, predicate: int) -> list[int]:
     """Return the row ids of a predicate; assert what docs/reference/formats say about pieces."""
-    ids: list[int] = []
-    ranges = []
+    return matched_by(store, [predicate])[predicate]
+
+
+def matched_by(store: Store, predicates: Iterable[int]) -> dict[int, list[int]]:
+    """Return the row ids of each of some predicates."""
+    pieces_of: dict[int, list[dict[str, Any]]] = {predicate: [] for predicate in predicates}
     for piece in pieces(store):
-        if piece["predicate_id"] == predicate:
-            lows = decode(piece["bitmap"])
-            hits = [(piece["block"] << BLOCK_BITS) + low for low in lows.tolist()]
-            assert len(hits) == piece["count"] > 0
-            assert piece["lo"] <= hits[0] and hits[-1] < piece["hi"]
-            assert piece["segment"] == piece["block"] >> 4
-            ids += hits
-            ranges.append((piece["lo"], piece["hi"]))
-    ranges.sort()
-    assert all(before[1] <= after[0] for before, after in zip(ranges, ranges[1:], strict=False))
+        if piece["predicate_id"] in pieces_of:
+            pieces_of[piece["predicate_id"]].append(piece)
+    return {predicate: _row_ids(own) for predicate, own in pieces_of.items()}
+
+
+def _row_ids(own_pieces: list[dict[str, Any]]) -> list[int]:
+    """Return the row ids of one predicate's pieces."""
+    ids: list[int] = []
+    for piece in own_pieces:
+        lows = decode(piece["bitmap"])
+        hits = [(piece["block"] << BLOCK_BITS) + low for low in lows.tolist()]
+        assert len(hits) == piece["count"] > 0
+        assert piece["lo"] <= hits[0] and hits[-1] < piece["hi"]
+        assert piece["segment"] == piece["block"] >> 4
+        ids += hits
+    ranges = sorted((piece["lo"], piece["hi"]) for piece in own_pieces)
+    assert all(before[1] <= after[0] for before, after in pairwise(ranges))
     return sorted(ids)
 
 
 def covered(store: Store, stream_id: int, predicate: int) -> list[tuple[int, int]]:
+    return covered_by(store, stream_id, [predicate])[predicate]
+
+
+def covered_by(
+    store: Store, stream_id: int, predicates: Iterable[int]
+) -> dict[int, list[tuple[int, int]]]:
+    """Return the intervals of rows that each of some predicates has met."""
     _, epoch = store.epochs.latest()
     table = read_files(store.table("coverage"), store.snapshot(epoch, "coverage"), COVERAGE)
     high = (epoch.streams.get(stream_id) or epoch.composites[stream_id]).high
-    return union(
-        (row["row_lo"], high if row["row_hi"] is None else row["row_hi"])
-        for row in table.to_pylist()
-        if row["stream_id"] == stream_id and row["predicate_lo"] <= predicate < row["predicate_hi"]
-    )
+    rows = [row for row in table.to_pylist() if row["stream_id"] == stream_id]
+    return {
+        predicate: union(
+            (row["row_lo"], high if row["row_hi"] is None else row["row_hi"])
+            for row in rows
+            if row["predicate_lo"] <= predicate < row["predicate_hi"]
+        )
+        for predicate in predicates
+    }
 
 
 def assert_joined(store: Store, stream_id: int, predicates: dict[int, Meaning]) -> None:
@@ -74,6 +97,9 @@ def assert_joined(store: Store, stream_id: int, predicates: dict[int, Meaning]) 
     rows = stem_rows(store, stream_id)
     _, epoch = store.epochs.latest()
     high = epoch.streams[stream_id].high
-    for predicate, meaning in predicates.items():
-        assert covered(store, stream_id, predicate) == ([(0, high)] if high else [])
-        assert matched(store, predicate) == [row["_row_id"] for row in rows if meaning(row)]
+    coverage = covered_by(store, stream_id, predicates)
+    assert coverage == {predicate: [(0, high)] if high else [] for predicate in predicates}
+    assert matched_by(store, predicates) == {
+        predicate: [row["_row_id"] for row in rows if meaning(row)]
+        for predicate, meaning in predicates.items()
+    }

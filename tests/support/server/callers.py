@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -153,10 +153,14 @@ def _answer(messages: Sequence[pb.InvokeResponse]) -> tuple[pb.AnswerHeader, lis
 
 
 @asynccontextmanager
-async def open_server(path: Path, **settings: Any) -> AsyncIterator[tuple[Server, Any]]:
-    """Run a server with TrustedHeaders in this process, and give it with a stub."""
+async def open_server(
+    path: Path, adapt: Callable[[Server], None] = lambda server: None, **settings: Any
+) -> AsyncIterator[tuple[Server, Any]]:
+    """Run a server with TrustedHeaders in this process, and give it with a stub. `adapt` may change
+    the server before it starts."""
     server = Server(Settings(path, durability="none", **settings))
     server.core.authenticator = TrustedHeaders()
+    adapt(server)
     await server.start()
     options = [("grpc.max_receive_message_length", -1)]
     try:

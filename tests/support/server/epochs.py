@@ -203,7 +203,25 @@ class HandMadeEngine:
             since=since,
             highs=tuple(highs),
             admitted=tuple(tuple(sorted(ids)) for ids in admitted),
+            predicates=self._stored_predicates(composite_id, admitted),
         )
+
+    def _stored_predicates(
+        self, composite_id: int, admitted: Sequence[Collection[int]]
+    ) -> tuple[tuple[int, int], ...]:
+        """Return the ranges of the predicates over a composite all of whose rows are admitted."""
+        by_stream: dict[int, set[int]] = {}
+        for stream_id, ids in zip(self.state.composites[composite_id].legs, admitted, strict=True):
+            # A leg of the query may be any leg of its stream, so all of them must have its rows.
+            by_stream[stream_id] = by_stream.get(stream_id, set(ids)) & set(ids)
+        stored = {
+            registration.composite.predicate_id
+            for registration in self.state.registrations.values()
+            if registration.composite is not None
+            and registration.composite.composite_id == composite_id
+            and all(leg.predicate_id in by_stream[leg.stream_id] for leg in registration.legs)
+        }
+        return tuple((id_, id_ + 1) for id_ in sorted(stored))
 
     def forget_combinations(self, composite_id: int, limit: int | None = None) -> None:
         """Remove the files of a composite whose combinations have only rows with a ts up to

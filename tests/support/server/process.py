@@ -5,8 +5,6 @@ from __future__ import annotations
 import copy
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,9 +17,11 @@ from psoup.server.wire.arrow import Message, serialize
 from psoup.v1 import psoup_pb2 as pb
 from psoup.v1.psoup_pb2_grpc import PsoupStub
 from psoup.write.timepiece import VARIABLE
+from tests.support.server.forking import fork_program
 
 ROOT = Path(__file__).resolve().parents[3]
 _READY = "server ready on "
+_END_SECONDS = 120
 
 
 async def received(messages: AsyncIterator[Message]) -> list[pb.InvokeResponse]:
@@ -36,23 +36,19 @@ class ServerProcess:
 
     def __init__(self, store: Path, *options: str, clock: Path | None = None) -> None:
         """`clock` is a file that stands for the clock of another machine."""
-        command = [sys.executable, "-m", self.module, "--store", str(store), "--port", "0"]
+        command = [self.module, "--store", str(store), "--port", "0", *options]
         self.errors = store.parent / f"server-{os.urandom(4).hex()}.log"
         environment = os.environ | ({} if clock is None else {VARIABLE: str(clock)})
+        read_end, output = os.pipe()
+        # Open until the server has ended, so that it can print.
+        self._output = os.fdopen(read_end)
         with self.errors.open("wb") as errors:
-            self._process = subprocess.Popen(
-                [*command, *options],
-                cwd=ROOT,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-                env=environment,
-            )
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
+            self._process = fork_program(command, ROOT, environment, output, errors.fileno())
+        os.close(output)
+        line = self._output.readline()
         if not line.startswith(_READY):
             self._process.kill()
-            self._close()
+            self.wait()
             raise AssertionError(self.errors.read_text())
         self.address = line.removeprefix(_READY).strip()
         self.channel = grpc.insecure_channel(
@@ -69,24 +65,31 @@ class ServerProcess:
 
     @property
     def pid(self) -> int:
+        assert self._process.pid is not None
         return self._process.pid
 
     def kill(self) -> None:
         self.channel.close()
         self._process.kill()
-        self._close()
+        self.wait()
 
     def stop(self, number: int = signal.SIGTERM) -> int:
         """Return the exit code."""
         self.channel.close()
-        if self._process.poll() is None:
-            self._process.send_signal(number)
-        return self._close()
+        self.send_signal(number)
+        return self.wait()
 
-    def _close(self) -> int:
-        code = self._process.wait(timeout=120)
-        assert self._process.stdout is not None
-        self._process.stdout.close()
+    def send_signal(self, number: int = signal.SIGTERM) -> None:
+        """Do nothing if the server has ended."""
+        if self._process.is_alive():
+            os.kill(self.pid, number)
+
+    def wait(self) -> int:
+        """Return the exit code of a server that is about to end."""
+        self._process.join(_END_SECONDS)
+        self._output.close()
+        code = self._process.exitcode
+        assert code is not None, f"the server has not ended after {_END_SECONDS} s"
         return code
 
     # ---- calls

@@ -40,6 +40,7 @@ from tests.oracle.copy import Values
 from tests.oracle.keyed import Keyed
 from tests.oracle.refresh import Event, History, Refreshed
 from tests.oracle.windows import Shown, everything
+from tests.support.lengths import scaled
 from tests.support.server.callers import new_call
 from tests.support.server.epochs import HandMadeEngine
 from tests.support.server.process import ipc
@@ -362,8 +363,9 @@ def computable(query: Query, schema: StreamSchema, window: str) -> bool:
 
 
 def machine_settings(examples: int, steps: int) -> settings:
+    """`examples` are those of the short run."""
     return settings(
-        max_examples=examples,
+        max_examples=scaled(examples),
         stateful_step_count=steps,
         deadline=None,
         suppress_health_check=[HealthCheck.too_slow],

@@ -124,10 +124,10 @@ class RunningStore:
         for process in [*self.servers, *([self.engine] if self.engine else [])]:
             process.kill()
 
-    def start_server(self, *options: str) -> str:
-        """Return the address of one more server."""
+    def start_server(self, *options: str, module: str = "psoup.server") -> str:
+        """Return the address of one more server; `psoup.web` has a web port as well."""
         output = self.folder / f"server-{len(self.servers)}.log"
-        arguments = ["-m", "psoup.server", "--store", str(self.store), "--port", "0", *options]
+        arguments = ["-m", module, "--store", str(self.store), "--port", "0", *options]
         process = Process(arguments, output, environment=self.environment)
         self.servers.append(process)
         target = process.wait_for(r"server ready on (\S+)")[1]

@@ -18,6 +18,7 @@ from results.checksum import key_ids
 
 # Hashes are 63 bits; the bucket is the highest of them.
 BUCKET_BITS = 6
+BUCKETS = 1 << BUCKET_BITS
 _BUCKET_SHIFT = 63 - BUCKET_BITS
 
 _WIDEST = pa.decimal128(38, 0)
@@ -49,14 +50,16 @@ class HashKey:
 
     def probes(
         self, end: int, rows: pa.RecordBatch, firsts: Int64s, lasts: Int64s
-    ) -> tuple[HashProbes, Mask]:
+    ) -> tuple[HashProbes, Int64s]:
         """Return the probes of combinations with these rows of the leg at `end`, whose parts have
-        ts from `firsts` to `lasts`, and a mask of those that can have a partner; the probes are of
-        those only."""
+        ts from `firsts` to `lasts`, and the place of each probe's combination; some combinations
+        can have no partner, and no probe."""
         hashes, valid = self.keys(end, rows)
-        hashes = hashes[valid]
+        places = np.flatnonzero(valid)
+        places = places[np.argsort(hashes[places])]
+        hashes = hashes[places]
         numbers = np.unique(buckets(hashes))
-        return HashProbes(hashes, numbers, firsts[valid], lasts[valid], self.span), valid
+        return HashProbes(hashes, numbers, firsts[places], lasts[places], self.span), places
 
 
 def buckets(hashes: Int64s) -> Int64s:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from datastem.arrays import Int64s
+from datastem.arrays import Int64s, Mask
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,34 +24,58 @@ class SideRows:
 
     def within(self, low: int, high: int) -> SideRows:
         """Return the rows with an id in `[low, high)`."""
-        inside = (self.ids >= low) & (self.ids < high)
-        arrays = (self.buckets, self.keys, self.ids, self.ts, self.positions)
-        return SideRows(*(values[inside] for values in arrays))
+        return self._taken((self.ids >= low) & (self.ids < high))
+
+    def in_buckets(self, low: int, high: int) -> SideRows:
+        """Return the rows of the buckets `[low, high)`."""
+        return self._taken(slice(*np.searchsorted(self.buckets, [low, high])))
+
+    def _taken(self, rows: Mask | slice) -> SideRows:
+        return SideRows(*(values[rows] for values in self._arrays))
+
+    @property
+    def _arrays(self) -> tuple[Int64s, ...]:
+        return self.buckets, self.keys, self.ids, self.ts, self.positions
+
+    @classmethod
+    def joined(cls, parts: Sequence[SideRows]) -> SideRows:
+        """Return the rows of several runs, one run after the other."""
+        nothing = [np.empty(0, np.int64)] * len(cls.__slots__)
+        columns = zip(nothing, *(part._arrays for part in parts), strict=True)
+        return cls(*map(np.concatenate, columns))
 
 
 @dataclass(frozen=True, slots=True)
 class SideMatches:
-    """The matches of probes in one side of a run: probe n matches the rows `[starts[n], starts[n] +
-    counts[n])` of it."""
+    """The matches of probes in one side of a run: probe `first + n` matches the rows `[starts[n],
+    starts[n] + counts[n])` of it. Other probes match none."""
 
     rows: SideRows
+    first: int
     starts: Int64s
     counts: Int64s
+
+    @property
+    def probes(self) -> slice:
+        """The probes that may match a row."""
+        return slice(self.first, self.first + len(self.counts))
 
     def pairs(self, begin: int, end: int) -> tuple[Int64s, Int64s]:
         """Return the pairs of the probes `[begin, end)`: the number of the probe and the place of
         the row, for each pair."""
+        begin, end = (min(max(probe - self.first, 0), len(self.counts)) for probe in (begin, end))
         counts = self.counts[begin:end]
         ends = np.cumsum(counts)
         # Pair k of a probe is the row at its start + k: shift the running pair number to that.
         shifts = np.repeat(self.starts[begin:end] - (ends - counts), counts)
-        return np.repeat(np.arange(begin, end), counts), np.arange(len(shifts)) + shifts
+        probes = np.repeat(np.arange(self.first + begin, self.first + end), counts)
+        return probes, np.arange(len(shifts)) + shifts
 
 
 @dataclass(frozen=True)
 class HashProbes:
-    """Probes by hashes. Probe n has parts whose ts are in `[firsts[n], lasts[n]]`; rows that are
-    further than `span` from one of them are left out."""
+    """Probes by hashes, which must ascend. Probe n has parts whose ts are in `[firsts[n],
+    lasts[n]]`; rows that are further than `span` from one of them are left out."""
 
     hashes: Int64s
     buckets: Int64s
@@ -61,13 +85,19 @@ class HashProbes:
 
     def find(self, rows: SideRows) -> Iterator[SideMatches]:
         """Yield the rows with each hash."""
-        starts = np.searchsorted(rows.keys, self.hashes)
-        ends = np.searchsorted(rows.keys, self.hashes, "right")
+        if not len(rows.keys):
+            return
+        # A run has the rows of few buckets, so that few of the hashes are within its bounds.
+        first = int(np.searchsorted(self.hashes, rows.keys[0]))
+        last = int(np.searchsorted(self.hashes, rows.keys[-1], "right"))
+        hashes = self.hashes[first:last]
+        starts = np.searchsorted(rows.keys, hashes)
+        ends = np.searchsorted(rows.keys, hashes, "right")
         if self.span is not None:
             # A row is near enough to all parts if its ts is in [last - span, first + span].
-            starts = first_from(rows.ts, starts, ends, self.lasts - self.span)
-            ends = first_after(rows.ts, starts, ends, self.firsts + self.span)
-        yield SideMatches(rows, starts, ends - starts)
+            starts = first_from(rows.ts, starts, ends, self.lasts[first:last] - self.span)
+            ends = first_after(rows.ts, starts, ends, self.firsts[first:last] + self.span)
+        yield SideMatches(rows, first, starts, ends - starts)
 
 
 @dataclass(frozen=True)
@@ -103,7 +133,7 @@ class RangeProbes:
             if (starts < ends).any():
                 starts = first_from(rows.keys, starts, ends, self.lows)
                 ends = first_after(rows.keys, starts, ends, self.highs)
-                yield SideMatches(rows, starts, ends - starts)
+                yield SideMatches(rows, 0, starts, ends - starts)
 
 
 def first_from(values: Int64s, begins: Int64s, ends: Int64s, limits: Int64s) -> Int64s:

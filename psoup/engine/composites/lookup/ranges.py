@@ -63,10 +63,10 @@ class RangeKey:
 
     def probes(
         self, end: int, rows: pa.RecordBatch, firsts: Int64s, lasts: Int64s
-    ) -> tuple[RangeProbes, Mask]:
+    ) -> tuple[RangeProbes, Int64s]:
         """Return the probes of combinations with these rows of the leg at `end`, whose parts have
-        ts from `firsts` to `lasts`, and a mask of those that can have a partner; the probes are of
-        those only."""
+        ts from `firsts` to `lasts`, and the place of each probe's combination; some combinations
+        can have no partner, and no probe."""
         lows = np.full(rows.num_rows, INT64_MIN)
         highs = np.full(rows.num_rows, INT64_MAX)
         slack = 0 if self._is_exact else _ROUNDING_KEYS
@@ -82,12 +82,12 @@ class RangeKey:
                 lows = np.maximum(lows, _shifted(values, shift - slack))
             else:
                 highs = np.minimum(highs, _shifted(values, shift + slack))
-        valid = self.keys(end, rows)[1]
+        places = np.flatnonzero(self.keys(end, rows)[1])
         # A row is near enough to all parts if its ts is in [last - span, first + span].
         first_buckets = self.buckets(lows, lasts - self.span)
         last_buckets = self.buckets(lows, firsts + self.span)
-        arrays = (values[valid] for values in (lows, highs, first_buckets, last_buckets))
-        return RangeProbes(*arrays), valid
+        arrays = (values[places] for values in (lows, highs, first_buckets, last_buckets))
+        return RangeProbes(*arrays), places
 
     @cached_property
     def _is_exact(self) -> bool:

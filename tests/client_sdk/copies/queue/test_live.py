@@ -45,7 +45,7 @@ def tell(process: subprocess.Popen[str]) -> None:
 
 
 def end(process: subprocess.Popen[str]) -> int:
-    code = process.wait(timeout=60)
+    code = process.wait(timeout=240)
     for stream in (process.stdin, process.stdout):
         assert stream is not None
         stream.close()

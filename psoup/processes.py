@@ -27,15 +27,17 @@ class Child:
         print_line: PrintLine,
         environment: Mapping[str, str] | None = None,
         ready: str = "",
+        pass_fds: Sequence[int] = (),
     ) -> None:
         """`environment` is added to that of this process; `ready` begins the line with which the
-        child reports that it is ready.
+        child reports that it is ready; the child inherits the file descriptors `pass_fds`.
         """
         self.name = name
         self._command = list(command)
         self._environment = {**os.environ, **(environment or {})}
         self._print_line = print_line
         self._ready = ready
+        self._pass_fds = tuple(pass_fds)
         self.is_ready = threading.Event()
         self._process: subprocess.Popen[str] | None = None
         self._pump: threading.Thread | None = None
@@ -51,6 +53,7 @@ class Child:
             errors="replace",
             start_new_session=True,
             env=self._environment,
+            pass_fds=self._pass_fds,
         )
         self._pump = threading.Thread(target=self._forward, args=(self._process,), daemon=True)
         self._pump.start()
@@ -73,6 +76,11 @@ class Child:
     def ended(self) -> int | None:
         """Return the exit code, negative for a signal; None while it runs or before the start."""
         return None if self._process is None else self._process.poll()
+
+    def terminate(self) -> None:
+        """Send SIGTERM, and do not wait."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.terminate()
 
     def stop(self, grace_seconds: float) -> None:
         """Send SIGTERM; if the child still runs after `grace_seconds`, kill its whole group."""

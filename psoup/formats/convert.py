@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from client_sdk import Column
+
+class TargetColumn(Protocol):
+    """A column of a stream: its name; its type as SQL writes it, without its precision, and in
+    Arrow."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def type(self) -> object: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def arrow(self) -> pa.DataType: ...
+
 
 Cast = Callable[[pa.Array], pa.Array]
 # The converted array, with NULL for each value that does not fit; and why it does not, by index.
@@ -51,12 +65,7 @@ def _halves(
         return first_half + _halves(array.slice(middle), start + middle, cast, why, failed)
 
 
-def convert_typed(array: pa.Array, column: Column) -> Converted:
-    """Convert from an Arrow type that the column accepts."""
-    return convert(array, column.cast, f"is not {column.type}")
-
-
-def convert_text(array: pa.Array, column: Column) -> Converted:
+def convert_text(array: pa.Array, column: TargetColumn) -> Converted:
     """Convert from text, or from bytes in UTF-8. Space around other types than TEXT is ignored."""
     texts, failed = convert(array, lambda part: part.cast(pa.string()), "is not UTF-8")
     if column.kind == "TEXT":
@@ -74,14 +83,14 @@ def convert_text(array: pa.Array, column: Column) -> Converted:
         return values, {**misfits, **dict.fromkeys(wrong, why), **failed}
 
 
-def _shape(column: Column) -> str:
+def _shape(column: TargetColumn) -> str:
     if column.kind != "DECIMAL":
         return _SHAPES[column.kind]
     whole = column.arrow.precision - column.arrow.scale
     return rf"[+-]?0*\d{{0,{whole}}}(?:\.\d{{0,{column.arrow.scale}}}0*)?"
 
 
-def _cast_of(column: Column) -> Cast:
+def _cast_of(column: TargetColumn) -> Cast:
     if column.kind == "BIGINT":
         return _bigint
     return _timestamp if column.kind == "TIMESTAMP" else lambda texts: texts.cast(column.arrow)

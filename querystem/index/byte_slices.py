@@ -22,8 +22,8 @@ _HALF = np.uint64(32)
 
 @dataclass(frozen=True, slots=True)
 class ByteSlices:
-    """Byte strings: number i is `content[begins[i]:ends[i]]`. A word of zeros follows the last
-    byte of `content`, so that a word can be read at every place."""
+    """Byte strings: number i is `content[begins[i]:ends[i]]`. Eight bytes of no meaning follow
+    the last one, so that a word can be read at every place."""
 
     begins: Int64s
     ends: Int64s
@@ -39,10 +39,13 @@ class ByteSlices:
         narrow = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1]
         edges = narrow.astype(np.int64)
         first, last = int(edges[0]), int(edges[-1])
+        edges -= first
+        if octets is not None and octets.size >= last + WORD_BYTES:
+            content = np.frombuffer(octets, np.uint8)[first : last + WORD_BYTES]
+            return cls(edges[:-1], edges[1:], content)
         content = np.zeros(last - first + WORD_BYTES, np.uint8)
         if octets is not None:
             content[:-WORD_BYTES] = np.frombuffer(octets, np.uint8)[first:last]
-        edges -= first
         return cls(edges[:-1], edges[1:], content)
 
     def __len__(self) -> int:
