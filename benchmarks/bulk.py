@@ -58,7 +58,7 @@ def _measure_steps(report: Report, spark: SparkSession, store: Store, most: int)
     # The first step starts workers; it is measured again.
     for number, rows in enumerate((1_000, 1_000, 1 << 15, 1 << 16, most, 4 * most)):
         for stream in streams:
-            _publish(author, stream, dice.permutation(rows))
+            publish(author, stream, dice.permutation(rows))
         before = processor(descendants())
         pump.step()
         spent = processor(descendants()) - before
@@ -68,16 +68,17 @@ def _measure_steps(report: Report, spark: SparkSession, store: Store, most: int)
     assert pump.ledger.composites[join.composite_id].high
 
 
-def _publish(author: Author, stream: int, keys: Int64s) -> None:
-    for first in range(0, len(keys), BATCH_ROWS):
-        author.publish(stream, _batch(keys[first : first + BATCH_ROWS]))
+def publish(author: Author, stream: int, keys: Int64s, batch_rows: int = BATCH_ROWS) -> None:
+    """Publish a row for each key."""
+    for first in range(0, len(keys), batch_rows):
+        author.publish(stream, _batch(keys[first : first + batch_rows]))
 
 
 def _measure(report: Report, spark: SparkSession, store: Store, rows: int) -> None:
     author, dice = Author(store), np.random.default_rng(7)
     streams = author.create(READINGS), author.create(OTHER)
     for stream in streams:
-        _publish(author, stream, dice.permutation(rows))
+        publish(author, stream, dice.permutation(rows))
     join = register_join(author, [(stream, TRUE) for stream in streams], [equal(0, 1)])
     settings = replace(EngineSettings(), housekeeping=1e9)
     pump = Pump(store, spark, settings)

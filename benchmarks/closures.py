@@ -1,4 +1,4 @@
-"""Closures of keyed streams: of a step, and all of them, on the driver and in tasks.
+"""Closures of keyed streams: of a step, and all of them; the driver's memory, and retention.
 
 Every hundredth row is late, and a key has eight rows. Costs are processor time.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -16,16 +17,16 @@ from benchmarks.memory import descendants, processor
 from benchmarks.report import Report
 from datastem.arrays import Int64s
 from datastem.codec import INSTANT, stem_schema
-from datastem.history import History
 from datastem.keyed_rows import KeyedRows
 from datastem.schema import Column, StreamSchema
 from datastem.types import BIGINT, TIMESTAMP
 from psoup.engine.ledger import stem_name
 from psoup.engine.spark.jobs import SparkJob, by_table
 from psoup.engine.spark.session import open_session
+from psoup.engine.steps import closing
 from psoup.engine.steps.closing import ClosingJob
-from psoup.engine.steps.histories import Histories, closure_rows
-from psoup.engine.steps.worker import CLOSURE_BOUNDS, insert, write_segments
+from psoup.engine.steps.key_order import KeyOrder
+from psoup.engine.steps.worker import insert
 from psoup.store import Store
 from psoup.store.delta.files import DataFile
 
@@ -65,40 +66,50 @@ def _keys(dice: np.random.Generator, rows: int) -> Int64s:
 def _measure_steps(report: Report, rows: int) -> None:
     dice = np.random.default_rng(1)
     keys = _keys(dice, rows)
-    old = _rows(dice, keys, 0, rows)
-    started = time.process_time()
-    history = History().insert(old, rows)
+    parts = (
+        _rows(dice, keys, first, min(FILE_ROWS, rows - first))
+        for first in range(0, rows, FILE_ROWS)
+    )
+    memory, started = _own_memory(), time.process_time()
+    order, high = KeyOrder(parts), rows
     report.add(f"{rows:,} rows, sorted", time.process_time() - started, "s")
-    report.add(f"{rows:,} rows, memory of a row", history.nbytes / rows, "B")
+    report.add(f"{rows:,} rows, own memory of a row", (_own_memory() - memory) / rows, "B")
     for count in (1_000, 65_536):
         seconds = []
-        for _ in range(8):
-            new = _rows(dice, keys, history.high, count)
+        for _ in range(16):
+            new = _rows(dice, keys, high, count)
             started = time.process_time()
-            history.closures(new)
-            history = history.insert(new, history.high + count)
+            order.closures(new)
+            order.insert(new)
             seconds.append(time.process_time() - started)
-        middle = 1000 * sorted(seconds)[len(seconds) // 2]
-        report.add(f"{rows:,} rows, a step of {count:,} more, median", middle, "ms")
+            high += count
+        what = f"{rows:,} rows, a step of {count:,} more"
+        report.add(f"{what}, median", 1000 * sorted(seconds)[len(seconds) // 2], "ms")
+        report.add(f"{what}, mean", 1000 * sum(seconds) / len(seconds), "ms")
+    started = time.process_time()
+    ended = order.ended(500 * rows)
+    order.remove(ended[: len(ended) // 8])
+    report.add(f"{rows:,} rows, a round of retention", time.process_time() - started, "s")
+
+
+def _own_memory() -> int:
+    """Return the bytes that only this process can have: not those of mapped files."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith("RssAnon:"))
 
 
 def _measure_all(report: Report, spark: SparkSession, store: Store, rows: int) -> None:
-    files, stream_id = _write(store, rows), 1
-    root = store.root / "closures"
-    before = processor(descendants())
-    closures = Histories(store).rederive(stream_id, files)
-    table = closure_rows(stream_id, closures, 1)
-    write_segments(root, stream_id, table, CLOSURE_BOUNDS, False)
-    report.add(f"{rows:,} rows, all on the driver", processor(descendants()) - before, "s")
-    job = ClosingJob(
-        str(store.root / stem_name(stream_id)), tuple(files), str(root), stream_id, 1, False
-    )
-    for number in range(2):
-        before = processor(descendants())
-        written = job.run(spark)
-        assert sum(file.rows for file in written) == table.num_rows
-        again = ", again" if number else ""
-        report.add(f"{rows:,} rows, all in tasks{again}", processor(descendants()) - before, "s")
+    job = ClosingJob(str(store.root), tuple(_write(store, rows)), 1, 1, False)
+    closures = set[int]()
+    for limit, what in ((rows, "in one task"), (0, "with a shuffle")):
+        for again in ("", ", again"):
+            with patch.object(closing, "TASK_ROWS", limit):
+                driver, before = time.process_time(), processor(descendants())
+                closures.add(sum(file.rows for file in job.run(spark)))
+            seconds = processor(descendants()) - before
+            report.add(f"{rows:,} rows, all {what}{again}", seconds, "s")
+            report.add("  of that, the driver's Python", time.process_time() - driver, "s")
+    assert len(closures) == 1
 
 
 def _write(store: Store, rows: int) -> list[DataFile]:

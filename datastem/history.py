@@ -11,6 +11,7 @@ it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -100,7 +101,7 @@ class History:
 
         The ids ascend and are greater than those of the history.
         """
-        return _closures(self.runs, rows)
+        return closures_among(self.runs.runs, rows)
 
     def current(self, high: int, instant: int, cut: int = SINCE_EVER) -> KeyedRows:
         """Return the rows current at the instant, as known from ids below `high`; by ascending id.
@@ -149,22 +150,12 @@ class History:
         live = self.live
         return live.runs if instant >= live.since and high >= live.settled else self.runs
 
-    def ended(self, cut: int) -> Int64s:
-        """Return the ids of the rows that had ended by the instant `cut`, ascending."""
-        whole = self.runs.whole()
-        return np.sort(whole.ids[whole.ends() <= cut])
-
     def prune(self, cut: int) -> History:
         """Return the history without the rows that had ended by the instant `cut`.
 
         The remaining rows of a key are the last ones of its order, so no end changes.
         """
         return replace(self, cut=max(self.cut, cut), runs=self.runs.pruned(cut))
-
-    def without(self, ids: Int64s) -> History:
-        """Return the history without the rows with these ascending ids, all of which have ended."""
-        remaining = (run.take(~np.isin(run.ids, ids, kind="sort")) for run in self.runs.runs)
-        return replace(self, runs=SortedRuns(tuple(run for run in remaining if len(run))))
 
     def _check(self) -> None:
         """Assert that every run is sorted, ids ascend from run to run, and no live row is
@@ -218,12 +209,14 @@ def key_ranges(keys: Int64s, count: int) -> Int64s:
     return ((upper * np.uint64(max(count, 1))) >> np.uint64(32)).astype(np.int64)
 
 
-def _closures(runs: SortedRuns, rows: KeyedRows) -> Closures:
+def closures_among(runs: Sequence[KeyedRows], rows: KeyedRows) -> Closures:
+    """Return the closures that rows cause among those of sorted runs, all of which have smaller
+    ids."""
     new = rows.sorted()
     before_ts, before_id, after_ts = _among(new)
     # Per new row: ts and id of the latest predecessor, and ts of the earliest successor, over the
     # batch itself and all runs.
-    for run in runs.runs:
+    for run in runs:
         # In this run the rows of the same key are `[first, place)` with a ts up to the new row's,
         # and `[place, stop)` with a later one. All have smaller ids than the new rows.
         first, place, stop = run.find(new)

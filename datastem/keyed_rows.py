@@ -45,6 +45,29 @@ class KeyedRows:
             np.concatenate([_NO_OPS, *(part.ops for part in parts)]),
         )
 
+    @classmethod
+    def merged(cls, runs: Sequence[KeyedRows]) -> KeyedRows:
+        """Return the rows of sorted runs as one sorted run."""
+        if len(runs) == 1:
+            return runs[0]
+        # A stable sort finds the ascending runs and merges them, which takes a seventh of the time
+        # of a sort by key, ts and id.
+        rows = cls.joined(runs)
+        rows = rows.take(np.argsort(rows.keys, kind="stable"))
+        # Rows of a key are in the order of their runs now. Only keys with a row that is late are
+        # sorted by ts and id.
+        earlier = (rows.ts[1:] < rows.ts[:-1]) | (
+            (rows.ts[1:] == rows.ts[:-1]) & (rows.ids[1:] < rows.ids[:-1])
+        )
+        late = earlier & (rows.keys[1:] == rows.keys[:-1])
+        if not late.any():
+            return rows
+        places = rows.places_of(np.unique(rows.keys[1:][late]))
+        unsorted = rows.take(places)
+        order = np.arange(len(rows))
+        order[places] = places[np.lexsort((unsorted.ids, unsorted.ts, unsorted.keys))]
+        return rows.take(order)
+
     def __len__(self) -> int:
         return len(self.ids)
 
@@ -88,12 +111,17 @@ class KeyedRows:
 
     def of_keys(self, keys: Int64s) -> KeyedRows:
         """Return the rows of these keys, which ascend."""
+        return self.take(self.places_of(keys))
+
+    def places_of(self, keys: Int64s) -> Int64s:
+        """Return the places of the rows of these keys, which ascend."""
         # Key n has the places `[first[n], first[n] + lengths[n])`. In the result its rows begin at
         # `before[n]`.
         first = np.searchsorted(self.keys, keys, "left")
         lengths = np.searchsorted(self.keys, keys, "right") - first
         before = np.cumsum(lengths) - lengths
-        return self.take(np.arange(int(lengths.sum())) + np.repeat(first - before, lengths))
+        places: Int64s = np.arange(int(lengths.sum())) + np.repeat(first - before, lengths)
+        return places
 
     def find(self, rows: KeyedRows) -> tuple[Int64s, Int64s, Int64s]:
         """Return three places in this run for each of `rows`: where the rows of its key begin,
@@ -153,15 +181,14 @@ class SortedRuns:
         """Return the runs with further rows, whose ids are greater than all ids in them."""
         if not len(rows):
             return self
-        runs, new = list(self.runs), [rows]
+        runs, new = list(self.runs), [rows.sorted()]
         while runs and len(runs[-1]) < 2 * sum(map(len, new)):
             new.insert(0, runs.pop())
-        return SortedRuns((*runs, KeyedRows.joined(new).sorted()))
+        return SortedRuns((*runs, KeyedRows.merged(new)))
 
     def whole(self) -> KeyedRows:
         """Return all rows, sorted."""
-        rows = KeyedRows.joined(self.runs)
-        return rows.sorted() if len(self.runs) > 1 else rows
+        return KeyedRows.merged(self.runs)
 
     def pruned(self, cut: int) -> SortedRuns:
         """Return the runs without the rows that have ended by the instant `cut`."""

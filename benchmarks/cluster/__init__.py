@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.cluster import backfill, first_step, large_step, small_step
+from benchmarks.cluster import backfill, first_step, joins, large_step, small_step
 from benchmarks.cluster.session import Clusters
 from benchmarks.report import Report
 
@@ -22,6 +22,7 @@ CASES: tuple[Callable[[Clusters, Report, Path, bool], None], ...] = (
     small_step.measure,
     first_step.measure,
     backfill.measure,
+    joins.measure,
 )
 
 

@@ -27,7 +27,9 @@ def measure(clusters: Clusters, report: Report, folder: Path, quick: bool) -> No
             f"{what}, {measured.cores} cores: critical path", measured.critical_path, "s",
             ratio=factor, beside="as fast as 1 core", **goal,
         )  # fmt: skip
-        report.add(f"  jobs, {measured.cores} cores", len(measured.jobs), "jobs")
+        report.add("  jobs", measured.jobs, "jobs")
+        report.add("  the driver", measured.driver, "s", ratio=measured.driver / measured.tasks,
+                   beside="the tasks")  # fmt: skip
     ratio = most.tasks / alone.tasks
     report.add(
         f"  processor time of all tasks, {most.cores} cores", most.tasks, "s",

@@ -1,4 +1,4 @@
-"""The first task of a new Python worker: what it takes to have the index of a stream."""
+"""The first task of a new Python worker: what it takes to have an index, and to use it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from benchmarks.cluster.session import Clusters
-from benchmarks.cluster.store import BenchmarkEngine, BenchmarkStore
+from benchmarks.cluster.store import FIRST_ROWS, BenchmarkEngine, BenchmarkStore
 from benchmarks.report import Report
 
 
@@ -22,19 +22,20 @@ def measure(clusters: Clusters, report: Report, folder: Path, quick: bool) -> No
             engine = BenchmarkEngine(store.store, cluster.spark)
             engine.step()
             version = engine.ledger.tables["predicates"].version
-            for what in ("the first worker", "another worker"):
-                seconds = _in_new_process(folder / kind, version, store.stream)
-                goal = {} if quick else {"aim": "≤ 1 s", "met": seconds <= 1}
-                report.add(
-                    f"{what} with {count:,} {kind}: reading them", seconds * 1e3, "ms", **goal
-                )
+            for what, limit in (("the first worker", 1.0), ("another worker", 0.1)):
+                read, probed = _in_new_process(folder / kind, version, store.stream)
+                total = read + probed
+                goal = {} if quick else {"aim": f"≤ {limit:g} s", "met": total <= limit}
+                report.add(f"{what} with {count:,} {kind}: first step", total * 1e3, "ms", **goal)
+                report.add(f"  of that, {FIRST_ROWS:,} rows probed", probed * 1e3, "ms")
 
 
-def _in_new_process(root: Path, version: int, stream: int) -> float:
-    """Return the processor seconds of a process that imported the engine's modules before."""
+def _in_new_process(root: Path, version: int, stream: int) -> tuple[float, float]:
+    """Return the processor seconds of a process that imported the engine's modules before: until it
+    has the index, and for its first probe."""
     arguments = [sys.executable, "-m", "benchmarks.cluster.new_worker", str(root)]
     done = subprocess.run(
         [*arguments, str(version), str(stream)], stdout=subprocess.PIPE, check=True
     )
-    seconds: float = json.loads(done.stdout)
-    return seconds
+    read, probed = json.loads(done.stdout)
+    return read, probed

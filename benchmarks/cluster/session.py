@@ -1,7 +1,11 @@
 """Spark sessions with an event log, and what the log says about the jobs of a session.
 
-Python tasks run beside the JVM, so Spark does not count their processor time: tasks report it
-themselves (`psoup.engine.spark.jobs.Spent`), and both are added.
+Python tasks run beside the JVM, so Spark does not count their processor time. Tasks of RDD jobs
+report it themselves (`psoup.engine.spark.jobs.Spent`). What the workers used for DataFrames is
+divided over the tasks of those by their run time.
+
+A session divides work for any number of cores, and runs no more tasks at a time than the machine
+has cores: tasks that share a core would take each other's caches, and more processor time.
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ import json
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,52 +23,84 @@ from unittest.mock import patch
 
 from pyspark.sql import SparkSession
 
-from benchmarks.memory import processor
+from benchmarks.memory import descendants, processor
+from psoup.engine.composites import boxes, growing, keeping
 from psoup.engine.matching import backfill
+from psoup.engine.spark import session
 from psoup.engine.spark.jobs import Outcome, Spent, run_tasks
-from psoup.engine.spark.session import open_session
 from psoup.engine.steps import step
 
 CORES = (1, 2, 4, 8)
 _NANOSECONDS = 1e9
 SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
+# The local property that says which call of `run_tasks` started a job.
+_CALL = "psoup.benchmark.call"
+# The modules that call `run_tasks` in a measured piece of work.
+_CALLERS = (step, backfill, boxes, growing, keeping)
 
 
 @dataclass(frozen=True)
-class JobTimes:
-    """The processor seconds of each task of a job, in their order, and the bytes it shuffled."""
+class TaskTimes:
+    """One task: the processor seconds of its JVM thread, and how long it ran."""
 
-    tasks: tuple[float, ...]
+    seconds: float
+    run_seconds: float
+
+
+@dataclass(frozen=True)
+class LoggedJob:
+    """A job in the event log: when it was submitted, the call of `run_tasks` that started it, if
+    one did, the tasks of its stages, and the bytes it shuffled."""
+
+    at: float
+    call: int | None
+    stages: tuple[tuple[TaskTimes, ...], ...]
     shuffled: int
 
-    def makespan(self, cores: int) -> float:
-        """Return how long the tasks take if each goes to the first core that is free."""
-        ends = [0.0] * cores
-        for seconds in self.tasks:
-            heapq.heapreplace(ends, ends[0] + seconds)
-        return max(ends)
+    @property
+    def tasks(self) -> list[TaskTimes]:
+        return [task for stage in self.stages for task in stage]
+
+
+def makespan(tasks: tuple[float, ...], cores: int) -> float:
+    """Return how long tasks take if each goes to the first core that is free."""
+    ends = [0.0] * cores
+    for seconds in tasks:
+        heapq.heapreplace(ends, ends[0] + seconds)
+    return max(ends)
 
 
 @dataclass
 class Measured:
-    """What one piece of work took: its jobs, and the driver's processor seconds beside them."""
+    """What one piece of work took: the processor seconds of the tasks of each stage, in their
+    order, the driver's beside them, and the bytes shuffled."""
 
     cores: int
-    jobs: list[JobTimes] = field(default_factory=list)
+    stages: list[tuple[float, ...]] = field(default_factory=list)
     driver: float = 0.0
+    shuffled: int = 0
+    jobs: int = 0
 
     @property
     def tasks(self) -> float:
-        return sum(sum(job.tasks) for job in self.jobs)
+        return sum(map(sum, self.stages))
 
     @property
     def critical_path(self) -> float:
-        """The longest chain: jobs come one after the other, and the driver's work between them."""
-        return self.driver + sum(job.makespan(self.cores) for job in self.jobs)
+        """The longest chain: stages come one after the other, and the driver's work between
+        them."""
+        return self.driver + sum(makespan(stage, self.cores) for stage in self.stages)
 
-    @property
-    def shuffled(self) -> int:
-        return sum(job.shuffled for job in self.jobs)
+
+@dataclass(frozen=True)
+class _Piece:
+    """A piece of work: when it ran, and the processor seconds of the JVM and of the workers."""
+
+    measured: Measured
+    begin: float
+    end: float
+    jvm: float
+    workers: float
 
 
 class Cluster:
@@ -72,37 +108,62 @@ class Cluster:
 
     def __init__(self, spark: SparkSession, cores: int) -> None:
         self.spark, self.cores = spark, cores
-        # The Python seconds of the tasks of each job so far.
-        self.python: list[list[float]] = []
-        self.pieces: list[tuple[Measured, int, int, float]] = []
+        # The Python seconds of the tasks of each call of `run_tasks` so far.
+        self._python: list[list[float]] = []
+        self._pieces: list[_Piece] = []
         # Python's gateway is a child of this process: the JVM.
         self._jvm = int(spark._jvm.ProcessHandle.current().pid())  # type: ignore[union-attr]
 
     @contextmanager
     def measuring(self) -> Iterator[Measured]:
-        measured, first = Measured(self.cores), len(self.python)
-        jvm, driver = processor([self._jvm]), time.process_time()
+        measured, begin = Measured(self.cores), time.time()
+        driver, jvm, workers = time.process_time(), processor([self._jvm]), self._workers()
         yield measured
-        driver, jvm = time.process_time() - driver, processor([self._jvm]) - jvm
-        measured.driver = driver
-        self.pieces.append((measured, first, len(self.python), jvm))
+        measured.driver = time.process_time() - driver
+        jvm, workers = processor([self._jvm]) - jvm, self._workers() - workers
+        self._pieces.append(_Piece(measured, begin, time.time(), jvm, workers))
 
-    def run_tasks(self, *arguments: Any, **options: Any) -> list[Outcome]:
-        outcomes = run_tasks(*arguments, **options)
-        if arguments[3]:
-            self.python.append([part.seconds for part in outcomes if isinstance(part, Spent)])
+    def _workers(self) -> float:
+        return processor({*descendants()} - {os.getpid(), self._jvm})
+
+    def run_tasks(self, spark: SparkSession, *arguments: Any, **options: Any) -> list[Outcome]:
+        """Run tasks in the place of the engine's function, and note what they spent."""
+        call, context = len(self._python), spark.sparkContext
+        self._python.append([])
+        context.setLocalProperty(_CALL, str(call))
+        try:
+            outcomes = run_tasks(spark, *arguments, **options)
+        finally:
+            context.setLocalProperty(_CALL, None)  # type: ignore[arg-type]
+        self._python[call] += [part.seconds for part in outcomes if isinstance(part, Spent)]
         return outcomes
 
-    def settle(self, log: list[JobTimes]) -> None:
-        """Add what the event log says, job by job, to the pieces of work."""
-        assert len(log) == len(self.python), (len(log), len(self.python))
-        for measured, first, last, jvm in self.pieces:
-            for python, job in zip(self.python[first:last], log[first:last], strict=True):
-                tasks = tuple(a + b for a, b in zip(python, job.tasks, strict=True))
-                measured.jobs.append(JobTimes(tasks, job.shuffled))
-            in_tasks = sum(sum(job.tasks) for job in log[first:last])
-            # What the JVM did beside its tasks is the driver's: it schedules and collects.
-            measured.driver += max(jvm - in_tasks, 0.0)
+    def settle(self, log: list[LoggedJob]) -> None:
+        """Add what the event log says to the pieces of work."""
+        for piece in self._pieces:
+            self._settle(piece, [job for job in log if piece.begin <= job.at < piece.end])
+
+    def _settle(self, piece: _Piece, jobs: list[LoggedJob]) -> None:
+        measured, python = piece.measured, self._python
+        known = sum(sum(python[job.call]) for job in jobs if job.call is not None)
+        frames = [task for job in jobs if job.call is None for task in job.tasks]
+        run_seconds = sum(task.run_seconds for task in frames)
+        share = max(piece.workers - known, 0.0) / run_seconds if run_seconds else 0.0
+        for job in jobs:
+            if job.call is not None:
+                (stage,) = job.stages
+                pairs = zip(python[job.call], stage, strict=True)
+                measured.stages.append(tuple(spent + task.seconds for spent, task in pairs))
+            else:
+                measured.stages += [
+                    tuple(task.seconds + share * task.run_seconds for task in stage)
+                    for stage in job.stages
+                ]
+            measured.shuffled += job.shuffled
+        measured.jobs = len(jobs)
+        # What the JVM did beside its tasks is the driver's: it schedules and collects.
+        in_tasks = sum(task.seconds for job in jobs for task in job.tasks)
+        measured.driver += max(piece.jvm - in_tasks, 0.0)
 
 
 class Clusters:
@@ -123,43 +184,49 @@ class Clusters:
 
     @contextmanager
     def open(self, cores: int) -> Iterator[Cluster]:
-        """Open a session. When it ends, everything that was measured in it is complete."""
-        spark = open_session(self._folder / f"scratch-{cores}", master=f"local[{cores}]")
-        name = spark.sparkContext.applicationId
-        cluster = Cluster(spark, cores)
+        """Open a session that divides work for some cores. When it ends, everything that was
+        measured in it is complete."""
+        settings = {"spark.default.parallelism": str(cores)}
+        master = f"local[{min(cores, os.cpu_count() or 1)}]"
+        with patch.dict(session._SETTINGS, settings):
+            spark = session.open_session(self._folder / f"scratch-{cores}", master=master)
+        name, cluster = spark.sparkContext.applicationId, Cluster(spark, cores)
+        assert spark.sparkContext.defaultParallelism == cores
         try:
-            with (
-                patch.object(step, "run_tasks", cluster.run_tasks),
-                patch.object(backfill, "run_tasks", cluster.run_tasks),
-            ):
+            with ExitStack() as patches:
+                for module in _CALLERS:
+                    patches.enter_context(patch.object(module, "run_tasks", cluster.run_tasks))
                 yield cluster
         finally:
             spark.stop()
         cluster.settle(read_events(self._events / name))
 
 
-def read_events(path: Path) -> list[JobTimes]:
-    """Return the jobs of an event log, in order, with the JVM seconds of their tasks."""
-    jobs: dict[int, list[int]] = {}
-    tasks: dict[int, dict[int, float]] = {}
+def read_events(path: Path) -> list[LoggedJob]:
+    """Return the jobs of an event log, in order."""
+    jobs: dict[int, tuple[float, int | None, list[int]]] = {}
+    tasks: dict[int, dict[int, TaskTimes]] = {}
     shuffled: dict[int, int] = {}
     with path.open() as lines:
         for line in lines:
             event = json.loads(line)
             if event["Event"] == "SparkListenerJobStart":
-                jobs[event["Job ID"]] = event["Stage IDs"]
+                call = event["Properties"].get(_CALL)
+                begin = event["Submission Time"] / 1e3
+                number = None if call is None else int(call)
+                jobs[event["Job ID"]] = begin, number, event["Stage IDs"]
             elif event["Event"] == "SparkListenerTaskEnd":
                 stage, metrics = event["Stage ID"], event["Task Metrics"]
-                seconds = metrics["Executor CPU Time"] / _NANOSECONDS
-                tasks.setdefault(stage, {})[event["Task Info"]["Index"]] = seconds
+                tasks.setdefault(stage, {})[event["Task Info"]["Index"]] = TaskTimes(
+                    metrics["Executor CPU Time"] / _NANOSECONDS, metrics["Executor Run Time"] / 1e3
+                )
                 written = metrics["Shuffle Write Metrics"]["Shuffle Bytes Written"]
                 shuffled[stage] = shuffled.get(stage, 0) + written
-    return [
-        JobTimes(
-            tuple(
-                seconds for stage in stages for _, seconds in sorted(tasks.get(stage, {}).items())
-            ),
-            sum(shuffled.get(stage, 0) for stage in stages),
-        )
-        for _, stages in sorted(jobs.items())
-    ]
+    logged, counted = [], set[int]()
+    for begin, call, stages in (jobs[number] for number in sorted(jobs)):
+        # A stage that an earlier job has run is skipped in a later one that needs it, too.
+        own = [stage for stage in sorted(stages) if stage in tasks and stage not in counted]
+        counted.update(own)
+        times = (tuple(tasks[stage][place] for place in sorted(tasks[stage])) for stage in own)
+        logged.append(LoggedJob(begin, call, tuple(times), sum(shuffled[stage] for stage in own)))
+    return logged

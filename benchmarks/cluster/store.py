@@ -30,6 +30,8 @@ from tests.support.engine.author import Author
 POINTS = StreamSchema("points", tuple(Column(name, BIGINT) for name in "xyz"))
 DOMAIN = 1_000_000
 BATCH_ROWS = 10_000
+# Rows that a new worker probes first.
+FIRST_ROWS = 1000
 _HANDLE_BYTES = 16
 
 
@@ -53,24 +55,16 @@ class BenchmarkStore:
 
     def register_intervals(self, count: int, seed: int = 0) -> None:
         """Two intervals of a hundredth of the values: one row in 10,000 matches each predicate."""
-        rng = np.random.default_rng(seed)
-        lows = rng.integers(0, DOMAIN - DOMAIN // 100, (count, 2))
-        columns = [lows[:, 0], lows[:, 0] + DOMAIN // 100, lows[:, 1], lows[:, 1] + DOMAIN // 100]
-        where = _and(("x", Op.GE), ("x", Op.LT), ("y", Op.GE), ("y", Op.LT))
-        self._register(where, columns)
+        self._register(*intervals(count, seed))
 
     def register_equalities(self, count: int, seed: int = 0) -> None:
         """`z = ? AND x > ?`, which is hashed."""
         rng = np.random.default_rng(seed)
         columns = [rng.choice(DOMAIN, count, replace=False), rng.integers(0, DOMAIN, count)]
-        self._register(_and(("z", Op.EQ), ("x", Op.GT)), columns)
+        self._register(template(("z", Op.EQ), ("x", Op.GT)), columns)
 
     def _register(self, where: Expression, columns: list[npt.NDArray[np.int64]]) -> None:
-        # The constants of the template are 1111, 2222 and so on, in the order of the columns.
-        text = predicate_key(normal(where)).replace("{", "{{").replace("}", "}}")
-        for number in range(len(columns)):
-            text = text.replace(str(1111 * (number + 1)), f"{{{number}}}")
-        keys = [text.format(*row) for row in zip(*map(np.ndarray.tolist, columns), strict=True)]
+        keys = texts_of(where, columns)
         first, state = self._handles, self.author.state
         self._handles += len(keys)
         handles = [n.to_bytes(_HANDLE_BYTES) for n in range(first, self._handles)]
@@ -81,7 +75,24 @@ class BenchmarkStore:
         self.author.append(RegisterMany(self.stream, "", query, 0, rows))
 
 
-def _and(*parts: tuple[str, Op]) -> Expression:
+def intervals(count: int, seed: int = 0) -> tuple[Expression, list[npt.NDArray[np.int64]]]:
+    """Return a template of two intervals of a hundredth of the values, and its constants."""
+    rng, width = np.random.default_rng(seed), DOMAIN // 100
+    lows = rng.integers(0, DOMAIN - width, (count, 2))
+    columns = [lows[:, 0], lows[:, 0] + width, lows[:, 1], lows[:, 1] + width]
+    return template(("x", Op.GE), ("x", Op.LT), ("y", Op.GE), ("y", Op.LT)), columns
+
+
+def texts_of(where: Expression, columns: list[npt.NDArray[np.int64]]) -> list[str]:
+    """Return the texts of the predicates that a template has with these constants."""
+    text = predicate_key(normal(where)).replace("{", "{{").replace("}", "}}")
+    for number in range(len(columns)):
+        text = text.replace(str(1111 * (number + 1)), f"{{{number}}}")
+    return [text.format(*row) for row in zip(*map(np.ndarray.tolist, columns), strict=True)]
+
+
+def template(*parts: tuple[str, Op]) -> Expression:
+    """Return a conjunction of comparisons with the constants 1111, 2222 and so on."""
     conditions = [
         Call(op, (ColumnRef(name, BIGINT), Literal(1111 * number, BIGINT)), BOOLEAN)
         for number, (name, op) in enumerate(parts, 1)

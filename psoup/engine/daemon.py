@@ -21,8 +21,9 @@ from pyspark import daemon
 
 from psoup.umask import set_umask
 
-# pyspark's worker, and a module that imports every module with functions that tasks run.
-PRELOADED = ("pyspark.worker", "psoup.engine.engine")
+# pyspark's worker, a module that imports every module with functions that tasks run, and what
+# pyarrow imports when it makes its first array of a numpy one.
+PRELOADED = ("pyspark.worker", "psoup.engine.engine", "pandas")
 
 # The libraries that start a thread when they are imported, and how to prevent it: numpy's OpenBLAS,
 # and the allocators that come with pyarrow (which uses another one) and with deltalake.

@@ -22,6 +22,7 @@ from psoup.engine.matching.backfill import Backfill
 from psoup.engine.ownership.lock import EngineLock
 from psoup.engine.repair.mend import mend
 from psoup.engine.repair.quarantine import set_aside, suspects
+from psoup.engine.repair.reclosing import Reclosing
 from psoup.engine.repair.recover import open_ledger
 from psoup.engine.settings import EngineSettings
 from psoup.engine.spark.keep_alive import KeepAlive
@@ -71,10 +72,11 @@ class Engine:
         has an engine."""
         self._lock.acquire()
         try:
-            self._ledger: Ledger = open_ledger(self._store, self._spark)
+            self._ledger: Ledger = open_ledger(self._store)
             self._backfill = Backfill(self._spark, self._settings)
             self._growing = Growing(self._spark, self._settings)
-            self._slices: deque[Chore] = deque([self._backfill, self._growing])
+            self._reclosing = Reclosing(self._spark, self._settings)
+            self._slices: deque[Chore] = deque([self._backfill, self._growing, self._reclosing])
             self._maintenance = Maintenance(self._spark, self._settings)
             self._keep_alive = KeepAlive(self._spark, self._settings)
             self._arrivals = Arrivals.open([self._store.log.folder.log])
@@ -139,12 +141,17 @@ class Engine:
             self._set_idle(idle=False)
         finally:
             self._growing.stop()
+            self._reclosing.stop()
 
     def _idle_in(self) -> float | None:
         """Return the seconds until there is work without an event of the log; None if there is
         none. Back-fill of unreached rows may wait until a stream is idle, and Spark may join rows
-        beside the loop."""
-        waits = (self._backfill.idle_in(self._ledger), self._growing.idle_in)
+        or derive closures beside the loop."""
+        waits = (
+            self._backfill.idle_in(self._ledger),
+            self._growing.idle_in,
+            self._reclosing.idle_in(self._ledger),
+        )
         return min((wait for wait in waits if wait is not None), default=None)
 
     def _pause(self, wait: float | None) -> None:
@@ -220,7 +227,7 @@ class Engine:
         """Go back to the last epoch. Raise SecondEngine if it is another engine's: undoing
         unfinished commits would undo the other's."""
         self._ledger.fence.check()
-        self._ledger = open_ledger(self._store, self._spark)
+        self._ledger = open_ledger(self._store)
 
     def _run_once(self) -> bool:
         """Do one step, one slice of back-fill or of a composite, and one chore; return False if
@@ -240,8 +247,9 @@ class Engine:
         return self._maintenance.advance(ledger) or busy
 
     def _slice(self, ledger: Ledger) -> bool:
-        """Do a slice of back-fill or of a composite; return False if neither has work. They
-        alternate, so that neither waits while the other has work without end."""
+        """Do a slice of back-fill or of a composite, or take derived closures; return False if
+        there is none of these. They alternate, so that none waits while another has work without
+        end."""
         for _ in range(len(self._slices)):
             self._slices.rotate()
             if self._slices[0].advance(ledger):

@@ -15,7 +15,6 @@ from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
 
 from psoup.engine.errors import SecondEngine
 from psoup.engine.matching.coverage import Cohorts
@@ -55,7 +54,7 @@ def stream_of(name: str) -> int:
 
 class Ledger:
     """The tables as the engine has written them. `tables` has every table's files at the version
-    last committed, stems included; `composites` has the marks of composites for the next epoch."""
+    last committed, stems included; `composites` and `unclosed` are those of the next epoch."""
 
     def __init__(
         self,
@@ -65,7 +64,6 @@ class Ledger:
         tables: dict[str, Snapshot],
         state: State,
         coverage: Cohorts,
-        spark: SparkSession | None = None,
     ) -> None:
         self.store = store
         self.epoch = epoch
@@ -73,9 +71,8 @@ class Ledger:
         self.tables = tables
         self.state = state
         self.coverage = coverage
-        # Without a session everything is derived in this process.
-        self.spark = spark
         self.composites = dict(epoch.composites)
+        self.unclosed = dict(epoch.unclosed)
         self.histories = Histories(self.store)
         self.interests = Interests()
         self.interests.refresh(state)
@@ -124,6 +121,10 @@ class Ledger:
         for name in (stem_name(composite_id), joins_name(composite_id)):
             self.tables.setdefault(name, Snapshot(0))
         self.composites.setdefault(composite_id, CompositeMark.without_box(legs))
+
+    def mark_unclosed(self, stream_id: int) -> None:
+        """Note that closures of a keyed stream are missing; they are derived again."""
+        self.unclosed[stream_id] = self.epoch.number + 1
 
     def append(self, rows: Mapping[str, pa.Table]) -> None:
         """Write and commit the driver's rows, by table; tables without rows are skipped."""
@@ -185,6 +186,7 @@ class Ledger:
             self.store.log.settle(log_version)
         state = self.state
         self.composites = self._composite_marks()
+        self.unclosed = {id_: since for id_, since in self.unclosed.items() if self.is_live(id_)}
         epoch = replace(
             self.epoch,
             number=self.epoch.number + 1,
@@ -201,6 +203,7 @@ class Ledger:
             quarantine=self._quarantine(),
             jumps=state.jumps,
             composites=dict(self.composites),
+            unclosed=dict(self.unclosed),
         )
         with only_engine():
             self.store.epochs.append(self.epochs_version + 1, epoch)

@@ -203,6 +203,7 @@ _COMMENTS: Mapping[str, Mapping[str, str]] = {
         "versions": "the version of each table that belongs to this epoch",
         "streams": "per stream: next row id, greatest ts, and version of its stem",
         "composites": "per composite: progress, and versions of its tables",
+        "unclosed": "keyed streams whose closures are incomplete, and since which epoch",
     },
 }
 

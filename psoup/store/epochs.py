@@ -52,6 +52,8 @@ class Epoch:
     quarantine: Quarantine = EMPTY_QUARANTINE
     incarnation: str = ""
     composites: Mapping[int, CompositeMark] = field(default_factory=dict)
+    # Keyed streams whose closures are incomplete, and the epoch since which they are.
+    unclosed: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def stems(self) -> Mapping[int, StreamMark | CompositeMark]:
@@ -145,6 +147,7 @@ def _row(epoch: Epoch) -> dict[str, Any]:
             for stream_id, mark in epoch.streams.items()
         ],
         "composites": [mark_row(*id_and_mark) for id_and_mark in epoch.composites.items()],
+        "unclosed": list(epoch.unclosed.items()),
     }
 
 
@@ -180,6 +183,7 @@ def _epoch(table: pa.Table) -> Epoch:
         ),
         incarnation=row.get("incarnation") or "",
         composites=dict(read_mark(mark) for mark in row.get("composites") or ()),
+        unclosed=dict(row.get("unclosed") or ()),
     )
 
 

@@ -359,6 +359,7 @@ EPOCHS = pa.schema(
                 )
             ),
         ),
+        ("unclosed", pa.map_(pa.int64(), pa.int64())),
     ]
 )
 

@@ -140,6 +140,17 @@ def read_newest(
     return newest(read_files(folder, snapshot, schema, repeated), KEYS[folder.root.name])
 
 
+def read_newest_columns(
+    folder: DeltaFolder, snapshot: Snapshot, schema: pa.Schema, names: Iterable[str]
+) -> pa.Table:
+    """Read some columns of the live rows of one of these tables; its keys, `position` and `ended`
+    must be among them."""
+    columns = list(names)
+    tables = [reader(folder.root, file).read(columns) for file in snapshot.files.values()]
+    table = pa.concat_tables(tables) if tables else schema.empty_table().select(columns)
+    return newest(table, KEYS[folder.root.name])
+
+
 def read_files(
     folder: DeltaFolder, snapshot: Snapshot, schema: pa.Schema, repeated: Iterable[str] = ()
 ) -> pa.Table:

@@ -97,7 +97,7 @@ def test_a_worker_is_forked_with_the_engine_s_modules_and_from_a_single_thread(f
     sock, pid = daemon.worker()
     # It has run no task yet: what is mapped was mapped before the fork.
     mapped = Path(f"/proc/{pid}/maps").read_text()
-    for library in ("libarrow", "_multiarray_umath", "deltalake"):
+    for library in ("libarrow", "_multiarray_umath", "deltalake", "pandas"):
         assert library in mapped
     cut_off(sock, pid)
     assert len(daemon.threads) == 1, daemon.threads

@@ -82,18 +82,18 @@ def test_coverage_is_made_anew_when_an_engine_starts(
 
 
 @pytest.mark.parametrize("torn", [False, True])
-@pytest.mark.parametrize("in_tasks", [False, True])
+@pytest.mark.parametrize("shuffled", [False, True])
 def test_closures_are_derived_again(
     store: Store,
     author: Author,
     spark: SparkSession,
     monkeypatch: pytest.MonkeyPatch,
     torn: bool,
-    in_tasks: bool,
+    shuffled: bool,
 ) -> None:
-    if in_tasks:
+    if shuffled:
         # Every stem is large, and each task closes few of its rows.
-        monkeypatch.setattr(closing, "DRIVER_ROWS", 0)
+        monkeypatch.setattr(closing, "TASK_ROWS", 0)
         monkeypatch.setattr(closing, "RANGE_ROWS", 7)
     pump, story = Pump(store, spark, WATCHFUL), Story(author, keyed(), 5)
     for _ in range(3):
@@ -124,8 +124,13 @@ def test_closures_are_derived_again(
     assert ends() == sorted((row["row_id"], row["by"], row["end"]) for row in rows)
 
 
+@pytest.mark.parametrize("shuffled", [False, True])
 def test_tasks_that_derive_closures_name_a_damaged_file(
-    store: Store, author: Author, spark: SparkSession
+    store: Store,
+    author: Author,
+    spark: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
+    shuffled: bool,
 ) -> None:
     pump, story = Pump(store, spark, WATCHFUL), Story(author, keyed(), 5)
     for _ in range(3):
@@ -135,8 +140,8 @@ def test_tasks_that_derive_closures_name_a_damaged_file(
     damaged = named_files(store, name)[1]
     flip_in_column(damaged, "_key")
     files = tuple(pump.ledger.files(name))
-    closures_root = str(store.root / "closures")
-    job = ClosingJob(str(store.root / name), files, closures_root, story.stream, 9, False)
+    monkeypatch.setattr(closing, "TASK_ROWS", 0 if shuffled else 1 << 24)
+    job = ClosingJob(str(store.root), files, story.stream, 9, False)
     with pytest.raises(CorruptStore) as raised:
         job.run(spark)
     assert raised.value.file == f"{name}/{damaged.name}"

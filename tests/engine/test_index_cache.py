@@ -168,3 +168,50 @@ def test_workers_share_an_index_and_each_brings_it_up_to_date(
     third = LivePredicates(folder, cache)
     third.advance(1, excluded=list(expected)[:1])
     assert probed(third).keys() == expected.keys() - set(list(expected)[:1])
+
+
+def test_texts_are_read_only_if_an_index_is_built_from_them(
+    cache: IndexCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = DeltaFolder(tmp_path / "predicates")
+    folder.create(TableDefinition(PREDICATES))
+    numbers = pa.record_batch({"a": np.arange(300), "b": np.arange(300) % 7})
+
+    def commit(version: int, ids: range, ended: range = range(0)) -> None:
+        """Commit the predicates as a compaction that also adds some and ends others."""
+        lines = [row(id_, version * 10_000 + id_) for id_ in ids if id_ not in ended]
+        written = write_data_file(folder.root, pa.Table.from_pylist(lines, PREDICATES))
+        removed = list(folder.snapshot().files.values())
+        folder.commit(version, [written], removed, operation="TEST")
+
+    def assert_equal(worker: LivePredicates, version: int) -> None:
+        fresh = LivePredicates(folder, IndexCache(tmp_path, tmp_path / "empty"))
+        fresh.advance(version)
+        assert sorted(worker.live(0).tolist()) == sorted(fresh.live(0).tolist())
+        for ranges in (predicates.ALL_IDS, ((100, 400),), ((0, 50), (900, 1100))):
+            indexes = (owner.stem(0, ranges).index for owner in (worker, fresh))
+            matches = [rows_by_predicate(index.probe(numbers)) for index in indexes]
+            assert matches[0] == matches[1]
+
+    reads: list[int] = []
+    texts_of = LivePredicates._texts
+
+    def counted(self: LivePredicates) -> tuple[Int64s, pa.Array]:
+        reads.append(1)
+        return texts_of(self)
+
+    monkeypatch.setattr(LivePredicates, "_texts", counted)
+    commit(1, range(1000))
+    for expected_reads in (1, 0):
+        reads.clear()
+        worker = LivePredicates(folder, cache)
+        worker.advance(1)
+        worker.stem(0).index.probe(numbers)
+        assert len(reads) == expected_reads
+    # An index that is there gets the predicates that a compaction brings.
+    commit(2, range(1040), ended=range(90))
+    worker.advance(2)
+    assert_equal(worker, 2)
+    commit(3, range(1041), ended=range(95))
+    worker.advance(3)
+    assert_equal(worker, 3)

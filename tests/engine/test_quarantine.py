@@ -241,7 +241,7 @@ def test_a_failure_without_a_cause_stops_the_engine_as_before(
 def _live_texts(job: SparkJob) -> str:
     predicates = predicates_of(job.root)
     predicates.advance(job.predicates, job.excluded)
-    streams = [predicates._of(stream_id) for stream_id in predicates.streams()]
+    streams = [predicates._complete(predicates._of(id_)) for id_ in predicates.streams()]
     parts = [texts.to_pylist() for stream in streams for _, texts in stream.parts()]
     return " ".join(text for part in parts for text in part)
 

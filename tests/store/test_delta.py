@@ -6,12 +6,14 @@ import threading
 from pathlib import Path
 
 import deltalake
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from psoup.store import Conflict, DeltaFolder, LogTrimmed
 from psoup.store.delta import TableDefinition
-from psoup.store.delta.files import write_data_file
+from psoup.store.delta.files import PLAIN, FileEncoding, write_data_file
+from psoup.store.delta.reading import reader
 
 SCHEMA = pa.schema([("_row_id", pa.int64()), ("_ts", pa.timestamp("us", tz="UTC"))])
 
@@ -116,3 +118,37 @@ def test_the_newest_version_is_found_from_any_earlier_one(folder: DeltaFolder) -
         assert [folder.latest_version(at_least) for at_least in range(version + 1)] == [version] * (
             version + 1
         )
+
+
+@pytest.mark.parametrize("encoding", [PLAIN, FileEncoding("zstd", 1, ("lo", "hi"))])
+def test_rows_between_two_numbers_are_read_from_any_encoding(
+    tmp_path: Path, encoding: FileEncoding
+) -> None:
+    dice = np.random.default_rng(1)
+    table = pa.table(
+        {
+            "lo": np.sort(dice.integers(0, 300, 1000)),
+            "hi": dice.integers(0, 9, 1000),
+            "bitmap": [dice.bytes(n % 7) for n in range(1000)],
+        }
+    )
+    root = tmp_path / "matches"
+    file = write_data_file(
+        root, table, bounds=["lo"], sync=False, row_group_rows=64, encoding=encoding
+    )
+    assert reader(root, file).whole() == table
+    for lo, hi in ((0, 300), (17, 18), (40, 120), (299, 10**6), (500, 600), (8, 8)):
+        numbers = table.column("lo").to_numpy()
+        expected = table.filter(pa.array((numbers >= lo) & (numbers < hi)))
+        assert reader(root, file).between("lo", lo, hi, ["bitmap"]) == expected.select(["bitmap"])
+        assert reader(root, file).between("lo", lo, hi, ["hi", "lo"]) == expected.select(
+            ["hi", "lo"]
+        )
+
+
+def test_deltalake_reads_encoded_pieces(folder: DeltaFolder) -> None:
+    table = rows(4, 4, 5)
+    encoding = FileEncoding("zstd", 1, ("_row_id",))
+    added = write_data_file(folder.root, table, sync=False, encoding=encoding)
+    folder.commit(1, [added], operation="TEST", sync=False)
+    assert deltalake.DeltaTable(folder.root).to_pyarrow_table().to_pylist() == table.to_pylist()

@@ -81,7 +81,7 @@ class Merge:
         for name in (*SEGMENTED, *stems_and_joins):
             version = ledger.tables[name].version
             if version - self._checked.get(name, -1) >= self._settings.merge_files:
-                runs = list(self._runs(name, ledger.files(name)))
+                runs = list(self._runs(name, _mergeable(ledger, name)))
                 if name.startswith(JOINS):
                     runs = [replace(run, floors=_floors(ledger, run.stream_id)) for run in runs]
                 if name == "matches":
@@ -169,6 +169,15 @@ def write_closures(job: SparkJob, stream_id: int, rows: pa.Table) -> list[Outcom
     root = Path(job.root) / "closures"
     files = write_segments(root, stream_id, rows, CLOSURE_BOUNDS, job.sync)
     return [Written("closures", file) for file in files]
+
+
+def _mergeable(ledger: Ledger, name: str) -> list[DataFile]:
+    """Return the files of a table, without closures that will be replaced: files of earlier and
+    later rows must stay apart (`reclosing`)."""
+    files = ledger.files(name)
+    if name != "closures":
+        return files
+    return [file for file in files if _partition(file)[0] not in ledger.unclosed]
 
 
 def _floors(ledger: Ledger, composite_id: int) -> tuple[int, ...]:

@@ -157,6 +157,9 @@ class Thin:
             return False
         for stream in ledger.state.streams.values():
             if stream.schema.key and not stream.dropped and stem_name(stream.id) in ledger.tables:
+                # Closures that are being derived are those of the rows that were there.
+                if stream.id in ledger.unclosed:
+                    continue
                 cut = retained_after(ledger, stream, self._grace)
                 if cut is not None and self._due(stream, cut):
                     if self._thin(ledger, stream.id, cut):

@@ -19,18 +19,21 @@ from datastem.arrays import Int64s, Mask
 from psoup.engine.matching.index_cache import MIN_CACHED_PREDICATES, IndexCache
 from psoup.store.delta import DeltaFolder, Snapshot
 from psoup.store.layout import PREDICATES
-from psoup.store.tables import read_files, read_newest
+from psoup.store.tables import read_files, read_newest_columns
 from querystem.index import QueryStem
 
 # A part is merged into the previous one unless that is this many times as large.
 _PART_SIZE_RATIO = 4
+# The columns that say which row of a predicate is the newest, and whether it has ended.
+_CHANGES = ("position", "ended")
 
 
 class PredicateTexts:
     """The live predicates of a stream and their texts, in columns without an object for each.
 
     They are stored in parts, each sorted by id; no id is in two parts. A removed predicate leaves
-    its part at the next merge.
+    its part at the next merge. The texts of a part are read when they are first needed: with an
+    index from the cache they are not.
     """
 
     def __init__(self) -> None:
@@ -38,16 +41,30 @@ class PredicateTexts:
 
     def ids(self) -> Int64s:
         """Return the ids of the live predicates, unordered."""
-        return np.concatenate([np.empty(0, np.int64), *[ids for ids, _ in self.parts()]])
+        return np.concatenate([np.empty(0, np.int64), *[part.live()[0] for part in self._parts]])
 
     @property
     def count(self) -> int:
         """The number of live predicates."""
         return sum(int(part.alive.sum()) for part in self._parts)
 
+    @property
+    def complete(self) -> bool:
+        """Whether all texts have been read."""
+        return all(part.texts is not None for part in self._parts)
+
+    def complete_with(self, ids: Int64s, texts: pa.Array) -> None:
+        """Set the texts that have not been read. `ids` must ascend, and all live ones be there."""
+        for part in self._parts:
+            if part.texts is None:
+                part.set_texts(ids, texts)
+
     def parts(self) -> Iterator[tuple[Int64s, pa.Array]]:
-        """Return the ids and texts of the live predicates, part by part."""
-        return (part.live() for part in self._parts)
+        """Yield the ids and texts of the live predicates, part by part. They must be complete."""
+        for part in self._parts:
+            ids, texts = part.live()
+            assert texts is not None
+            yield ids, texts
 
     def contains(self, ids: Int64s) -> Mask:
         """Return a mask of the ids that are live."""
@@ -57,8 +74,9 @@ class PredicateTexts:
             contained[matches] = part.alive[places[matches]]
         return contained
 
-    def insert(self, ids: Int64s, texts: pa.Array) -> None:
-        """Add predicates. `ids` must ascend, and none of them may be live."""
+    def insert(self, ids: Int64s, texts: pa.Array | None = None) -> None:
+        """Add predicates, perhaps without their texts. `ids` must ascend, and none of them may be
+        live."""
         self._parts.append(_Part(ids, texts))
         # Sizes fall geometrically, so a predicate is copied a logarithmic number of times.
         while len(self._parts) > 1 and len(self._parts[-2]) < _PART_SIZE_RATIO * len(
@@ -67,7 +85,10 @@ class PredicateTexts:
             parts = [self._parts.pop().live(), self._parts.pop().live()]
             joined = np.concatenate([ids for ids, _ in parts])
             order = np.argsort(joined)
-            merged = pa.concat_arrays([texts for _, texts in parts]).take(pa.array(order))
+            texts = [texts for _, texts in parts if texts is not None]
+            # One part without texts makes the merged part one without.
+            is_complete = len(texts) == len(parts)
+            merged = pa.concat_arrays(texts).take(pa.array(order)) if is_complete else None
             self._parts.append(_Part(joined[order], merged))
 
     def remove(self, ids: Int64s) -> None:
@@ -79,24 +100,36 @@ class PredicateTexts:
     def _check(self) -> None:
         assert len(np.unique(self.ids())) == len(self.ids())
         for part in self._parts:
-            assert (np.diff(part.ids) > 0).all() and len(part.ids) == len(part.texts)
+            assert (np.diff(part.ids) > 0).all()
+            assert part.texts is None or len(part.ids) == len(part.texts)
 
 
 class _Part:
-    """Predicates sorted by id, with their texts and a mask of those that were not removed."""
+    """Predicates sorted by id, with their texts, if those were read, and a mask of those that were
+    not removed."""
 
-    def __init__(self, ids: Int64s, texts: pa.Array) -> None:
+    def __init__(self, ids: Int64s, texts: pa.Array | None) -> None:
         self.ids, self.texts = ids, texts
         self.alive = np.ones(len(ids), np.bool_)
 
     def __len__(self) -> int:
         return len(self.ids)
 
-    def live(self) -> tuple[Int64s, pa.Array]:
+    def live(self) -> tuple[Int64s, pa.Array | None]:
         """Return the ids and texts without the removed predicates."""
         if self.alive.all():
             return self.ids, self.texts
-        return self.ids[self.alive], self.texts.filter(pa.array(self.alive))
+        texts = None if self.texts is None else self.texts.filter(pa.array(self.alive))
+        return self.ids[self.alive], texts
+
+    def set_texts(self, ids: Int64s, texts: pa.Array) -> None:
+        """Take the texts of the live predicates out of those of ascending `ids`; leave the removed
+        ones out."""
+        self.ids = self.ids[self.alive]
+        self.alive = np.ones(len(self.ids), np.bool_)
+        places = np.searchsorted(ids, self.ids)
+        assert np.array_equal(ids[places], self.ids)
+        self.texts = texts.take(pa.array(places))
 
     def find(self, ids: Int64s) -> tuple[Int64s, Mask]:
         """Return the place of each id in this part, and a mask of the ids that are there."""
@@ -144,7 +177,8 @@ class LivePredicates:
     def __init__(self, folder: DeltaFolder, cache: IndexCache | None = None) -> None:
         self._folder = folder
         self._cache = cache or IndexCache(folder.root)
-        self._version = -1
+        # The version that everything is at, and the one that is being read.
+        self._version = self._reached = -1
         self._excluded: Int64s = np.empty(0, np.int64)
         self._live: dict[int, PredicateTexts] = {}
         self._stems: dict[tuple[int, Ranges], Stem] = {}
@@ -179,6 +213,8 @@ class LivePredicates:
 
     def _advance(self, version: int) -> None:
         added = self._added(version)
+        # Texts that are read meanwhile are those of the new version.
+        self._reached = version
         if added is None:
             self._reload(version)
         else:
@@ -212,7 +248,7 @@ class LivePredicates:
         if cached is not None and len(cached) == live.count:
             stem.index = cached
             return stem
-        for ids, texts in live.parts():
+        for ids, texts in self._complete(live).parts():
             stem.insert(ids, texts)
         if version is not None:
             self._cache.store(stream_id, version, stem.index)
@@ -226,6 +262,22 @@ class LivePredicates:
             return None
         paths = [*[file.path for file in commit.added], *commit.removed]
         return f"{self._version} {paths}" if paths else None
+
+    def _complete(self, live: PredicateTexts) -> PredicateTexts:
+        """Return the predicates with all their texts."""
+        if not live.complete:
+            live.complete_with(*self._texts())
+        return live
+
+    def _texts(self) -> tuple[Int64s, pa.Array]:
+        """Read the texts of all predicates; return their ids, which ascend, and the texts."""
+        rows = self._read(self._reached, ["predicate_id", "key", *_CHANGES])
+        ids, first = np.unique(rows.column("predicate_id").to_numpy(), return_index=True)
+        return ids, rows.column("key").combine_chunks().take(pa.array(first))
+
+    def _read(self, version: int, columns: Sequence[str]) -> pa.Table:
+        snapshot = self._folder.snapshot(version)
+        return read_newest_columns(self._folder, snapshot, PREDICATES, columns)
 
     def _of(self, stream_id: int) -> PredicateTexts:
         return self._live.setdefault(stream_id, PredicateTexts())
@@ -245,7 +297,7 @@ class LivePredicates:
 
     def _reload(self, version: int) -> None:
         """Apply the difference to the whole table, after a compaction or a roll-back."""
-        rows = read_newest(self._folder, self._folder.snapshot(version), PREDICATES)
+        rows = self._read(version, ["predicate_id", "stream_id", *_CHANGES])
         live_ids = rows.column("predicate_id").to_numpy()
         for stream_id, live in self._live.items():
             self._remove(stream_id, np.setdiff1d(live.ids(), live_ids))
@@ -272,11 +324,16 @@ class LivePredicates:
         new = ~self._of(stream_id).contains(ids) & ~np.isin(ids, self._excluded)
         if not new.any():
             return
-        texts = rows.column("key").combine_chunks().take(pa.array(first[new]))
+        stems = [stem for (owner, _), stem in self._stems.items() if owner == stream_id]
+        texts = None
+        if "key" in rows.column_names:
+            texts = rows.column("key").combine_chunks().take(pa.array(first[new]))
+        elif stems:
+            every_id, every_text = self._texts()
+            texts = every_text.take(pa.array(np.searchsorted(every_id, ids[new])))
         self._of(stream_id).insert(ids[new], texts)
-        for (owner, _), stem in self._stems.items():
-            if owner == stream_id:
-                stem.insert(ids[new], texts)
+        for stem in stems:
+            stem.insert(ids[new], texts)
 
     def _remove(self, stream_id: int, ids: Int64s) -> None:
         removed = np.unique(ids)

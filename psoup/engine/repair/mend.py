@@ -19,10 +19,7 @@ from psoup.engine.ledger import JOINS, STEM, Ledger, stem_name, stream_of
 from psoup.engine.matching.coverage import Cohort, Cohorts
 from psoup.engine.ownership.fence import Fence
 from psoup.engine.spark.jobs import by_table, job_of
-from psoup.engine.steps import closing
-from psoup.engine.steps.closing import ClosingJob
-from psoup.engine.steps.histories import closure_rows
-from psoup.engine.steps.worker import CLOSURE_BOUNDS, insert, write_segments
+from psoup.engine.steps.worker import insert
 from psoup.store.audit import AUDIT_BOUNDS, AuditRecord, audit_rows
 from psoup.store.definitions import combinations_table, joins_table, system_table
 from psoup.store.delta import Snapshot
@@ -68,8 +65,9 @@ def mend(ledger: Ledger, name: str) -> None:
         forget_matches(ledger, int(file.partition["stream_id"]), file.high["hi"])
         ledger.publish("mend")
     elif table == "closures":
-        log.error("%s is damaged; the stream's closures are made again", name)
-        _rederive_closures(ledger, int(file.partition["stream_id"]))
+        log.error("%s is damaged; the stream's closures are derived again", name)
+        ledger.commit(table, (), [file], operation="MEND")
+        ledger.mark_unclosed(int(file.partition["stream_id"]))
         ledger.publish("mend")
     elif table == "reached":
         log.error("%s is damaged; refresh points that it held are found by rows alone", name)
@@ -134,14 +132,14 @@ def restart_table(store: Store, fence: Fence, epoch: Epoch, name: str, version: 
 
 
 def rederive(ledger: Ledger, names: Iterable[str]) -> None:
-    """Derive the contents of tables that were emptied, or let later work derive them."""
+    """Let later work derive the contents of tables that were emptied."""
     names = set(names)
     for composite_id in {stream_of(name) for name in names if name.startswith((STEM, JOINS))}:
         forget_composite(ledger, composite_id)
     if "closures" in names:
         for stream in ledger.state.streams.values():
             if stream.schema.key and stem_name(stream.id) in ledger.tables:
-                _rederive_closures(ledger, stream.id)
+                ledger.mark_unclosed(stream.id)
     if not MATCH_TABLES.isdisjoint(names):
         restart_coverage(ledger)
 
@@ -236,26 +234,6 @@ def _write_from_memory(ledger: Ledger, name: str) -> None:
     root, sync = ledger.folder(name).root, ledger.store.sync
     added = [] if table is None else [write_data_file(root, table, sync=sync)]
     ledger.commit(name, added, ledger.files(name), operation="MEND", data_change=False)
-
-
-# ---- closures
-
-
-def _rederive_closures(ledger: Ledger, stream_id: int) -> None:
-    """Replace the closures of a stream by those derived from its rows."""
-    files, epoch = ledger.files(stem_name(stream_id)), ledger.epoch.number + 1
-    root, sync = ledger.folder("closures").root, ledger.store.sync
-    if ledger.spark is not None and sum(file.rows for file in files) > closing.DRIVER_ROWS:
-        stem = str(ledger.folder(stem_name(stream_id)).root)
-        job = ClosingJob(stem, tuple(files), str(root), stream_id, epoch, sync)
-        added = job.run(ledger.spark)
-    else:
-        rows = closure_rows(stream_id, ledger.histories.rederive(stream_id, files), epoch)
-        added = write_segments(root, stream_id, rows, CLOSURE_BOUNDS, sync)
-    removed = [
-        file for file in ledger.files("closures") if file.partition["stream_id"] == str(stream_id)
-    ]
-    ledger.commit("closures", added, removed, operation="MEND")
 
 
 # ---- combinations
@@ -363,7 +341,10 @@ def _end_hole(ledger: Ledger, hole: Hole) -> None:
     registered since."""
     log.warning("%s was restored; its rows are available again", hole.file)
     ledger.state.losses = ledger.state.losses.only(lambda entry: entry != hole)
-    ledger.histories.forget(hole.stream_id)
+    if ledger.state.streams[hole.stream_id].schema.key:
+        # Closures that were derived while the rows were lost do not have theirs.
+        ledger.histories.forget(hole.stream_id)
+        ledger.mark_unclosed(hole.stream_id)
     for composite_id, composite in ledger.state.composites.items():
         if hole.stream_id in composite.legs and composite_id in ledger.composites:
             forget_composite(ledger, composite_id)

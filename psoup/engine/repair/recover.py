@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import logging
 
-from pyspark.sql import SparkSession
-
 from psoup.engine.errors import SecondEngine
 from psoup.engine.ledger import JOINS, STEM, Ledger, joins_name, only_engine, stem_name
 from psoup.engine.matching.coverage import Cohorts
@@ -33,9 +31,8 @@ log = logging.getLogger(__name__)
 _ATTEMPTS = 4
 
 
-def open_ledger(store: Store, spark: SparkSession | None = None) -> Ledger:
-    """Return the engine's tables exactly as the last epoch names them. If a session is given, it
-    derives large tables again.
+def open_ledger(store: Store) -> Ledger:
+    """Return the engine's tables exactly as the last epoch names them.
 
     Raise CorruptStore if a table that can't be derived again is damaged, or the log ends before the
     version that the epoch has consumed. Raise SecondEngine if another engine works on the store.
@@ -43,7 +40,7 @@ def open_ledger(store: Store, spark: SparkSession | None = None) -> Ledger:
     for attempt in range(_ATTEMPTS):
         version = store.epochs.folder.latest_version()
         try:
-            return _open_ledger(store, spark)
+            return _open_ledger(store)
         except SecondEngine:
             # An engine that was taken over from may finish commits of its last step. No epoch can
             # name them: they are undone like those of an engine that ended.
@@ -52,7 +49,7 @@ def open_ledger(store: Store, spark: SparkSession | None = None) -> Ledger:
     raise AssertionError("unreachable")
 
 
-def _open_ledger(store: Store, spark: SparkSession | None) -> Ledger:
+def _open_ledger(store: Store) -> Ledger:
     # The one table that must be readable before it is known which epoch is the newest.
     store.epochs.folder.mend()
     epochs_version, epoch = store.epochs.latest()
@@ -62,7 +59,7 @@ def _open_ledger(store: Store, spark: SparkSession | None) -> Ledger:
     # If the log ended before the epoch's version, positions and row ids would be used twice.
     store.log.prove_end(epoch.log_version)
     tables, restarted = _tables(store, fence, epoch)
-    ledger = Ledger(store, epoch, epochs_version, tables, store.state(epoch), Cohorts(), spark)
+    ledger = Ledger(store, epoch, epochs_version, tables, store.state(epoch), Cohorts())
     # If one of them was emptied, `rederive` restarts the coverage instead.
     if MATCH_TABLES.isdisjoint(restarted):
         load_coverage(ledger)

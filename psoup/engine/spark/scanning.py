@@ -12,7 +12,6 @@ from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.accumulators import Accumulator, AccumulatorParam
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -20,7 +19,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from datastem.blocks import BLOCK_BITS
 from psoup.engine.spark.jobs import Damaged
 from psoup.store.delta.files import DataFile
-from psoup.store.delta.reading import DataFileGone, reader, row_groups, single_batch
+from psoup.store.delta.reading import DataFileGone, reader, single_batch
 from psoup.store.errors import CorruptStore
 
 # Row ids of one partition: a task takes less than half a second. Row groups end at the edges of
@@ -60,11 +59,7 @@ class StemScan:
         """Yield the rows, one batch for each file. Raise CorruptStore or DataFileGone."""
         for file in self.files:
             source = reader(Path(self.root), file)
-            groups = row_groups(source.metadata, "_row_id", self.lo, self.hi)
-            rows = source.row_groups(groups, ["_row_id", *self.columns])
-            ids = rows.column("_row_id")
-            inside = pc.and_(pc.greater_equal(ids, self.lo), pc.less(ids, self.hi))
-            yield single_batch(rows.filter(inside).select(list(self.columns)))
+            yield single_batch(source.between("_row_id", self.lo, self.hi, self.columns))
 
 
 class Damages:

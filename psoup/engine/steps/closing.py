@@ -1,7 +1,8 @@
 """All closures of a keyed stream, derived from its rows in tasks.
 
-A closure depends on the rows of one stream key only. So Spark shuffles the rows by range of their
-key's digest, tasks derive the closures of a range, and Spark shuffles those by segment.
+One task derives those of a stem that is not large. A closure depends on the rows of one stream key
+only, so Spark shuffles the rows of a large one by range of their key's digest, tasks derive the
+closures of a range, and Spark shuffles those by segment.
 """
 
 from __future__ import annotations
@@ -18,17 +19,20 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from datastem.codec import HISTORY_COLUMNS
-from datastem.history import RANGE_ROWS, Closures, History, key_ranges
+from datastem.history import RANGE_ROWS, Closures, History, all_closures, key_ranges
 from datastem.instants import FOR_EVER
 from datastem.keyed_rows import KeyedRows
+from psoup.engine.ledger import stem_name
+from psoup.engine.spark.jobs import Outcome, SparkJob, Written, by_table, run_tasks
 from psoup.engine.spark.scanning import Batches, Damages, StemScan
-from psoup.engine.steps.histories import closure_rows
+from psoup.engine.steps.histories import closure_rows, read_rows
 from psoup.engine.steps.pieces import ROW_SEGMENT_BITS
 from psoup.engine.steps.worker import CLOSURE_BOUNDS, write_segments
 from psoup.store.delta.files import DataFile
 
-# Closures of a stem with more rows are derived in tasks (docs/explanation/decisions/engine.md).
-DRIVER_ROWS = 1 << 24
+# Closures of a stem with more rows are derived in several tasks, with a shuffle
+# (docs/explanation/decisions/engine.md).
+TASK_ROWS = 1 << 24
 
 _ROWS = pa.schema([(name, pa.int64()) for name in ("range", "key", "ts", "id")])
 _CLOSURES = pa.schema([(name, pa.int64()) for name in ("segment", "id", "end", "by")])
@@ -36,22 +40,31 @@ _CLOSURES = pa.schema([(name, pa.int64()) for name in ("segment", "id", "end", "
 
 @dataclass(frozen=True, slots=True)
 class ClosingJob:
-    """The derivation of all closures of a stream in tasks, into files of the table in folder
-    `root`; `epoch` is the one that will name them."""
+    """The derivation of all closures of a stream in tasks, from these files of its stem in the
+    store's folder `root`, as of an epoch."""
 
-    stem: str
-    files: tuple[DataFile, ...]
     root: str
+    files: tuple[DataFile, ...]
     stream_id: int
     epoch: int
     sync: bool
 
+    @property
+    def stem(self) -> Path:
+        return Path(self.root) / stem_name(self.stream_id)
+
     def run(self, spark: SparkSession) -> list[DataFile]:
         """Write the closures; return their files. Raise CorruptStore if a file of the stem is
         damaged or missing."""
+        if sum(file.rows for file in self.files) > TASK_ROWS:
+            return self._shuffle(spark)
+        outcomes = run_tasks(spark, SparkJob(self.root, 0, self.sync), derive, [self])
+        return by_table(outcomes).get("closures", [])
+
+    def _shuffle(self, spark: SparkSession) -> list[DataFile]:
         damages = Damages(spark)
         ranges = -(-sum(file.rows for file in self.files) // RANGE_ROWS)
-        scan = StemScan(self.stem, self.files, 0, FOR_EVER, HISTORY_COLUMNS)
+        scan = StemScan(str(self.stem), self.files, 0, FOR_EVER, HISTORY_COLUMNS)
         rows = damages.frame(spark, scan, partial(ranged_rows, ranges), _ROWS)
         closures = (
             rows.repartition(max(ranges, 1), "range")
@@ -65,13 +78,24 @@ class ClosingJob:
         damages.check()
         return files
 
+    def store(self, closures: list[Closures]) -> list[DataFile]:
+        """Write closures as files of their segments. Runs in an executor."""
+        rows = closure_rows(self.stream_id, closures, self.epoch)
+        root = Path(self.root) / "closures"
+        return write_segments(root, self.stream_id, rows, CLOSURE_BOUNDS, self.sync)
+
     def write(self, batches: Batches) -> Batches:
         """Write closures, sorted by segment; yield their files. Runs in an executor."""
         for table in _groups(batches, "segment"):
             ids, ends, by = (table.column(name).to_numpy() for name in ("id", "end", "by"))
-            rows = closure_rows(self.stream_id, [Closures(ids, ends, by)], self.epoch)
-            files = write_segments(Path(self.root), self.stream_id, rows, CLOSURE_BOUNDS, self.sync)
+            files = self.store([Closures(ids, ends, by)])
             yield pa.RecordBatch.from_pydict({"file": [pickle.dumps(file) for file in files]})
+
+
+def derive(job: SparkJob, work: ClosingJob) -> list[Outcome]:
+    """Derive and write all closures of a stream. Runs in an executor."""
+    closures = all_closures(read_rows(work.stem, work.files))
+    return [Written("closures", file) for file in work.store(closures)]
 
 
 def ranged_rows(ranges: int, batches: Batches) -> Batches:

@@ -1,20 +1,22 @@
-"""The keyed histories of the driver, and the closures that new rows cause.
+"""The orders of keyed rows on the driver, and the closures that new rows cause.
 
-A history holds exactly the rows of its stem's files that the ledger names. It is read from them
+An order holds exactly the rows of its stem's files that the ledger names. It is read from them
 when it is first needed after a start, and discarded with its ledger when a step fails.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
 from datastem.arrays import Int64s
 from datastem.codec import HISTORY_COLUMNS, INSTANT
-from datastem.history import Closures, History, all_closures
+from datastem.history import Closures
 from datastem.keyed_rows import KeyedRows
+from psoup.engine.steps.key_order import KeyOrder
 from psoup.engine.steps.pieces import ROW_SEGMENT_BITS
 from psoup.store.delta.files import DataFile
 from psoup.store.delta.reading import reader
@@ -26,51 +28,50 @@ _CHUNK_ROWS = 1 << 16
 
 
 class Histories:
-    """The histories of keyed streams by stream id, for the driver's thread only."""
+    """The orders of keyed streams' rows by stream id, for the driver's thread only."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._histories: dict[int, History] = {}
+        self._orders: dict[int, KeyOrder] = {}
 
-    def of(self, stream_id: int, files: Iterable[DataFile]) -> History:
-        """Return the history of a stream whose stem has these files."""
-        if stream_id not in self._histories:
-            rows = self._read(stream_id, files)
-            self._histories[stream_id] = History().insert(rows, rows.last_id + 1)
-        return self._histories[stream_id]
+    def of(self, stream_id: int, files: Iterable[DataFile]) -> KeyOrder:
+        """Return the order of a stream whose stem has these files."""
+        if stream_id not in self._orders:
+            root = self._root(stream_id)
+            self._orders[stream_id] = KeyOrder(_read(root, file) for file in files)
+        return self._orders[stream_id]
 
     def insert(
         self, stream_id: int, before: Iterable[DataFile], new: Iterable[DataFile]
     ) -> list[Closures]:
-        """Insert the rows of `new` files into a history; return the closures that they cause."""
-        history, rows = self.of(stream_id, before), self._read(stream_id, new)
-        closures = []
-        for part in _chunks(rows):
-            # Closures are derived from the history before the part, so both go chunk by chunk.
-            closures.append(history.closures(part))
-            history = history.insert(part, part.last_id + 1)
-        self._histories[stream_id] = history
+        """Insert the rows of `new` files into an order; return the closures that they cause."""
+        order, closures = self.of(stream_id, before), []
+        for part in _chunks(read_rows(self._root(stream_id), new)):
+            # Closures are derived from the rows before the part, so both go chunk by chunk.
+            closures.append(order.closures(part))
+            order.insert(part)
         return closures
 
-    def rederive(self, stream_id: int, files: Iterable[DataFile]) -> list[Closures]:
-        """Return all closures of a stream, derived again from the files of its stem."""
-        rows = self._read(stream_id, files)
-        self._histories[stream_id] = History().insert(rows, rows.last_id + 1)
-        return all_closures(rows)
-
     def remove(self, stream_id: int, ids: Int64s) -> None:
-        """Remove rows from a history: the ascending `ids` are no longer in the files."""
-        self._histories[stream_id] = self._histories[stream_id].without(ids)
+        """Remove rows from an order: the ascending `ids` are no longer in the files."""
+        self._orders[stream_id].remove(ids)
 
     def forget(self, stream_id: int) -> None:
-        """Drop a history; it is read again when it is needed."""
-        self._histories.pop(stream_id, None)
+        """Drop an order; it is read again when it is needed."""
+        self._orders.pop(stream_id, None)
 
-    def _read(self, stream_id: int, files: Iterable[DataFile]) -> KeyedRows:
-        root, columns = self._store.stem(stream_id).root, list(HISTORY_COLUMNS)
-        rows = KeyedRows.joined([KeyedRows.of(reader(root, file).read(columns)) for file in files])
-        # A history takes rows by ascending id, and files may come in any order.
-        return rows.take(np.argsort(rows.ids))
+    def _root(self, stream_id: int) -> Path:
+        return self._store.stem(stream_id).root
+
+
+def read_rows(root: Path, files: Iterable[DataFile]) -> KeyedRows:
+    """Return the keyed rows of a stem's files by ascending id; the files may come in any order."""
+    rows = KeyedRows.joined([_read(root, file) for file in files])
+    return rows.take(np.argsort(rows.ids))
+
+
+def _read(root: Path, file: DataFile) -> KeyedRows:
+    return KeyedRows.of(reader(root, file).read(list(HISTORY_COLUMNS)))
 
 
 def closure_rows(stream_id: int, closures: Iterable[Closures], epoch: int) -> pa.Table:

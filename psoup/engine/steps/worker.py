@@ -26,8 +26,8 @@ from psoup.engine.spark.jobs import Outcome, Probed, SparkJob, Written
 from psoup.engine.steps import pieces
 from psoup.engine.steps.pieces import EVERY_ID, IdRange
 from psoup.store.delta.durable import MAX_WRITER_THREADS
-from psoup.store.delta.files import DataFile, write_data_file
-from psoup.store.delta.reading import reader, row_groups, single_batch
+from psoup.store.delta.files import PLAIN, DataFile, FileEncoding, write_data_file
+from psoup.store.delta.reading import reader, single_batch
 from psoup.store.layout import STEM_GROUP_ROWS
 from psoup.store.log.decoding import rows_of
 from psoup.store.log.events import Data
@@ -37,6 +37,8 @@ from querystem.index import QueryStem
 
 STEM_BOUNDS = ("_row_id", "_ts", "_position", "_stamp")
 MATCH_BOUNDS = ("predicate_id", "block", "lo", "hi")
+# Bitmaps are most of the bytes of matches (docs/explanation/decisions/files.md).
+MATCH_ENCODING = FileEncoding("zstd", 1, ("lo", "hi"))
 CLOSURE_BOUNDS = ("row_id", "by")
 # A server that wants the matches of one predicate reads the row group it is in.
 GROUP_ROWS = 1 << 12
@@ -208,12 +210,18 @@ def _block_edges(ids: Int64s) -> list[int]:
 
 def write_pieces(job: SparkJob, stream_id: int, table: pa.Table) -> list[Outcome]:
     """Write pieces, sorted, as one file for each segment."""
-    files = write_segments(Path(job.root) / "matches", stream_id, table, MATCH_BOUNDS, job.sync)
+    root = Path(job.root) / "matches"
+    files = write_segments(root, stream_id, table, MATCH_BOUNDS, job.sync, MATCH_ENCODING)
     return [Written("matches", file) for file in files]
 
 
 def write_segments(
-    root: Path, stream_id: int, rows: pa.Table, bounds: Sequence[str], sync: bool
+    root: Path,
+    stream_id: int,
+    rows: pa.Table,
+    bounds: Sequence[str],
+    sync: bool,
+    encoding: FileEncoding = PLAIN,
 ) -> list[DataFile]:
     """Write rows of a segmented table as one file for each segment, in their order."""
     segments = rows.column("segment")
@@ -225,6 +233,7 @@ def write_segments(
             bounds=bounds,
             sync=sync,
             row_group_rows=GROUP_ROWS,
+            encoding=encoding,
         )
         for segment in np.unique(segments.to_numpy()).tolist()
     ]
@@ -236,13 +245,10 @@ def _read(job: SparkJob, work: Slice, columns: frozenset[str]) -> pa.RecordBatch
     tables = []
     for file in work.files:
         source = reader(root, file)
-        groups = row_groups(source.metadata, "_row_id", work.lo, work.hi)
         declared = [name for name in source.metadata.schema.names if name in columns]
-        tables.append(source.row_groups(groups, ["_row_id", "_ts", OP, *declared]))
-    rows = pa.concat_tables(tables)
-    ids = rows.column("_row_id")
-    inside = pc.and_(pc.greater_equal(ids, work.lo), pc.less(ids, work.hi))
-    batch = single_batch(rows.filter(inside))
+        names = ["_row_id", "_ts", OP, *declared]
+        tables.append(source.between("_row_id", work.lo, work.hi, names))
+    batch = single_batch(pa.concat_tables(tables))
     ids = batch.column("_row_id").to_numpy()
     # A file that was damaged and is back may lie within one that was merged around it.
     return batch.sort_by("_row_id") if (ids[1:] < ids[:-1]).any() else batch

@@ -38,6 +38,19 @@ class DataFile:
     high: Mapping[str, int] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class FileEncoding:
+    """How a file is compressed, and which integer columns have so few different values that a
+    dictionary takes less space than differences."""
+
+    codec: str = "snappy"
+    level: int | None = None
+    repeated: tuple[str, ...] = ()
+
+
+PLAIN = FileEncoding()
+
+
 def write_data_file(
     root: Path,
     table: pa.Table,
@@ -47,6 +60,7 @@ def write_data_file(
     sync: bool = True,
     row_group_rows: int = 1 << 16,
     cuts: Sequence[int] = (),
+    encoding: FileEncoding = PLAIN,
 ) -> DataFile:
     """Write one synced file under the table's folder; a commit makes it visible.
 
@@ -60,15 +74,22 @@ def write_data_file(
     path = f"{folder}part-{uuid.uuid4().hex}.parquet"
     low, high = _bounds(table, bounds)
     content = table.drop_columns([name for name in partition if name in table.column_names])
-    encoded = _parquet(content, row_group_rows, cuts)
+    encoded = _parquet(content, row_group_rows, cuts, encoding)
     write_durably(root / path, lambda target: _put(target, encoded), top=root, sync=sync)
     return DataFile(path, encoded.size, table.num_rows, checks_of(encoded), partition, low, high)
 
 
-def _parquet(content: pa.Table, row_group_rows: int, cuts: Sequence[int]) -> pa.Buffer:
+def _parquet(
+    content: pa.Table, row_group_rows: int, cuts: Sequence[int], encoding: FileEncoding
+) -> pa.Buffer:
     """Return the encoded file. It is made in memory, so that checksums are of what was to be
     written, not of what a disk returned."""
-    options = {"compression": "snappy", "write_page_checksum": True, **_encodings(content.schema)}
+    options = {
+        "compression": encoding.codec,
+        "compression_level": encoding.level,
+        "write_page_checksum": True,
+        **_encodings(content.schema, encoding.repeated),
+    }
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(sink, content.schema, **options) as writer:
         for first, last in pairwise([0, *cuts, content.num_rows]):
@@ -81,9 +102,9 @@ def _put(target: Path, content: pa.Buffer) -> None:
         file.write(content)
 
 
-def _encodings(schema: pa.Schema) -> dict[str, Any]:
+def _encodings(schema: pa.Schema, repeated: Sequence[str]) -> dict[str, Any]:
     """Return the encodings of columns: differences for integers and instants, dictionaries for
-    texts.
+    texts and `repeated` columns.
 
     Ids and instants ascend, so their differences take almost no space
     (docs/explanation/decisions/files.md).
@@ -92,12 +113,13 @@ def _encodings(schema: pa.Schema) -> dict[str, Any]:
     whole = [
         field.name
         for field in schema
-        if pa.types.is_int64(field.type) or pa.types.is_timestamp(field.type)
+        if field.name not in repeated
+        and (pa.types.is_int64(field.type) or pa.types.is_timestamp(field.type))
     ]
     # Statistics of a payload column would hold two whole payloads in memory.
     bounded = [field.name for field in schema if not pa.types.is_binary(field.type)]
     return {
-        "use_dictionary": texts or False,
+        "use_dictionary": [*texts, *repeated] or False,
         "write_statistics": bounded or False,
         "column_encoding": dict.fromkeys(whole, "DELTA_BINARY_PACKED"),
     }

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from datastem.instants import FOR_EVER, SINCE_EVER
@@ -74,6 +75,14 @@ class DataReader:
 
     def row_groups(self, numbers: Sequence[int], columns: Sequence[str]) -> pa.Table:
         return self._try(lambda: self._opened().read_row_groups(numbers, columns=columns))
+
+    def between(self, column: str, lo: int, hi: int, columns: Sequence[str]) -> pa.Table:
+        """Read some columns of the rows whose value of an integer column is in `[lo, hi)`."""
+        groups = row_groups(self.metadata, column, lo, hi)
+        rows = self.row_groups(groups, [column, *columns])
+        values = rows.column(column)
+        inside = pc.and_(pc.greater_equal(values, lo), pc.less(values, hi))
+        return rows.filter(inside).select(list(columns))
 
     def scattered_groups(self, numbers: Sequence[int], columns: Sequence[str]) -> pa.Table:
         """Read some columns of row groups that are small and far apart, without reading ahead and

@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from psoup.engine.composites.growing import Growing
 from psoup.engine.maintain import Maintenance
 from psoup.engine.matching.backfill import Backfill
+from psoup.engine.repair.reclosing import Reclosing
 from psoup.engine.repair.recover import open_ledger
 from psoup.engine.settings import EngineSettings
 from psoup.engine.steps.grid import StepLimits
@@ -24,10 +25,11 @@ class Pump:
         self.store = store
         self.spark = spark
         self.settings = settings
-        self.ledger = open_ledger(store, spark)
+        self.ledger = open_ledger(store)
         self.memory = StepMemory()
         self.backfill = Backfill(spark, settings)
         self.growing = Growing(spark, settings)
+        self.reclosing = Reclosing(spark, settings)
         self.maintenance = Maintenance(spark, settings)
 
     def step(self, end: int | None = None) -> None:
@@ -49,8 +51,10 @@ class Pump:
         self.step()
         busy = self.backfill.advance(self.ledger)
         busy |= self.growing.advance(self.ledger)
-        if not busy and (wait := self.growing.idle_in) is not None:
-            time.sleep(wait)
+        busy |= self.reclosing.advance(self.ledger)
+        waits = (self.growing.idle_in, self.reclosing.idle_in(self.ledger))
+        if not busy and (seconds := [wait for wait in waits if wait is not None]):
+            time.sleep(min(seconds))
             busy = True
         busy |= self.maintenance.advance(self.ledger)
         latest = self.store.log.latest_version(self.ledger.epoch.log_version)
