@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from client_sdk import Client
-    from tests.support.server.process import ServerProcess
     from tests.support.browser import Browser
+    from tests.support.server.process import ServerProcess
     from tests.support.system.processes import RunningStore
 
 ROOT = Path(__file__).resolve().parents[1]
