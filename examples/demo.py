@@ -4,10 +4,13 @@ Starts a store in a temporary folder and lets three clients register and leave. 
 the background, answers a client before Spark is up, waits for Spark, and lets all clients return.
 Every answer is compared with a plain loop over the rows. A fourth client keeps a copy that works
 offline. Everything is removed at the end. Exit status 1 means that an answer was wrong.
+
+`--page` shows something to look at instead: vehicles on a map, and two phones to unplug.
 """
 
 from __future__ import annotations
 
+import argparse
 import signal
 import sys
 import tempfile
@@ -21,6 +24,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
 from client_sdk import Answer, Client
+from fleet import page_demo
 from local_store import running_store
 from readings import CAR, LAPTOP, PHONE, STREAM, Question, Reading, Window, readings
 from recharge import recharge
@@ -33,6 +37,7 @@ ENGINE_TIMEOUT_SECONDS = 300.0
 SHOWN_ROWS = 4
 NEXT = """What to do next:
 
+  scripts/demo --page            look at it: vans on a map, and two phones to unplug
   scripts/psoup serve my-store   keep a store running: a server and an engine over one folder
   docs/tutorial.md               the same in your own hands, with a phone that goes offline
   scripts/psoup --help           publish, register, invoke, copy from a shell
@@ -210,7 +215,20 @@ def story(address: str, folder: Path) -> bool:
 
 
 def main() -> int:
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    options = argparse.ArgumentParser(
+        prog="scripts/demo", description="The product in two minutes."
+    )
+    options.add_argument("--page", action="store_true", help="serve a page to look at instead")
+    options.add_argument(
+        "--port", type=int, default=page_demo.DEFAULT_PORT, help="of the page; 0 is any free one"
+    )
+    options.add_argument("--no-open", action="store_true", help="don't open a browser")
+    chosen = options.parse_args()
+    # A shell starts programs behind `&` deaf to Ctrl-C.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
+    if chosen.page:
+        return page_demo.run(chosen.port, not chosen.no_open)
     try:
         with tempfile.TemporaryDirectory(prefix="psoup-demo-") as folder:
             console.print("Starting a store in a temporary folder; Spark takes 10 to 20 s longer\n")

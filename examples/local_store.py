@@ -18,19 +18,23 @@ PATIENCE = 60.0
 
 
 @contextmanager
-def running_store(folder: Path) -> Iterator[str]:
-    """A server and an engine over `folder`, as processes of their own, until the block is left.
+def running_store(folder: Path, *options: str) -> Iterator[str]:
+    """A server and an engine over `folder`, as processes of their own, until the block is left;
+    `options` are those of `psoup serve`.
 
     Gives the server's address as soon as it answers, which is before the engine has started.
     Raises RuntimeError, with the end of its log, if the store does not start.
     """
-    address = f"127.0.0.1:{_free_port()}"
+    address = f"127.0.0.1:{free_port()}"
     command = [sys.executable, "-m", "psoup.cli", "serve", str(folder / "store")]
     log = folder / "serve.log"
     with log.open("wb") as output:
         # A session of its own: Ctrl-C reaches only the caller, which then ends the store in order.
         process = subprocess.Popen(
-            [*command, "--listen", address], stdout=output, stderr=output, start_new_session=True
+            [*command, "--listen", address, *options],
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
         )
     try:
         _wait_for(address, process, log)
@@ -39,7 +43,7 @@ def running_store(folder: Path) -> Iterator[str]:
         _stop(process)
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

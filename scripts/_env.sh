@@ -3,6 +3,7 @@
 #   ensure_python   PYTHON is an interpreter with the project and its pinned dependencies (.venv)
 #   ensure_java     JAVA_HOME, or the `java` on the PATH, is Java 17 or later
 #   ensure_jars     the Delta jars are on this machine
+#   fetch_browser   there is a Chromium for the tests of pages, if one can be had
 #
 # Nothing here uses the network once it has succeeded: the environment is rebuilt only when
 # pyproject.toml, constraints.txt, the native core or the folder's place has changed since. Set
@@ -180,4 +181,46 @@ ensure_java() {
 
 ensure_jars() {
     "$PYTHON" -m psoup.engine.jars
+}
+
+# ---- a browser, for tests only
+
+# Unpacks Debian's Chromium into the user's cache and installs nothing, so it needs no root. Tests
+# find it there (tests/support/browser.py), and skip with a reason if there is none.
+fetch_browser() {
+    local place="${XDG_CACHE_HOME:-$HOME/.cache}/psoup/browser" part
+    [ ! -x "$place/chromium" ] && [ -z "${PSOUP_BROWSER:-}" ] || return 0
+    if command -v chromium chromium-browser google-chrome >/dev/null; then return; fi
+    command -v apt-get dpkg >/dev/null || {
+        say "no Chromium, and no apt-get to fetch one: the tests of pages will be skipped"
+        return
+    }
+    say "fetching Chromium for the tests of pages (once, 120 MB)"
+    [ "$(id -u)" != 0 ] || apt_update
+    part="$(mktemp -d)"
+    if (set -e && cd -- "$part" && unpack_browser >&2); then
+        mkdir -p -- "$(dirname -- "$place")"
+        rm -rf -- "$place" && mv -- "$part" "$place"
+    else
+        say "Chromium could not be fetched: the tests of pages will be skipped"
+        rm -rf -- "$part"
+    fi
+}
+
+unpack_browser() {
+    local package
+    mkdir packages root
+    apt-get install --simulate --no-install-recommends chromium | awk '/^Inst/ { print $2 }' |
+        (cd packages && xargs apt-get download --quiet --quiet)
+    for package in packages/*.deb; do dpkg --extract "$package" root; done
+    rm -rf packages
+    [ -x root/usr/lib/chromium/chromium ]
+    cat >chromium <<'SCRIPT'
+#!/bin/sh
+root="$(dirname -- "$(readlink -f -- "$0")")/root"
+libraries="$(find "$root/usr/lib" "$root/lib" -name '*.so*' -printf '%h\n' 2>/dev/null | sort -u | tr '\n' ':')"
+export LD_LIBRARY_PATH="$libraries"
+exec "$root/usr/lib/chromium/chromium" "$@"
+SCRIPT
+    chmod +x chromium
 }

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from client_sdk import Client
+    from tests.support.browser import Browser
     from tests.support.server.process import ServerProcess
     from tests.support.system.processes import RunningStore
 
@@ -131,3 +132,15 @@ def client(running: RunningStore, tenant: str) -> Iterator[Client]:
 
     with Client(running.targets[0], tenant=tenant) as client:
         yield client
+
+
+@pytest.fixture
+def browser(tmp_path: Path) -> Iterator[Browser]:
+    """A page of a real browser; a test that asks for it skips without one."""
+    from tests.support.browser import Browser, find_browser
+
+    program = find_browser()
+    if program is None:
+        pytest.skip("no Chromium: scripts/test --all fetches one, PSOUP_BROWSER names one")
+    with Browser(program, tmp_path / "browser") as browser:
+        yield browser

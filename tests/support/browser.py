@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import os
 import shutil
 import subprocess
+import sys
 import time
 from pathlib import Path
 from types import TracebackType
@@ -14,17 +16,28 @@ from typing import Any
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 _CALL_SECONDS = 30.0
+# Copies far away first: one of the ends may be descriptor 3 or 4 itself.
+_START = (
+    "import fcntl, os, sys\n"
+    "ends = [fcntl.fcntl(int(number), fcntl.F_DUPFD, 10) for number in sys.argv[1:3]]\n"
+    "for end, number in zip(ends, (3, 4)): os.dup2(end, number)\n"
+    "os.execvp(sys.argv[3], sys.argv[3:])\n"
+)
 _LOOK_PAUSE_SECONDS = 0.05
 
 
 def find_browser() -> str | None:
-    """Return the program of a browser of this machine; PSOUP_BROWSER names another one."""
-    named = os.environ.get("PSOUP_BROWSER")
-    return named or next(filter(None, map(shutil.which, NAMES)), None)
+    """Return the program of a browser of this machine, or of the one that `scripts/test --all` has
+    fetched; PSOUP_BROWSER names another one."""
+    if named := os.environ.get("PSOUP_BROWSER"):
+        return named
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    fetched = str(cache / "psoup" / "browser" / "chromium")
+    return next(filter(None, map(shutil.which, (*NAMES, fetched))), None)
 
 
 class Browser:
-    """One page of a headless Chromium. `errors` has what scripts of the page failed with."""
+    """A tab of a headless Chromium. `errors` has what the pages failed with."""
 
     def __init__(self, program: str, folder: Path, *, width: int = 1280, height: int = 900) -> None:
         self.errors: list[str] = []
@@ -33,13 +46,6 @@ class Browser:
         # The browser reads commands from descriptor 3 and writes to 4, as JSON that NUL ends.
         reading, self._write = os.pipe()
         self._read, writing = os.pipe()
-
-        def connect() -> None:
-            # Copies far away first: one of the ends may be descriptor 3 or 4 itself.
-            ends = os.dup(reading), os.dup(writing)
-            os.dup2(ends[0], 3)
-            os.dup2(ends[1], 4)
-
         arguments = [
             "--headless=new",
             "--no-sandbox",
@@ -48,11 +54,11 @@ class Browser:
             "--remote-debugging-pipe",
             f"--user-data-dir={folder}",
             f"--window-size={width},{height}",
+            "about:blank",
         ]
         self._process = subprocess.Popen(
-            [program, *arguments, "about:blank"],
-            pass_fds=(3, 4, reading, writing),
-            preexec_fn=connect,
+            [sys.executable, "-c", _START, str(reading), str(writing), program, *arguments],
+            pass_fds=(reading, writing),
             stderr=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
         )
@@ -60,11 +66,36 @@ class Browser:
         os.close(writing)
         self._session = ""
         pages = self.call("Target.getTargets")["targetInfos"]
-        page = next(target for target in pages if target["type"] == "page")
-        attached = self.call("Target.attachToTarget", targetId=page["targetId"], flatten=True)
-        self._session = attached["sessionId"]
-        self.call("Page.enable")
-        self.call("Runtime.enable")
+        self.tab = self._attach(next(page["targetId"] for page in pages if page["type"] == "page"))
+
+    def _attach(self, target: str) -> str:
+        self._session = ""
+        attached = self.call("Target.attachToTarget", targetId=target, flatten=True)
+        self._session = str(attached["sessionId"])
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            self.call(f"{domain}.enable")
+        return self._session
+
+    def new_tab(self) -> str:
+        """Open another tab, which calls are for from now on. The other one is hidden until
+        `switch` shows it."""
+        self._session = ""
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        return self._attach(target)
+
+    def switch(self, tab: str) -> None:
+        self._session = tab
+        self.call("Page.bringToFront")
+
+    def cut(self, offline: bool) -> None:
+        """Take the network from the page, or give it back."""
+        self.call(
+            "Network.emulateNetworkConditions",
+            offline=offline,
+            latency=0,
+            downloadThroughput=-1,
+            uploadThroughput=-1,
+        )
 
     def __enter__(self) -> Browser:
         return self
@@ -95,10 +126,19 @@ class Browser:
                 assert "error" not in answer, answer["error"]
                 result: dict[str, Any] = answer["result"]
                 return result
-            if answer.get("method") == "Runtime.exceptionThrown":
-                detail = answer["params"]["exceptionDetails"]
-                self.errors.append(detail.get("exception", {}).get("description", detail["text"]))
+            self._note(answer)
         raise TimeoutError(method)
+
+    def _note(self, event: dict[str, Any]) -> None:
+        """Keep what a page failed with: exceptions, refused scripts, modules that are not there."""
+        if event.get("method") == "Runtime.exceptionThrown":
+            detail = event["params"]["exceptionDetails"]
+            self.errors.append(detail.get("exception", {}).get("description", detail["text"]))
+        elif event.get("method") == "Log.entryAdded":
+            entry = event["params"]["entry"]
+            is_script = entry.get("url", "").endswith((".js", ".css"))
+            if entry["level"] == "error" and (entry["source"] == "security" or is_script):
+                self.errors.append(entry["text"])
 
     def _receive(self) -> dict[str, Any]:
         while b"\0" not in self._rest:
@@ -112,6 +152,23 @@ class Browser:
     def open(self, url: str) -> None:
         self.call("Page.navigate", url=url)
 
+    def resize(self, width: int, height: int, *, dark: bool = False) -> None:
+        """Become a screen of this size that prefers light or dark pages."""
+        self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=width < 600,
+        )
+        preferred = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.call("Emulation.setEmulatedMedia", features=[preferred])
+
+    def picture(self, *, whole: bool = False) -> bytes:
+        """Return the page as PNG: what the screen shows, or all of it."""
+        result = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
+        return base64.b64decode(result["data"])
+
     def run(self, script: str) -> Any:
         """Return the value of an expression of JavaScript, after its promise."""
         result = self.call(
@@ -121,9 +178,11 @@ class Browser:
         return result["result"].get("value")
 
     def wait(self, script: str, seconds: float = 30.0) -> Any:
-        """Return the value of an expression as soon as it is true."""
+        """Return the value of an expression as soon as it is true. One that fails is not yet true:
+        a page that is being opened has no body."""
         deadline = time.monotonic() + seconds
-        while not (value := self.run(script)):
+        attempt = f"(() => {{ try {{ return ({script}); }} catch {{ return false; }} }})()"
+        while not (value := self.run(attempt)):
             if time.monotonic() > deadline:
                 text = self.run("document.body.innerText")
                 raise AssertionError(f"never true: {script}\nerrors: {self.errors}\n{text}")

@@ -1,25 +1,25 @@
-"""The console in a real browser, over a real store."""
+"""The console: its files, and every page of it in a real browser over a real store."""
 
 from __future__ import annotations
 
-import dataclasses
-import json
-import threading
+import shutil
+import subprocess
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
-from urllib.parse import quote
 
 import pytest
 
-from client_sdk import Client
-from psoup.web.settings import WebSettings
 from psoup.web.static_files import CONSOLE
-from tests.support.browser import Browser, find_browser
+from tests.conftest import ROOT
+from tests.support.browser import Browser
 from tests.support.web import WebServer
+from tests.web.pages import ANSWER_ROWS, PAGES, TEXT, client, enter, fill, page, press
 
 _MAX_LINES = 2500
 _MAX_BYTES = 120_000
+_TYPESCRIPT = "typescript@5.9.3"
+_SCRIPTS = ("psoup/web/console/main.js", "examples/fleet/page/main.js")
 
 
 def test_console_is_small_and_its_own() -> None:
@@ -34,6 +34,27 @@ def test_console_is_small_and_its_own() -> None:
         assert "http://" not in text.replace("http://www.w3.org/2000/svg", "")
 
 
+@pytest.mark.long
+def test_types_of_the_scripts(tmp_path: Path) -> None:
+    npm = shutil.which("npm")
+    if npm is None:
+        pytest.skip("needs npm, to fetch TypeScript")
+    fetch = [npm, "install", "--prefix", str(tmp_path), "--no-save", "--prefer-offline"]
+    if subprocess.run([*fetch, _TYPESCRIPT], capture_output=True, timeout=120).returncode:
+        pytest.skip(f"npm can't fetch {_TYPESCRIPT}")
+    compiler = tmp_path / "node_modules" / ".bin" / "tsc"
+    # What a store answers is `any`, so what is made of it may be, too.
+    options = (
+        "--allowJs --checkJs --noEmit --strict --noImplicitAny false --target es2022 "
+        "--useUnknownInCatchVariables false --module esnext --moduleResolution bundler "
+        "--lib es2023,dom,dom.iterable"
+    )
+    for script in _SCRIPTS:
+        command = [str(compiler), *options.split(), script]
+        checked = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+        assert checked.returncode == 0, checked.stdout
+
+
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[WebServer]:
     server = WebServer(tmp_path / "store")
@@ -41,112 +62,77 @@ def server(tmp_path: Path) -> Iterator[WebServer]:
     server.stop()
 
 
-@pytest.fixture
-def browser(tmp_path: Path) -> Iterator[Browser]:
-    program = find_browser()
-    if program is None:
-        pytest.skip("there is no Chromium on this machine; PSOUP_BROWSER may name one")
-    with Browser(program, tmp_path / "browser") as browser:
-        yield browser
-
-
-def fill(server: WebServer, rows: int = 600) -> datetime:
-    """Create a stream with one row each ten seconds up to now."""
-    server.define(
-        "CREATE STREAM trades (symbol TEXT, price DOUBLE, at TIMESTAMP) ORDERED BY at RETAIN 7 DAYS"
-    )
-    now = datetime.now(UTC).replace(microsecond=0)
-    with Client(f"127.0.0.1:{server.server.port}") as client:
-        batch = [
-            {
-                "symbol": "IBM" if place % 2 else "SAP",
-                "price": float(place),
-                "at": now - timedelta(seconds=10 * (rows - 1 - place)),
-            }
-            for place in range(rows)
-        ]
-        client.publish("trades", batch)
-    return now
-
-
-def page(server: WebServer, path: str) -> str:
-    return f"http://127.0.0.1:{server.port}/#/{path}"
-
-
-_ROWS = (
-    "Number((document.querySelector('main h2')?.textContent.match(/^(\\d+) row/) || [])[1] || 0)"
-)
-
-
-def slide(browser: Browser, label: str, share: float) -> None:
-    browser.run(
-        f"(() => {{ const slider = document.querySelector('input[aria-label={json.dumps(label)}]');"
-        f" slider.value = String(Math.round(400 * {share}));"
-        " slider.dispatchEvent(new Event('input', {bubbles: true})); })()"
-    )
-
-
-@pytest.mark.long
-def test_sliding_the_window_and_as_of_under_load(server: WebServer, browser: Browser) -> None:
-    now = fill(server)
-    stopped = threading.Event()
-
-    def publish() -> None:
-        with Client(f"127.0.0.1:{server.server.port}") as client:
-            while not stopped.wait(0.1):
-                at = datetime.now(UTC)
-                client.publish("trades", [{"symbol": "NVO", "price": 1.0, "at": at}] * 20)
-
-    sql = "SELECT symbol, price FROM trades WHERE symbol <> 'NVO' RANGE 1 MINUTE"
-    browser.open(page(server, f"query?sql={quote(sql)}"))
-    assert browser.wait(_ROWS) in range(1, 9)
-    thread = threading.Thread(target=publish)
-    thread.start()
-    try:
-        for share in range(50, 101, 2):
-            slide(browser, "The window", share / 100)
-        browser.wait(f"{_ROWS} === 600")
-    finally:
-        stopped.set()
-        thread.join()
-    assert "window=RANGE" in browser.run("location.hash")
-    browser.wait("document.querySelector('.chart .line, .chart .dot') !== null")
-    slide(browser, "As of", 0.3)
-    browser.wait(f"{_ROWS} < 600")
-    # The address holds everything: the same page comes back from it.
-    address, rows = browser.run("location.href"), browser.run(_ROWS)
-    as_of = browser.run("new URLSearchParams(location.hash.split('?')[1]).get('as_of')")
-    assert datetime.fromisoformat(as_of) < now
-    browser.open("about:blank")
-    browser.open(address)
-    browser.wait(f"{_ROWS} === {rows} || {rows} === 0")
+def test_every_page_opens_and_errors_are_underlined(server: WebServer, browser: Browser) -> None:
+    fill(server, 5)
+    server.register("dear", "SELECT symbol, price FROM trades WHERE price > 1 RANGE 1 DAY")
+    headings = {"streams": "Streams", "query": "Query", "registrations": "Registrations"}
+    headings |= {"engine": "Engine", "people": "People", "streams/trades": "trades"}
+    headings |= {"registrations/dear": "dear"}
+    for path in (*PAGES, "streams/trades", "registrations/dear"):
+        browser.open(page(server, path))
+        browser.wait(f"document.querySelector('h1')?.textContent === '{headings[path]}'")
+        browser.wait("document.querySelectorAll('main .panel').length > 0")
+    browser.wait("document.querySelector('.tree .box') !== null")
+    browser.open(page(server, "query", sql="SELECT prize FROM trades RANGE 1 DAY"))
+    assert browser.wait("document.querySelector('.t-bad')?.textContent") == "prize"
+    assert "price" in browser.wait("document.querySelector('.failure p')?.textContent")
+    assert browser.run("document.querySelector('.editor textarea').ariaInvalid") == "true"
     assert browser.errors == []
 
 
 @pytest.mark.long
-def test_errors_are_underlined(server: WebServer, browser: Browser) -> None:
-    fill(server, 5)
-    browser.open(page(server, f"query?sql={quote('SELECT prize FROM trades RANGE 1 DAY')}"))
-    assert browser.wait("document.querySelector('.t-bad')?.textContent") == "prize"
-    assert "price" in browser.wait("document.querySelector('.failure p')?.textContent")
+def test_an_empty_store_teaches(server: WebServer, browser: Browser) -> None:
+    """From nothing to an answer without leaving the pages."""
+    browser.open(page(server, "query"))
+    browser.wait(f"{TEXT}.includes('Nothing to ask yet')")
+    browser.open(page(server, "registrations"))
+    browser.wait(f"{TEXT}.includes('No registrations yet')")
+    browser.open(page(server, "streams"))
+    browser.wait(f"{TEXT}.includes('No streams yet')")
+    press(browser, "Create Ctrl")
+    press(browser, "trades")
+    browser.wait(f"{TEXT}.includes('No rows yet')")
+    # The form has a row that the stream takes.
+    press(browser, "Publish ")
+    browser.wait(f"{TEXT}.includes('1 row published')")
+    browser.wait("document.querySelectorAll('.answer tbody tr').length === 1")
+    now = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+    enter(browser, "textarea.plain", f'symbol,price,size,at\n"<b>",2,3,{now}\n')
+    press(browser, "Publish ")
+    browser.wait("document.querySelectorAll('.answer tbody tr').length === 2")
+    enter(browser, "textarea.plain", '{"symbol": 5}')
+    press(browser, "Publish ")
+    browser.wait("document.querySelector('.failure') !== null")
+    press(browser, "Query it")
+    assert browser.wait(ANSWER_ROWS) == 2
+    press(browser, "Register…")
+    enter(browser, "dialog[open] input[required]", "mine")
+    browser.run("document.querySelector('dialog[open] form').requestSubmit()")
+    browser.wait("document.querySelector('h1')?.textContent === 'mine'")
+    press(browser, "Unregister")
+    browser.run("document.querySelector('dialog[open] form').requestSubmit()")
+    browser.wait(f"{TEXT}.includes('No registrations yet')")
+    assert browser.errors == []
 
 
 @pytest.mark.long
-def test_store_goes_away_and_comes_back(tmp_path: Path, browser: Browser) -> None:
-    first = WebServer(tmp_path / "store")
-    fill(first, 20)
-    browser.open(page(first, "streams"))
-    browser.wait("document.querySelector('td.number')?.textContent === '20'")
-    settings = dataclasses.replace(first.settings, port=0)
-    web = WebSettings(port=first.port)
-    first.stop()
-    browser.wait("!document.querySelector('.banner').hidden")
-    assert "has not answered since" in browser.run("document.querySelector('.banner').textContent")
-    second = WebServer(settings, web)
-    try:
-        browser.wait("document.querySelector('.banner').hidden")
-        second.define("CREATE STREAM later (x BIGINT)")
-        browser.wait("document.body.innerText.includes('later')")
-    finally:
-        second.stop()
+def test_keys_go_to_pages_and_pages_fit_phones(server: WebServer, browser: Browser) -> None:
+    fill(server, 50)
+    with client(server) as session:
+        long_name = "a_name_that_is_long_enough_to_be_in_the_way_of_what_is_beside_it"
+        session.define(f"CREATE STREAM {long_name} ({long_name} TEXT)")
+        session.register(f"SELECT {long_name} FROM {long_name} RANGE 1 DAY", key=long_name)
+    browser.open(page(server, "streams"))
+    browser.wait("document.querySelector('td') !== null")
+    for width in (1440, 390):
+        browser.resize(width, 844)
+        for number, name in enumerate(PAGES, 1):
+            browser.run(
+                "document.activeElement?.blur(); document.body.dispatchEvent("
+                f"new KeyboardEvent('keydown', {{key: '{number}', bubbles: true}}))"
+            )
+            browser.wait(f"location.hash.startsWith('#/{name}')")
+            browser.wait("document.querySelectorAll('main .panel, main .empty').length > 0")
+            over = browser.run("document.documentElement.scrollWidth - innerWidth")
+            assert over <= 0, f"{name} is {over} px too wide at {width}"
     assert browser.errors == []

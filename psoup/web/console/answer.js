@@ -12,10 +12,10 @@ export function isNumber(type) {
 
 /** @param {any} answer */
 export function answerTable(answer) {
-  const head = answer.columns.map((/** @type {any} */ column) => h("span", null, shown(column.name), h("small", null, column.type)));
-  const numbers = answer.columns.flatMap((/** @type {any} */ column, /** @type {number} */ place) => (isNumber(column.type) ? [place] : []));
-  const rows = answer.rows.map((/** @type {any[]} */ row) => row.map((value, place) => cell(value, answer.columns[place].type)));
-  const node = table(head, rows, { numbers });
+  const head = answer.columns.map((column) => h("span", null, shown(column.name), h("small", null, column.type)));
+  const numbers = answer.columns.flatMap((column, place) => (isNumber(column.type) ? [place] : []));
+  const rows = answer.rows.map((row) => row.map((value, place) => cell(value, answer.columns[place].type)));
+  const node = table(head, rows, { numbers, plain: true });
   node.classList.add("answer");
   return node;
 }

@@ -80,15 +80,38 @@ export function get(path, query, signal) {
  * @param {string} credential
  */
 export async function logIn(credential) {
-  await call("GET", "/v1/status", { headers: { authorization: `Bearer ${credential}` } });
-  // It is gone with the tab. Cookies would be sent to every port of this host.
-  token = credential;
-  sessionStorage.setItem(TOKEN_KEY, token);
+  const { cookie } = await call("POST", "/v1/session", { body: "{}", headers: { authorization: `Bearer ${credential}` } });
+  // Without TLS there is no cookie, which every port of this host would get: the token goes with the tab.
+  token = cookie ? "" : credential;
+  if (token) sessionStorage.setItem(TOKEN_KEY, token);
+  else sessionStorage.removeItem(TOKEN_KEY);
 }
 
-export function logOut() {
+export async function logOut() {
   token = "";
   sessionStorage.removeItem(TOKEN_KEY);
+  await call("DELETE", "/v1/session").catch(() => {});
+}
+
+/**
+ * Yield the events of a stream of them as they come. Throws as `call` does.
+ * @param {string} path @param {Options["query"]} query @param {AbortSignal} signal
+ * @returns {AsyncGenerator<{name: string, id: string, data: any}>}
+ */
+export async function* eventsOf(path, query, signal) {
+  const response = await send("GET", path, { query, signal, headers: { accept: "text/event-stream" } });
+  if (!response.ok || !response.body) throw new Problem(response.status, JSON.parse((await read(response, signal)) || "{}"));
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  for (let text = ""; ; ) {
+    const piece = await reader.read().catch((error) => Promise.reject(lost(error, signal)));
+    if (piece.done) return;
+    const blocks = (text + piece.value).split("\n\n");
+    text = blocks.pop() || "";
+    for (const block of blocks) {
+      const fields = Object.fromEntries(block.split("\n").map((line) => [line.slice(0, line.indexOf(":")), line.slice(line.indexOf(":") + 2)]));
+      if (fields.event) yield { name: fields.event, id: fields.id || "", data: JSON.parse(fields.data) };
+    }
+  }
 }
 
 /** @param {string} method @param {string} path @param {Options} options */
@@ -98,7 +121,7 @@ async function send(method, path, options) {
     if (value !== null && value !== undefined && value !== "") url.searchParams.set(name, String(value));
   }
   /** @type {Record<string, string>} */
-  const headers = { accept: "application/json" };
+  const headers = { accept: "application/json", "psoup-request": "1" };
   if (token) headers.authorization = `Bearer ${token}`;
   if (options.body !== undefined) headers["content-type"] = options.type || "application/json";
   Object.assign(headers, options.headers);

@@ -1,7 +1,7 @@
 // @ts-check
 /** Lines over time, drawn as SVG. */
 
-import { clock, fill, h, short, svg } from "./dom.js";
+import { bytes, clock, fill, h, short, shown, svg } from "./dom.js";
 
 /**
  * @typedef {object} Series
@@ -22,10 +22,10 @@ export function lineChart(instants, series, options) {
   const values = series.flatMap((line) => line.values).filter((value) => value !== null);
   const low = Math.min(...values, options.fromZero === false ? Infinity : 0);
   const high = Math.max(...values);
-  const [bottom, top, step] = scale(values.length ? low : 0, values.length ? high : 1);
+  const [bottom, top, step] = scale(values.length ? low : 0, values.length ? high : 1, format === bytes);
   const first = instants[0], last = instants[instants.length - 1];
-  const x = (/** @type {number} */ instant) => LEFT + ((instant - first) / (last - first || 1)) * (width - LEFT - RIGHT);
-  const y = (/** @type {number} */ value) => height - BOTTOM - ((value - bottom) / (top - bottom)) * (height - TOP - BOTTOM);
+  const x = (instant) => LEFT + ((instant - first) / (last - first || 1)) * (width - LEFT - RIGHT);
+  const y = (value) => height - BOTTOM - ((value - bottom) / (top - bottom)) * (height - TOP - BOTTOM);
 
   const picture = svg("svg", { viewBox: `0 0 ${width} ${height}`, class: "chart", role: "img", "aria-label": options.label });
   for (let value = bottom; value <= top + step / 2; value += step) {
@@ -55,7 +55,7 @@ export function lineChart(instants, series, options) {
   });
   const box = h("div", { class: "chart-box" }, picture);
   if (values.length) follow(box, picture, instants, series, x, y, format);
-  const legend = series.length > 1 && h("div", { class: "legend" }, series.map((line, number) => h("span", { class: `key s${number}` }, line.name)));
+  const legend = series.length > 1 && h("div", { class: "legend" }, series.map((line, number) => h("span", { class: `key s${number}` }, shown(line.name))));
   return h("figure", null, box, legend);
 }
 
@@ -100,7 +100,7 @@ function follow(box, picture, instants, series, x, y, format) {
     fill(
       note,
       h("span", { class: "muted" }, clock(new Date(instants[place]).toISOString())),
-      lines.map((line) => h("span", { class: `key s${series.indexOf(line)}` }, `${line.name} ${format(Number(line.values[place]))}`)),
+      lines.map((line) => h("span", { class: `key s${series.indexOf(line)}` }, [shown(line.name), ` ${format(Number(line.values[place]))}`].flat())),
     );
     note.hidden = false;
     note.classList.toggle("left", at > width / 2);
@@ -111,13 +111,23 @@ function follow(box, picture, instants, series, x, y, format) {
   });
 }
 
-/** @param {number} low @param {number} high @returns {[number, number, number]} */
-function scale(low, high) {
+/** @param {number} low @param {number} high @param {boolean} binary @returns {[number, number, number]} */
+function scale(low, high, binary) {
   if (high === 0 && low === 0) return [0, 1, 1];
-  const span = high - low || Math.abs(high);
-  const raw = span / 4, power = 10 ** Math.floor(Math.log10(raw));
-  const step = [1, 2, 2.5, 5, 10].map((factor) => factor * power).find((size) => size >= raw) || power;
+  const raw = (high - low || Math.abs(high)) / 4, power = 10 ** Math.floor(Math.log10(raw));
+  const step = binary ? 2 ** Math.ceil(Math.log2(raw)) : [1, 2, 2.5, 5, 10].map((factor) => factor * power).find((size) => size >= raw) || power;
   return [Math.floor(low / step) * step, Math.ceil((high || low + step) / step) * step, step];
+}
+
+/**
+ * Draw a line without axes, for a cell of a table.
+ * @param {number[]} values @param {string} label
+ */
+export function sparkline(values, label) {
+  const most = Math.max(1, ...values), width = 80, height = 20;
+  const points = values.map((value, place) => `${((place / (values.length - 1)) * width).toFixed(1)},${(height - 1 - (value / most) * (height - 2)).toFixed(1)}`);
+  return svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, class: "chart spark", role: "img", "aria-label": label },
+    values.length > 1 && [svg("path", { d: `M0,${height}L${points.join("L")}L${width},${height}Z`, class: "area s0" }), svg("polyline", { points: points.join(" "), class: "line s0" })]);
 }
 
 /** @param {number} instant @param {number} span */

@@ -68,6 +68,11 @@ export function shown(value) {
   return nodes;
 }
 
+/** @param {string} value the same as one text, for places that take no nodes */
+export function plain(value) {
+  return value.replace(ODD, "\u2423");
+}
+
 // ---- formats
 
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
@@ -133,14 +138,24 @@ export function ago(instant, now) {
 
 // ---- parts that pages share
 
+/** Push what follows to the right. */
+export function space() {
+  return h("span", { class: "space" });
+}
+
+/** @param {...(Child | Child[])} children a paragraph that explains */
+export function soft(...children) {
+  return h("p", { class: "muted" }, ...children);
+}
+
 /** @param {string} title @param {...(Child | Child[])} children */
 export function panel(title, ...children) {
   return h("section", { class: "panel" }, title && h("h2", null, title), ...children);
 }
 
-/** @param {string} label @param {Child | Child[]} value @param {Child} [more] */
+/** @param {string} label @param {Child | Child[]} value @param {Child | Child[]} [more] */
 export function tile(label, value, more) {
-  return h("div", { class: "tile" }, h("span", { class: "label" }, label), h("strong", null, value), more && h("small", null, more));
+  return h("div", { class: "tile" }, h("span", { class: "label" }, label), h("strong", null, value), more ? h("small", null, more) : null);
 }
 
 /** @param {string} title @param {...(Child | Child[])} children */
@@ -164,28 +179,57 @@ export function failure(error) {
 }
 
 /**
+ * Show what a call returns, or why the caller may not see it. Other failures are thrown.
+ * @param {Element} place @param {Promise<any>} call @param {(body: any) => Child | Child[]} draw
+ */
+export async function part(place, call, draw) {
+  try {
+    fill(place, draw(await call));
+  } catch (error) {
+    if (![403, 404, 501].includes(error.status)) throw error;
+    fill(place, empty("Not for you to see", h("p", null, shown(error.message)), h("p", null, shown(error.hint || "Those who administer the tenant can."))));
+  }
+}
+
+/**
+ * Make a table. On a narrow screen each row becomes a list, unless it is `plain`.
  * @param {Child[]} head @param {(Child | Child[])[][]} rows
- * @param {{numbers?: number[], links?: (string | null)[]}} [options] columns on the right; a link for each row
+ * @param {{numbers?: number[], links?: (string | null)[], plain?: boolean}} [options] columns on the right; a link for each row
  */
 export function table(head, rows, options = {}) {
   const right = new Set(options.numbers || []);
-  const side = (/** @type {number} */ column) => (right.has(column) ? { class: "number" } : null);
-  return h(
-    "div",
-    { class: "scroll", tabindex: "0" },
-    h(
-      "table",
-      null,
+  const side = (column) => (right.has(column) ? { class: "number" } : {});
+  const line = (/** @type {(Child | Child[])[]} */ row, place) => {
+    const link = options.links?.[place];
+    const cells = row.map((cell, column) => h("td", { ...side(column), "data-label": options.plain ? null : head[column] }, link && column === 0 ? h("a", { href: link }, cell) : cell));
+    return h("tr", link ? { class: "link", onclick: () => (location.hash = link) } : null, cells);
+  };
+  return h("div", { class: "scroll", tabindex: "0" },
+    h("table", { class: options.plain ? "plain" : "stacked" },
       h("thead", null, h("tr", null, head.map((name, column) => h("th", { ...side(column), scope: "col" }, name)))),
-      h("tbody", null, rows.map((row, place) => line(row, options.links?.[place] ?? null, side))),
-    ),
-  );
+      h("tbody", null, rows.map(line))));
 }
 
-/** @param {(Child | Child[])[]} row @param {string | null} link @param {(column: number) => any} side */
-function line(row, link, side) {
-  const cells = row.map((cell, column) => h("td", side(column), link && column === 0 ? h("a", { href: link }, cell) : cell));
-  return h("tr", link ? { class: "link", onclick: () => (location.hash = link) } : null, cells);
+/**
+ * Open a form over the page. It closes when `submit` is done, and shows what `submit` throws.
+ * @param {string} title @param {Child[]} content @param {string} action @param {() => Promise<void>} submit @param {boolean} [danger]
+ */
+export function ask(title, content, action, submit, danger = false) {
+  const message = h("div");
+  const form = h("form", { method: "dialog" }, h("h1", null, title), content, message,
+    h("div", { class: "row" }, h("button", { class: danger ? "danger" : "main", type: "submit" }, action), h("button", { type: "button", onclick: () => dialog.close() }, "Cancel")));
+  const dialog = h("dialog", { onclose: () => dialog.remove() }, form);
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    try {
+      await submit();
+      dialog.close();
+    } catch (error) {
+      fill(message, failure(error));
+    }
+  });
+  document.body.append(dialog);
+  dialog.showModal();
 }
 
 /** @param {() => string} text @param {string} [label] */

@@ -1,7 +1,7 @@
 // @ts-check
 /** An editor of SQL: a textarea over the same text in colours, with the place of an error underlined. */
 
-import { h, fill } from "./dom.js";
+import { fill, h, shown } from "./dom.js";
 import { tokens } from "./sql.js";
 
 /**
@@ -91,7 +91,7 @@ function pieces(text, marked) {
   });
 }
 
-/** @param {string} text */
+/** @param {string} text a text to look at, in which nothing is invisible */
 export function coloured(text) {
-  return h("pre", { class: "sql" }, pieces(text, null));
+  return h("pre", { class: "sql" }, tokens(text).map((token) => h("span", { class: `t-${token.kind}` }, shown(token.text))));
 }

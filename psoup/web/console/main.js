@@ -1,8 +1,9 @@
 // @ts-check
 /** The frame: header, log-in, what page the address names, and what to do while the store is away. */
 
-import { connection, events, get, isAbort, Away, logIn, logOut } from "./api.js";
-import { clock, failure, fill, h, shown } from "./dom.js";
+import { connection, events, isAbort, Away, logIn, logOut } from "./api.js";
+import { clock, failure, fill, h, plain, shown, soft } from "./dom.js";
+import { lookAtStatus } from "./history.js";
 import { engine } from "./pages/engine.js";
 import { people } from "./pages/people.js";
 import { query } from "./pages/query.js";
@@ -32,6 +33,7 @@ const THEMES = ["system", "light", "dark"];
 
 const state = h("span", { class: "state", role: "status" }, "…");
 const banner = h("div", { class: "banner", role: "alert", hidden: true });
+const trouble = h("div", { class: "trouble" });
 const who = h("span", { class: "row" });
 const content = h("main", { id: "content", tabindex: "-1" });
 const links = Object.entries(PAGES).map(([name, page]) => h("a", { href: `#/${name}` }, page.title));
@@ -51,8 +53,9 @@ async function show() {
     if (link.getAttribute("href") === `#/${name in PAGES ? name : "streams"}`) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   });
-  document.title = `${[page.title, ...parts].join(" · ")} · PSoup`;
+  document.title = plain(`${[page.title, ...parts].join(" · ")} · PSoup`);
   fill(content);
+  fill(trouble);
   /** @param {() => Promise<void>} work @param {number} pauseMs */
   async function poll(work, pauseMs) {
     while (!signal.aborted) {
@@ -60,9 +63,10 @@ async function show() {
       if (!document.hidden && !connection.awaySince) {
         try {
           await work();
+          fill(trouble);
         } catch (error) {
-          if (isAbort(error)) return;
-          if (!(error instanceof Away)) throw error;
+          if (isAbort(error) || signal.aborted) return;
+          if (!(error instanceof Away)) fill(trouble, failure(error));
         }
       }
       await pause(pauseMs, signal);
@@ -77,7 +81,7 @@ async function show() {
     await page.show({ root: content, parts, query: new URLSearchParams(search || ""), signal, poll, keep });
   } catch (error) {
     if (isAbort(error) || signal.aborted) return;
-    content.append(error instanceof Away ? h("p", { class: "muted" }, "Waiting for the store…") : failure(error));
+    content.append(error instanceof Away ? soft("Waiting for the store…") : failure(error));
     // Nothing of the page came before the store went: it is drawn anew when the store is back.
     if (error instanceof Away) events.addEventListener("back", () => signal.aborted || show(), { once: true, signal });
   }
@@ -105,7 +109,7 @@ function pause(ms, signal) {
 async function look() {
   if (document.hidden || connection.awaySince) return;
   try {
-    const status = await get("/v1/status");
+    const status = await lookAtStatus();
     const late = !status.engine?.running || status.quarantine.length > 0;
     state.className = late ? "state late" : "state";
     state.textContent = status.engine?.running ? `epoch ${status.epoch}` : "no engine; answers are computed on the spot";
@@ -119,8 +123,8 @@ async function look() {
   }
 }
 
-function leave() {
-  logOut();
+async function leave() {
+  await logOut();
   location.reload();
 }
 
@@ -145,13 +149,13 @@ function loginDialog() {
     "form",
     { method: "dialog" },
     h("h1", null, "Log in"),
-    h("p", { class: "muted" }, "This store asks who calls. Paste an access key or a JWT; ", h("code", null, "psoup key create"), " makes a key."),
+    soft("This store asks who calls. Paste an access key or a JWT; ", h("code", null, "psoup key create"), " makes a key."),
     h("label", { class: "field" }, "Key or JWT", input),
     message,
     h("button", { class: "main", type: "submit" }, "Log in"),
   );
   const dialog = h("dialog", null, form);
-  form.addEventListener("submit", async (/** @type {Event} */ event) => {
+  form.addEventListener("submit", async (event) => {
     event.preventDefault();
     try {
       await logIn(input.value.trim());
@@ -165,7 +169,7 @@ function loginDialog() {
     }
   });
   // There is nothing to see without a key.
-  dialog.addEventListener("cancel", (/** @type {Event} */ event) => event.preventDefault());
+  dialog.addEventListener("cancel", (event) => event.preventDefault());
   return dialog;
 }
 
@@ -206,6 +210,7 @@ fill(
   /** @type {Element} */ (document.getElementById("app")),
   h("header", null, brand, h("nav", { "aria-label": "Pages" }, links), h("div", { class: "aside" }, state, who, themeButton())),
   banner,
+  trouble,
   content,
   login,
 );

@@ -21,8 +21,8 @@ const STEPS = 400;
 export function logSlider(options) {
   let max = options.max;
   const input = h("input", { type: "range", min: "0", max: String(STEPS), step: "1", "aria-label": options.label });
-  const share = (/** @type {number} */ size) => Math.log(Math.max(size, options.min) / options.min) / Math.log(max / options.min || 2);
-  const place = (/** @type {number} */ size) => {
+  const share = (size) => Math.log(Math.max(size, options.min) / options.min) / Math.log(max / options.min || 2);
+  const place = (size) => {
     const from = options.zero ? 1 : 0;
     const at = options.zero && size <= 0 ? 0 : from + Math.round(Math.min(1, share(size)) * (STEPS - from));
     return options.reversed ? STEPS - at : at;

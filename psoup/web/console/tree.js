@@ -1,11 +1,12 @@
 // @ts-check
 /** Explain, drawn: the tree of operators, what is matched ahead, where the time goes. */
 
-import { bytes, count, counted, empty, h, progress, shown, svg, table } from "./dom.js";
+import { bytes, count, counted, empty, h, plain, progress, shown, soft, svg, table } from "./dom.js";
 
-const BOX_WIDTH = 280, BOX_HEIGHT = 64, GAP_X = 40, GAP_Y = 52;
+const BOX_HEIGHT = 64, GAP_X = 32, GAP_Y = 52, TOP = 26;
+const MIN_WIDTH = 152, MAX_WIDTH = 320, CHARACTER_WIDTH = 6.7;
 /** @type {Record<string, string>} */
-const PATTERNS = {
+export const PATTERNS = {
   mon: "rows are added and stay",
   wks: "rows leave by time, in order",
   wk: "rows change, and leave by time",
@@ -22,28 +23,29 @@ const ACCESS = {
 /** @typedef {{name: string, detail: string, pattern: string | null, leg: number | null, steps: any[], first_input: number | null, inputs: Operator[]}} Operator */
 /** @typedef {{operator: Operator, x: number, depth: number, inputs: Box[]}} Box */
 
-/** @param {any} explanation */
-export function explained(explanation) {
-  const run = explanation.run;
+/** @param {any} explanation @param {number} width of the place for it */
+export function explained(explanation, width) {
+  const run = explanation.run, picture = h("div", { class: "scroll", tabindex: "0" }, explanation.operator && tree(explanation, width));
+  // The answer is in the middle of the top.
+  requestAnimationFrame(() => (picture.scrollLeft = (picture.scrollWidth - picture.clientWidth) / 2));
   return h(
     "div",
     { class: "stack" },
-    explanation.operator ? h("div", { class: "scroll", tabindex: "0" }, tree(explanation)) : empty("Nothing to draw", h("p", null, "A condition of this query fails; see below.")),
+    explanation.operator ? picture : empty("Nothing to draw", h("p", null, "A condition of this query fails; see below.")),
+    explanation.composite && soft("Join: ", shown(explanation.composite)),
+    run && stages(run.stages),
     run && h(
       "p",
       { class: "muted" },
       `One answer: ${counted(run.considered_rows, "row")} considered, ${count(run.computed_rows)} computed on the spot, `,
       `${counted(run.answer_rows, "row")} in the answer (${bytes(run.answer_bytes)}).`,
-      run.stored_combinations ? ` ${counted(run.stored_combinations, "combination")} had been found ahead.` : "",
     ),
-    run && stages(run.stages),
-    explanation.composite && h("p", { class: "muted" }, "Join: ", shown(explanation.composite)),
     h("div", { class: "columns" }, explanation.legs.map(leg)),
   );
 }
 
-/** @param {any} explanation */
-function tree(explanation) {
+/** @param {any} explanation @param {number} width */
+function tree(explanation, width) {
   let next = 0, deepest = 0;
   /** @param {Operator} operator @param {number} depth @returns {Box} */
   function lay(operator, depth) {
@@ -53,54 +55,60 @@ function tree(explanation) {
     return { operator, x, depth, inputs };
   }
   const root = lay(explanation.operator, 0);
-  const width = next * (BOX_WIDTH + GAP_X) - GAP_X + 4, height = (deepest + 1) * (BOX_HEIGHT + GAP_Y) - GAP_Y + 4;
-  const picture = svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, class: "tree", role: "img", "aria-label": "the operators of the query, the answer at the top" });
-  draw(picture, root, explanation);
+  const box = Math.max(MIN_WIDTH, Math.min(MAX_WIDTH, (width - 4 + GAP_X) / next - GAP_X));
+  const wide = next * (box + GAP_X) - GAP_X + 4, high = TOP + (deepest + 1) * (BOX_HEIGHT + GAP_Y) - GAP_Y + 4;
+  const picture = svg("svg", { viewBox: `0 0 ${wide} ${high}`, width: wide, height: high, class: "tree", role: "img", "aria-label": "the operators of the query, the answer at the top" });
+  draw(picture, root, explanation, box);
+  if (explanation.run) picture.append(svg("text", { x: 2 + root.x * (box + GAP_X) + box / 2, y: TOP - 8, class: "edge-label middle" }, `${counted(explanation.run.answer_rows, "row")} in the answer`));
   return picture;
 }
 
-/** @param {SVGElement} picture @param {Box} box @param {any} explanation */
-function draw(picture, box, explanation) {
-  const x = 2 + box.x * (BOX_WIDTH + GAP_X), y = 2 + box.depth * (BOX_HEIGHT + GAP_Y);
+/** @param {SVGElement} picture @param {Box} box @param {any} explanation @param {number} width */
+function draw(picture, box, explanation, width) {
+  const x = 2 + box.x * (width + GAP_X), y = TOP + box.depth * (BOX_HEIGHT + GAP_Y), middle = x + width / 2;
   box.inputs.forEach((input, place) => {
-    const from = 2 + input.x * (BOX_WIDTH + GAP_X) + BOX_WIDTH / 2, top = y + BOX_HEIGHT + GAP_Y;
-    const middle = x + BOX_WIDTH / 2, half = top - GAP_Y / 2;
+    const from = 2 + input.x * (width + GAP_X) + width / 2, top = y + BOX_HEIGHT + GAP_Y, half = top - GAP_Y / 2;
     picture.append(svg("path", { d: `M${from},${top}C${from},${half} ${middle},${half} ${middle},${y + BOX_HEIGHT}`, class: "edge" }));
-    const label = edge(box.operator, place, input.operator, explanation);
-    if (label) picture.append(svg("text", { x: place === 0 && box.inputs.length > 1 ? from - 130 : from + 12, y: top - 8, class: "edge-label" }, label));
-    draw(picture, input, explanation);
+    const label = passed(box.operator, place, input.operator, explanation);
+    // Beside the line, on the side it does not bend to.
+    if (label) picture.append(svg("text", { x: from + (from < middle ? -10 : 10), y: top - 8, class: from < middle ? "edge-label end" : "edge-label" }, label));
+    draw(picture, input, explanation, width);
   });
-  const { name, detail, pattern } = box.operator;
-  const title = `${name} ${detail}${pattern ? ` · ${PATTERNS[pattern] || pattern}` : ""}`;
+  const { name, detail, pattern } = box.operator, length = Math.floor((width - 24) / CHARACTER_WIDTH);
   picture.append(
     svg(
       "g",
       { class: box.inputs.length ? "box" : "box source" },
-      svg("title", {}, title),
-      svg("rect", { x, y, width: BOX_WIDTH, height: BOX_HEIGHT, rx: 8 }),
+      svg("title", {}, plain(`${name} ${detail}${pattern ? ` · ${PATTERNS[pattern] || pattern}` : ""}`)),
+      svg("rect", { x, y, width, height: BOX_HEIGHT, rx: 8 }),
       svg("text", { x: x + 12, y: y + 22, class: "box-name" }, name),
-      svg("text", { x: x + BOX_WIDTH - 12, y: y + 22, class: "box-pattern" }, (pattern || "").toUpperCase()),
-      svg("text", { x: x + 12, y: y + 40, class: "box-detail" }, cut(detail, 38, 0)),
-      svg("text", { x: x + 12, y: y + 54, class: "box-detail" }, cut(detail, 38, 1)),
+      svg("text", { x: x + width - 12, y: y + 22, class: "box-pattern" }, (pattern || "").toUpperCase()),
+      svg("text", { x: x + 12, y: y + 40, class: "box-detail" }, cut(detail, length, 0)),
+      svg("text", { x: x + 12, y: y + 54, class: "box-detail" }, cut(detail, length, 1)),
     ),
   );
 }
 
 /** @param {string} text @param {number} length @param {number} line */
 function cut(text, length, line) {
-  const flat = text.replace(/\s+/g, " ");
+  const flat = plain(text.replace(/\s+/g, " "));
   const rest = flat.slice(line * length, (line + 1) * length);
   return line === 1 && flat.length > 2 * length ? `${rest.slice(0, -1)}…` : rest;
 }
 
-/** @param {Operator} above @param {number} place @param {Operator} input @param {any} explanation */
-function edge(above, place, input, explanation) {
-  const step = above.steps.find((one) => one.input === place);
+/**
+ * Return what goes from an operator to the one above it: rows of a stream, pairs of a join.
+ * @param {Operator} above @param {number} place @param {Operator} input @param {any} explanation
+ */
+function passed(above, place, input, explanation) {
+  const step = above.steps.find((part) => part.input === place);
+  if (step) return counted(step.input_rows, "row");
+  if (above.first_input === place && above.steps.length) return counted(above.steps[0].joined_rows, input.inputs.length ? "pair" : "row");
+  const last = input.steps[input.steps.length - 1];
+  if (last) return `${counted(last.kept_pairs, "pair")}${last.method ? ` by ${last.method}` : ""}`;
+  if (input.name.endsWith("join") && explanation.run?.stored_combinations) return `${counted(explanation.run.stored_combinations, "pair")} found ahead`;
   const rows = input.leg === null ? null : explanation.legs[input.leg]?.row_count;
-  const inputRows = step ? step.input_rows : rows;
-  const label = inputRows === null || inputRows === undefined ? "" : counted(inputRows, "row");
-  if (!step) return label;
-  return `${label} → ${counted(step.kept_pairs, "pair")}`;
+  return rows === null || rows === undefined ? "" : counted(rows, "row");
 }
 
 /** @param {{name: string, duration_seconds: number}[]} list */
@@ -128,11 +136,11 @@ function leg(one, place) {
     { class: "card" },
     h("h3", null, `${place + 1}  `, shown(one.stream || "behind a view"), h("small", null, one.window || "looked up")),
     progress(one.matched_rows, one.stream_rows, "matched ahead"),
-    h("p", { class: "muted" }, `${count(one.matched_rows)} of ${counted(one.stream_rows, "row")} matched ahead. Stored: ${counted(stored.row_count || 0, "match", "matches")}, ${bytes(stored.byte_count || 0)} in ${counted(stored.file_count || 0, "file")}.`),
-    one.registration_count > 1 && h("p", { class: "muted" }, `${count(one.registration_count)} registrations share this condition.`),
-    one.implied_by && h("p", { class: "muted" }, "Rows were looked for among those of ", shown(one.implied_by.condition), "."),
+    soft(`${count(one.matched_rows)} of ${counted(one.stream_rows, "row")} matched ahead. Stored: ${counted(stored.row_count || 0, "match", "matches")}, ${bytes(stored.byte_count || 0)} in ${counted(stored.file_count || 0, "file")}.`),
+    one.registration_count > 1 && soft(`${count(one.registration_count)} registrations share this condition.`),
+    one.implied_by && soft("Rows were looked for among those of ", shown(one.implied_by.condition), "."),
     one.quarantined && h("p", { class: "warn" }, shown(one.quarantined)),
-    one.factors.length > 0 && table(["condition", "found by"], one.factors.map((/** @type {any} */ factor) => [h("code", null, shown(factor.text)), found(factor)])),
+    one.factors.length > 0 && table(["condition", "found by"], one.factors.map((factor) => [h("code", null, shown(factor.text)), found(factor)])),
   );
 }
 

@@ -4,7 +4,7 @@
 import { answerTable, isNumber } from "../answer.js";
 import { call, get, isAbort } from "../api.js";
 import { lineChart } from "../chart.js";
-import { clock, count, counted, duration, empty, failure, fill, h, shown } from "../dom.js";
+import { ask as dialog, clock, count, counted, duration, empty, failure, fill, h, shown, soft, space } from "../dom.js";
 import { editor } from "../editor.js";
 import { logSlider } from "../slider.js";
 import { findWindow, parameters, readWindow, roundSize, sources, withWindow, writeWindow } from "../sql.js";
@@ -54,7 +54,7 @@ export async function query({ root, query, signal, poll, keep }) {
   // ---- the parts of the page
   const text = editor(state.sql, { label: "The query", onRun: run, onChange: changed });
   const fields = h("div", { class: "row" }), message = h("div"), answer = h("div", { class: "stack" }), chart = h("div"), plan = h("div");
-  const windowText = h("output"), asOfText = h("output"), windowEnd = h("span");
+  const windowText = h("output"), asOfText = h("output"), windowEnd = h("span"), windowStart = h("span"), asOfEnd = h("span");
   const windowSlider = logSlider({ label: "The window", min: 1, max: retain, round: (size) => roundSize(kind, size), text: (size) => writeWindow(kind, size), onSlide(size) {
     state.window = writeWindow(kind, size);
     ask();
@@ -87,7 +87,7 @@ export async function query({ root, query, signal, poll, keep }) {
     remember();
     drawChart();
   } }, SPANS.map(([label, seconds]) => h("option", { value: String(seconds), selected: seconds === state.span }, label)));
-  const measures = h("select", { "aria-label": "What the chart shows", onchange() {
+  const measures = h("select", { hidden: true, "aria-label": "What the chart shows", onchange() {
     state.measure = measures.value;
     remember();
     drawChart();
@@ -100,15 +100,15 @@ export async function query({ root, query, signal, poll, keep }) {
         h("button", { class: "main", type: "button", onclick: run }, "Ask ", h("kbd", null, "Ctrl ↵")),
         h("button", { type: "button", onclick: register }, "Register…"),
         h("button", { class: "quiet", type: "button", onclick: explain }, "Explain"),
-        h("span", { class: "space" }), h("label", { class: "check" }, live, "live"))),
+        space(), h("label", { class: "check" }, live, "live"))),
     h("section", { class: "panel sliders" },
-      h("div", { class: "slide" }, h("div", { class: "row" }, h("span", { class: "label" }, "Window"), windowText, h("span", { class: "space" }), asWritten, h("span", { class: "segments", role: "group", "aria-label": "Window by" }, kinds)),
-        windowSlider.node, h("div", { class: "ends" }, h("span", null, "1"), windowEnd)),
-      h("div", { class: "slide" }, h("div", { class: "row" }, h("span", { class: "label" }, "AS OF"), asOfText, h("span", { class: "space" }), toNow),
-        asOfSlider.node, h("div", { class: "ends" }, h("span", null, "long ago"), h("span", null, "now")))),
+      h("div", { class: "slide" }, h("div", { class: "row" }, h("span", { class: "label" }, "Window"), windowText, space(), asWritten, h("span", { class: "segments", role: "group", "aria-label": "Window by" }, kinds)),
+        windowSlider.node, h("div", { class: "ends" }, windowStart, windowEnd)),
+      h("div", { class: "slide" }, h("div", { class: "row" }, h("span", { class: "label" }, "AS OF"), asOfText, space(), toNow),
+        asOfSlider.node, h("div", { class: "ends" }, asOfEnd, h("span", null, "now")))),
     answer,
-    h("section", { class: "panel" }, h("h2", null, "Over time", h("span", { class: "space" }), measures, spans), chart,
-      h("p", { class: "muted" }, `${CHART_ANSWERS} answers of this query, each as of its instant, with all rows known today.`)),
+    h("section", { class: "panel" }, h("h2", null, "Over time", space(), measures, spans), chart,
+      soft(`${CHART_ANSWERS} answers of this query, each as of its instant, with all rows known today.`)),
     plan);
 
   // ---- what it does
@@ -134,10 +134,12 @@ export async function query({ root, query, signal, poll, keep }) {
     }));
   }
   function limits() {
-    const over = streams.filter((/** @type {any} */ stream) => sources(state.sql).includes(stream.name.toLowerCase()) && stream.retain_seconds);
-    retain = Math.min(DEFAULT_RETAIN_SECONDS, ...over.map((/** @type {any} */ stream) => stream.retain_seconds));
+    const over = streams.filter((stream) => sources(state.sql).includes(stream.name.toLowerCase()) && stream.retain_seconds);
+    retain = Math.min(DEFAULT_RETAIN_SECONDS, ...over.map((stream) => stream.retain_seconds));
     windowSlider.limit(kind === "rows" ? MAX_WINDOW_ROWS : retain);
     asOfSlider.limit(retain);
+    windowStart.textContent = kind === "rows" ? "1 row" : "1 s";
+    asOfEnd.textContent = `${duration(retain)} ago`;
     windowEnd.textContent = kind === "rows" ? `${count(MAX_WINDOW_ROWS)} rows` : duration(retain);
   }
   function drawSliders() {
@@ -155,7 +157,7 @@ export async function query({ root, query, signal, poll, keep }) {
     toNow.hidden = !state.asOf;
     asOfSlider.set(ago);
   }
-  function changed(/** @type {string} */ sql) {
+  function changed(sql) {
     state.sql = sql;
     state.window = "";
     fill(message);
@@ -183,7 +185,6 @@ export async function query({ root, query, signal, poll, keep }) {
       remember();
       charting?.abort();
       clearTimeout(quiet);
-      quiet = setTimeout(drawChart, QUIET_MS);
     }
     const begun = performance.now();
     try {
@@ -192,7 +193,8 @@ export async function query({ root, query, signal, poll, keep }) {
       text.mark(null);
       fill(message);
       drawAnswer(performance.now() - begun);
-    } catch (/** @type {any} */ error) {
+      if (!again) quiet = setTimeout(drawChart, QUIET_MS);
+    } catch (error) {
       if (isAbort(error) || signal.aborted) return;
       if (!error.status) throw error;
       // With a slid window the place in the text is another one, unless it stands before the window.
@@ -210,10 +212,11 @@ export async function query({ root, query, signal, poll, keep }) {
     fill(answer, h("section", { class: "panel", "aria-live": "polite" },
       h("h2", null, counted(row_count, "row"), h("small", null, about.slice(1).filter(Boolean).join(" · "))),
       truncated && h("p", { class: "warn" }, `The page shows the first ${count(rows.length)} of ${count(row_count)} rows. The answer has all of them; this is a limit of the page.`),
-      notes.map((/** @type {string} */ note) => h("p", { class: "note" }, shown(note))),
+      notes.map((note) => h("p", { class: "note" }, shown(note))),
       rows.length ? answerTable(last) : empty("No rows", h("p", null, "No row of this window fits. Slide the window wider, or AS OF to another time."))));
-    const numeric = last.columns.filter((/** @type {any} */ column) => isNumber(column.type)).map((/** @type {any} */ column) => column.name);
+    const numeric = last.columns.filter((column) => isNumber(column.type)).map((column) => column.name);
     const options = [ROW_COUNT, ...numeric];
+    measures.hidden = false;
     if (measures.dataset.options !== options.join("\0")) {
       measures.dataset.options = options.join("\0");
       if (!state.measure || !options.includes(state.measure)) state.measure = numeric[0] && last.row_count <= MAX_LINES ? numeric[0] : ROW_COUNT;
@@ -244,41 +247,29 @@ export async function query({ root, query, signal, poll, keep }) {
     }
     try {
       await Promise.all(Array.from({ length: CHART_CALLS }, work));
-    } catch (/** @type {any} */ error) {
+    } catch (error) {
       if (both.aborted || isAbort(error)) return;
       stop.abort();
       fill(chart, failure(error));
     }
   }
-  async function register() {
-    const key = h("input", { required: true, value: state.key, maxlength: "200", placeholder: "such as by-symbol" });
-    const replace = h("input", { type: "checkbox" }), problem = h("div");
-    const form = h("form", { method: "dialog" }, h("h1", null, "Register"),
-      h("p", { class: "muted" }, "The store matches every new row with it from now on, also while you are away. The window can still be chosen with each answer."),
-      h("label", { class: "field" }, "Client key", key), h("label", { class: "check" }, replace, "replace the query that has this key"), problem,
-      h("div", { class: "row" }, h("button", { class: "main", type: "submit" }, "Register"), h("button", { type: "button", onclick: () => dialog.close() }, "Cancel")));
-    const dialog = h("dialog", { onclose: () => dialog.remove() }, form);
-    form.addEventListener("submit", async (/** @type {Event} */ event) => {
-      event.preventDefault();
-      try {
-        const sql = state.window ? withWindow(state.sql, state.window) : state.sql;
-        await call("PUT", `/v1/registrations/${encodeURIComponent(key.value)}`, { query: parametersOf(), body: sql, type: "application/sql", headers: replace.checked ? { "if-match": "*" } : {}, signal });
-        dialog.close();
-        location.hash = `#/registrations/${encodeURIComponent(key.value)}`;
-      } catch (error) {
-        fill(problem, failure(error));
-      }
+  function register() {
+    const key = h("input", { required: true, value: state.key, maxlength: "200", placeholder: "such as by-symbol" }), replace = h("input", { type: "checkbox" });
+    dialog("Register", [
+      soft("The store matches every new row with it from now on, also while you are away. The window can still be chosen with each answer."),
+      h("label", { class: "field" }, "Client key", key), h("label", { class: "check" }, replace, "replace the query that has this key")], "Register", async () => {
+      const sql = state.window ? withWindow(state.sql, state.window) : state.sql;
+      await call("PUT", `/v1/registrations/${encodeURIComponent(key.value)}`, { query: parametersOf(), body: sql, type: "application/sql", headers: replace.checked ? { "if-match": "*" } : {}, signal });
+      location.hash = `#/registrations/${encodeURIComponent(key.value)}`;
     });
-    root.append(dialog);
-    dialog.showModal();
   }
   async function explain() {
     const sql = state.window ? withWindow(state.sql, state.window) : state.sql;
     try {
       const explanation = await call("POST", "/v1/explain", { query: parametersOf(), body: sql, type: "application/sql", signal });
-      fill(plan, h("section", { class: "panel" }, h("h2", null, "How it is answered"), explained(explanation)));
+      fill(plan, h("section", { class: "panel" }, h("h2", null, "How it is answered"), explained(explanation, plan.clientWidth - 34)));
       plan.scrollIntoView({ block: "nearest" });
-    } catch (/** @type {any} */ error) {
+    } catch (error) {
       if (isAbort(error)) return;
       text.mark(error);
       fill(message, failure(error));
@@ -304,14 +295,14 @@ function coarse(place) {
  */
 function lines(answers, measure) {
   const first = answers.find(Boolean);
-  const column = first.columns.findIndex((/** @type {any} */ one) => one.name === measure);
+  const column = first.columns.findIndex((one) => one.name === measure);
   if (column < 0) return [{ name: "rows", values: answers.map((answer) => answer && answer.row_count) }];
-  const label = first.columns.findIndex((/** @type {any} */ one) => one.type === "TEXT");
-  const number = (/** @type {any} */ value) => (value === null || Number.isNaN(Number(value)) ? null : Number(value));
-  const labels = label < 0 ? [] : [...new Set(answers.flatMap((answer) => (answer ? answer.rows.map((/** @type {any[]} */ row) => String(row[label])) : [])))].sort();
-  const singular = answers.every((answer) => !answer || new Set(answer.rows.map((/** @type {any[]} */ row) => row[label])).size === answer.rows.length);
+  const label = first.columns.findIndex((one) => one.type === "TEXT");
+  const number = (value) => (value === null || Number.isNaN(Number(value)) ? null : Number(value));
+  const labels = label < 0 ? [] : [...new Set(answers.flatMap((answer) => (answer ? answer.rows.map((row) => String(row[label])) : [])))].sort();
+  const singular = answers.every((answer) => !answer || new Set(answer.rows.map((row) => row[label])).size === answer.rows.length);
   if (labels.length && labels.length <= MAX_LINES && singular) {
-    return labels.map((name) => ({ name, values: answers.map((answer) => number(answer?.rows.find((/** @type {any[]} */ row) => String(row[label]) === name)?.[column] ?? null)) }));
+    return labels.map((name) => ({ name, values: answers.map((answer) => number(answer?.rows.find((row) => String(row[label]) === name)?.[column] ?? null)) }));
   }
   const mean = (/** @type {any[][]} */ rows) => {
     const numbers = rows.map((row) => number(row[column])).filter((value) => value !== null);

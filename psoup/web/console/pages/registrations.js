@@ -2,9 +2,10 @@
 /** Registrations: all of them, and one with its text, its back-fill and how it is answered. */
 
 import { call, get, isAbort } from "../api.js";
-import { ago, clock, copyButton, count, counted, duration, empty, failure, fill, h, panel, progress, shown, table, tile } from "../dom.js";
+import { ago, ask, clock, copyButton, count, counted, duration, empty, failure, fill, h, panel, part, progress, shown, soft, space, table, tile } from "../dom.js";
 import { coloured } from "../editor.js";
-import { explained } from "../tree.js";
+import { live } from "../live.js";
+import { explained, PATTERNS } from "../tree.js";
 
 const PAGE_SIZE = 50;
 const LOOK_PAUSE_MS = 2000;
@@ -15,12 +16,12 @@ export async function registrations(context) {
 }
 
 /** @param {any} registration */
-function nameOf(registration) {
+export function nameOf(registration) {
   return registration.client_key || registration.handle;
 }
 
 /** @param {any} registration */
-function linkTo(registration) {
+export function linkTo(registration) {
   return `#/registrations/${encodeURIComponent(nameOf(registration))}${registration.owner ? `?owner=${encodeURIComponent(registration.owner)}` : ""}`;
 }
 
@@ -67,7 +68,7 @@ async function all({ root, query, signal, poll, keep }) {
       look().catch(complain);
     } }, "More"));
   }
-  fill(root, h("div", { class: "title" }, h("h1", null, "Registrations"), h("span", { class: "space" }), contains, stream), list, more);
+  fill(root, h("div", { class: "title" }, h("h1", null, "Registrations"), space(), contains, stream), list, more);
   await poll(look, LOOK_PAUSE_MS * 2);
 }
 
@@ -86,47 +87,35 @@ function line(registration) {
 async function one({ root, query, signal, poll }, key) {
   const owner = query.get("owner") || "", path = `/v1/registrations/${encodeURIComponent(key)}`;
   const registration = await get(path, { owner }, signal);
-  const tiles = h("div", { class: "tiles" }), legs = h("div", { class: "stack" }), plan = h("div"), message = h("div");
+  const tiles = h("div", { class: "tiles" }), legs = h("div", { class: "stack" }), plan = h("div");
   const values = Object.entries(registration.parameters);
-  async function unregister() {
-    if (!confirm(`End the registration ${nameOf(registration)}? Clients that use it must register again.`)) return;
-    try {
-      await call("DELETE", path, { query: { owner }, signal });
-      location.hash = "#/registrations";
-    } catch (error) {
-      fill(message, failure(error));
-    }
-  }
-  async function explain() {
-    try {
-      fill(plan, explained(await get(`${path}/explain`, { owner }, signal)));
-    } catch (/** @type {any} */ error) {
-      if (isAbort(error)) return;
-      if (!error.status) throw error;
-      fill(plan, failure(error));
-    }
-  }
+  const unregister = () => ask("Unregister", [h("p", null, "End ", h("strong", null, shown(nameOf(registration))), "? Its answers go, and clients that use it must register again.")], "Unregister", async () => {
+    await call("DELETE", path, { query: { owner }, signal });
+    location.hash = "#/registrations";
+  }, true);
+  const explain = () => part(plan, get(`${path}/explain`, { owner }, signal), (explanation) => explained(explanation, plan.clientWidth));
   fill(root,
-    h("div", { class: "title" }, h("a", { href: "#/registrations" }, "Registrations"), h("span", { class: "muted" }, "/"), h("h1", null, shown(nameOf(registration))), h("span", { class: "space" }),
+    h("div", { class: "title" }, h("a", { href: "#/registrations" }, "Registrations"), h("span", { class: "muted" }, "/"), h("h1", null, shown(nameOf(registration))), space(),
       h("a", { class: "button main", href: `#/query?${new URLSearchParams({ key: nameOf(registration), ...(owner && { owner }) })}` }, "Ask with sliders"),
       h("button", { class: "danger", type: "button", onclick: unregister }, "Unregister")),
-    message, tiles,
-    h("section", { class: "panel" }, h("h2", null, "Text", h("span", { class: "space" }), copyButton(() => registration.sql)), coloured(registration.sql),
+    tiles,
+    h("section", { class: "panel" }, h("h2", null, "Text", space(), copyButton(() => registration.sql)), coloured(registration.sql),
       values.length > 0 && table(["parameter", "value"], values.map(([name, value]) => [h("code", null, `:${name}`), shown(String(value))])),
       h("dl", null, h("dt", null, "handle"), h("dd", null, h("code", null, registration.handle)), h("dt", null, "registered"), h("dd", null, clock(registration.registered_at)),
         registration.views.length > 0 && [h("dt", null, "views"), h("dd", null, shown(registration.views.join(", ")))])),
-    h("section", { class: "panel" }, h("h2", null, "Back-fill"), h("p", { class: "muted" }, "How much of each stream the engine has matched ahead. The rest is computed when you ask, so answers are whole at any time."), legs),
-    h("section", { class: "panel" }, h("h2", null, "How it is answered", h("span", { class: "space" }), h("button", { class: "quiet", type: "button", onclick: explain }, "Explain again")), plan));
+    live(`/v1/answers/${encodeURIComponent(key)}/changes`, owner, signal),
+    h("section", { class: "panel" }, h("h2", null, "Back-fill"), soft("How much of each stream the engine has matched ahead. The rest is computed when you ask, so answers are whole at any time."), legs),
+    h("section", { class: "panel" }, h("h2", null, "How it is answered", space(), h("button", { class: "quiet", type: "button", onclick: explain }, "Explain again")), plan));
   await explain();
   await poll(async () => {
     const { window, pattern, refresh, lease_seconds, lease_until, legs: parts, matched_rows, stream_rows, stream } = await get(path, { owner }, signal);
     const contact = lease_until && lease_seconds ? new Date(Date.parse(lease_until) - lease_seconds * 1000).toISOString() : "";
     fill(tiles,
-      tile("window", shown(window || "one for each stream"), "the default; each answer may choose another"),
+      tile("window", shown(window || "one for each stream"), "an answer may choose another"),
       tile("lease", lease_seconds ? duration(lease_seconds) : "for ever", lease_until ? `until ${clock(lease_until.slice(0, 16))}` : ""),
-      tile("last contact", contact ? ago(contact, new Date().toISOString()) : "–", "of a client or a copy"),
-      refresh && tile("refresh", shown(refresh)), pattern && tile("updates", pattern.toUpperCase(), "how rows come and go"));
+      tile("last contact", contact ? ago(contact, new Date().toISOString()) : "–", "of a client or a copy, as the lease has it"),
+      refresh && tile("refresh", shown(refresh)), pattern && tile("updates", pattern.toUpperCase(), PATTERNS[pattern]));
     const list = parts.length ? parts : [{ stream, matched_rows, stream_rows, window }];
-    fill(legs, list.map((/** @type {any} */ leg) => h("div", { class: "row" }, h("strong", null, shown(leg.stream)), h("span", { class: "muted" }, `${count(leg.matched_rows)} of ${counted(leg.stream_rows, "row")}`), h("span", { class: "space" }), progress(leg.matched_rows, leg.stream_rows, `matched ahead in ${leg.stream}`))));
+    fill(legs, list.map((leg) => h("div", { class: "row" }, h("strong", null, shown(leg.stream)), h("span", { class: "muted" }, `${leg.window} · ${count(leg.matched_rows)} of ${counted(leg.stream_rows, "row")}`), space(), progress(leg.matched_rows, leg.stream_rows, `matched ahead in ${leg.stream}`))));
   }, LOOK_PAUSE_MS);
 }
