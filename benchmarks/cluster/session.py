@@ -145,10 +145,10 @@ class Cluster:
 
     def _settle(self, piece: _Piece, jobs: list[LoggedJob]) -> None:
         measured, python = piece.measured, self._python
-        known = sum(sum(python[job.call]) for job in jobs if job.call is not None)
+        reported = sum(sum(python[job.call]) for job in jobs if job.call is not None)
         frames = [task for job in jobs if job.call is None for task in job.tasks]
         run_seconds = sum(task.run_seconds for task in frames)
-        share = max(piece.workers - known, 0.0) / run_seconds if run_seconds else 0.0
+        share = max(piece.workers - reported, 0.0) / run_seconds if run_seconds else 0.0
         for job in jobs:
             if job.call is not None:
                 (stage,) = job.stages
@@ -225,8 +225,8 @@ def read_events(path: Path) -> list[LoggedJob]:
     logged, counted = [], set[int]()
     for begin, call, stages in (jobs[number] for number in sorted(jobs)):
         # A stage that an earlier job has run is skipped in a later one that needs it, too.
-        own = [stage for stage in sorted(stages) if stage in tasks and stage not in counted]
-        counted.update(own)
-        times = (tuple(tasks[stage][place] for place in sorted(tasks[stage])) for stage in own)
-        logged.append(LoggedJob(begin, call, tuple(times), sum(shuffled[stage] for stage in own)))
+        ids = [stage for stage in sorted(stages) if stage in tasks and stage not in counted]
+        counted.update(ids)
+        times = (tuple(tasks[stage][place] for place in sorted(tasks[stage])) for stage in ids)
+        logged.append(LoggedJob(begin, call, tuple(times), sum(shuffled[stage] for stage in ids)))
     return logged
