@@ -71,12 +71,12 @@ def _words(random: np.random.Generator, count: int, letters: int) -> list[str]:
 def random_rows() -> pa.RecordBatch:
     """Names of 20 letters, two codes of 20,000, and a price below 100."""
     random = np.random.default_rng(1)
-    codes, others = random.integers(0, _CODES, (2, ROWS)).tolist()
+    codes, second_codes = random.integers(0, _CODES, (2, ROWS)).tolist()
     return pa.record_batch(
         {
             "name": pa.array(_words(random, ROWS, _NAME_LETTERS)),
             "code": pa.array([f"c{code:05}" for code in codes]),
-            "other": pa.array([f"c{code:05}" for code in others]),
+            "other": pa.array([f"c{code:05}" for code in second_codes]),
             "price": np.round(random.uniform(0, 100, ROWS), 2),
         }
     )
@@ -114,8 +114,8 @@ def _united(parts: Sequence[Opponent]) -> Opponent:
     """Pairs of any of the parts, each once."""
 
     def search(rows: pa.RecordBatch) -> Pairs:
-        found = [part(rows) for part in parts]
-        ids, matched = (np.concatenate(columns) for columns in zip(*found, strict=True))
+        parts_pairs = [part(rows) for part in parts]
+        ids, matched = (np.concatenate(columns) for columns in zip(*parts_pairs, strict=True))
         packed = np.unique(ids.astype(np.int64) << 32 | matched)
         return packed >> 32, packed & 0xFFFFFFFF
 
@@ -157,11 +157,11 @@ def _prefix_lookups(prefixes: Sequence[str]) -> Opponent:
 
     def search(rows: pa.RecordBatch) -> Pairs:
         names = rows["name"]
-        found = [
+        parts_pairs = [
             lookup.find(pc.utf8_slice_codeunits(names, 0, length))
             for length, lookup in lookups.items()
         ]
-        ids, matched = (np.concatenate(columns) for columns in zip(*found, strict=True))
+        ids, matched = (np.concatenate(columns) for columns in zip(*parts_pairs, strict=True))
         order = np.argsort(matched, kind="stable")
         return by_query(ids[order], matched[order])
 
@@ -173,8 +173,8 @@ def _filtered(opponent: Opponent, most: npt.NDArray[np.float64]) -> Opponent:
 
     def search(rows: pa.RecordBatch) -> Pairs:
         ids, matched = opponent(rows)
-        kept = rows["price"].to_numpy()[matched] < most[ids]
-        return ids[kept], matched[kept]
+        holds = rows["price"].to_numpy()[matched] < most[ids]
+        return ids[holds], matched[holds]
 
     return search
 
@@ -339,8 +339,8 @@ def unlike_of_code(count: int = 20_000) -> TextQueries:
         ids, matched = lookup(rows)
         names = rows["name"].take(pa.array(matched)).to_pylist()
         pairs = zip(names, ids.tolist(), strict=True)
-        kept = np.array([pieces[id_] not in name for name, id_ in pairs], np.bool_)
-        return ids[kept], matched[kept]
+        holds = np.array([pieces[id_] not in name for name, id_ in pairs], np.bool_)
+        return ids[holds], matched[holds]
 
     return TextQueries(
         _stored(where, values, [f"%{piece}%" for piece in pieces]),

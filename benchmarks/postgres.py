@@ -128,15 +128,15 @@ class Postgres:
     def _sql(self, text: str) -> str:
         port = () if self._port is None else ("-p", str(self._port))
         options = ("-h", str(self._folder), *port, "-U", _ACCOUNT, "-d", "postgres", "-X", "-q")
-        return self._run("psql", *options, "-v", "ON_ERROR_STOP=1", given=text)
+        return self._run("psql", *options, "-v", "ON_ERROR_STOP=1", text=text)
 
-    def _run(self, name: str, *arguments: str, given: str = "") -> str:
+    def _run(self, name: str, *arguments: str, text: str = "") -> str:
         program = _program(name)
         assert program is not None, name
         account = ["runuser", "-u", _ACCOUNT, "--"] if os.getuid() == 0 else []
         done = subprocess.run(
             [*account, program, *arguments],
-            input=given,
+            input=text,
             capture_output=True,
             text=True,
             check=False,

@@ -388,7 +388,11 @@ class AsyncPublisher:
         return self._numbering.next_sequence
 
     async def publish(self, stream: str, rows: Rows, *, mark: bytes = b"") -> Published:
-        """Publish one batch, whole or not at all; `mark` is that of `Publisher.publish`."""
+        """Publish one batch, whole or not at all.
+
+        `mark` is kept with the batch, in one commit: for example how far you have read elsewhere.
+        `Client.publishers` returns that of the last batch. A batch without rows moves it, too.
+        """
         flow = publish(self._session, stream, rows, self._numbering, mark)
         published: Published = await self._run(flow)
         return published

@@ -83,7 +83,7 @@ def run(folder: Path, quick: bool) -> Report:
         opponents = {
             PSOUP: Opponent("grpc", target, lambda: thread_seconds([store.servers[0].pid]))
         }
-        opponents |= stack.enter_context(_others(folder, table))
+        opponents |= stack.enter_context(_opponents(folder, table))
         _check(client, folder / "rows.db", contents)
         measure = _Measure(report, Generator(program, folder), opponents, sizes)
         for clients in sizes.clients:
@@ -123,8 +123,8 @@ def _fill(client: Client, target: str, rows: pa.Table, changes: pa.Table, sizes:
 
 
 @contextmanager
-def _others(folder: Path, table: pa.Table) -> Iterator[Mapping[str, Opponent]]:
-    """Start the others; PostgreSQL if it is installed."""
+def _opponents(folder: Path, table: pa.Table) -> Iterator[Mapping[str, Opponent]]:
+    """Start the opponents; PostgreSQL if it is installed."""
     with ExitStack() as stack:
         bare, bare_pid = stack.enter_context(served_process("benchmarks.baseline"))
         fill(folder / "rows.db", table, INDEXES)
@@ -193,7 +193,7 @@ class _Measure:
         for name, load in middle.items():
             used = load.processor_ms
             aims = case.aims.get(name, {}) if clients == 1 else {}
-            stands = [other for other in {case.beside: 0, **aims} if other in middle]
+            stands = [name for name in {case.beside: 0, **aims} if name in middle]
             line = f"{title}: {name}, server's processor time a call"
             for beside in stands if stands != [name] else [""]:
                 self.report.add(line, used, "ms", **_ratio(used, beside, middle, aims))

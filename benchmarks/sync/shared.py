@@ -60,7 +60,7 @@ async def _share(folder: Path, queries: int, seconds: int) -> tuple[int, int]:
         handles.append((await _call(core, "Register", pb.RegisterRequest(sql=sql)))[0].handle)
     chance = np.random.default_rng(0)
     due = chance.exponential(AWAY_SECONDS, CLIENTS)
-    tokens, seen = [b""] * CLIENTS, set[Hashable]()
+    tokens, earlier_keys = [b""] * CLIENTS, set[Hashable]()
     hits, syncs = 0, 0
     keys: list[Hashable] = []
     with mock.patch.object(sync_calls, "make_job", _noting(keys)):
@@ -73,8 +73,8 @@ async def _share(folder: Path, queries: int, seconds: int) -> tuple[int, int]:
                 parts = await _call(core, "Sync", pb.SyncRequest(items=[item]))
                 # First copies are whole answers, not differences.
                 if tokens[client]:
-                    hits, syncs = hits + (keys[-1] in seen), syncs + 1
-                seen.add(keys[-1])
+                    hits, syncs = hits + (keys[-1] in earlier_keys), syncs + 1
+                earlier_keys.add(keys[-1])
                 tokens[client] = pb.SyncPart.FromString(serialize(parts[-1])).end.token
                 due[client] = second + chance.exponential(AWAY_SECONDS)
     await core.stop()

@@ -187,8 +187,8 @@ class Phone:
     # ---- edits
 
     def _jobs(self) -> list[Row]:
-        kept = self._copies["jobs"].rows() if self._copies["jobs"].synced else []
-        jobs = {row["id"]: row | {"waits": False} for row in kept}
+        rows = self._copies["jobs"].rows() if self._copies["jobs"].synced else []
+        jobs = {row["id"]: row | {"waits": False} for row in rows}
         jobs |= {job: row | {"waits": True} for job, row in self._pending.items()}
         return [jobs[job] for job in sorted(jobs)]
 

@@ -37,25 +37,25 @@ class Town:
         roads: list[list[int]] = [[] for _ in crossings]
         for place in range(len(crossings)):
             row, column = divmod(place, COLUMNS)
-            for other, exists in (
+            for neighbour, exists in (
                 (place + 1, column + 1 < COLUMNS),
                 (place + COLUMNS, row + 1 < ROWS),
             ):
                 # The outer roads stay, so that every crossing can be reached.
-                outer = row in (0, ROWS - 1) and other == place + 1
-                outer |= column in (0, COLUMNS - 1) and other == place + COLUMNS
+                outer = row in (0, ROWS - 1) and neighbour == place + 1
+                outer |= column in (0, COLUMNS - 1) and neighbour == place + COLUMNS
                 if exists and (outer or dice.random() > _MISSING_ROADS):
-                    roads[place].append(other)
-                    roads[other].append(place)
+                    roads[place].append(neighbour)
+                    roads[neighbour].append(place)
         return cls(crossings, roads)
 
     def lines(self) -> list[tuple[Crossing, Crossing]]:
         """Return each road once, from crossing to crossing."""
         return [
-            (self.crossings[place], self.crossings[other])
-            for place, others in enumerate(self.roads)
-            for other in others
-            if place < other
+            (self.crossings[place], self.crossings[neighbour])
+            for place, neighbours in enumerate(self.roads)
+            for neighbour in neighbours
+            if place < neighbour
         ]
 
 
@@ -66,7 +66,9 @@ class Vehicle:
         self.name = name
         self._town, self._dice = town, dice
         self._speed = dice.uniform(9.0, 17.0)
-        self._from = dice.choice([place for place, others in enumerate(town.roads) if others])
+        self._from = dice.choice(
+            [place for place, neighbours in enumerate(town.roads) if neighbours]
+        )
         self._to = dice.choice(town.roads[self._from])
         self._driven = 0.0
 
