@@ -156,7 +156,7 @@ def test_a_registration_is_explained(run: Run) -> None:
     for part in (
         "predicate",
         "WHERE price > 100",
-        "one comparison for each constant",
+        "a comparison per row and constant",
         "3 rows considered",
         "encode",
     ):
