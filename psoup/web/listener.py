@@ -26,6 +26,9 @@ _HEADER_SECONDS = 10.0
 # Browsers and proxies keep idle connections about a minute, and expect the server to.
 _IDLE_SECONDS = 75
 _BACKLOG = 2048
+# How often closing connections are looked at, and how long those that are cut off have.
+_CLOSING_POLL_SECONDS = 0.005
+_CUT_SECONDS = 1.0
 # Connections beside those that the gates of calls and watches allow: idle ones.
 _SPARE_CONNECTIONS = 1000
 _TOO_LARGE = (
@@ -192,6 +195,8 @@ class WebDoor:
             if self._socket is not None:
                 self._socket.close()
             return
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + drain
         self._listener.close()
         for connection in self.connections():
             connection.shutdown()
@@ -199,5 +204,17 @@ class WebDoor:
             await asyncio.wait(set(self._state.tasks), timeout=drain)
         for task in list(self._state.tasks):
             task.cancel()
+        # A socket is closed in a later round of the loop, when all of an answer is sent. Clients
+        # that have not read theirs by the deadline are cut off.
         for connection in self.connections():
             connection.transport.close()
+        await self._wait_for_connections(deadline)
+        for connection in self.connections():
+            connection.transport.abort()
+        await self._wait_for_connections(loop.time() + _CUT_SECONDS)
+
+    async def _wait_for_connections(self, deadline: float) -> None:
+        """Return when all connections are closed, or at the deadline of the loop's clock."""
+        loop = asyncio.get_running_loop()
+        while self.connections() and loop.time() < deadline:
+            await asyncio.sleep(_CLOSING_POLL_SECONDS)

@@ -118,8 +118,6 @@ class WebServer:
     def stop(self) -> None:
         self.channel.close()
         assert self.run(self.server.stop())
-        # Connections that were ended are closed by the loop's next rounds.
-        self.run(asyncio.sleep(0.1))
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
