@@ -14,6 +14,7 @@ from uvicorn.server import ServerState
 
 from psoup.server.identity.settings import is_loopback
 from psoup.server.main import Server
+from psoup.server.ports import bound_socket
 from psoup.web.app import TOO_LARGE_HEADERS, App
 from psoup.web.gateway import Gateway
 from psoup.web.guards import Guards, loopback_hosts
@@ -40,16 +41,9 @@ _TOO_LARGE = (
 def listening_socket(host: str, port: int, *, shared: bool = False) -> socket.socket:
     """Return the socket of a port; with `shared` other processes may take the same port, and each
     gets a part of the connections. Raise OSError if the port is not free."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    place = socket.getaddrinfo(host, port, family, socket.SOCK_STREAM)[0][4]
-    # asyncio sets TCP_NODELAY only on sockets that name their protocol. Without it the second write
-    # of a response waits for the client's delayed acknowledgement, 40 ms.
-    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    options = [socket.SO_REUSEADDR, *([socket.SO_REUSEPORT] if shared else [])]
+    listening = bound_socket(host, port, *options)
     try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if shared:
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        listening.bind(place)
         listening.listen(_BACKLOG)
         listening.setblocking(False)
     except OSError as error:

@@ -17,12 +17,12 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from psoup import lifeline
 from psoup.processes import Backoff, Child, PrintLine
 from psoup.server.group.counts import GroupCounts, make_table
 from psoup.server.group.membership import OPTION, Membership
+from psoup.server.ports import bound_socket
 from psoup.server.settings import Settings
 
 log = logging.getLogger("psoup.server")
@@ -155,37 +155,19 @@ def _stop(members: Sequence[GroupServer]) -> None:
 def reserved_port(host: str, port: int) -> Iterator[int]:
     """Keep a port for the members, which can listen on it meanwhile; yield its number. Raise
     OSError if it is not free."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    place = socket.getaddrinfo(host, port, family, socket.SOCK_STREAM)[0][4]
+    # First without sharing: otherwise two groups could share a port, and mix their calls.
+    with bound_socket(host, port, socket.SO_REUSEADDR) as probe:
+        # A port 0 was replaced by a free one.
+        port = int(probe.getsockname()[1])
+    # These sockets do not listen, so they get no connections. SO_REUSEADDR would let another group
+    # take the port until members listen, so it is set only if it must be: there are connections of
+    # a server that has ended.
     try:
-        # First without sharing: otherwise two groups could share a port, and mix their calls.
-        with _bound(family, place, socket.SO_REUSEADDR) as probe:
-            # A port 0 was replaced by a free one.
-            place = probe.getsockname()
-        # These sockets do not listen, so they get no connections. SO_REUSEADDR would let another
-        # group take the port until members listen, so it is set only if it must be: there are
-        # connections of a server that has ended.
-        try:
-            keeper = _bound(family, place, socket.SO_REUSEPORT)
-        except OSError:
-            keeper = _bound(family, place, socket.SO_REUSEPORT, socket.SO_REUSEADDR)
-    except OSError as error:
-        raise OSError(error.errno, f"can't listen on {host}:{port}: {error.strerror}") from None
-    with keeper:
-        yield int(keeper.getsockname()[1])
-
-
-def _bound(family: socket.AddressFamily, place: Any, *options: int) -> socket.socket:
-    """Return a socket with options that has an address. Raise OSError."""
-    bound = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        for option in options:
-            bound.setsockopt(socket.SOL_SOCKET, option, 1)
-        bound.bind(place)
+        keeper = bound_socket(host, port, socket.SO_REUSEPORT)
     except OSError:
-        bound.close()
-        raise
-    return bound
+        keeper = bound_socket(host, port, socket.SO_REUSEPORT, socket.SO_REUSEADDR)
+    with keeper:
+        yield port
 
 
 def run_group(settings: Settings, command: Sequence[str], ports: Sequence[Port] = ()) -> int:

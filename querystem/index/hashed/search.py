@@ -247,7 +247,7 @@ class LadderRuns:
     def _check_likes(self, key: LikeKey, codes: Array, rows: Array, holds: Mask) -> None:
         """Make `holds` false for the pairs whose text does not match its pattern as it has to."""
         operand, is_match = key
-        pairs = np.flatnonzero(holds & (codes != NO_TEXT)).astype(np.int32)
+        pairs = np.flatnonzero(holds & (codes != NO_TEXT))
         valid = self._batch.valid(operand)
         if valid is not None:
             is_valid = valid.take(rows.take(pairs))
