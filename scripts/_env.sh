@@ -87,7 +87,7 @@ extras_of() {
 
 describe_level() {
     case "$1" in
-    server) printf 'the pinned dependencies (about 80 MB the first time)' ;;
+    server) printf 'the pinned dependencies (about 150 MB the first time)' ;;
     engine) printf 'Spark and the pinned dependencies (about 550 MB the first time, a few minutes)' ;;
     *) printf 'the pinned dependencies and development tools (about 600 MB the first time, a few minutes)' ;;
     esac
