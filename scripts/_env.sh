@@ -79,8 +79,8 @@ python_ready() {
 
 extras_of() {
     case "$1" in
-    server) printf 'server,web' ;;
-    engine) printf 'engine,web' ;;
+    server) printf 'server,web,metrics' ;;
+    engine) printf 'engine,web,metrics' ;;
     *) printf 'engine,dev' ;;
     esac
 }

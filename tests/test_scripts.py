@@ -143,7 +143,9 @@ def test_a_linked_environment_is_refused_and_left_as_it_is(
     clone.mkdir()
     elsewhere.mkdir(parents=True)
     (clone / ".venv").symlink_to(elsewhere)
-    done = machine.run(f'ROOT="{clone}"; VENV="{clone}/.venv"; ensure_python server; echo not reached')
+    done = machine.run(
+        f'ROOT="{clone}"; VENV="{clone}/.venv"; ensure_python server; echo not reached'
+    )
     assert done.returncode == 1 and done.stdout == ""
     assert f"a link to {elsewhere}" in done.stderr and f"rm '{clone}/.venv'" in done.stderr
     assert not list(elsewhere.iterdir())
