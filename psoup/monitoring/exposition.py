@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable
 from http import HTTPStatus
 
-from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client import CollectorRegistry, ProcessCollector, disable_created_metrics
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
-from psoup.monitoring.listener import Reply, Request
+from psoup.monitoring.listener import PageReply, PageRequest
 
 _LEAST_AGE_SECONDS = 1.0
 OTHER = "other"
@@ -18,6 +18,8 @@ OTHER = "other"
 
 def new_registry() -> CollectorRegistry:
     """Return a registry that has the processor time and the memory of this process."""
+    # A second series for each counter, which says when it began, would help nobody here.
+    disable_created_metrics()
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     return registry
@@ -36,13 +38,13 @@ class Exposition:
         self._text = b""
         self._made_at = float("-inf")
 
-    async def page(self, request: Request) -> Reply:
+    async def page(self, request: PageRequest) -> PageReply:
         async with self._lock:
             if time.monotonic() - self._made_at >= _LEAST_AGE_SECONDS:
                 self._look()
                 self._text = await asyncio.to_thread(generate_latest, self._registry)
                 self._made_at = time.monotonic()
-        return Reply(HTTPStatus.OK, self._text, CONTENT_TYPE_PLAIN_0_0_4)
+        return PageReply(HTTPStatus.OK, self._text, CONTENT_TYPE_PLAIN_0_0_4)
 
 
 class BoundedNames:

@@ -23,13 +23,13 @@ _REQUEST_SECONDS = 5.0
 PLAIN = "text/plain; charset=utf-8"
 
 
-class Reply(NamedTuple):
+class PageReply(NamedTuple):
     status: HTTPStatus
     body: bytes = b""
     content_type: str = PLAIN
 
 
-class Request(NamedTuple):
+class PageRequest(NamedTuple):
     """A request whose headers are in lower case. It `is_trusted` if it showed the token, or if none
     is asked for."""
 
@@ -40,10 +40,10 @@ class Request(NamedTuple):
     is_trusted: bool
 
 
-Page = Callable[[Request], Awaitable[Reply]]
+Page = Callable[[PageRequest], Awaitable[PageReply]]
 
 
-class Listener:
+class MonitoringListener:
     """A listener with a page for each path."""
 
     def __init__(self, settings: MonitoringSettings, pages: Mapping[str, Page]) -> None:
@@ -115,7 +115,7 @@ class Listener:
             writer.write(reply.body)
         await writer.drain()
 
-    def _request(self, head: str) -> Request:
+    def _request(self, head: str) -> PageRequest:
         """Raise ValueError for what is no request of HTTP/1."""
         first, *lines = head.split("\r\n")[:-2]
         method, target, version = first.split(" ")
@@ -124,7 +124,7 @@ class Listener:
         fields = (line.partition(":") for line in lines)
         headers = {name.strip().lower(): value.strip() for name, _, value in fields}
         path, _, query = target.partition("?")
-        return Request(method, path, query, headers, self._is_trusted(headers))
+        return PageRequest(method, path, query, headers, self._is_trusted(headers))
 
     def _is_trusted(self, headers: Mapping[str, str]) -> bool:
         try:
@@ -137,7 +137,7 @@ class Listener:
         scheme, _, shown = headers.get("authorization", "").partition(" ")
         return scheme.lower() == "bearer" and hmac.compare_digest(shown.strip().encode(), token)
 
-    async def _reply(self, request: Request) -> Reply:
+    async def _reply(self, request: PageRequest) -> PageReply:
         page = self._pages.get(request.path)
         if page is None:
             return _refusal(HTTPStatus.NOT_FOUND)
@@ -146,14 +146,14 @@ class Listener:
         return await page(request)
 
 
-def _refusal(status: HTTPStatus) -> Reply:
-    return Reply(status, f"{status.phrase}\n".encode())
+def _refusal(status: HTTPStatus) -> PageReply:
+    return PageReply(status, f"{status.phrase}\n".encode())
 
 
 def for_trusted(page: Page) -> Page:
     """Return a page that is shown only to those who have the token."""
 
-    async def guarded(request: Request) -> Reply:
+    async def guarded(request: PageRequest) -> PageReply:
         return await page(request) if request.is_trusted else _refusal(HTTPStatus.UNAUTHORIZED)
 
     return guarded

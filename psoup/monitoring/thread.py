@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import threading
 
-from psoup.monitoring.listener import Listener
+from psoup.monitoring.listener import MonitoringListener
 
 
 class ListenerThread:
     """A thread with an event loop for a listener that has its port."""
 
-    def __init__(self, listener: Listener) -> None:
+    def __init__(self, listener: MonitoringListener) -> None:
         self._listener = listener
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="metrics", daemon=True)

@@ -11,18 +11,18 @@ from pathlib import Path
 import pytest
 
 from psoup.monitoring import listener as listener_module
-from psoup.monitoring.listener import Listener, Reply, Request, for_trusted
+from psoup.monitoring.listener import MonitoringListener, PageReply, PageRequest, for_trusted
 from psoup.monitoring.settings import MonitoringSettings
 
 
-async def page(request: Request) -> Reply:
-    return Reply(HTTPStatus.OK, f"{request.path} {request.query}".encode())
+async def page(request: PageRequest) -> PageReply:
+    return PageReply(HTTPStatus.OK, f"{request.path} {request.query}".encode())
 
 
 @asynccontextmanager
 async def listening(token_file: Path | None = None) -> AsyncIterator[int]:
     settings = MonitoringSettings("127.0.0.1", 0, token_file)
-    listener = Listener(settings, {"/open": page, "/secret": for_trusted(page)})
+    listener = MonitoringListener(settings, {"/open": page, "/secret": for_trusted(page)})
     listener.listen()
     await listener.open()
     try:

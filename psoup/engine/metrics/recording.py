@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 from psoup.engine.ledger import Ledger
 from psoup.engine.metrics import EngineMetrics
 from psoup.monitoring.exposition import Exposition, new_registry
-from psoup.monitoring.listener import Listener, Reply, Request, for_trusted
+from psoup.monitoring.listener import MonitoringListener, PageReply, PageRequest, for_trusted
 from psoup.monitoring.settings import MonitoringSettings
 
 _SECONDS_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
@@ -100,16 +100,16 @@ def _tally(name: str, text: str, label: str, counts: Tally[str]) -> Metric:
     return family
 
 
-def open_metrics(settings: MonitoringSettings) -> tuple[RecordedEngineMetrics, Listener]:
+def open_metrics(settings: MonitoringSettings) -> tuple[RecordedEngineMetrics, MonitoringListener]:
     """Return the metrics of an engine, and a listener for them that has its port. Raise OSError."""
     registry = new_registry()
     metrics = RecordedEngineMetrics(registry)
 
-    async def live(request: Request) -> Reply:
+    async def live(request: PageRequest) -> PageReply:
         is_live = time.monotonic() - metrics.round_at < _ROUND_SECONDS
-        return Reply(HTTPStatus.OK if is_live else HTTPStatus.SERVICE_UNAVAILABLE)
+        return PageReply(HTTPStatus.OK if is_live else HTTPStatus.SERVICE_UNAVAILABLE)
 
     scrape = for_trusted(Exposition(registry).page)
-    listener = Listener(settings, {"/metrics": scrape, "/livez": live, "/readyz": live})
+    listener = MonitoringListener(settings, {"/metrics": scrape, "/livez": live, "/readyz": live})
     listener.listen()
     return metrics, listener

@@ -8,7 +8,7 @@ import time
 from http import HTTPStatus
 
 from psoup.monitoring.exposition import BoundedNames, Exposition, new_registry
-from psoup.monitoring.listener import Listener, Reply, Request, for_trusted
+from psoup.monitoring.listener import MonitoringListener, PageReply, PageRequest, for_trusted
 from psoup.monitoring.settings import MonitoringSettings
 from psoup.server.admission import Admission
 from psoup.server.core import Core
@@ -30,7 +30,7 @@ class MetricsDoor:
         gauges = ServerGauges(core, admission, tenants, settings.names)
         registry.register(gauges)
         scrape = for_trusted(Exposition(registry, gauges.look).page)
-        self._listener = Listener(
+        self._listener = MonitoringListener(
             settings, {"/metrics": scrape, "/livez": _live, "/readyz": self._ready}
         )
         self._beats: asyncio.Task[None] | None = None
@@ -59,15 +59,15 @@ class MetricsDoor:
             await asyncio.sleep(_BEAT_SECONDS)
             self._metrics.loop_lag.set(max(0.0, time.monotonic() - due))
 
-    async def _ready(self, request: Request) -> Reply:
+    async def _ready(self, request: PageRequest) -> PageReply:
         missing = self._core.lacks(for_writing="for=write" in request.query.split("&"))
         status = HTTPStatus.SERVICE_UNAVAILABLE if missing else HTTPStatus.OK
         if not request.is_trusted:
-            return Reply(status, f"{status.phrase}\n".encode())
+            return PageReply(status, f"{status.phrase}\n".encode())
         body = {"ready": not missing, "missing": missing}
-        return Reply(status, json.dumps(body).encode() + b"\n", "application/json")
+        return PageReply(status, json.dumps(body).encode() + b"\n", "application/json")
 
 
-async def _live(request: Request) -> Reply:
+async def _live(request: PageRequest) -> PageReply:
     """Answer: the event loop has come here, and touched no disk."""
-    return Reply(HTTPStatus.OK, b"OK\n")
+    return PageReply(HTTPStatus.OK, b"OK\n")
