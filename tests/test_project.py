@@ -19,7 +19,7 @@ PACKAGES = ["psoup", "querystem", "datastem", "results", "client_sdk"]
 
 # Old clients must understand new servers. Before changing this: fields and methods are only ever
 # added, numbers are never reused, and CHANGELOG.md says what is new.
-WIRE = "5074338633c3540f1ba5a3161bc841b369e580e05ab8717800ca037e11b265a5"
+WIRE = "ae26ed8b6725a67315bebcb206a0f032c9086dd68ec578d9ed596d527665b9bd"
 
 # Split, so that this file does not find itself.
 PRIVATE = {
