@@ -19,7 +19,7 @@ PACKAGES = ["psoup", "querystem", "datastem", "results", "client_sdk"]
 
 # Old clients must understand new servers. Before changing this: fields and methods are only ever
 # added, numbers are never reused, and CHANGELOG.md says what is new.
-WIRE = "ae26ed8b6725a67315bebcb206a0f032c9086dd68ec578d9ed596d527665b9bd"
+WIRE = "63ea4a49323ddeaea9205ea43925e1334d1087007c7c28c07889cb4e6b7e9895"
 
 # Split, so that this file does not find itself.
 PRIVATE = {

@@ -25,7 +25,7 @@ Rows: TypeAlias = Any
 
 def to_table(rows: Rows, stream: Stream) -> pa.Table:
     """Return a table of exactly the stream's columns, in their order, and `_op` if the rows have
-    it.
+    it. Optional columns that rows leave out have their default.
 
     Raises RowProblem.
     """
@@ -134,10 +134,11 @@ def complete_rows(rows: Sequence[Row], stream: Stream) -> tuple[Sequence[Row], l
     # The usual case, without operations, needs no copies of the rows.
     if all(row.keys() == names for row in rows):
         return rows, None
-    optional = dict.fromkeys(names - required_columns(stream)) if stream.key else {}
+    unneeded = dict.fromkeys(names - required_columns(stream)) if stream.key else {}
+    defaults = {column.name: column.default for column in stream.columns if column.optional}
     whole = []
     for number, row in enumerate(rows):
-        filled = {**optional, **row} if row.get(OP) == DELETE else dict(row)
+        filled = {**(unneeded if row.get(OP) == DELETE else {}), **defaults, **row}
         filled.pop(OP, None)
         if filled.keys() != names:
             raise wrong_fields(number, [name for name in row if name != OP], names)
@@ -147,7 +148,11 @@ def complete_rows(rows: Sequence[Row], stream: Stream) -> tuple[Sequence[Row], l
 
 
 def with_optional(table: pa.Table, stream: Stream) -> pa.Table:
-    """Return the table with NULLs for the columns that a table of deletes may leave out."""
+    """Return the table with defaults for the optional columns that it leaves out, and with NULLs
+    for those that a table of deletes may leave out."""
+    for column in stream.columns:
+        if column.optional and column.name not in table.column_names:
+            table = table.append_column(column.name, column.fill(table.num_rows))
     if OP not in table.column_names or not stream.key or not table.num_rows:
         return table
     ops = table.column(OP)
