@@ -148,9 +148,8 @@ def own_query(
     try:
         query, schema = bound_query(sql, parameters, stream, window)
     except NotComputable:
-        raise _refused(
-            f"it reads more than {stream.name}: a view, or rows that refresh it"
-        ) from None
+        why = f"it reads more than {stream.name}: a view, or rows that refresh it"
+        raise _refused(why) from None
     _check(query, schema, base_rows)
     if not slides(query):
         query = base_query(query, schema)
@@ -158,8 +157,8 @@ def own_query(
     arrival = schema.ordered_by is None
     leg = query.leg
     slid = isinstance(leg.window, TimeWindow) and leg.window.slide is not None
-    others = [expression for expression in outputs if not isinstance(expression, ColumnRef)]
-    others += [leg.where, *(key.expression for key in query.order_by)]
+    others: list[Expression] = [leg.where, *(key.expression for key in query.order_by)]
+    others += [expression for expression in outputs if not isinstance(expression, ColumnRef)]
     return OwnQuery(
         query,
         schema,
