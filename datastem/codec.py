@@ -15,7 +15,7 @@ import pyarrow as pa
 from datastem.arrays import Mask
 from datastem.equality import batch_digest, key_digests
 from datastem.errors import DecodeError
-from datastem.schema import OP, OP_ROW, StreamSchema
+from datastem.schema import EXPECTED, OP, OP_ROW, StreamSchema
 
 INSTANT = pa.timestamp("us", tz="UTC")
 
@@ -151,7 +151,10 @@ def _read(schema: StreamSchema, payload: Any) -> pa.RecordBatch:
         batch.validate(full=True)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DecodeError(f"payload of stream {schema.name} does not decode: {error}") from error
-    if not batch.schema.equals(schema.payload):
+    payload_schema = schema.payload
+    if EXPECTED in batch.schema.names:
+        payload_schema = payload_schema.append(pa.field(EXPECTED, pa.int64()))
+    if not batch.schema.equals(payload_schema):
         raise DecodeError(f"payload of stream {schema.name} has other columns: {batch.schema}")
     return batch
 

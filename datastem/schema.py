@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from datastem.instants import HOUR
-from datastem.types import BIGINT, TIMESTAMP, Type, parse_type
+from datastem.types import BIGINT, TEXT, TIMESTAMP, Type, parse_type
 
 # Every row has these; a query may use them like any column.
 SYSTEM_COLUMNS: Mapping[str, Type] = {"ts": TIMESTAMP, "row_id": BIGINT}
@@ -19,6 +19,11 @@ SYSTEM_COLUMNS: Mapping[str, Type] = {"ts": TIMESTAMP, "row_id": BIGINT}
 OP = "_op"
 OP_ROW = 0
 OP_DELETE = 1
+
+# The column that says which row of its stream key an edit expects to be the current one: a row id,
+# or NO_ROW if it expects none. NULL is no condition.
+EXPECTED = "_expected"
+NO_ROW = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +35,10 @@ class Column:
         # Columns of equal names are compared; to hash their types would take longer, at each look
         # into a cache.
         return hash(self.name)
+
+
+# The columns that a batch may have beside those of its stream.
+BATCH_COLUMNS = (Column(OP, TEXT), Column(EXPECTED, BIGINT))
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ PACKAGES = ["psoup", "querystem", "datastem", "results", "client_sdk"]
 
 # Old clients must understand new servers. Before changing this: fields and methods are only ever
 # added, numbers are never reused, and CHANGELOG.md says what is new.
-WIRE = "5074338633c3540f1ba5a3161bc841b369e580e05ab8717800ca037e11b265a5"
+WIRE = "710b8ad8e52b31132826133a11d06599deed6c478ba9adbc321aee9ca2097554"
 
 # Split, so that this file does not find itself.
 PRIVATE = {
