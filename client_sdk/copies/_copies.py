@@ -77,8 +77,8 @@ class Copies(Outbox, Closing):
         return recover(path)
 
     def _open(self, file: CopyFile, clock: Clock, queue_bytes: int) -> None:
-        super().__init__(file, queue_bytes)
-        self._clock = clock if isinstance(clock, DeviceClock) else DeviceClock(clock)
+        device = clock if isinstance(clock, DeviceClock) else DeviceClock(clock)
+        super().__init__(file, queue_bytes, device)
         self._now = CopyClock(file, self._clock)
         self._lock = SyncLock(file)
 

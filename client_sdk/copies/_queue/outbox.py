@@ -46,6 +46,7 @@ from client_sdk._wire.ipc import row_too_large
 from client_sdk._wire.models import Stream, is_unverified
 from client_sdk._wire.rows import Rows, deletes
 from client_sdk._wire.status import StoreLimits
+from client_sdk.copies._file.clock import DeviceClock
 from client_sdk.copies._file.file import CopyFile
 from client_sdk.copies._file.home import Home, cached_stream, home_of, learn, visit
 from client_sdk.copies._queue import batches
@@ -57,8 +58,11 @@ from psoup.v1 import psoup_pb2 as pb
 class Outbox:
     """The half of Copies that publishes. Only methods that take a client need a connection."""
 
-    def __init__(self, file: CopyFile, queue_bytes: int = QUEUE_BYTES) -> None:
+    def __init__(
+        self, file: CopyFile, queue_bytes: int = QUEUE_BYTES, clock: DeviceClock | None = None
+    ) -> None:
         self._file = file
+        self._clock = clock or DeviceClock()
         self._queue = Queue(file, queue_bytes)
         self._put_aside = PutAside(file)
 
@@ -180,11 +184,11 @@ class Outbox:
             return cached_stream(connection, stream)
 
     def _sending(self, session: Session) -> Flow[Sent]:
-        return Sending(session, self._file, self._queue).all()
+        return Sending(session, self._file, self._queue, self._clock).all()
 
     def _sent(self, session: Session) -> Flow[Sent]:
         """Send in a sync, which continues if the store answers but does not take a batch."""
-        run = Sending(session, self._file, self._queue)
+        run = Sending(session, self._file, self._queue, self._clock)
         try:
             return (yield from run.all())
         except (ConnectionFailed, Timeout, CopyError):
@@ -205,7 +209,8 @@ _MOST_NEW_NAMES = 3
 class Sending:
     """One send. `sent` counts what it has done so far."""
 
-    def __init__(self, session: Session, file: CopyFile, queue: Queue) -> None:
+    def __init__(self, session: Session, file: CopyFile, queue: Queue, clock: DeviceClock) -> None:
+        self._clock = clock
         self._session = session
         self._file = file
         self._queue = queue
@@ -289,8 +294,10 @@ class Sending:
         if is_unverified(reply):
             self._doubt(waiting, _forgotten(waiting))
             return
-        self._queue.acknowledge(waiting)
+        at = self._clock.micros()
+        self._queue.acknowledge(waiting, reply.position, reply.first_row_id, at)
         self._session.wrote(reply.position, fresh=again or not reply.duplicate)
+        self._session.acknowledge(reply.position)
         self.sent = replace(
             self.sent,
             batches=self.sent.batches + 1,

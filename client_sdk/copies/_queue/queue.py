@@ -3,11 +3,14 @@
 Batches have numbers that grow in the order of queuing; one that was cut has several pieces. The
 first that waits is sent with the publisher's next sequence, and the next one only when it has been
 acknowledged. So the sequence is not stored in the queue: it belongs to the first batch, and a batch
-that is refused leaves no gap.
+that is refused leaves no gap. Rows have negative ids, which ascend in the order of queuing.
 
 A batch is put aside if the store refuses it for good, or if it is doubtful: the store says that its
 sequence was taken, but no longer knows by which rows. After a file was copied, or came from a
 back-up, another batch may have had that number. So a doubtful batch is neither sent nor dropped.
+
+A piece that the store has taken waits no more. It stays in the table, as acknowledged, until every
+copy that shows own edits has it from the store (`_overlay.confirmed`).
 
 Every method is one transaction, and names the batch and sequence it is about: if another process
 was faster it does nothing.
@@ -24,8 +27,16 @@ from typing import Any, Literal
 
 from client_sdk._exceptions import LimitExceeded, PsoupError
 from client_sdk.copies._file.file import CopyFile
-from client_sdk.copies._file.home import identity, identity_for, new_batch, take_new_name, use_up
+from client_sdk.copies._file.home import (
+    identity,
+    identity_for,
+    new_batch,
+    new_rows,
+    take_new_name,
+    use_up,
+)
 from client_sdk.copies._file.records import seal
+from client_sdk.copies._overlay import confirmed, own_rows
 from client_sdk.copies._queue.batches import Doubtful, Piece, Queued, QueuedStream, Rejected
 
 QUEUE_BYTES = 256 << 20
@@ -82,11 +93,16 @@ class Queue:
         with self._file.writing(durable=True) as connection:
             self._check_room(connection, pieces)
             batch = new_batch(connection)
-            _insert(connection, (batch, 0), stream, pieces, time.time_ns() // 1000)
+            first_row = new_rows(connection, sum(piece.row_count for piece in pieces))
+            queued_at = time.time_ns() // 1000
+            _insert(connection, (batch, 0), stream, pieces, Origin(queued_at, first_row))
         return batch
 
     def _check_room(self, connection: sqlite3.Connection, pieces: Sequence[Piece]) -> None:
-        sums = connection.execute("SELECT coalesce(sum(length(payload)), 0) FROM _psoup_queue")
+        sums = connection.execute(
+            "SELECT coalesce(sum(length(payload)), 0) FROM _psoup_queue "
+            "WHERE acknowledged_at IS NULL"
+        )
         used, more = int(sums.fetchone()[0]), sum(len(piece.payload) for piece in pieces)
         if used + more > self._limit:
             raise LimitExceeded(
@@ -143,14 +159,14 @@ class Queue:
             )
         return True
 
-    def acknowledge(self, sent: Waiting) -> None:
-        """Remove a piece that is in the store from the queue; the next one has the next sequence.
+    def acknowledge(self, sent: Waiting, position: bytes, first_row_id: int, at: int) -> None:
+        """Note that a piece is in the store; the next one has the next sequence.
 
         That is on the disk before the next is sent: the store remembers only the last batch for
-        certain.
+        certain. `first_row_id` is −1 if the store no longer knows it. `at` is the device's clock.
         """
         with self._file.writing(durable=True) as connection:
-            _delete(connection, sent)
+            confirmed.acknowledge(connection, (sent.batch, sent.number), position, first_row_id, at)
             use_up(connection, sent.publisher, sent.sequence)
 
     def reject(self, sent: Waiting, error: PsoupError) -> list[Rejected]:
@@ -199,13 +215,25 @@ class Queue:
         with self._file.writing(durable=True) as connection:
             if not _waits(connection, before) or _was_tried(connection, before):
                 return
-            queued_at = _delete(connection, before)
+            origin = _delete(connection, before)
             _shift(connection, before, len(pieces) - 1)
-            _insert(connection, (before.batch, before.number), before.stream, pieces, queued_at)
+            place = before.batch, before.number
+            # Checked rows are evaluated for copies; those of a piece that was cut have been.
+            evaluate = not before.piece.checked
+            _insert(connection, place, before.stream, pieces, origin, evaluate=evaluate)
 
 
 def _why(error: PsoupError) -> dict[str, Any]:
     return {"reason": error.reason, "message": str(error), "at": time.time_ns() // 1000}
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """When rows were queued, the id of the first of them, and the rows that they were based on."""
+
+    queued_at: int
+    first_row: int
+    seen: bytes | None = None
 
 
 def _insert(
@@ -213,22 +241,31 @@ def _insert(
     place: tuple[int, int],
     stream: str,
     pieces: Sequence[Piece],
-    queued_at: int,
+    origin: Origin,
+    *,
+    evaluate: bool = True,
 ) -> None:
     connection.executemany(
-        f"INSERT INTO _psoup_queue ({FIELDS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, NULL, NULL, NULL)",
-        _rows(place, stream, pieces, queued_at),
+        f"INSERT INTO _psoup_queue ({FIELDS}, first_row, seen) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, NULL, NULL, NULL, ?, ?)",
+        _rows(place, stream, pieces, origin),
     )
+    if evaluate:
+        first_row = origin.first_row
+        for piece in pieces:
+            own_rows.put(connection, stream, piece, first_row)
+            first_row += piece.row_count
 
 
 def _rows(
-    place: tuple[int, int], stream: str, pieces: Sequence[Piece], queued_at: int
+    place: tuple[int, int], stream: str, pieces: Sequence[Piece], origin: Origin
 ) -> Iterator[tuple[Any, ...]]:
-    batch, first = place
+    (batch, first), first_row = place, origin.first_row
     for number, piece in enumerate(pieces, first):
-        checksum = _checksum(stream, piece)
-        count = piece.row_count
-        yield batch, number, stream, piece.kind, piece.payload, count, checksum, queued_at
+        checksum, count = _checksum(stream, piece), piece.row_count
+        content = stream, piece.kind, piece.payload, count, checksum
+        yield batch, number, *content, origin.queued_at, first_row, origin.seen
+        first_row += count
 
 
 def _shift(connection: sqlite3.Connection, before: Waiting, by: int) -> None:
@@ -275,19 +312,20 @@ def _was_tried(connection: sqlite3.Connection, waiting: Waiting) -> bool:
     return bool(rows.fetchone()[0] == waiting.mark)
 
 
-def _delete(connection: sqlite3.Connection, sent: Waiting) -> int:
-    """Delete a piece; return when it was queued, 0 if it is gone already."""
+def _delete(connection: sqlite3.Connection, sent: Waiting) -> Origin:
+    """Delete a piece, which must be there, and return where its rows came from."""
     rows = connection.execute(
-        "DELETE FROM _psoup_queue WHERE batch = ? AND piece = ? RETURNING queued_at",
+        "DELETE FROM _psoup_queue WHERE batch = ? AND piece = ? "
+        "RETURNING queued_at, first_row, seen",
         (sent.batch, sent.number),
     ).fetchall()
-    return rows[0][0] if rows else 0
+    return Origin(*rows[0])
 
 
 FIELDS = (
     "batch, piece, stream, kind, payload, row_count, checksum, queued_at, tried, refused, doubtful"
 )
-WAITING = "refused IS NULL AND doubtful IS NULL"
+WAITING = "refused IS NULL AND doubtful IS NULL AND acknowledged_at IS NULL"
 REFUSED = "refused IS NOT NULL"
 DOUBTFUL = "doubtful IS NOT NULL"
 
@@ -337,7 +375,12 @@ class PutAside:
         with self._file.writing() as connection:
             places = _places(connection, where, batch, "was put aside")
             for place in places:
-                connection.execute("DELETE FROM _psoup_queue WHERE batch = ? AND piece = ?", place)
+                rows = connection.execute(
+                    "DELETE FROM _psoup_queue WHERE batch = ? AND piece = ? "
+                    "RETURNING first_row, row_count",
+                    place,
+                ).fetchall()
+                own_rows.remove(connection, *rows[0])
         return len(places)
 
     def _rows(self, where: str) -> list[Sequence[Any]]:
@@ -351,15 +394,27 @@ class PutAside:
             places = _places(connection, where, batch, what)
             # New batch numbers by the old ones, so that the pieces of a batch stay together.
             numbers: dict[int, int] = {}
-            for old, piece in places:
+            for old, number in places:
                 if old not in numbers:
                     numbers[old] = new_batch(connection)
-                connection.execute(
-                    "UPDATE _psoup_queue SET batch = ?, refused = NULL, doubtful = NULL, "
-                    "tried = NULL WHERE batch = ? AND piece = ?",
-                    (numbers[old], old, piece),
-                )
+                _requeue(connection, (old, number), numbers[old])
         return len(places)
+
+
+def _requeue(connection: sqlite3.Connection, place: Place, batch: int) -> None:
+    """Move a piece that was put aside to another batch, at the end, with new ids for its rows."""
+    select = "SELECT stream, kind, payload, row_count, first_row FROM _psoup_queue"
+    where = "WHERE batch = ? AND piece = ?"
+    stream, *content, before = connection.execute(f"{select} {where}", place).fetchone()
+    piece = Piece(*content)
+    first_row = new_rows(connection, piece.row_count)
+    connection.execute(
+        "UPDATE _psoup_queue SET batch = ?, first_row = ?, refused = NULL, doubtful = NULL, "
+        f"tried = NULL {where}",
+        (batch, first_row, *place),
+    )
+    own_rows.remove(connection, before, piece.row_count)
+    own_rows.put(connection, stream, piece, first_row)
 
 
 def _places(
