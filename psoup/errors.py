@@ -149,7 +149,9 @@ class ConflictRow(ServerError):
 
     reason = "CONFLICT_ROW"
 
-    def __init__(self, message: str, stream_id: int, row_id: int, **detail: Any) -> None:
+    def __init__(
+        self, message: str, *, stream_id: int = 0, row_id: int = -1, **detail: Any
+    ) -> None:
         super().__init__(message, **detail)
         self.stream_id = stream_id
         self.row_id = row_id

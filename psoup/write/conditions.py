@@ -72,8 +72,8 @@ class Conditions:
             place, row_id = int(self.places[failing[0]]), int(current[failing[0]])
             raise ConflictRow(
                 f"row {place}: another row of its key is current than the one that it expects",
-                stream_id,
-                row_id,
+                stream_id=stream_id,
+                row_id=row_id,
                 row=place,
                 field=EXPECTED,
                 hint="look at the row that is there now, and decide again",
