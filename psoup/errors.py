@@ -16,6 +16,8 @@ ServerError
 ├── NoSuchPublisher     the owner has no publisher of that name, or it was forgotten
 ├── NoSuchAccessKey           the tenant has no such key, or it was revoked
 ├── StreamExists
+├── ColumnExists
+├── InUse               registrations need what is to be changed
 ├── StreamDropped       the registration's stream is gone, or a view it goes through
 ├── NotAStream          the name is a view's, and a stream is required
 ├── NamedByViews        views name what is to be dropped
@@ -108,6 +110,14 @@ class NoSuchAccessKey(ServerError):
 
 class StreamExists(ServerError):
     reason = "STREAM_EXISTS"
+
+
+class ColumnExists(ServerError):
+    reason = "COLUMN_EXISTS"
+
+
+class InUse(ServerError):
+    reason = "IN_USE"
 
 
 class StreamDropped(ServerError):

@@ -19,7 +19,7 @@ PACKAGES = ["psoup", "querystem", "datastem", "results", "client_sdk"]
 
 # Old clients must understand new servers. Before changing this: fields and methods are only ever
 # added, numbers are never reused, and CHANGELOG.md says what is new.
-WIRE = "710b8ad8e52b31132826133a11d06599deed6c478ba9adbc321aee9ca2097554"
+WIRE = "e314780f815b529072508b990df46bdfa07bf5f345a762c4a6ef6dc2ca1650cb"
 
 # Split, so that this file does not find itself.
 PRIVATE = {

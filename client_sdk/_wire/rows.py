@@ -26,7 +26,7 @@ Rows: TypeAlias = Any
 
 def to_table(rows: Rows, stream: Stream) -> pa.Table:
     """Return a table of exactly the stream's columns, in their order, and those of `_op` and
-    `_expected` that the rows have.
+    `_expected` that the rows have. Optional columns that rows leave out have their default.
 
     Raises RowProblem.
     """
@@ -140,10 +140,11 @@ def complete_rows(rows: Sequence[Row], stream: Stream) -> tuple[Sequence[Row], t
     # The usual case, without operations and conditions, needs no copies of the rows.
     if all(row.keys() == names for row in rows):
         return rows, ()
-    optional = dict.fromkeys(names - required_columns(stream)) if stream.key else {}
+    unneeded = dict.fromkeys(names - required_columns(stream)) if stream.key else {}
+    defaults = {column.name: column.default for column in stream.columns if column.optional}
     whole: list[Row] = []
     for number, row in enumerate(rows):
-        filled = {**optional, **row} if row.get(OP) == DELETE else row
+        filled = {**(unneeded if row.get(OP) == DELETE else {}), **defaults, **row}
         if filled.keys() - _BATCH_NAMES != names:
             raise wrong_fields(number, [name for name in row if name not in _BATCH_NAMES], names)
         whole.append(filled)
@@ -176,7 +177,11 @@ def _check_expected(table: pa.Table, stream: Stream) -> None:
 
 
 def with_optional(table: pa.Table, stream: Stream) -> pa.Table:
-    """Return the table with NULLs for the columns that a table of deletes may leave out."""
+    """Return the table with defaults for the optional columns that it leaves out, and with NULLs
+    for those that a table of deletes may leave out."""
+    for column in stream.columns:
+        if column.optional and column.name not in table.column_names:
+            table = table.append_column(column.name, column.fill(table.num_rows))
     if OP not in table.column_names or not stream.key or not table.num_rows:
         return table
     ops = table.column(OP)

@@ -40,6 +40,8 @@ CODES: dict[type[Exception], grpc.StatusCode] = {
     errors.NoSuchAccessKey: _Code.NOT_FOUND,
     errors.NoSuchPublisher: _Code.NOT_FOUND,
     errors.StreamExists: _Code.ALREADY_EXISTS,
+    errors.ColumnExists: _Code.ALREADY_EXISTS,
+    errors.InUse: _Code.FAILED_PRECONDITION,
     errors.StreamDropped: _Code.FAILED_PRECONDITION,
     errors.NotAStream: _Code.INVALID_ARGUMENT,
     errors.NamedByViews: _Code.FAILED_PRECONDITION,

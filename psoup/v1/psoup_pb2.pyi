@@ -204,12 +204,16 @@ class StreamStats(_message.Message):
     def __init__(self, log_bytes: _Optional[int] = ..., stem_bytes: _Optional[int] = ..., match_bytes: _Optional[int] = ..., behind_rows: _Optional[int] = ..., behind: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class Column(_message.Message):
-    __slots__ = ("name", "type")
+    __slots__ = ("name", "type", "optional", "default")
     NAME_FIELD_NUMBER: _ClassVar[int]
     TYPE_FIELD_NUMBER: _ClassVar[int]
+    OPTIONAL_FIELD_NUMBER: _ClassVar[int]
+    DEFAULT_FIELD_NUMBER: _ClassVar[int]
     name: str
     type: str
-    def __init__(self, name: _Optional[str] = ..., type: _Optional[str] = ...) -> None: ...
+    optional: bool
+    default: Value
+    def __init__(self, name: _Optional[str] = ..., type: _Optional[str] = ..., optional: _Optional[bool] = ..., default: _Optional[_Union[Value, _Mapping]] = ...) -> None: ...
 
 class ListStreamsRequest(_message.Message):
     __slots__ = ("tenant",)

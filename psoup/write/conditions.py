@@ -126,7 +126,8 @@ class ProposedRows:
 
     @classmethod
     def of(cls, payload: bytes, schema: StreamSchema) -> ProposedRows:
-        rows = KeyedRows.of(decode(schema, payload, 0, 0, 0))
+        # Behind all positions: the batch may have every column of the schema.
+        rows = KeyedRows.of(decode(schema, payload, 0, 0, FOR_EVER))
         return cls(rows.keys, None if schema.ordered_by is None else rows.ts, rows.ops)
 
     def at(self, first_row_id: int, stamp: int) -> KeyedRows:

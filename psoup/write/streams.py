@@ -94,9 +94,9 @@ class PublishBatch:
     """Proposal of a batch that was validated for the stream `stream_id`, or of a heartbeat without
     a payload.
 
-    `min_ts` and `max_ts` are None if ts is the stamp of arrival. `mark` and `lease` are the
-    publisher's, and no part of the batch's identity: a repeat with others is a repeat. Rows with
-    an `_expected` are the batch's `conditions`.
+    `min_ts` and `max_ts` are None if ts is the stamp of arrival. A repeat has the `request_digest`
+    of the first. `mark` and `lease` are the publisher's, and no part of the batch's identity: a
+    repeat with others is a repeat. Rows with an `_expected` are the batch's `conditions`.
     """
 
     tenant: str
@@ -108,6 +108,7 @@ class PublishBatch:
     min_ts: int | None
     max_ts: int | None
     digest: bytes
+    request_digest: bytes
     payload: bytes
     chain: Chain | None = None
     mark: bytes = b""
@@ -142,6 +143,7 @@ class PublishBatch:
             max_ts=self.max_ts if arrival is None else arrival,
             before=stream.reached,
             digest=self.digest,
+            request_digest=self.request_digest,
             payload=self.payload,
             mark=self.mark or None,
             lease=self.lease,
@@ -193,11 +195,11 @@ class PublishBatch:
         return self._same(old)
 
     def _same(self, old: AcceptedBatch) -> Published:
-        if old.digest != self.digest:
+        if old.request_digest != self.request_digest:
             raise SequenceReused(
                 f"sequence {self.sequence} of publisher {self.publisher} was used for other rows",
-                expected=f"the rows of digest {old.digest.hex()}",
-                got=f"rows of digest {self.digest.hex()}",
+                expected=f"the rows of digest {old.request_digest.hex()}",
+                got=f"rows of digest {self.request_digest.hex()}",
                 hint="send the same rows again, or use the next sequence",
             )
         return Published(old.position, old.rows, old.first_row_id, True)

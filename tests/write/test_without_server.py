@@ -88,6 +88,7 @@ def batch(values: list[int], sequence: int, chain: Chain | None = None) -> Publi
         min_ts=accepted.min_ts,
         max_ts=accepted.max_ts,
         digest=accepted.digest,
+        request_digest=accepted.request_digest,
         payload=encode(accepted.batch),
         chain=chain,
     )

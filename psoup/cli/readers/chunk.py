@@ -75,7 +75,9 @@ def column_map(header: Sequence[str], stream: Stream, options: Options) -> dict[
             file_columns[target] = name
         else:
             extra.append(name)
-    needed = needed_by_deletes(stream) if OP.name in file_columns and stream.key else names
+    needed = {column.name for column in stream.columns if not column.optional}
+    if OP.name in file_columns and stream.key:
+        needed = needed_by_deletes(stream)
     missing = [c.name for c in stream.columns if c.name in needed and c.name not in file_columns]
     if missing or extra:
         fail(_mismatch(stream, missing, extra))
@@ -114,9 +116,9 @@ def build(
     length = len(next(iter(arrays.values())))
     for column in fields:
         if column.name not in arrays:
-            # Only a file with `_op` may lack a column; `_problems` refuses its rows that are no
-            # deletes.
-            columns.append(pa.nulls(length, column.arrow))
+            # Only a file with `_op` may lack a column that is not optional; `_problems` refuses its
+            # rows that are no deletes.
+            columns.append(column.fill(length))
             continue
         source = arrays[column.name]
         array, failed = convert(source, column)
@@ -125,7 +127,8 @@ def build(
             line = BadLine(number(index), column.name, _text_of(source[index]), why)
             bad.setdefault(index, line)
     table = pa.Table.from_arrays(columns, names=[column.name for column in fields])
-    problems = _problems(table, stream, {c.name for c in fields} - arrays.keys())
+    lacking = {c.name for c in fields if not c.optional} - arrays.keys()
+    problems = _problems(table, stream, lacking)
     for name, wrong, why in problems:
         for index in pc.indices_nonzero(wrong).to_pylist():
             text = _text_of(table.column(name)[index]) if name in _BATCH_NAMES else ""

@@ -25,7 +25,7 @@ from psoup.cli.readers.chunk import (
     build,
     column_map,
 )
-from psoup.formats.json_values import array_of, convert_array, misfits
+from psoup.formats.json_values import array_of, convert_array, json_constant, misfits
 
 CHUNK_LINES = 25_000
 
@@ -82,10 +82,11 @@ def _why(error: Exception) -> str:
 def _renamed(row: dict[str, Any], stream: Stream, options: Options) -> dict[str, Any]:
     mapping = column_map(list(row), stream, options)
     values = {name: row[file_column] for name, file_column in mapping.items()}
-    absent = [column.name for column in stream.columns if column.name not in values]
-    if absent and values.get(OP.name) != "delete":
-        raise ValueError(f"is missing {', '.join(absent)}")
-    return {**dict.fromkeys(absent), **values}
+    absent = [column for column in stream.columns if column.name not in values]
+    missing = [column.name for column in absent if not column.optional]
+    if missing and values.get(OP.name) != "delete":
+        raise ValueError(f"is missing {', '.join(missing)}")
+    return {**{column.name: json_constant(column.default) for column in absent}, **values}
 
 
 def _columns(

@@ -52,8 +52,6 @@ _MAX_IN_FLIGHT = 64
 _LOG_FULL_RETRY = timedelta(seconds=30)
 
 
-# Rows, least and greatest ts, digest, and payload of a batch.
-_Contents: TypeAlias = tuple[int, int | None, int | None, bytes, bytes]
 # Reads the rows of a request for a stream.
 _Read: TypeAlias = Callable[[StreamSchema, Limits], pa.Table]
 _Item = asyncio.Future[Published] | Exception | None
@@ -97,6 +95,7 @@ async def _accepted(
     stream = find_stream(state, acting.tenant, request.stream, acting.visible(state))
     # All that can refuse the batch without its rows comes before they are unpacked.
     acting.demand(state, [stream.id])
+    _check_source(stream.schema, acting.owner, request.publisher)
     _check_backlog(core.follower.backlog_bytes, core.settings.log_bytes, request)
     core.quotas.check_rows(acting.tenant, acting.owner)
     arrow = call.batch_of(request) if request.HasField("arrow") else None
@@ -145,6 +144,21 @@ async def measured(core: Core, call: Call, arrow: Buffer) -> BatchMeasures:
     if len(arrow) <= _SMALL_BYTES:
         return measure(arrow, limits)
     return await core.in_thread(call, measure, arrow, limits)
+
+
+def _check_source(schema: StreamSchema, owner: str, publisher: str) -> None:
+    """Raise PermissionDenied if a stream has a source, and the publisher does not belong to it."""
+    if not schema.source:
+        return
+    belongs = publisher == schema.source or publisher.startswith(f"{schema.source}/")
+    if owner != schema.source_owner or not belongs:
+        raise PermissionDenied(
+            f"only the source {schema.source} of its owner publishes to {schema.name}",
+            field="publisher",
+            expected=f"{schema.source} or {schema.source}/…",
+            got=publisher[:100],
+            hint="publish to a stream of your own",
+        )
 
 
 def _row_bytes(schema: StreamSchema) -> int:
@@ -226,21 +240,39 @@ def _accept(
             "a publish needs rows, an Arrow batch or a heartbeat", field="batch", got="nothing"
         )
     schema, now = stream.schema, follower.now
-    contents: _Contents
-    conditions = None
-    if kind == "heartbeat":
-        ts = _heartbeat_ts(request, schema, now)
-        contents = 0, None, ts, heartbeat_digest(schema.name, ts), b""
-    else:
-        rows = accept(read(schema, limits), schema, now, limits)
-        contents = rows.batch.num_rows, rows.min_ts, rows.max_ts, rows.digest, encode(rows.batch)
-        if rows.expected is not None:
-            conditions = Conditions.of(rows.batch, rows.expected, schema)
-    source = acting.tenant, acting.owner, stream.id, request.publisher, request.sequence
     lease = None
     if request.HasField("publisher_lease"):
         lease = lease_micros(request.publisher_lease, "publisher_lease")
-    return PublishBatch(*source, *contents, chain, request.mark, lease, conditions)
+    batch = partial(
+        PublishBatch,
+        acting.tenant,
+        acting.owner,
+        stream.id,
+        request.publisher,
+        request.sequence,
+        chain=chain,
+        mark=request.mark,
+        lease=lease,
+    )
+    if kind == "heartbeat":
+        ts = _heartbeat_ts(request, schema, now)
+        digest = heartbeat_digest(schema.name, ts)
+        return batch(
+            rows=0, min_ts=None, max_ts=ts, digest=digest, request_digest=digest, payload=b""
+        )
+    rows = accept(read(schema, limits), schema, now, limits)
+    conditions = None
+    if rows.expected is not None:
+        conditions = Conditions.of(rows.batch, rows.expected, schema)
+    return batch(
+        rows=rows.batch.num_rows,
+        min_ts=rows.min_ts,
+        max_ts=rows.max_ts,
+        digest=rows.digest,
+        request_digest=rows.request_digest,
+        payload=encode(rows.batch),
+        conditions=conditions,
+    )
 
 
 def _table(

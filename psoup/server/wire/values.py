@@ -259,8 +259,15 @@ _PATTERNS = {
 
 @lru_cache(maxsize=4096)
 def columns_message(columns: tuple[Column, ...]) -> Sequence[pb.Column]:
-    """The columns of an answer as messages, which are shared and not to be changed."""
-    return [pb.Column(name=column.name, type=str(column.type)) for column in columns]
+    """The columns of a stream or an answer as messages, which are shared and not to be changed."""
+    return list(map(_column_message, columns))
+
+
+def _column_message(column: Column) -> pb.Column:
+    message = pb.Column(name=column.name, type=str(column.type), optional=column.is_optional)
+    if column.default is not None:
+        message.default.CopyFrom(to_values(column.fill(1), column.type)[0])
+    return message
 
 
 def pattern_message(query: Query, schemas: Schemas) -> pb.UpdatePattern:

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from datastem.blocks import BLOCK_BITS, BLOCK_MASK, SplitRows
-from datastem.codec import are_rows, query_view
+from datastem.codec import are_rows, query_view, stem_schema, with_optional
 from psoup.store import (
     CompositeMark,
     DataFile,
@@ -73,7 +73,10 @@ class HandMadeEngine:
                     rows.setdefault(stream_id, []).append(split.rows)
         self._log = goal
         self._cover_new(marks)
-        for stream_id, parts in rows.items():
+        for stream_id, narrow in rows.items():
+            schema = self.state.streams[stream_id].schema
+            names = stem_schema(schema).names
+            parts = [with_optional(part, names, schema.optional) for part in narrow]
             self._write_rows(stream_id, pa.concat_batches(parts))
             self._rows.setdefault(stream_id, []).extend(parts)
         for name, table in changed_rows(self.state, touched, self.state.position).items():
