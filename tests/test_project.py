@@ -19,7 +19,7 @@ PACKAGES = ["psoup", "querystem", "datastem", "results", "client_sdk"]
 
 # Old clients must understand new servers. Before changing this: fields and methods are only ever
 # added, numbers are never reused, and CHANGELOG.md says what is new.
-WIRE = "63ea4a49323ddeaea9205ea43925e1334d1087007c7c28c07889cb4e6b7e9895"
+WIRE = "07d3dac0311b0736543da912dd1bd9b8157b32a6a2c0b1b129e28599aa459fd5"
 
 # Split, so that this file does not find itself.
 PRIVATE = {

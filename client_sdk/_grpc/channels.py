@@ -35,12 +35,14 @@ from client_sdk._exceptions import (
     PsoupError,
     QueryProblem,
     QuotaExceeded,
+    RowConflict,
     RowProblem,
     ServerError,
     Timeout,
     Unauthenticated,
 )
 from client_sdk._session import MEBIBYTE
+from client_sdk._wire.values import from_rows
 from psoup.v1 import psoup_pb2 as pb
 
 # By default gRPC waits up to two minutes between two attempts to connect: too long for a client
@@ -237,6 +239,8 @@ def error_for(code: str, message: str, detail: ErrorDetail) -> PsoupError:
         kind = QueryProblem
     elif kind is InvalidRequest and detail.row >= 0:
         kind = RowProblem
+    elif kind is PreconditionFailed and detail.reason == "CONFLICT_ROW":
+        kind = RowConflict
     elif kind is LimitExceeded and detail.reason == "QUOTA_EXCEEDED":
         kind = QuotaExceeded
     return kind(message, detail=detail, code=code)
@@ -273,7 +277,13 @@ def detail_from(message: pb.ErrorDetail) -> ErrorDetail:
         field=message.field,
         store_id=message.store_id,
         retry_after=_retry_after(message),
+        current=_current(message),
     )
+
+
+def _current(message: pb.ErrorDetail) -> dict[str, Any] | None:
+    rows = from_rows(message.current, list(message.current.columns))
+    return rows[0] if rows else None
 
 
 def _retry_after(message: pb.ErrorDetail) -> timedelta | None:

@@ -15,9 +15,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
+from datastem.keyed_rows import KeyedRows
 from datastem.memory import Memory
 from psoup.answers import Replica, View
 from psoup.answers.replicas.epoch_files import EpochView, open_epoch_view
+from psoup.answers.replicas.keyed_history import read_keyed
 from psoup.answers.replicas.replica import read_commit, read_epoch
 from psoup.server.settings import Settings
 from psoup.server.watches import Watches
@@ -245,6 +247,18 @@ class Follower:
         self._hear(entries)
         self._watches.hear(entries, rows)
         self._notify()
+
+    async def keyed_rows(self, stream_id: int, low: int) -> KeyedRows:
+        """Return the rows of a keyed stream with ids from `low` on, in a thread if there are any.
+        Raise StoreError."""
+
+        async def attempt() -> KeyedRows:
+            stem = self.view.stem(stream_id)
+            if stem.high <= low:
+                return KeyedRows.joined([])
+            return await self._in_thread(read_keyed, stem, low)
+
+        return await self.read(attempt)
 
     async def moved(self, timeout: float) -> bool:
         """Wait for any change; return False if none came in time."""

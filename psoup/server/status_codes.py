@@ -50,6 +50,8 @@ CODES: dict[type[Exception], grpc.StatusCode] = {
     errors.ClientKeyTaken: _Code.ALREADY_EXISTS,
     errors.SequenceGap: _Code.FAILED_PRECONDITION,
     errors.SequenceReused: _Code.ALREADY_EXISTS,
+    errors.ConflictRow: _Code.FAILED_PRECONDITION,
+    errors.NotCurrent: _Code.FAILED_PRECONDITION,
     errors.AfterFailure: _Code.ABORTED,
     errors.Overloaded: _Code.RESOURCE_EXHAUSTED,
     errors.LogFull: _Code.RESOURCE_EXHAUSTED,

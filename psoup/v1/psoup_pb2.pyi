@@ -1385,7 +1385,7 @@ class AuditRecord(_message.Message):
     def __init__(self, position: _Optional[bytes] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., tenant: _Optional[str] = ..., actor: _Optional[str] = ..., action: _Optional[str] = ..., object: _Optional[str] = ..., detail: _Optional[str] = ..., server: _Optional[str] = ...) -> None: ...
 
 class ErrorDetail(_message.Message):
-    __slots__ = ("reason", "line", "column", "excerpt", "hint", "expected", "got", "row", "field", "store_id", "retry_after")
+    __slots__ = ("reason", "line", "column", "excerpt", "hint", "expected", "got", "row", "field", "store_id", "retry_after", "current")
     REASON_FIELD_NUMBER: _ClassVar[int]
     LINE_FIELD_NUMBER: _ClassVar[int]
     COLUMN_FIELD_NUMBER: _ClassVar[int]
@@ -1397,6 +1397,7 @@ class ErrorDetail(_message.Message):
     FIELD_FIELD_NUMBER: _ClassVar[int]
     STORE_ID_FIELD_NUMBER: _ClassVar[int]
     RETRY_AFTER_FIELD_NUMBER: _ClassVar[int]
+    CURRENT_FIELD_NUMBER: _ClassVar[int]
     reason: str
     line: int
     column: int
@@ -1408,7 +1409,8 @@ class ErrorDetail(_message.Message):
     field: str
     store_id: str
     retry_after: _duration_pb2.Duration
-    def __init__(self, reason: _Optional[str] = ..., line: _Optional[int] = ..., column: _Optional[int] = ..., excerpt: _Optional[str] = ..., hint: _Optional[str] = ..., expected: _Optional[str] = ..., got: _Optional[str] = ..., row: _Optional[int] = ..., field: _Optional[str] = ..., store_id: _Optional[str] = ..., retry_after: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    current: Rows
+    def __init__(self, reason: _Optional[str] = ..., line: _Optional[int] = ..., column: _Optional[int] = ..., excerpt: _Optional[str] = ..., hint: _Optional[str] = ..., expected: _Optional[str] = ..., got: _Optional[str] = ..., row: _Optional[int] = ..., field: _Optional[str] = ..., store_id: _Optional[str] = ..., retry_after: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., current: _Optional[_Union[Rows, _Mapping]] = ...) -> None: ...
 
 class Key(_message.Message):
     __slots__ = ("id", "tenant", "owner", "roles", "claims", "created", "expires")

@@ -27,8 +27,10 @@ from psoup.errors import (
 from psoup.store import Conflict, Entry, Hole, Log, State
 from psoup.store.log.decoding import DecodedRows, decode_rows
 from psoup.write.clock import ClockGuard
+from psoup.write.conditions import NO_NEW_ROWS, NewRows
 from psoup.write.draft import Actor, CommitDraft, Moment, Proposal, RecentBatches
 from psoup.write.line import GroupLimits, ProposalLine
+from psoup.write.new_rows import KeyedTail, read_new_rows
 
 log = logging.getLogger("psoup.write")
 
@@ -41,17 +43,11 @@ _ANSWER_POLL_SECONDS = 0.01
 _FAILED_SECONDS = 30.0
 
 
-class LogTail(Protocol):
+class LogTail(KeyedTail, Protocol):
     """The state at the end of the log, as far as it was read; a server's follower is one.
 
     `version` is the last commit that `state` holds, `recent` caches digests of recent batches.
     """
-
-    @property
-    def state(self) -> State: ...
-
-    @property
-    def version(self) -> int: ...
 
     @property
     def recent(self) -> RecentBatches: ...
@@ -166,16 +162,17 @@ class Appender:
                 continue
             if self._guard.must_ask(tail.state.clock):
                 await self._compare_clocks()
-            draft = self._draft(self._moment())
+            new_rows = await read_new_rows(tail, (waiting.proposal for waiting in group))
+            draft = self._draft(self._moment(), new_rows)
             outcomes = [_propose(waiting, draft) for waiting in group]
             # If another server was faster, every proposal is validated again over its commit.
             if draft.empty or await self._write(draft):
                 break
         _deliver(group, outcomes)
 
-    def _draft(self, moment: Moment) -> CommitDraft:
+    def _draft(self, moment: Moment, new_rows: NewRows = NO_NEW_ROWS) -> CommitDraft:
         tail = self._tail
-        return CommitDraft(tail.state.draft(), tail.version + 1, moment, tail.recent)
+        return CommitDraft(tail.state.draft(), tail.version + 1, moment, tail.recent, new_rows)
 
     async def _write(self, draft: CommitDraft) -> bool:
         """Append a draft and apply it; return False if another server was faster."""

@@ -69,9 +69,10 @@ def test_several_servers_stand_in_a_list_or_have_commas_between() -> None:
     assert targets_of("localhost") == ("localhost:7181",)
     assert targets_of("a, b:80,a") == targets_of(["a", "b:80"]) == ("a:7181", "b:80")
     assert targets_of("ipv4:10.0.0.1:80,10.0.0.2:80") == ("ipv4:10.0.0.1:80,10.0.0.2:80",)
-    for empty in ("", "a,", []):
+    texts: list[str | list[str]] = ["", "a,", []]
+    for text in texts:
         with pytest.raises(ValueError, match="host or host:port"):
-            targets_of(empty)
+            targets_of(text)
 
 
 def test_calls_go_to_a_server_of_the_list_that_is_there() -> None:

@@ -134,7 +134,8 @@ class Reflected:
             return "".join(map(_printed, replies))
         except grpc.RpcError as error:
             code = error.code().name.title().replace("_", "")
-            details = _printed_details(rpc_status.from_call(error))
+            status = rpc_status.from_call(error)  # type: ignore[arg-type]
+            details = _printed_details(status)
             return f"ERROR:\n  Code: {code}\n  Message: {error.details()}\n{details}"
 
     def _send(
