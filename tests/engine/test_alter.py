@@ -3,7 +3,6 @@ merges see the default, and every reader of the stem sees the column."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import deltalake
@@ -12,12 +11,18 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from datastem.schema import Column, StreamSchema
-from datastem.types import BOOLEAN, DOUBLE, TEXT
+from datastem.schema import Column
+from datastem.types import DOUBLE, TEXT
 from psoup.engine.settings import EngineSettings
-from psoup.store import Position, Store, StreamAltered
-from querystem.expressions import Call, ColumnRef, Expression, Literal, Op
-from tests.support.engine.author import READINGS, Author, above, readings
+from psoup.store import Store
+from tests.support.engine.author import (
+    READINGS,
+    Author,
+    above,
+    add_column,
+    fee_is,
+    readings,
+)
 from tests.support.engine.pump import Pump
 from tests.support.engine.reading import matched, stem_rows
 
@@ -26,23 +31,10 @@ pytestmark = pytest.mark.spark
 EAGER = EngineSettings(housekeeping=0.0, grace=0.0, merge_files=3, checkpoint_commits=2)
 
 
-def add_column(author: Author, stream: int, column: Column) -> StreamSchema:
-    """Append what ALTER STREAM does."""
-    state = author.state.streams[stream]
-    since = Position(author.state.position.version + 1, 0).packed
-    schema = replace(state.schema, columns=(*state.schema.columns, replace(column, since=since)))
-    author.append(StreamAltered(stream, state.version + 1, schema))
-    return schema
-
-
 def wider(sensors: list[int], values: list[float], **columns: pa.Array) -> pa.RecordBatch:
     batch = readings(sensors, values)
     arrays, names = [*batch.columns, *columns.values()], [*batch.schema.names, *columns]
     return pa.RecordBatch.from_arrays(arrays, names=names)
-
-
-def fee_is(value: float) -> Expression:
-    return Call(Op.EQ, (ColumnRef("fee", DOUBLE), Literal(value, DOUBLE)), BOOLEAN)
 
 
 def files(store: Store, stream: int) -> set[str]:
