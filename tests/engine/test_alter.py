@@ -3,6 +3,7 @@ merges see the default, and every reader of the stem sees the column."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import deltalake
@@ -12,10 +13,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from datastem.schema import Column
-from datastem.types import DOUBLE, TEXT
+from datastem.types import BIGINT, BOOLEAN, DOUBLE, TEXT
 from psoup.engine.settings import EngineSettings
 from psoup.store import Store
+from querystem.expressions import TRUE, Call, ColumnRef, Op
 from tests.support.engine.author import (
+    OTHER,
     READINGS,
     Author,
     above,
@@ -23,6 +26,7 @@ from tests.support.engine.author import (
     fee_is,
     readings,
 )
+from tests.support.engine.composites import combinations, register_join
 from tests.support.engine.pump import Pump
 from tests.support.engine.reading import matched, stem_rows
 
@@ -124,3 +128,27 @@ def test_an_alteration_between_any_two_steps(
     assert matched(store, free) == [0]
     assert [row["fee"] for row in stem_rows(store, first)] == [0.0, 3.0]
     assert store.state(store.epochs.latest()[1]).streams[first].version == 2
+
+
+ARROW_JOIN = EngineSettings(housekeeping=0.0, slice_rows=16, slice_seconds=0.0)
+SPARK_JOIN = replace(ARROW_JOIN, spark_join_factor=0, spark_slice_rows=64)
+
+
+@pytest.mark.parametrize("settings", [ARROW_JOIN, SPARK_JOIN], ids=["tasks", "spark"])
+def test_a_join_by_an_added_column_finds_old_rows(
+    store: Store, author: Author, spark: SparkSession, settings: EngineSettings
+) -> None:
+    left, right = author.create(READINGS), author.create(OTHER)
+    author.publish(left, readings([1] * 20, [0.0] * 20))
+    author.publish(right, readings([2, 5] * 10, [0.0] * 20))
+    pump = Pump(store, spark, settings)
+    pump.step()
+    add_column(author, left, Column("part", BIGINT, default=5))
+    author.publish(left, wider([1, 1], [0.0, 0.0], part=pa.array([2, 7])))
+    sides = ColumnRef("0.part", BIGINT), ColumnRef("1.sensor", BIGINT)
+    factor = Call(Op.EQ, sides, BOOLEAN)
+    joined = register_join(author, [(left, TRUE), (right, TRUE)], [factor])
+    pump.run()
+    fives, twos = range(1, 20, 2), range(0, 20, 2)
+    expected = {(old, five) for old in range(20) for five in fives} | {(20, two) for two in twos}
+    assert set(combinations(store, joined.composite_id).values()) == expected
