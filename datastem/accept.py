@@ -17,6 +17,9 @@ values; every NaN is stored as the same one; -0.0 stays as it is.
 
 A batch may have a text column `_op`: `row` or `delete` for each row. A batch of deletes alone needs
 only the stream key's columns and the event time.
+
+A batch for a stream with a key may have a BIGINT column `_expected`: the id of the row of its
+stream key that an edit knows as the current one, or -1 if it knows none. NULL is no condition.
 """
 
 from __future__ import annotations
@@ -32,8 +35,17 @@ from datastem.convert import normalise
 from datastem.equality import batch_digest
 from datastem.errors import RowError
 from datastem.instants import format_instant
-from datastem.schema import OP, OP_DELETE, OP_ROW, Column, StreamSchema
-from datastem.types import TEXT
+from datastem.schema import (
+    BATCH_COLUMNS,
+    EXPECTED,
+    NO_ROW,
+    OP,
+    OP_DELETE,
+    OP_ROW,
+    Column,
+    StreamSchema,
+)
+from datastem.types import BIGINT, TEXT
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +59,8 @@ class Limits:
     rows: int = 1_000_000
     value_bytes: int = 1 << 20
     batch_bytes: int = 64 << 20
+    # Rows with an `_expected`: each is compared with others while commits wait.
+    expected_rows: int = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +72,8 @@ class Accepted:
     depends on the stream's name, the operations and the values alone: not on chunks, the order of
     columns, dictionaries, or what lies under a NULL. `digest` is that of the batch, which shows
     whether it is intact. `request_digest` is that of what was sent, which shows whether a publisher
-    repeats a request; it differs if more was sent than is stored.
+    repeats a request; it differs if more was sent than is stored: `expected` is the column
+    `_expected`, None if it is missing or has only NULL, which is the same.
     """
 
     batch: pa.RecordBatch
@@ -66,6 +81,7 @@ class Accepted:
     max_ts: int | None
     digest: bytes
     request_digest: bytes
+    expected: pa.Array | None = None
 
 
 def accept(sent: pa.Table, schema: StreamSchema, clock: int, limits: Limits) -> Accepted:
@@ -115,8 +131,11 @@ def accept(sent: pa.Table, schema: StreamSchema, clock: int, limits: Limits) -> 
     batch = pa.RecordBatch.from_arrays([columns[name] for name in stored.names], schema=stored)
     _check_keys(batch, schema)
     low, high = _event_times(batch, schema, clock)
-    digest = batch_digest(schema.name, batch)
-    return Accepted(batch, low, high, digest, digest)
+    digest = request_digest = batch_digest(schema.name, batch)
+    expected = _read_expected(sent, schema, limits)
+    if expected is not None:
+        request_digest = batch_digest(schema.name, batch.append_column(EXPECTED, expected))
+    return Accepted(batch, low, high, digest, request_digest, expected)
 
 
 def check_ahead(ts: int, schema: StreamSchema, clock: int, row: int = -1) -> None:
@@ -161,7 +180,7 @@ def _check_names(names: list[str], schema: StreamSchema, needed: list[str]) -> N
         if name not in names:
             message = f"column {name} of stream {schema.name} is missing"
             raise _name_error("MISSING_COLUMN", message, name, _column_list(schema))
-    declared = [OP, *(column.name for column in schema.columns)]
+    declared = [column.name for column in (*BATCH_COLUMNS, *schema.columns)]
     for name in names:
         if name not in declared:
             message = f"stream {schema.name} has no column {_shorten(name)}"
@@ -248,6 +267,51 @@ def _read_operations(sent: pa.Table, schema: StreamSchema) -> Int8s:
             hint="rows leave this stream by RETAIN; create one with KEY (column) to delete from",
         )
     return ops
+
+
+def _read_expected(sent: pa.Table, schema: StreamSchema, limits: Limits) -> pa.Array | None:
+    """Return the column `_expected`; None if no row has a condition.
+
+    Raise RowError for what is no row id, for a stream without a key, and for too many conditions.
+    """
+    if EXPECTED not in sent.schema.names:
+        return None
+    expected = normalise(sent.column(EXPECTED), Column(EXPECTED, BIGINT), 0, 0)
+    conditions = len(expected) - expected.null_count
+    if not conditions:
+        return None
+    if not schema.key:
+        row = int(np.flatnonzero(expected.is_valid().to_numpy(zero_copy_only=False))[0])
+        raise RowError(
+            "EXPECTED_WITHOUT_KEY",
+            f"row {row} has an {EXPECTED}, and stream {schema.name} has no key",
+            row=row,
+            field=EXPECTED,
+            expected="NULL",
+            got=str(expected[row].as_py()),
+            hint="no row of this stream replaces another; create one with KEY (column) to edit",
+        )
+    below = np.flatnonzero(expected.fill_null(NO_ROW).to_numpy() < NO_ROW)
+    if len(below):
+        row = int(below[0])
+        raise RowError(
+            "OUT_OF_RANGE",
+            f"row {row}: {expected[row].as_py()} is no row id",
+            row=row,
+            field=EXPECTED,
+            expected="a row id, -1 for none, or NULL for no condition",
+            got=str(expected[row].as_py()),
+        )
+    if conditions > limits.expected_rows:
+        raise RowError(
+            "BATCH_TOO_LARGE",
+            f"{conditions:,} rows with {EXPECTED}; at most {limits.expected_rows:,} are taken",
+            field=EXPECTED,
+            expected=f"at most {limits.expected_rows} rows with {EXPECTED}",
+            got=f"{conditions} rows",
+            hint="send it in several batches",
+        )
+    return expected
 
 
 def _check_keys(batch: pa.RecordBatch, schema: StreamSchema) -> None:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from datastem.constants import Constant, constant_from_json, constant_to_json
 from datastem.instants import HOUR
-from datastem.types import BIGINT, TIMESTAMP, Kind, Type, parse_type
+from datastem.types import BIGINT, TEXT, TIMESTAMP, Kind, Type, parse_type
 
 # Every row has these; a query may use them like any column.
 SYSTEM_COLUMNS: Mapping[str, Type] = {"ts": TIMESTAMP, "row_id": BIGINT}
@@ -20,6 +20,11 @@ SYSTEM_COLUMNS: Mapping[str, Type] = {"ts": TIMESTAMP, "row_id": BIGINT}
 OP = "_op"
 OP_ROW = 0
 OP_DELETE = 1
+
+# The column that says which row of its stream key an edit expects to be the current one: a row id,
+# or NO_ROW if it expects none. NULL is no condition.
+EXPECTED = "_expected"
+NO_ROW = -1
 
 # Zeros for the values of a block, 16 bytes each.
 _SHARED_ROWS = 1 << 16
@@ -91,10 +96,14 @@ class Column:
         type_ = parse_type(text)
         if not more:
             return cls(name, type_)
-        (rest,) = more
-        default = constant_from_json(rest["default"], type_)
-        former = tuple((earlier, until) for earlier, until in rest["former"])
-        return cls(name, type_, rest["since"], default, rest["stored"], former)
+        (details,) = more
+        default = constant_from_json(details["default"], type_)
+        former = tuple((earlier, until) for earlier, until in details["former"])
+        return cls(name, type_, details["since"], default, details["stored"], former)
+
+
+# The columns that a batch may have beside those of its stream.
+BATCH_COLUMNS = (Column(OP, TEXT), Column(EXPECTED, BIGINT))
 
 
 @dataclass(frozen=True)

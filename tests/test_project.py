@@ -19,7 +19,7 @@ PACKAGES = ["psoup", "querystem", "datastem", "results", "client_sdk"]
 
 # Old clients must understand new servers. Before changing this: fields and methods are only ever
 # added, numbers are never reused, and CHANGELOG.md says what is new.
-WIRE = "96d807e1bb6e36f3cfea6d30f914777d0f75d97ab1b16889b2eae9c059a064ef"
+WIRE = "07d3dac0311b0736543da912dd1bd9b8157b32a6a2c0b1b129e28599aa459fd5"
 
 # Split, so that this file does not find itself.
 PRIVATE = {

@@ -17,6 +17,7 @@ from psoup.store import (
     StreamEnded,
     StreamState,
 )
+from psoup.write.conditions import Conditions
 from psoup.write.draft import HEADER_BYTES, Chain, CommitDraft, Stale
 from psoup.write.drops import Ended, check_policies, end_with
 from psoup.write.ids import new_id
@@ -94,8 +95,8 @@ class PublishBatch:
     a payload.
 
     `min_ts` and `max_ts` are None if ts is the stamp of arrival. A repeat has the `request_digest`
-    of the first. `mark` and `lease` are the
-    publisher's, and no part of the batch's identity: a repeat with others is a repeat.
+    of the first. `mark` and `lease` are the publisher's, and no part of the batch's identity: a
+    repeat with others is a repeat. Rows with an `_expected` are the batch's `conditions`.
     """
 
     tenant: str
@@ -112,6 +113,7 @@ class PublishBatch:
     chain: Chain | None = None
     mark: bytes = b""
     lease: int | None = None
+    conditions: Conditions | None = None
 
     @property
     def nbytes(self) -> int:
@@ -126,6 +128,9 @@ class PublishBatch:
         if stream.dropped:
             raise Stale
         self._check_ahead(draft, stream)
+        if self.conditions is not None:
+            newest = draft.newest_rows(self.stream_id)
+            self.conditions.check(self.stream_id, stream.schema, newest)
         # Streams without ORDERED BY have the commit's stamp as ts.
         arrival = draft.stamp if self.rows and self.min_ts is None else None
         event = Data(

@@ -78,10 +78,10 @@ async def test_registrations_of_others_are_counted_not_named(stub: Any) -> None:
 async def test_the_source_of_another_owner(stub: Any) -> None:
     boss = NamedCaller(stub, "shop", "boss", ("administrator",))
     await boss.define("CREATE STREAM fed (a BIGINT) SOURCE kafka OWNER gate")
-    row = {"stream": "fed", "arrow": ipc(pa.table({"a": [1]})), "publisher": "kafka/0"}
-    request = pb.PublishRequest(**row, sequence=1)
+    arrow = ipc(pa.table({"a": [1]}))
+    request = pb.PublishRequest(stream="fed", arrow=arrow, publisher="kafka/0", sequence=1)
     gate = NamedCaller(stub, "shop", "gate", ("publisher",))
-    other = NamedCaller(stub, "shop", "other", ("publisher",))
+    stranger = NamedCaller(stub, "shop", "other", ("publisher",))
     await gate.only("Publish", request)
-    for caller in (other, boss):
+    for caller in (stranger, boss):
         assert (await refusal(caller.only("Publish", request)))[0] == "PERMISSION_DENIED"

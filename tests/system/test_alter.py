@@ -98,12 +98,12 @@ class Life:
 
     def _sent(self, row: dict[str, Any]) -> dict[str, Any]:
         """Return a row of `grown`. Some leave a column out whose default they mean."""
-        known = {"id", *(name for name, *_ in ADDED[: self.added])}
+        names = {"id", *(name for name, *_ in ADDED[: self.added])}
         means_default = row["id"] % 3 > 0
         return {
             name: value
             for name, value in row.items()
-            if name in known and not (means_default and value == DEFAULTS.get(name, ...))
+            if name in names and not (means_default and value == DEFAULTS.get(name, ...))
         }
 
     def _publish(self, stream: str, rows: list[dict[str, Any]], client: Client) -> None:
@@ -111,9 +111,9 @@ class Life:
         publisher.publish(stream, rows)
 
     def register(self) -> None:
-        known = {name for name, *_ in ADDED[: self.added]}
+        names = {name for name, *_ in ADDED[: self.added]}
         for number, (column, sql) in enumerate(QUERIES):
-            if column in known and f"q{number}" not in self.keys:
+            if column in names and f"q{number}" not in self.keys:
                 for stream in ("grown", "made"):
                     text, key = sql.format(stream), f"q{number}-{stream}"
                     self.retry(lambda client, text=text, key=key: client.register(text, key=key))
@@ -129,8 +129,8 @@ class Life:
             client.invoke(client.register(sql.format(stream), key=f"{key}-{stream}"))
             for stream in ("grown", "made")
         ]
-        grown, made = (sorted(map(str, answer.rows)) for answer in answers)
-        assert grown == made, key
+        grown, expected = (sorted(map(str, answer.rows)) for answer in answers)
+        assert grown == expected, key
 
 
 def test_columns_are_added_while_servers_and_engines_are_killed(tmp_path: Path) -> None:

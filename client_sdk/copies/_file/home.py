@@ -75,6 +75,7 @@ def visit(session: Session, file: CopyFile, *, move: bool = False) -> Flow[Home]
             # Streams and sequences of the store before mean nothing in this one. Batches that were
             # tried there are sent as if for the first time.
             connection.execute("DELETE FROM _psoup_streams")
+            connection.execute("DELETE FROM _psoup_queue WHERE acknowledged_at IS NOT NULL")
             connection.execute("UPDATE _psoup_queue SET tried = NULL")
             take_new_name(connection)
         elif before is not None and before.caller != home.caller:
@@ -99,7 +100,8 @@ def _home(session: Session, status: StoreStatus) -> Home:
 
 
 def _is_waited_for(connection: sqlite3.Connection) -> bool:
-    return connection.execute("SELECT 1 FROM _psoup_queue LIMIT 1").fetchone() is not None
+    rows = connection.execute("SELECT 1 FROM _psoup_queue WHERE acknowledged_at IS NULL LIMIT 1")
+    return rows.fetchone() is not None
 
 
 def _other_store(name: str, before: Home, home: Home) -> OtherStore:
@@ -115,6 +117,10 @@ def _other_store(name: str, before: Home, home: Home) -> OtherStore:
         "what waits in the file was not sent"
     )
     return OtherStore(message, detail=detail)
+
+
+# The id of the first row that was ever queued. JSON and JavaScript hold such numbers exactly.
+FIRST_OWN_ROW = -(2**53) + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +141,9 @@ def identity(connection: sqlite3.Connection) -> Identity:
     row = connection.execute(select).fetchone()
     if row is None:
         row = (_random_name(), 1, 1, None)
-        connection.execute("INSERT INTO _psoup_publisher VALUES (?, ?, ?, ?)", row)
+        connection.execute(
+            "INSERT INTO _psoup_publisher VALUES (?, ?, ?, ?, ?)", (*row, FIRST_OWN_ROW)
+        )
     return Identity(*row)
 
 
@@ -155,6 +163,19 @@ def new_batch(connection: sqlite3.Connection) -> int:
     number = identity(connection).next_batch
     connection.execute("UPDATE _psoup_publisher SET next_batch = next_batch + 1")
     return number
+
+
+def new_rows(connection: sqlite3.Connection, count: int) -> int:
+    """Return the first of `count` ids for rows that wait, which are negative and ascend.
+
+    A piece without rows takes one, so that the first id of each piece is its own.
+    """
+    identity(connection)
+    select = "SELECT next_row FROM _psoup_publisher"
+    first: int = connection.execute(select).fetchone()[0]
+    taken = max(count, 1)
+    connection.execute("UPDATE _psoup_publisher SET next_row = next_row + ?", (taken,))
+    return first
 
 
 def take_new_name(connection: sqlite3.Connection) -> None:

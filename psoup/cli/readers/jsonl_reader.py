@@ -16,6 +16,7 @@ import pyarrow as pa
 from client_sdk import Stream
 from psoup.cli.problems import Problem
 from psoup.cli.readers.chunk import (
+    BATCH_COLUMNS,
     OP,
     BadLine,
     FileChunk,
@@ -93,8 +94,8 @@ def _columns(
 ) -> tuple[dict[str, pa.Array], list[tuple[int, BadLine]]]:
     arrays: dict[str, pa.Array] = {}
     early: list[tuple[int, BadLine]] = []
-    with_op = any(OP.name in row for row in rows)
-    for column in (*stream.columns, *([OP] if with_op else [])):
+    present = (column for column in BATCH_COLUMNS if any(column.name in row for row in rows))
+    for column in (*stream.columns, *present):
         values = [row.get(column.name) for row in rows]
         for index in misfits(values, column):
             text = json.dumps(values[index], default=str)

@@ -10,7 +10,14 @@ import pyarrow.parquet
 
 from client_sdk import Column, Stream
 from psoup.cli.problems import fail
-from psoup.cli.readers.chunk import OP, FileChunk, Options, ReportPosition, build, column_map
+from psoup.cli.readers.chunk import (
+    BATCH_COLUMNS,
+    FileChunk,
+    Options,
+    ReportPosition,
+    build,
+    column_map,
+)
 from psoup.formats.convert import Converted, convert
 
 CHUNK_ROWS = 65_536
@@ -48,7 +55,7 @@ def _convert(array: pa.Array, column: Column) -> Converted:
 
 
 def _check_types(schema: pa.Schema, stream: Stream, columns: dict[str, str]) -> None:
-    for column in (*stream.columns, OP):
+    for column in (*stream.columns, *BATCH_COLUMNS):
         if column.name not in columns:
             continue
         type_ = schema.field(columns[column.name]).type

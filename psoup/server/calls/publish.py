@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import TypeAlias
@@ -16,9 +17,17 @@ from datastem.equality import heartbeat_digest
 from datastem.errors import RowError
 from datastem.schema import StreamSchema
 from datastem.types import Kind
-from psoup.errors import BadRequest, LogFull, NoSuchStream, NotAStream, PermissionDenied
+from psoup.errors import (
+    BadRequest,
+    ConflictRow,
+    LogFull,
+    NoSuchStream,
+    NotAStream,
+    PermissionDenied,
+)
 from psoup.lookup import find_stream
 from psoup.server.call import BatchForm, Call
+from psoup.server.calls.conditions import prepared, shown
 from psoup.server.core import Core
 from psoup.server.follower import Follower
 from psoup.server.permission import Acting
@@ -28,6 +37,7 @@ from psoup.server.wire.values import BadValue, to_instant, to_table
 from psoup.store import StreamState
 from psoup.store.log.position import PositionCodec
 from psoup.v1 import psoup_pb2 as pb
+from psoup.write.conditions import Conditions
 from psoup.write.draft import Chain, Stale
 from psoup.write.streams import PublishBatch, Published
 
@@ -53,6 +63,8 @@ async def publish(core: Core, call: Call, request: pb.PublishRequest) -> pb.Publ
         batch = await accepted(core, call, request, None)
         try:
             return response(core.positions, await core.submit(call, batch))
+        except ConflictRow as conflict:
+            raise await shown(core, call, call.principal, conflict) from None
         except Stale:
             await core.follower.catch_up()
     raise BadRequest("the stream was dropped and created again, over and over")
@@ -96,7 +108,9 @@ async def _accepted(
         batch = await core.in_thread(call, _accept, *arguments)
     # Record batches without rows take work too, so they count as rows.
     core.quotas.charge_rows(acting.tenant, acting.owner, max(batch.rows, batches))
-    return batch
+    if batch.conditions is None:
+        return batch
+    return replace(batch, conditions=await prepared(core, call, acting, stream, batch.conditions))
 
 
 async def _reserve(
@@ -247,6 +261,9 @@ def _accept(
             rows=0, min_ts=None, max_ts=ts, digest=digest, request_digest=digest, payload=b""
         )
     rows = accept(read(schema, limits), schema, now, limits)
+    conditions = None
+    if rows.expected is not None:
+        conditions = Conditions.of(rows.batch, rows.expected, schema)
     return batch(
         rows=rows.batch.num_rows,
         min_ts=rows.min_ts,
@@ -254,6 +271,7 @@ def _accept(
         digest=rows.digest,
         request_digest=rows.request_digest,
         payload=encode(rows.batch),
+        conditions=conditions,
     )
 
 
@@ -301,6 +319,8 @@ async def publish_stream(
                 raise item
             try:
                 yield response(core.positions, await item)
+            except ConflictRow as conflict:
+                raise await shown(core, call, call.principal, conflict) from None
             except Stale:
                 raise NoSuchStream(
                     "the stream was dropped during the call", hint="publish to another stream"

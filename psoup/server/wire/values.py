@@ -15,8 +15,8 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from datastem.errors import RowError
 from datastem.instants import MAX_INSTANT, MIN_INSTANT, SECOND
-from datastem.schema import OP, Column, StreamSchema
-from datastem.types import TEXT, Kind, Type
+from datastem.schema import BATCH_COLUMNS, Column, StreamSchema
+from datastem.types import Kind, Type
 from psoup.v1 import psoup_pb2 as pb
 from querystem.patterns import Pattern, Schemas, pattern_of
 from querystem.query import Query
@@ -77,7 +77,7 @@ def to_table(rows: pb.Rows, schema: StreamSchema) -> pa.Table:
     Columns the stream does not have are carried on, for `accept` to refuse by name.
     """
     check_width(rows)
-    declared = {column.name: column for column in (*schema.columns, Column(OP, TEXT))}
+    declared = {column.name: column for column in (*schema.columns, *BATCH_COLUMNS)}
     arrays = [_column(rows, place, declared.get(name)) for place, name in enumerate(rows.columns)]
     return pa.Table.from_arrays(arrays, names=list(rows.columns))
 

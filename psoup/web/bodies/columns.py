@@ -13,8 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from datastem.errors import RowError
-from datastem.schema import OP, Column, StreamSchema
-from datastem.types import TEXT
+from datastem.schema import BATCH_COLUMNS, OP, Column, StreamSchema
 from psoup.formats.convert import Converted
 from psoup.formats.json_values import array_of, convert_array, json_constant, misfits
 from querystem.pace import spending
@@ -26,6 +25,7 @@ MAX_ROW_BYTES = (1 << 20) + (64 << 10)
 _CHUNK_ROWS = 4096
 # Units (`querystem.pace`) of a value that is made of text.
 VALUE_UNITS = 400
+_BATCH_NAMES = frozenset(column.name for column in BATCH_COLUMNS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class TargetField:
 
 
 def targets_of(schema: StreamSchema) -> dict[str, TargetField]:
-    return {column.name: TargetField.of(column) for column in (*schema.columns, Column(OP, TEXT))}
+    return {column.name: TargetField.of(column) for column in (*schema.columns, *BATCH_COLUMNS)}
 
 
 def table_of(rows: Iterator[Any], schema: StreamSchema) -> pa.Table:
@@ -85,7 +85,7 @@ def _columns(
 
 def _check_names(row: Mapping[str, Any], number: int, names: set[str], required: set[str]) -> None:
     for name in row:
-        if name not in names and name != OP:
+        if name not in names and name not in _BATCH_NAMES:
             message = f"row {number}: the stream has no column {name[:80]}"
             raise RowError("EXTRA_COLUMN", message, row=number, field=name[:80])
     if row.get(OP) == "delete":

@@ -46,8 +46,8 @@ def test_a_device_that_was_away_goes_on(store: InsideStore, copies: Copies) -> N
         {"id": 3, "item": "sofa", "fee": 1.5},
     ]
     # The sync has learnt the column: rows may have it or not.
-    known = copies.known_stream("orders")
-    assert known is not None and known.columns[2] == Column("fee", "DOUBLE", True, 1.5)
+    stream = copies.known_stream("orders")
+    assert stream is not None and stream.columns[2] == Column("fee", "DOUBLE", True, 1.5)
     copies.publish("orders", [{"id": 4, "item": "rug", "fee": 2.0}, {"id": 5, "item": "pen"}])
     copies.publish("orders", pa.table({"id": [6], "item": ["ink"]}))
     copies.sync(client)
