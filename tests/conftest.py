@@ -137,6 +137,11 @@ def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerPr
 def counted_ids(monkeypatch: pytest.MonkeyPatch) -> None:
     """Streams, views, composites and policies of this process have the ids 1, 2, …, for tests that
     name them."""
+    count_ids(monkeypatch)
+
+
+def count_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Do what `counted_ids` does, for a fixture of a wider scope."""
     ids = itertools.count(1)
     monkeypatch.setattr("psoup.write.ids.secrets.randbits", lambda bits: next(ids))
 
