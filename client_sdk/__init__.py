@@ -65,6 +65,7 @@ from client_sdk._wire.explanations import (
     Explanation,
     Factor,
     ImpliedBy,
+    IndexStructure,
     StoredMatches,
 )
 from client_sdk._wire.keys import AccessKey, NewKey
@@ -175,6 +176,7 @@ __all__ = [
     "Hook",
     "HookFailed",
     "ImpliedBy",
+    "IndexStructure",
     "Incomplete",
     "InvalidRequest",
     "Knowledge",

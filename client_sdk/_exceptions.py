@@ -96,9 +96,14 @@ class PsoupError(Exception):
 
 
 class ConnectionFailed(PsoupError):
-    """No server answered at the target."""
+    """No server answered at the target.
+
+    `elsewhere` is True if the request was not sent and the client has another server to send it to:
+    then the call is repeated.
+    """
 
     code = "UNAVAILABLE"
+    elsewhere = False
 
 
 class ForeignAnswer(ConnectionFailed):

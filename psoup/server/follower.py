@@ -78,6 +78,7 @@ class Follower:
         self._arrivals: Arrivals | None = None
         self._arrived = asyncio.Event()
         self._looked_at = 0.0
+        self._read_at = 0.0
         self._appends = 0
         self.pulse = PulseWatch(store.root)
 
@@ -110,6 +111,11 @@ class Follower:
         """Rows that are lost, as far as this server knows."""
         return self._replica.losses
 
+    @property
+    def unread_seconds(self) -> float:
+        """How long ago the store was last read without an error."""
+        return time.monotonic() - self._read_at
+
     async def start(self) -> None:
         """Read the newest epoch and the log after it. Raise StoreError."""
         # Before anything is read: what arrives in the meantime is looked at afterwards.
@@ -121,6 +127,7 @@ class Follower:
         await self.refresh()
         await self._in_thread(self.store.log.prove_end, self.version)
         await self._in_thread(self.pulse.look)
+        self._read_at = time.monotonic()
 
     def stop(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -140,6 +147,7 @@ class Follower:
             try:
                 if await self._look(thorough=is_due):
                     self._stay_awake()
+                self._read_at = time.monotonic()
                 if is_due:
                     looks, looked = looks + 1, time.monotonic()
                     if looks % _LOOKS_PER_PROOF == 0:

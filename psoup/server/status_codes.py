@@ -120,6 +120,11 @@ def code_of(error: Exception) -> grpc.StatusCode:
     return _Code.INTERNAL
 
 
+def reason_of(error: Exception) -> str:
+    """Return the stable name of an error."""
+    return _detail(error).reason
+
+
 def detail_of(error: Exception, store_id: str) -> pb.ErrorDetail:
     """Return the detail of an error, for programs. A client sees by `store_id` which store has
     answered."""

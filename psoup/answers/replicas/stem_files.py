@@ -141,14 +141,11 @@ class StemFiles:
         tables = [self._read(segment.source, columns, whole) for segment in segments]
         if not tables:
             return single_batch(schema.empty_table())
-        table = pa.concat_tables(tables).cast(schema)
+        table = _by_id(pa.concat_tables(tables).cast(schema))
         if any(segment.row_lo < lo or segment.row_hi > hi for segment in segments):
-            ids = table.column("_row_id")
-            table = table.filter(
-                pa.compute.and_(pa.compute.greater_equal(ids, lo), pa.compute.less(ids, hi))
-            )
-        # A file or row group is by ascending id; several of them together need not be.
-        return single_batch(table.sort_by("_row_id") if len(tables) > 1 else table)
+            begin, end = np.searchsorted(table.column("_row_id").to_numpy(), [lo, hi])
+            table = table.slice(begin, end - begin)
+        return single_batch(table)
 
     def pick(
         self, segments: Sequence[RowSegment], ids: Int64s, names: Sequence[str]
@@ -169,10 +166,7 @@ class StemFiles:
             inside = ids[slice(*np.searchsorted(ids, [low, high]))]
             if len(inside):
                 tables.append(self._pick(run_segments, inside, columns))
-        table = pa.concat_tables(tables)
-        row_ids = table.column("_row_id").to_numpy()
-        # A file that was damaged and is back may lie within one that was merged around it.
-        return single_batch(table.sort_by("_row_id") if (np.diff(row_ids) < 0).any() else table)
+        return single_batch(_by_id(pa.concat_tables(tables)))
 
     def _pick(self, segments: Sequence[RowSegment], ids: Int64s, columns: _FileColumns) -> pa.Table:
         """Return the rows of segments of one file with these ascending ids."""
@@ -249,6 +243,13 @@ class StemFiles:
             return (_whole_segment(root, file),)
         self._keep(opened)
         return tuple(_group_segments(root, file, opened))
+
+
+def _by_id(table: pa.Table) -> pa.Table:
+    """Return rows by ascending id. They nearly always are: files follow each other, but one that
+    was damaged and is back may lie within one that was merged around it."""
+    row_ids = table.column("_row_id").to_numpy()
+    return table.sort_by("_row_id") if (row_ids[1:] < row_ids[:-1]).any() else table
 
 
 def _group_segments(root: Path, file: DataFile, opened: _OpenFile) -> Iterator[RowSegment]:

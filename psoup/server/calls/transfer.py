@@ -145,12 +145,15 @@ class Transfer:
         # A client may take long to read: nothing is kept that pins rows in memory.
         self.plan = plan = plan.released()
         del opened
+        labels = "whole" if difference.whole else "changes", difference.reason.name.lower()
+        self.core.metrics.begin_sync(*labels)
         yield pb.SyncPart(begin=begin)
         for part in self._removals(difference, budget):
             yield part
         if not self.interrupted:
             async with aclosing(self._rows(first, budget)) as parts:
                 async for part in parts:
+                    self.core.metrics.send_copy(*labels, part.ByteSize())
                     yield part
         if not self.interrupted:
             yield await self._finish(plan, self.difference)

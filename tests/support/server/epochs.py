@@ -105,6 +105,7 @@ class HandMadeEngine:
 
     def _cover_new(self, marks: dict[int, int]) -> None:
         done = {*self._covered, *self.state.quarantine.predicates}
+        rows = []
         for predicate in self.state.predicates.values():
             if predicate.id not in done and predicate.stream_id in self.state.streams:
                 low = marks.get(predicate.stream_id, 0)
@@ -116,7 +117,9 @@ class HandMadeEngine:
                     "row_lo": low,
                     "row_hi": None,
                 }
-                self._append("coverage", pa.Table.from_pylist([row], schema=COVERAGE))
+                rows.append(row)
+        if rows:
+            self._append("coverage", pa.Table.from_pylist(rows, schema=COVERAGE))
 
     def _write_rows(self, stream_id: int, rows: pa.RecordBatch) -> None:
         stem = self._store.create_stem(stream_id, self.state.streams[stream_id].schema)
