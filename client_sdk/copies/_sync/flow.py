@@ -166,8 +166,8 @@ def learn_streams(file: CopyFile, session: Session, items: Sequence[Item]) -> Fl
         learnt.add(registration.stream)
         _amend(file, item, stream=registration.stream)
     with file.reading() as connection:
-        known = published_streams(connection)
-    for name in known:
+        names = published_streams(connection)
+    for name in names:
         try:
             if name not in learnt:
                 yield from learn(session, file, name)
