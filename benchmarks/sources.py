@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,7 @@ def run(folder: Path, quick: bool) -> Report:
         ):
             with _pipe(content) as descriptor:
                 reader = PipeReader(descriptor, name, form, stream, Options())
-                _measure(report, name, server, stream, lambda mark, r=reader: r, rows)
+                _measure(report, name, server, stream, partial(_same, reader), rows)
         messages = _messages(rows)
         _measure(
             report,
@@ -63,6 +64,10 @@ def run(folder: Path, quick: bool) -> Report:
     finally:
         server.stop()
     return report
+
+
+def _same(reader: PipeReader, mark: Mark) -> PipeReader:
+    return reader
 
 
 def _measure(
@@ -106,8 +111,9 @@ def _measure_delta(report: Report, folder: Path, stream: Stream, commits: int) -
     path = str(folder / "table")
     table = pa.table({"symbol": ["IBM"], "price": [1.5], "size": [1], "at": _instants(1)})
     deltalake.write_deltalake(path, table)
-    reader = DeltaReader(DeltaLog(path), stream, Options(lenient=True), False, {})
-    _drain(reader)
+    log = DeltaLog(path)
+    mark = {"table": log.table_id, "version": 0}
+    reader = DeltaReader(log, stream, Options(lenient=True), False, mark)
     for _ in range(commits):
         deltalake.write_deltalake(path, table, mode="append")
     before = time.process_time()
@@ -129,7 +135,8 @@ def _measure_idle(
     log = DeltaLog(str(folder / "table"))
 
     def open_reader(mark: Mark) -> DeltaReader:
-        return DeltaReader(log, stream, Options(lenient=True), False, mark)
+        newest = {"table": log.table_id, "version": log.latest()}
+        return DeltaReader(log, stream, Options(lenient=True), False, mark or newest)
 
     asyncio.run(_feed(server.address, stream, "idle", open_reader, 2.0))
     before = time.process_time()

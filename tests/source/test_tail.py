@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ Open = Callable[..., TailReader]
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(tail, "_GRACE_SECONDS", 0.0)
+    monkeypatch.setattr(tail, "_LOOK_SECONDS", 0.001)
     return tmp_path / "log.csv"
 
 
@@ -41,7 +44,7 @@ def open_tail() -> Iterator[Open]:
 def values(reader: TailReader) -> tuple[list[int], Mark]:
     """Return the column `a` of what can be read now, and the mark after it."""
     numbers, mark = list[int](), dict[str, Any]()
-    while (piece := reader.poll(0.0)) is not None:
+    while (piece := reader.poll(0.03)) is not None:
         assert piece.mark is not None
         numbers += piece.table.column("a").to_pylist()
         mark = dict(piece.mark)
@@ -79,6 +82,16 @@ def test_rotation_takes_the_rest_of_the_old_file_first(open_tail: Open, path: Pa
     append(path, "b,a\nx,4\n")
     assert numbers + values(reader)[0] == [1, 2, 3, 4]
     # A process that was away while the file was rotated finds it under its new name.
+    assert values(open_tail(path, mark))[0] == [2, 3, 4]
+
+
+def test_a_file_that_was_rotated_twice_is_not_passed_over(open_tail: Open, path: Path) -> None:
+    append(path, "a,b\n1,x\n")
+    _, mark = values(open_tail(path))
+    for number in (1, 2, 3):
+        path.rename(path.with_name(f"log.csv.{number}"))
+        append(path, f"a,b\n{number + 1},x\n")
+        os.utime(path, ns=(number, time.time_ns() + number))
     assert values(open_tail(path, mark))[0] == [2, 3, 4]
 
 

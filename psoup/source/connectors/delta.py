@@ -31,7 +31,8 @@ _ROWS = ("insert", "update_postimage")
 
 
 class DeltaConnector:
-    """A Delta table, read by its versions. Its mark is `{"table": ID, "version": N}`.
+    """A Delta table, read by its versions. Its mark is `{"table": ID, "version": N}`; with
+    `"snapshot": true` all rows of that version are still to be read.
 
     With `changes`, updates and deletes come through the change feed into a stream with a KEY.
     Without, versions may only add rows; one that removed some stops the source.
@@ -66,12 +67,12 @@ class DeltaConnector:
         return [Partition(name, self._open, self._begin)]
 
     def _begin(self, text: str) -> Mark:
+        if text not in ("earliest", "latest"):
+            return decode_mark(text.encode())
         log = self.log()
-        if text == "earliest":
-            return {}
-        if text == "latest":
-            return {"table": log.table_id, "version": log.latest()}
-        return decode_mark(text.encode())
+        mark = {"table": log.table_id, "version": log.latest()}
+        # The version is part of the mark: rows are counted in that one and no other.
+        return mark | {"snapshot": True} if text == "earliest" else mark
 
     def _open(self, mark: Mark) -> DeltaReader:
         return DeltaReader(self.log(), self._context.stream, self._options, self._changes, mark)
@@ -81,7 +82,7 @@ class DeltaConnector:
         return [f"table {self._uri}, version {log.latest()}"]
 
     def sample(self, records: Records) -> Piece | None:
-        return first_piece(self._open({}))
+        return first_piece(self._open(self._begin("earliest")))
 
     def lag(self, records: Records) -> dict[str, dict[str, Any]]:
         latest = self.log().latest()
@@ -108,13 +109,15 @@ class DeltaReader:
         self, log: DeltaLog, stream: Stream, options: Options, changes: bool, mark: Mark
     ) -> None:
         self._log, self._stream, self._options, self._changes = log, stream, options, changes
-        if mark and mark["table"] != log.table_id:
+        if mark["table"] != log.table_id:
             raise PlaceLost(
                 f"the table was made again: its id is {log.table_id}, that of the mark "
                 f"{mark['table']}"
             )
-        self._version = int(mark["version"]) if mark else -1
+        self._version = int(mark["version"])
         self._pieces: Iterator[Piece] = iter(())
+        if mark.get("snapshot"):
+            self._pieces = self._marked(self._files(log.files(self._version)), self._version)
         self._looked_at = 0.0
 
     def poll(self, seconds: float) -> Piece | None:
@@ -126,16 +129,11 @@ class DeltaReader:
             if wait > seconds:
                 return None
         self._looked_at = time.monotonic()
-        if self._version < 0:
-            version = self._log.latest()
-            self._pieces = self._marked(self._table(version), version)
-        elif self._log.has(self._version + 1):
-            version = self._version + 1
-            self._pieces = self._marked(self._version_chunks(version), version)
-            self._looked_at = 0.0
-        else:
+        if not self._log.has(self._version + 1):
             return None
-        self._version = version
+        self._version += 1
+        self._looked_at = 0.0
+        self._pieces = self._marked(self._version_chunks(self._version), self._version)
         return next(self._pieces, None)
 
     def acknowledge(self, mark: Mark) -> None:
@@ -154,10 +152,6 @@ class DeltaReader:
             yield Piece.of(chunk, where=where)
         mark = {"table": self._log.table_id, "version": version}
         yield Piece(self._stream.schema.empty_table(), mark=mark)
-
-    def _table(self, version: int) -> Iterator[FileChunk]:
-        """Yield the rows of a version of the table, its files in the order of their names."""
-        yield from self._files(self._log.files(version))
 
     def _version_chunks(self, number: int) -> Iterator[FileChunk]:
         version = self._log.version(number)

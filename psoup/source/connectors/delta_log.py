@@ -102,8 +102,13 @@ class DeltaLog:
         )
 
     def files(self, version: int) -> list[Mapping[str, Any]]:
-        """Return the files of the table at its newest version, which is this one."""
-        actions = pa.table(self._table.get_add_actions()).to_pylist()
+        """Return the files of the table at a version, in the order of their names."""
+        module = delta_module()
+        try:
+            table = module.DeltaTable(self._uri, version, storage_options=self._options)
+        except (OSError, module.exceptions.DeltaError) as error:
+            raise PlaceLost(f"version {version} of {self._uri}: {_short(error)}") from None
+        actions = pa.table(table.get_add_actions()).to_pylist()
         files = [
             {"path": row["path"], "partitionValues": row.get("partition") or {}} for row in actions
         ]

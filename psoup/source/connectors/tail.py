@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import hashlib
 import os
+import re
 import time
 from collections import deque
 from pathlib import Path
@@ -22,6 +23,7 @@ _LOOK_SECONDS = 0.1
 # How long a file that was replaced may still be written to.
 _GRACE_SECONDS = 1.0
 _HEAD_BYTES = 256
+_ROTATED = re.compile(r"[.-]\d[\d.T:_-]*")
 
 
 class TailReader:
@@ -42,6 +44,8 @@ class TailReader:
         self._path, self._form, self._stream, self._options = path, form, stream, options
         self._file: BinaryIO | None = None
         self._inode = self._offset = 0
+        # When the file that was read before was written last.
+        self._finished_ns = 0
         self._replaced_at = 0.0
         self._parser: LineParser | None = None
         self._chunks: deque[FileChunk] = deque()
@@ -83,7 +87,7 @@ class TailReader:
 
     def _read(self) -> list[FileChunk]:
         """Return the chunks of the bytes that came since; move to the next file at the end."""
-        if self._file is None and not self._open(self._path):
+        if self._file is None and not self._open(self._next_path()):
             return []
         assert self._file is not None and self._parser is not None
         if os.fstat(self._file.fileno()).st_size < self._file.tell():
@@ -95,6 +99,7 @@ class TailReader:
             return list(self._parser.feed(data))
         if self._is_replaced():
             rest = list(self._parser.finish()) if self._has_header() else []
+            self._finished_ns = os.fstat(self._file.fileno()).st_mtime_ns
             self._file.close()
             self._file = None
             return rest
@@ -114,6 +119,23 @@ class TailReader:
             return False
         self._replaced_at = self._replaced_at or time.monotonic()
         return time.monotonic() - self._replaced_at >= _GRACE_SECONDS
+
+    def _next_path(self) -> Path:
+        """Return the file that follows the one that is done: it may have been rotated by now."""
+        if not self._finished_ns:
+            return self._path
+        later = [
+            (stamp, path)
+            for path in (self._path, *self._rotated())
+            if (stamp := _mtime_ns(path)) > self._finished_ns
+        ]
+        return min(later)[1] if later else self._path
+
+    def _rotated(self) -> list[Path]:
+        """Return the files that rotation has given a number or a date."""
+        beside = self._path.parent.glob(f"{glob.escape(self._path.name)}*")
+        begin = len(self._path.name)
+        return sorted(path for path in beside if _ROTATED.fullmatch(path.name[begin:]))
 
     def _open(self, path: Path) -> bool:
         try:
@@ -159,8 +181,7 @@ class TailReader:
 
     def _find(self, inode: int, length: int, digest: str) -> Path | None:
         """Return the file of a mark: by the name, or beside it, as rotation renames it."""
-        beside = self._path.parent.glob(f"{glob.escape(self._path.name)}*")
-        for path in (self._path, *sorted(beside)):
+        for path in (self._path, *self._rotated()):
             try:
                 with path.open("rb") as file:
                     is_same = os.fstat(file.fileno()).st_ino == inode
@@ -169,6 +190,13 @@ class TailReader:
             except OSError:
                 continue
         return None
+
+
+def _mtime_ns(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 def _digest(content: bytes) -> str:
