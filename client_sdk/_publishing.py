@@ -10,13 +10,15 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+import pyarrow as pa
+
 from client_sdk import _flows
 from client_sdk._exceptions import InvalidRequest, LimitExceeded, PsoupError
 from client_sdk._grpc.effects import Attempts, Finish, Flow, Open, Pause, Read, Repeat, Write
 from client_sdk._session import MEBIBYTE, Session
 from client_sdk._wire.ipc import payloads, row_too_large, to_ipc
 from client_sdk._wire.models import Published, Stream
-from client_sdk._wire.rows import Rows, deletes, to_table
+from client_sdk._wire.rows import EXPECTED, Rows, deletes, has_conditions, to_table
 from client_sdk._wire.values import duration, timestamp
 from psoup.v1 import psoup_pb2 as pb
 
@@ -190,27 +192,46 @@ def _requests(
     numbering: Numbering,
 ) -> Iterator[pb.PublishRequest]:
     sequence = numbering.next_sequence
-    limit = session.max_message_bytes - IDENTITY_BYTES
+    limit = min(BATCH_BYTES, session.max_message_bytes - IDENTITY_BYTES)
     for batch in split(batches):
         if isinstance(batch, MarkedBatch):
-            payload = to_ipc(to_table(batch.rows, schema))
-            if len(payload) + len(batch.mark) > limit:
-                raise row_too_large(len(payload), limit)
-            yield _request(
-                session,
-                stream,
-                arrow=payload,
-                mark=batch.mark,
-                **_identity_fields(numbering, sequence),
-            )
+            payload = _marked_payload(session, to_table(batch.rows, schema), batch.mark)
+            fields = _identity_fields(numbering, sequence)
+            yield _request(session, stream, arrow=payload, mark=batch.mark, **fields)
             sequence += 1
             continue
         table = to_table(batch, schema)
-        cuts = payloads(table, min(BATCH_BYTES, limit), BATCH_ROWS) if table.num_rows else ()
-        for payload in cuts:
+        for payload in _cut(session, table, limit) if table.num_rows else ():
             identity_fields = _identity_fields(numbering, sequence)
             yield _request(session, stream, arrow=payload, **identity_fields)
             sequence += 1
+
+
+def _marked_payload(session: Session, table: pa.Table, mark: bytes) -> bytes:
+    payload, limit = to_ipc(table), session.max_message_bytes - IDENTITY_BYTES - len(mark)
+    if len(payload) > limit:
+        raise row_too_large(len(payload), limit)
+    return payload
+
+
+def _cut(session: Session, table: pa.Table, limit: int) -> Iterator[bytes]:
+    """Yield the payloads of a table; a single one if rows of it expect others, since all of its
+    rows are accepted or none. Raises LimitExceeded."""
+    if has_conditions(table):
+        yield _whole(session, table)
+    else:
+        yield from payloads(table, limit, BATCH_ROWS)
+
+
+def _whole(session: Session, table: pa.Table) -> bytes:
+    """Return a table as one payload. Raises LimitExceeded."""
+    payload, limit = to_ipc(table), session.max_message_bytes - IDENTITY_BYTES
+    if len(payload) > limit:
+        raise LimitExceeded(
+            f"a batch with {EXPECTED} takes {len(payload):,} bytes, a message at most {limit:,}; "
+            "it is not cut, since all of its rows are accepted or none"
+        )
+    return payload
 
 
 def count_batches(session: Session, stream: str, batches: Rows | Iterable[Rows]) -> Flow[int]:

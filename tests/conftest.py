@@ -7,6 +7,7 @@ for new ones.
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 import secrets
@@ -35,6 +36,9 @@ ROOT = Path(__file__).resolve().parents[1]
 # compiles less starts with half the processor time, and few threads collect little garbage.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
+# Until all tests are collected, whose modules are garbage never.
+gc.disable()
+
 settings.register_profile("default", derandomize=True, deadline=None, max_examples=SHORT_EXAMPLES)
 settings.register_profile("thorough", derandomize=True, deadline=None, max_examples=100)
 settings.register_profile("explore", deadline=None, max_examples=2000, print_blob=True)
@@ -42,14 +46,20 @@ settings.load_profile("default")
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark tests by their fixtures, so that `-m "not spark"` misses none."""
     for item in items:
         names = getattr(item, "fixturenames", ())
         for fixture, mark in (("spark", "spark"), ("shared_data", "shared")):
             if fixture in names:
                 item.add_marker(mark)
-    group_tests(items)
+    group_tests(items, name_groups=getattr(config.option, "loadgroup", False))
+
+
+def pytest_collection_finish() -> None:
+    """Leave what was imported and collected out of every later collection of garbage."""
+    gc.enable()
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)

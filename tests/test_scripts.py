@@ -119,16 +119,21 @@ def test_a_ready_environment_is_left_alone(machine: Machine, tmp_path: Path) -> 
     python.write_text('#!/bin/bash\n[ "$1" = -c ]\n')
     python.chmod(0o755)
     paths = f'ROOT="{root}"; PYTHON="{python}"; STAMP="{root}/.venv/stamp"; VENV="{root}/.venv"'
-    first = machine.run(f'{paths}; wanted_stamp >"$STAMP"; ensure_python')
-    assert (first.returncode, first.stderr) == (0, "")
+    stamp = 'wanted_stamp >"$STAMP-engine"'
+    for level in ("engine", "server"):
+        first = machine.run(f"{paths}; {stamp}; ensure_python {level}")
+        assert (first.returncode, first.stderr) == (0, "")
 
     for path in (root / "constraints.txt", core):
         before = path.read_text()
         path.write_text("changed\n")
-        assert machine.run(f"{paths}; ensure_python").returncode != 0
+        assert machine.run(f"{paths}; ensure_python server").returncode != 0
         # The failed attempt has removed the stamp.
         path.write_text(before)
-        assert machine.run(f'{paths}; wanted_stamp >"$STAMP"; ensure_python').returncode == 0
+        assert machine.run(f"{paths}; {stamp}; ensure_python server").returncode == 0
+
+    # What needs the development tools is not content with Spark.
+    assert machine.run(f"{paths}; {stamp}; python_ready dev").returncode == 1
 
 
 def test_a_linked_environment_is_refused_and_left_as_it_is(
@@ -138,7 +143,9 @@ def test_a_linked_environment_is_refused_and_left_as_it_is(
     clone.mkdir()
     elsewhere.mkdir(parents=True)
     (clone / ".venv").symlink_to(elsewhere)
-    done = machine.run(f'ROOT="{clone}"; VENV="{clone}/.venv"; ensure_python; echo not reached')
+    done = machine.run(
+        f'ROOT="{clone}"; VENV="{clone}/.venv"; ensure_python server; echo not reached'
+    )
     assert done.returncode == 1 and done.stdout == ""
     assert f"a link to {elsewhere}" in done.stderr and f"rm '{clone}/.venv'" in done.stderr
     assert not list(elsewhere.iterdir())

@@ -96,7 +96,8 @@ def _set_umask(text: str | None) -> None:
     default=DEFAULT_TARGET,
     show_default=True,
     show_envvar=True,
-    help="Where the server listens: a host, or host:port.",
+    help="Where the server listens: a host, or host:port. Several servers of one store have commas "
+    "between them; if one is away, the next is called.",
 )
 @click.option(
     "--tenant",

@@ -82,7 +82,9 @@ def publish(
     itself.
 
     For a stream with a KEY the file may have a column _op: "delete" for a line that deletes its
-    stream key, "row" or nothing for any other. A delete needs only its key and the event time.
+    stream key, "row" or nothing for any other. A delete needs only its key and the event time. It
+    may have a column _expected, too: the row_id of the row that a line may replace, -1 if there
+    must be none. The file is published in pieces; if another row is there, that piece is refused.
 
     \b
     psoup publish trades day.csv.gz

@@ -7,7 +7,8 @@ import logging
 import shutil
 import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -16,6 +17,7 @@ from psoup import lifeline, umask
 from psoup.command_help import HelpFormatter, format_size, parse_size
 from psoup.engine.engine import Engine
 from psoup.engine.errors import EngineError
+from psoup.engine.metrics import EngineMetrics
 from psoup.engine.ownership.lock import EngineLock
 from psoup.engine.ownership.standby import stand_by
 from psoup.engine.settings import EngineSettings, Rest
@@ -23,6 +25,9 @@ from psoup.engine.spark.adopted import serve
 from psoup.engine.spark.keep_alive import run_empty_job
 from psoup.engine.spark.session import make_scratch, open_session
 from psoup.escaping import log_to_stderr
+from psoup.monitoring import settings as monitoring
+from psoup.monitoring.settings import MonitoringSettings
+from psoup.monitoring.thread import ListenerThread
 from psoup.store import Store, StoreError
 from psoup.store.delta.durable import MIN_GRACE_SECONDS
 
@@ -103,7 +108,10 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument(lifeline.OPTION, action="store_true", help=lifeline.HELP)
     parser.add_argument(umask.OPTION, type=umask.parse_umask, metavar="OCTAL", help=umask.HELP)
-    return parser.parse_args(arguments)
+    monitoring.add_options(parser)
+    options = parser.parse_args(arguments)
+    options.monitoring = monitoring.read_options(parser, options)
+    return options
 
 
 def _add_sizes(parser: argparse.ArgumentParser, defaults: EngineSettings) -> None:
@@ -170,6 +178,28 @@ def _grace(text: str) -> float:
     return grace
 
 
+@contextmanager
+def _metrics(settings: MonitoringSettings | None) -> Iterator[EngineMetrics]:
+    """Yield what the engine reports to, and let it be read over HTTP if that is asked for."""
+    if settings is None:
+        yield EngineMetrics()
+        return
+    # Imported here, since an engine without it runs without prometheus_client.
+    from psoup.engine.metrics.recording import open_metrics
+
+    try:
+        metrics, listener = open_metrics(settings)
+    except OSError as error:
+        raise EngineError(str(error)) from error
+    thread = ListenerThread(listener)
+    thread.start()
+    print(listener.ready_line, flush=True)
+    try:
+        yield metrics
+    finally:
+        thread.stop()
+
+
 def _run(options: argparse.Namespace, ending: threading.Event) -> None:
     settings = replace(
         EngineSettings(),
@@ -203,7 +233,8 @@ def _run(options: argparse.Namespace, ending: threading.Event) -> None:
                 if free_store is None:
                     return
                 store = free_store
-            serve(Engine(store, spark, settings, lock), ending)
+            with _metrics(options.monitoring) as metrics:
+                serve(Engine(store, spark, settings, lock, metrics), ending)
         finally:
             spark.stop()
     finally:

@@ -10,6 +10,7 @@ from decimal import Decimal
 from typing import Any
 
 from client_sdk import Stream
+from psoup.formats.json_values import json_constant
 from psoup.source.errors import BadSettings
 from psoup.source.readers.chunk import OP, BadLine, FileChunk
 from psoup.source.readers.jsonl_reader import chunk_of_rows
@@ -29,8 +30,9 @@ class RowMapping:
     """Fills the columns of a stream: by the paths in `columns`, else by name.
 
     A path such as `a.b[0]` leads into a record; `$name` is about the record, such as `$timestamp`
-    or `$headers.region`. A field that is missing is NULL. Fields that no column uses are left out,
-    and counted in `left_out`. `parse` are columns whose numbers may be texts.
+    or `$headers.region`. A field that is missing is NULL, or the column's default. Fields that no
+    column uses are left out, and counted in `left_out`. `parse` are columns whose numbers may be
+    texts.
     """
 
     def __init__(
@@ -52,12 +54,20 @@ class RowMapping:
         self._paths = {
             name: _steps(path) for name, path in paths.items() if name not in self._metadata
         }
+        self._defaults = {
+            column.name: json_constant(column.default)
+            for column in stream.columns
+            if column.optional and column.name in self._paths
+        }
         self._used = {steps[0] for steps in self._paths.values()}
         self.left_out: Counter[str] = Counter()
 
     def row(self, fields: Mapping[str, Any], metadata: Mapping[str, Any]) -> Row:
         """Return the row of a record."""
         row = {name: self._value(name, _follow(fields, path)) for name, path in self._paths.items()}
+        for name, default in self._defaults.items():
+            if row[name] is None and self._paths[name][0] not in fields:
+                row[name] = default
         for name, source in self._metadata.items():
             row[name] = metadata.get(source)
         for name in fields.keys() - self._used:

@@ -23,7 +23,7 @@ REFUSED = ConnectionFailed("not now", detail=ErrorDetail("STOPPING", store_id="s
 @pytest.fixture
 def channels() -> Channels:
     numbers = iter(range(100))
-    return Channels(lambda: (next(numbers), None))
+    return Channels(["one"], lambda target: (next(numbers), None))
 
 
 def aged(channel: CountedChannel) -> CountedChannel:
@@ -59,6 +59,51 @@ def test_calls_under_way_keep_their_channel(channels: Channels) -> None:
     assert channels.take() is not second
     assert channels.give_back(second) == second.channel
     assert channels.close() == [second.channel + 1]
+
+
+def several(*targets: str) -> Channels:
+    return Channels(targets, lambda target: (target, None))
+
+
+def test_of_several_servers_the_next_is_tried_at_once() -> None:
+    channels = several("a", "b", "c")
+    for name in ("a", "b"):
+        channel = channels.take()
+        assert channel.target == name
+        channels.give_back(channel, LOST)
+    channel = channels.take()
+    assert channel.target == "c"
+    channels.give_back(channel)
+    assert channels.take() is channel
+
+
+def test_if_all_are_away_each_is_tried_again_after_a_second() -> None:
+    channels = several("a", "b")
+    channels.give_back(channels.take(), LOST)
+    second = channels.take()
+    channels.give_back(second, LOST)
+    assert channels.take() is second
+    channels.give_back(aged(second), LOST)
+    assert channels.take().target == "a"
+
+
+def test_a_server_that_stops_is_left_if_there_is_another() -> None:
+    channels = several("a", "b")
+    channels.give_back(channels.take(), REFUSED)
+    assert channels.take().target == "b"
+
+
+def test_only_a_request_that_was_not_sent_goes_elsewhere() -> None:
+    unsent = "failed to connect to all addresses; last error: refused"
+    for message, elsewhere in ((unsent, True), ("Socket closed", False)):
+        error = ConnectionFailed(message)
+        channels = several("a", "b")
+        channels.give_back(channels.take(), error)
+        assert error.elsewhere is elsewhere
+    last = ConnectionFailed(unsent)
+    channels.give_back(channels.take(), last)
+    channels.give_back(channels.take(), last)
+    assert not last.elsewhere
 
 
 def test_after_closing_there_is_none(channels: Channels) -> None:

@@ -240,6 +240,7 @@ def delete(connection: sqlite3.Connection, copy_ids: Sequence[int]) -> None:
     """Delete copies, with their rows and changes."""
     for copy_id in copy_ids:
         tables.drop_other_tables(connection, copy_id)
+        connection.execute(f"DROP TABLE IF EXISTS {tables.overlay_table(copy_id)}")
         drop_changes(connection, copy_id)
         for table in ("_psoup_removed", "_psoup_computed", "_psoup_copies"):
             connection.execute(f"DELETE FROM {table} WHERE copy_id = ?", (copy_id,))

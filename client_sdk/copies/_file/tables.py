@@ -41,7 +41,9 @@ def all_of(connection: sqlite3.Connection, copy_id: int) -> list[str]:
     """Return the names of the tables of a copy."""
     # In GLOB an underscore stands for itself; in LIKE it would match any character.
     names = f"_psoup_rows_{copy_id}_*"
-    rows = connection.execute("SELECT name FROM sqlite_master WHERE name GLOB ?", (names,))
+    rows = connection.execute(
+        "SELECT name FROM sqlite_master WHERE type = 'table' AND name GLOB ?", (names,)
+    )
     return [name for (name,) in rows]
 
 
@@ -79,6 +81,11 @@ def drop_other_tables(
 def reported_table(copy_id: int) -> str:
     """Return the name of the table with the rows of the reported answer."""
     return f"_psoup_told_{copy_id}"
+
+
+def overlay_table(copy_id: int) -> str:
+    """Return the name of the table with own rows that wait to be sent."""
+    return f"_psoup_overlay_{copy_id}"
 
 
 def exists(connection: sqlite3.Connection, table: str) -> bool:

@@ -82,18 +82,12 @@ def computation(
     sql: str, parameters: Mapping[str, Scalar], stream: Stream, window: str
 ) -> Evaluated:
     """Return the computation of a query. Raises NotComputable and QueryProblem."""
-    schema = _schema(stream)
-    try:
-        query = _one_refresh(_bound(sql, parameters, schema))
-        if window:
-            query = query.with_window(bind_window(window, schema, query.period_of(0)))
-    except QueryError as error:
-        raise QueryProblem(str(error), detail=_detail(error)) from error
-    columns = _columns(query)
+    query, schema = bound_query(sql, parameters, stream, window)
+    columns = columns_of(query)
     if query.refresh is None:
-        base_columns = columns if slides(query) else _columns(base_query(query, schema))
+        base_columns = columns if slides(query) else columns_of(base_query(query, schema))
         return Evaluated(query, columns, base_columns, None, window)
-    base_columns = _columns(base_query(query, schema))
+    base_columns = columns_of(base_query(query, schema))
     refreshed = _refreshable(query, schema)
     return Evaluated(
         query,
@@ -102,6 +96,23 @@ def computation(
         refreshed,
         window_text(_widened(refreshed, query.period_of(0) or 0)),
     )
+
+
+def bound_query(
+    sql: str, parameters: Mapping[str, Scalar], stream: Stream, window: str
+) -> tuple[Query, StreamSchema]:
+    """Return a query over one stream with the window of the copy, and the stream's schema.
+
+    Raises NotComputable if it reads another stream, and QueryProblem.
+    """
+    schema = _schema(stream)
+    try:
+        query = _one_refresh(_bound(sql, parameters, schema))
+        if window:
+            query = query.with_window(bind_window(window, schema, query.period_of(0)))
+    except QueryError as error:
+        raise QueryProblem(str(error), detail=_detail(error)) from error
+    return query, schema
 
 
 def _one_refresh(query: Query) -> Query:
@@ -196,7 +207,8 @@ def _empty_array(type_: pa.DataType) -> pa.Array:
     return pa.array([], type_)
 
 
-def _columns(query: Query) -> tuple[Column, ...]:
+def columns_of(query: Query) -> tuple[Column, ...]:
+    """Return the columns of a query's answer as the client describes them."""
     return tuple(Column(column.name, str(column.type)) for column in query.columns)
 
 

@@ -14,8 +14,12 @@ from psoup.source.errors import BadInput
 
 ReportPosition = Callable[[int], None]
 
-# A file may have this column beside the stream's: whether a line is a row or a delete.
+# A file may have these columns beside the stream's: whether a line is a row or a delete, and the id
+# of the row that it may replace.
 OP = Column("_op", "TEXT")
+EXPECTED = Column("_expected", "BIGINT")
+BATCH_COLUMNS = (OP, EXPECTED)
+_BATCH_NAMES = frozenset(column.name for column in BATCH_COLUMNS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +82,7 @@ def column_map(header: Sequence[str], stream: Stream, options: Options) -> dict[
     """
     file_columns: dict[str, str] = {}
     extra = []
-    names = {OP.name, *(column.name for column in stream.columns)}
+    names = {column.name for column in stream.columns}
     for name in header:
         target = options.rename.get(name, name.strip().lower())
         if name in options.drop:
@@ -87,12 +91,13 @@ def column_map(header: Sequence[str], stream: Stream, options: Options) -> dict[
             raise BadInput(
                 f"the file has two columns for {target}: {file_columns[target]!r} and {name!r}"
             )
-        if target in names:
+        if target in names or target in _BATCH_NAMES:
             file_columns[target] = name
         else:
             extra.append(name)
-    with_op = OP.name in file_columns and bool(stream.key)
-    needed = needed_by_deletes(stream) if with_op or options.lenient else names - {OP.name}
+    needed = {column.name for column in stream.columns if not column.optional}
+    if options.lenient or (OP.name in file_columns and stream.key):
+        needed = needed_by_deletes(stream)
     missing = [c.name for c in stream.columns if c.name in needed and c.name not in file_columns]
     if missing or not file_columns or (extra and not options.lenient):
         raise BadInput(_mismatch(stream, header, missing, extra))
@@ -137,12 +142,12 @@ def build(
     # By the index of the row in this chunk. The first problem of a row is the one that is reported.
     bad = dict(early or {})
     columns = []
-    fields = [*stream.columns, *([OP] if OP.name in arrays else [])]
+    fields = [*stream.columns, *(column for column in BATCH_COLUMNS if column.name in arrays)]
     length = len(next(iter(arrays.values()), ()))
     for column in fields:
         if column.name not in arrays:
             # `_problems` refuses rows that may not lack it.
-            columns.append(pa.nulls(length, column.arrow))
+            columns.append(column.fill(length))
             continue
         source = arrays[column.name]
         array, failed = convert(source, column)
@@ -151,10 +156,10 @@ def build(
             line = BadLine(number(index), column.name, _text_of(source[index]), why)
             bad.setdefault(index, line)
     table = pa.Table.from_arrays(columns, names=[column.name for column in fields])
-    missing = set() if lenient else {c.name for c in fields} - arrays.keys()
-    for name, wrong, why in _problems(table, stream, missing):
+    lacking = set() if lenient else {c.name for c in fields if not c.optional} - arrays.keys()
+    for name, wrong, why in _problems(table, stream, lacking):
         for index in pc.indices_nonzero(wrong).to_pylist():
-            text = _text_of(table.column(name)[index]) if name == OP.name else ""
+            text = _text_of(table.column(name)[index]) if name in _BATCH_NAMES else ""
             bad.setdefault(index, BadLine(number(index), name, text, why))
     if bad:
         keep = pa.array([index not in bad for index in range(table.num_rows)], pa.bool_())
@@ -173,6 +178,11 @@ def _problems(
         yield stream.ordered_by, times.is_null(), "the event time can't be NULL"
     for name in stream.key:
         yield name, table.column(name).is_null(), "a column of the stream key can't be NULL"
+    if EXPECTED.name in table.column_names:
+        expected = table.column(EXPECTED.name)
+        wrong = pc.less(expected, -1).fill_null(False) if stream.key else expected.is_valid()
+        why = "is no row id, nor -1 for none" if stream.key else "is given without a KEY to edit by"
+        yield EXPECTED.name, wrong, why
     if OP.name in table.column_names:
         ops = table.column(OP.name).fill_null("row")
         allowed = pa.array(["row", "delete"] if stream.key else ["row"])

@@ -12,9 +12,17 @@ from typing import Any
 import pyarrow as pa
 
 from client_sdk import Column, Stream
-from psoup.formats.json_values import array_of, convert_array, misfits
+from psoup.formats.json_values import array_of, convert_array, json_constant, misfits
 from psoup.source.errors import BadInput
-from psoup.source.readers.chunk import OP, BadLine, FileChunk, Options, build, column_map
+from psoup.source.readers.chunk import (
+    BATCH_COLUMNS,
+    OP,
+    BadLine,
+    FileChunk,
+    Options,
+    build,
+    column_map,
+)
 from psoup.source.readers.encoding import as_utf8, without_bom
 from psoup.source.readers.records import RecordBlock, Splitter
 
@@ -99,8 +107,8 @@ def chunk_of_rows(
     `parse` are columns whose numbers may be texts.
     """
     arrays: dict[str, pa.Array] = {}
-    with_op = any(OP.name in row for row in rows)
-    for column in (*stream.columns, *([OP] if with_op else [])):
+    present = (column for column in BATCH_COLUMNS if any(column.name in row for row in rows))
+    for column in (*stream.columns, *present):
         values = [row.get(column.name) for row in rows]
         for index in misfits(values, column, number_texts=column.name in parse):
             text = json.dumps(values[index], default=str)[:_SHOWN_CHARACTERS]
@@ -140,7 +148,8 @@ def _why(error: Exception) -> str:
 def _renamed(row: Row, stream: Stream, options: Options) -> Row:
     mapping = column_map(list(row), stream, options)
     values = {name: row[file_column] for name, file_column in mapping.items()}
-    absent = [column.name for column in stream.columns if column.name not in values]
-    if absent and values.get(OP.name) != "delete" and not options.lenient:
-        raise ValueError(f"is missing {', '.join(absent)}")
-    return {**dict.fromkeys(absent), **values}
+    absent = [column for column in stream.columns if column.name not in values]
+    missing = [column.name for column in absent if not column.optional]
+    if missing and values.get(OP.name) != "delete" and not options.lenient:
+        raise ValueError(f"is missing {', '.join(missing)}")
+    return {**{column.name: json_constant(column.default) for column in absent}, **values}

@@ -12,7 +12,7 @@ from client_sdk import Column, Stream
 from psoup.formats.convert import Converted, convert
 from psoup.source.errors import BadInput
 from psoup.source.readers.chunk import (
-    OP,
+    BATCH_COLUMNS,
     FileChunk,
     Options,
     ReportPosition,
@@ -95,7 +95,7 @@ def _convert(array: pa.Array, column: Column) -> Converted:
 
 def check_types(schema: pa.Schema, stream: Stream, columns: dict[str, str]) -> None:
     """Raise BadInput if the type of a column can't go into the stream's."""
-    for column in (*stream.columns, OP):
+    for column in (*stream.columns, *BATCH_COLUMNS):
         if column.name not in columns:
             continue
         type_ = schema.field(columns[column.name]).type

@@ -24,6 +24,7 @@ from client_sdk import (
     PreconditionFailed,
     PsoupError,
     QueryProblem,
+    RowConflict,
     RowProblem,
 )
 from client_sdk._wire.values import duration, from_rows, from_value, moment, timestamp
@@ -280,6 +281,20 @@ class FakeStore:
             ]
         )
 
+    def _check_expected(self, stream: FakeStream, table: pa.Table) -> None:
+        for place, row in enumerate(table.to_pylist()):
+            current = stream.current(row)
+            row_id = -1 if current is None else current["row_id"]
+            if row.get("_expected") not in (None, row_id):
+                detail = ErrorDetail(
+                    reason="CONFLICT_ROW",
+                    row=place,
+                    field="_expected",
+                    got=str(row_id),
+                    current=current,
+                )
+                raise RowConflict("another row of its key is current", detail=detail)
+
     def _accept(self, stream: FakeStream, request: pb.PublishRequest) -> pb.PublishResponse:
         if request.WhichOneof("batch") == "heartbeat":
             stream.now = max(moment(request.heartbeat), stream.now or moment(request.heartbeat))
@@ -288,6 +303,7 @@ class FakeStore:
         if table.select(stream.schema.names).schema != stream.schema:
             detail = ErrorDetail(reason="WRONG_COLUMNS", expected=str(stream.schema), row=0)
             raise RowProblem("the columns are not the stream's", detail=detail)
+        self._check_expected(stream, table)
         first = stream.append(table, datetime.now(UTC))
         return pb.PublishResponse(
             position=self._position(), row_count=table.num_rows, first_row_id=first

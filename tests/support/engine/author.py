@@ -129,7 +129,19 @@ class Author:
         stream = self.state.streams[stream_id]
         first, before = stream.high, stream.reached
         return self.append(
-            Data(stream_id, publisher, sequence, rows, first, low, high, before, digest, payload)
+            Data(
+                stream_id,
+                publisher,
+                sequence,
+                rows,
+                first,
+                low,
+                high,
+                before,
+                digest,
+                digest,
+                payload,
+            )
         )
 
     def append(self, event: Event) -> Position:
