@@ -29,6 +29,7 @@ from psoup.cli import (
     repair,
     restore,
     serve,
+    sources,
     status,
     streams,
     views,
@@ -165,6 +166,7 @@ cli.add_command(views.view)
 cli.add_command(policies.policy)
 cli.add_command(publish.publish)
 cli.add_command(publishers.publisher)
+cli.add_command(sources.source)
 cli.add_command(queries.register)
 cli.add_command(queries.register_many)
 cli.add_command(queries.invoke)
