@@ -32,6 +32,7 @@ from psoup.cli import (
     sources,
     status,
     streams,
+    top,
     views,
 )
 from psoup.cli.connection import Connection
@@ -177,6 +178,7 @@ cli.add_command(explain.explain)
 cli.add_command(queries.list_)
 cli.add_command(queries.unregister)
 cli.add_command(status.status)
+cli.add_command(top.top)
 cli.add_command(clock.clock)
 cli.add_command(config.config)
 cli.add_command(health.health)
