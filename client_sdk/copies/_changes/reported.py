@@ -150,7 +150,7 @@ def _between(before: int | None, after: int | None) -> str:
 
 
 class _Report:
-    """The report of one move of one copy, to an answer with own edits if there is an `own_answer`."""
+    """The report of one move of one copy, to an answer with own edits if `own_answer` is one."""
 
     def __init__(
         self,
