@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
@@ -129,6 +130,24 @@ def handle_bytes(handle: HandleLike) -> bytes:
 
 DEFAULT_PORT = 7181
 DEFAULT_TARGET = f"localhost:{DEFAULT_PORT}"
+
+
+# Schemes whose targets are left to gRPC, commas included.
+_SCHEME = re.compile("(dns|ipv4|ipv6|unix|unix-abstract|vsock|xds):")
+
+
+def targets_of(target: str | Sequence[str]) -> tuple[str, ...]:
+    """Return the servers of a store, in the order in which a client tries them, with their ports.
+
+    `target` is one of them, several with commas between, or a sequence. Raises ValueError if there
+    is none.
+    """
+    if isinstance(target, str):
+        target = [target] if _SCHEME.match(target) else target.split(",")
+    targets = tuple(with_port(name.strip()) for name in target)
+    if not targets or not all(targets):
+        raise ValueError("a target is a host or host:port; several have commas between them")
+    return tuple(dict.fromkeys(targets))
 
 
 def with_port(target: str) -> str:

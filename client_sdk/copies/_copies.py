@@ -28,7 +28,7 @@ from client_sdk.copies._query.answers import CopyClock, Reading
 from client_sdk.copies._query.base_rows import require
 from client_sdk.copies._query.reading import Copy, Parameters, run_query
 from client_sdk.copies._queue.batches import Sent
-from client_sdk.copies._queue.outbox import Outbox
+from client_sdk.copies._queue.outbox import OnConflict, Outbox
 from client_sdk.copies._queue.queue import QUEUE_BYTES
 from client_sdk.copies._sync.flow import Synced, SyncOptions, SyncRun, WatchRun, new_key
 from client_sdk.copies._sync.verify import Verified, verify_copies
@@ -182,6 +182,7 @@ class Copies(Outbox, Closing):
         one_position: bool = False,
         away: timedelta | None = None,
         send: bool = True,
+        on_conflict: OnConflict | None = None,
     ) -> Synced:
         """Bring the copies up to date, in one round trip if nothing is new or wrong.
 
@@ -194,10 +195,11 @@ class Copies(Outbox, Closing):
         `only` names the copies to sync. `byte_budget` ends the sync after about that many bytes:
         copies of high priority come first, and the next call continues. With `one_position` all
         copies change together, to answers of one position. `away` is how long the client expects to
-        be offline, for windows with rows that will enter them later.
+        be offline, for windows with rows that will enter them later. `on_conflict` decides about
+        conflicts of what is sent, as in `send`.
         """
         options = _options(only, byte_budget, one_position, away, send)
-        return drive(self._sync(client._session, options), client._transport)
+        return drive(self._sync(client._session, options, on_conflict), client._transport)
 
     async def sync_async(
         self,
@@ -208,15 +210,19 @@ class Copies(Outbox, Closing):
         one_position: bool = False,
         away: timedelta | None = None,
         send: bool = True,
+        on_conflict: OnConflict | None = None,
     ) -> Synced:
         """Sync with an AsyncClient. The file is read and written on the event loop's thread."""
         options = _options(only, byte_budget, one_position, away, send)
-        return await async_drive(self._sync(client._session, options), client._transport)
+        flow = self._sync(client._session, options, on_conflict)
+        return await async_drive(flow, client._transport)
 
-    def _sync(self, session: Session, options: SyncOptions) -> Flow[Synced]:
+    def _sync(
+        self, session: Session, options: SyncOptions, on_conflict: OnConflict | None
+    ) -> Flow[Synced]:
         yield from self._lock.acquire(session.timeout)
         try:
-            sent = (yield from self._sent(session)) if options.send else Sent()
+            sent = (yield from self._sent(session, on_conflict)) if options.send else Sent()
             synced = yield from SyncRun(self._file, session, options, self._clock).flow()
             return replace(synced, sent=sent)
         finally:

@@ -22,9 +22,10 @@ from client_sdk._grpc.effects import Flow
 from client_sdk._session import Session
 from client_sdk._wire.models import Stream
 from client_sdk._wire.status import StoreLimits, StoreStatus
-from client_sdk._wire.values import Column
+from client_sdk._wire.values import Column, from_value, to_value
 from client_sdk.copies._file.file import CopyFile
 from client_sdk.copies._file.records import seal, unseal
+from psoup.v1 import psoup_pb2 as pb
 
 # The tenant and the owner of callers at a server without authentication.
 _MAIN = "main"
@@ -210,6 +211,14 @@ def cache_stream(connection: sqlite3.Connection, stream: Stream) -> None:
     connection.execute("INSERT OR REPLACE INTO _psoup_streams VALUES (?, ?)", (stream.name, sealed))
 
 
+def published_streams(connection: sqlite3.Connection) -> list[str]:
+    """Return the names of the streams whose descriptions the file has, if it has published rows:
+    only then are they checked."""
+    if connection.execute("SELECT 1 FROM _psoup_publisher").fetchone() is None:
+        return []
+    return [name for (name,) in connection.execute("SELECT name FROM _psoup_streams")]
+
+
 def cached_stream(connection: sqlite3.Connection, name: str) -> Stream | None:
     """Return the description of a stream; None if it is unknown, or can't be read any more.
 
@@ -224,7 +233,7 @@ def stream_content(stream: Stream) -> dict[str, Any]:
     return {
         "name": stream.name,
         "id": stream.id,
-        "columns": [[column.name, column.type] for column in stream.columns],
+        "columns": [_column_content(column) for column in stream.columns],
         "ordered_by": stream.ordered_by,
         "retain": None if stream.retain is None else stream.retain // _MICROSECOND,
         "ahead": stream.ahead // _MICROSECOND,
@@ -233,12 +242,27 @@ def stream_content(stream: Stream) -> dict[str, Any]:
     }
 
 
+def _column_content(column: Column) -> list[str]:
+    """Return the name and the type, and of an optional column the default as a message of the
+    wire."""
+    content = [column.name, column.type]
+    if column.optional:
+        content.append(to_value(column.default).SerializeToString().hex())
+    return content
+
+
+def _column_from(name: str, type_: str, default: str | None = None) -> Column:
+    if default is None:
+        return Column(name, type_)
+    return Column(name, type_, True, from_value(pb.Value.FromString(bytes.fromhex(default))))
+
+
 def stream_from(content: dict[str, Any]) -> Stream:
     retain = content["retain"]
     return Stream(
         name=content["name"],
         id=content["id"],
-        columns=tuple(Column(*pair) for pair in content["columns"]),
+        columns=tuple(_column_from(*parts) for parts in content["columns"]),
         ordered_by=content["ordered_by"],
         retain=None if retain is None else retain * _MICROSECOND,
         ahead=content["ahead"] * _MICROSECOND,

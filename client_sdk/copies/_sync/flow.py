@@ -15,6 +15,7 @@ from typing import Any
 from client_sdk import _flows
 from client_sdk._exceptions import (
     ConnectionFailed,
+    NotFound,
     PsoupError,
     ServerError,
     Timeout,
@@ -26,7 +27,7 @@ from client_sdk._wire.values import MOST_TYPED_BYTES, duration, from_value
 from client_sdk.copies._file import catalog
 from client_sdk.copies._file.clock import DeviceClock
 from client_sdk.copies._file.file import CopyFile
-from client_sdk.copies._file.home import home_of, learn, visit
+from client_sdk.copies._file.home import home_of, learn, published_streams, visit
 from client_sdk.copies._overlay import confirmed
 from client_sdk.copies._overlay.learning import learn_edits
 from client_sdk.copies._query.base_rows import learn_computation
@@ -148,7 +149,7 @@ def meet(file: CopyFile, session: Session, items: Sequence[Item]) -> Flow[None]:
 
 def learn_streams(file: CopyFile, session: Session, items: Sequence[Item]) -> Flow[None]:
     """Note the descriptions of the streams of copies, so that rows can be checked as they are
-    queued.
+    queued. A file that publishes gets those that it has again: columns may have been added.
 
     A failure is left to the next sync: the copies are more important.
     """
@@ -164,6 +165,16 @@ def learn_streams(file: CopyFile, session: Session, items: Sequence[Item]) -> Fl
             return
         learnt.add(registration.stream)
         _amend(file, item, stream=registration.stream)
+    with file.reading() as connection:
+        names = published_streams(connection)
+    for name in names:
+        try:
+            if name not in learnt:
+                yield from learn(session, file, name)
+        except NotFound:
+            continue
+        except PsoupError:
+            return
 
 
 def prepare_item(file: CopyFile, session: Session, item: Item) -> Flow[None]:

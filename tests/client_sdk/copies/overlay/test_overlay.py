@@ -311,6 +311,22 @@ def test_a_stream_that_was_made_again_with_other_columns(
     assert items(orders) == {7: "sofa"} and orders["orders"].pending == {4: "rejected"}
 
 
+def test_a_column_that_was_added_while_the_device_was_away(
+    store: InsideStore, orders: Copies
+) -> None:
+    """Rows that were queued without it have its default."""
+    orders.publish("orders", [order(4, "table")])
+    store.client.define("ALTER STREAM orders ADD COLUMN fee BIGINT DEFAULT 7")
+    orders.keep("fees", "SELECT id, fee FROM orders", edits=True)
+    orders.sync(store.client, send=False)
+    fees = [{"id": id_, "fee": 7} for id_ in (1, 2, 3, 4)]
+    assert orders["fees"].rows() == fees and items(orders)[4] == "table"
+    orders.publish("orders", [{**order(5, "rug"), "fee": 9}])
+    assert items(orders)[5] == "rug"
+    orders.sync(store.client)
+    assert orders["fees"].rows() == [*fees, {"id": 5, "fee": 9}]
+
+
 def test_damaged_own_rows_are_evaluated_again(store: InsideStore, orders: Copies) -> None:
     orders.publish("orders", [order(4, "table")])
     with orders._file.writing() as connection:
