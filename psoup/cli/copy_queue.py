@@ -13,8 +13,8 @@ from psoup.cli.copy_file import COPIES, NEW_COPIES, connection_of, opened
 from psoup.cli.output import counted, note
 from psoup.cli.problems import REFUSED, fail, refuse, show
 from psoup.cli.progress import FileProgress
-from psoup.cli.readers import BadLine, Options, read
 from psoup.cli.texts import FILE, column_options, instant, pairs
+from psoup.source.readers import BadLine, Options, read
 
 _SHOWN_LINES = 10
 
