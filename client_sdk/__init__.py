@@ -41,6 +41,7 @@ from client_sdk._exceptions import (
     PsoupError,
     QueryProblem,
     QuotaExceeded,
+    RowConflict,
     RowProblem,
     ServerError,
     Timeout,
@@ -51,7 +52,7 @@ from client_sdk._exceptions import (
 from client_sdk._grpc.effects import Retry
 from client_sdk._grpc.transports import AsyncTransport, Transport
 from client_sdk._mock import MockTransport, answer
-from client_sdk._publishing import AsyncPublisher, PublishedMany, Publisher
+from client_sdk._publishing import AsyncPublisher, MarkedBatch, PublishedMany, Publisher
 from client_sdk._requests import SEEN, Knowledge
 from client_sdk._session import DEFAULT_TARGET
 from client_sdk._wire.access import AuditRecord, Grant, PublisherRecord, Quota, QuotaLimit
@@ -64,6 +65,7 @@ from client_sdk._wire.explanations import (
     Explanation,
     Factor,
     ImpliedBy,
+    IndexStructure,
     StoredMatches,
 )
 from client_sdk._wire.keys import AccessKey, NewKey
@@ -100,6 +102,7 @@ from client_sdk.copies import (
     Copy,
     CopyState,
     Doubtful,
+    EditConflict,
     Queued,
     Recovered,
     Rejected,
@@ -154,6 +157,7 @@ __all__ = [
     "Credentials",
     "Definition",
     "Doubtful",
+    "EditConflict",
     "Ended",
     "EndedRegistration",
     "EngineStatus",
@@ -172,12 +176,14 @@ __all__ = [
     "Hook",
     "HookFailed",
     "ImpliedBy",
+    "IndexStructure",
     "Incomplete",
     "InvalidRequest",
     "Knowledge",
     "LimitExceeded",
     "LocalQueryProblem",
     "LostRows",
+    "MarkedBatch",
     "Quarantined",
     "MockTransport",
     "NewKey",
@@ -211,6 +217,7 @@ __all__ = [
     "RegistrationWork",
     "Rejected",
     "Retry",
+    "RowConflict",
     "RowProblem",
     "Schedule",
     "Sent",

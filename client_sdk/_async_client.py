@@ -17,7 +17,7 @@ from client_sdk._grpc.effects import Flow, Retry
 from client_sdk._grpc.transports import AsyncGrpcTransport, AsyncTransport
 from client_sdk._publishing import AsyncPublisher
 from client_sdk._requests import SEEN, Knowledge, Seen, ask_request, invoke_request
-from client_sdk._session import DEFAULT_TARGET, MEBIBYTE, HandleLike, Session, with_port
+from client_sdk._session import DEFAULT_TARGET, MEBIBYTE, HandleLike, Session, targets_of
 from client_sdk._wire.access import AuditRecord, Grant, PublisherRecord, Quota
 from client_sdk._wire.answers import Answer, AnswerHeader, AnswerReader
 from client_sdk._wire.explanations import Explanation
@@ -48,7 +48,7 @@ class AsyncClient:
 
     def __init__(
         self,
-        target: str = DEFAULT_TARGET,
+        target: str | Sequence[str] = DEFAULT_TARGET,
         *,
         tenant: str | None = None,
         owner: str | None = None,
@@ -62,7 +62,7 @@ class AsyncClient:
             tenant or "", owner or "", timeout, retry or Retry(), max_message_bytes
         )
         self._transport = transport or AsyncGrpcTransport(
-            with_port(target), max_message_bytes, credentials
+            targets_of(target), max_message_bytes, credentials
         )
 
     async def define(self, sql: str) -> Definition:

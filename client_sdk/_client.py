@@ -15,7 +15,7 @@ from client_sdk._grpc.effects import Flow, Retry
 from client_sdk._grpc.transports import GrpcTransport, Transport
 from client_sdk._publishing import Publisher
 from client_sdk._requests import SEEN, Knowledge, Seen, ask_request, invoke_request
-from client_sdk._session import DEFAULT_TARGET, MEBIBYTE, Closing, HandleLike, Session, with_port
+from client_sdk._session import DEFAULT_TARGET, MEBIBYTE, Closing, HandleLike, Session, targets_of
 from client_sdk._wire.access import AuditRecord, Grant, PublisherRecord, Quota
 from client_sdk._wire.answers import Answer, AnswerHeader, AnswerReader
 from client_sdk._wire.explanations import Explanation
@@ -47,9 +47,10 @@ class Client(Closing):
         with Client("localhost:7181") as client:
             client.publish("trades", [{"symbol": "IBM", "price": 184.5}])
 
-    `target` is a host or host:port. `credentials` say who calls and how to recognise the store.
-    `tenant` and `owner` are those of the credentials, or "main" without credentials, unless they
-    are named.
+    `target` is a host or host:port, or a list of the servers of one store: if the server that the
+    client uses is away or stopping, its calls go to the next. `credentials` say who calls and how
+    to recognise the store. `tenant` and `owner` are those of the credentials, or "main" without
+    credentials, unless they are named.
 
     `timeout` is the deadline of each call in seconds, retries included. While the server is away,
     calls that can be repeated without harm (reads, registrations with a client key, numbered
@@ -64,7 +65,7 @@ class Client(Closing):
 
     def __init__(
         self,
-        target: str = DEFAULT_TARGET,
+        target: str | Sequence[str] = DEFAULT_TARGET,
         *,
         tenant: str | None = None,
         owner: str | None = None,
@@ -78,7 +79,7 @@ class Client(Closing):
             tenant or "", owner or "", timeout, retry or Retry(), max_message_bytes
         )
         self._transport = transport or GrpcTransport(
-            with_port(target), max_message_bytes, credentials
+            targets_of(target), max_message_bytes, credentials
         )
 
     def define(self, sql: str) -> Definition:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import ipaddress
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -67,17 +67,19 @@ class Credentials:
 class TransportCredentials:
     """The credentials of one transport: the token of each call, the files of each channel."""
 
-    def __init__(self, credentials: Credentials | None, target: str) -> None:
+    def __init__(self, credentials: Credentials | None, targets: Iterable[str]) -> None:
         """Raise ValueError if a token would go to another machine in plain text."""
         self.settings = credentials or Credentials()
+        others = [target for target in targets if not is_own_machine(target)]
         if (
-            self.settings.has_token
+            others
+            and self.settings.has_token
             and not (self.settings.encrypts or self.settings.plaintext_token)
-            and not is_own_machine(target)
         ):
             raise ValueError(
-                f"a token must not go to {target} unencrypted, where anyone on the way could take "
-                "it; give ca or tls (--tls-ca, --tls), or allow plaintext_token (--plaintext-token)"
+                f"a token must not go to {others[0]} unencrypted, where anyone on the way could "
+                "take it; give ca or tls (--tls-ca, --tls), or allow plaintext_token "
+                "(--plaintext-token)"
             )
         self._file: _TokenFile | None = None
         if self.settings.token_file is not None:

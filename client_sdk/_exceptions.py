@@ -12,6 +12,7 @@
     ├── NotFound               no such stream, view, registration or key
     ├── Conflict               the name, client key or sequence is in use for something else
     ├── PreconditionFailed     right in itself, but not in the present state of the store
+    │   └── RowConflict        … an edit would replace a row that its editor has not seen
     ├── LimitExceeded          larger than the server, or this client, accepts
     │   └── QuotaExceeded      … or more than the tenant or owner may have or do
     ├── ServerError            the server failed, or broke the protocol
@@ -40,6 +41,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,8 @@ class ErrorDetail:
     (`row`).
 
     `store_id` is the store that reported the error; it is empty if no store did. `retry_after` is
-    how long to wait before the next attempt.
+    how long to wait before the next attempt. `current` is the row that is there instead of the one
+    that an edit expects, if the caller may see it, with `row_id` and `ts`.
     """
 
     reason: str = ""
@@ -62,6 +65,7 @@ class ErrorDetail:
     field: str = ""
     store_id: str = ""
     retry_after: timedelta | None = None
+    current: dict[str, Any] | None = None
 
 
 class PsoupError(Exception):
@@ -92,9 +96,14 @@ class PsoupError(Exception):
 
 
 class ConnectionFailed(PsoupError):
-    """No server answered at the target."""
+    """No server answered at the target.
+
+    `elsewhere` is True if the request was not sent and the client has another server to send it to:
+    then the call is repeated.
+    """
 
     code = "UNAVAILABLE"
+    elsewhere = False
 
 
 class ForeignAnswer(ConnectionFailed):
@@ -182,6 +191,28 @@ class PreconditionFailed(PsoupError):
     """The request is right in itself, but not in the present state of the store."""
 
     code = "FAILED_PRECONDITION"
+
+
+class RowConflict(PreconditionFailed):
+    """An edit expects another row of its key than the current one. Nothing of its batch was
+    accepted.
+
+    `row` is its place in the batch, counted from 0. `current` is the row that is there instead;
+    None if there is none, if the caller may not see it, or if it is large. `row_id` is its id, -1
+    if there is none, None if the caller may not see it.
+    """
+
+    @property
+    def row(self) -> int:
+        return self.detail.row
+
+    @property
+    def current(self) -> dict[str, Any] | None:
+        return self.detail.current
+
+    @property
+    def row_id(self) -> int | None:
+        return int(self.detail.got) if self.detail.got else None
 
 
 class LimitExceeded(PsoupError):

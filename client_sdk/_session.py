@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
@@ -29,7 +30,8 @@ class Session:
     `position` is the newest position that the client has seen. Positions are opaque, so the newest
     one is known by construction: it is that of a fresh write, or of an answer that had to include
     the one before. `foreign` is the last position that the store did not know; calls of other
-    threads may still ask for it. `streams` and `handles` are caches.
+    threads may still ask for it. `acknowledged` is that of the last batch of a queue that this
+    session has sent, if `position` includes it. `streams` and `handles` are caches.
     """
 
     tenant: str
@@ -39,6 +41,7 @@ class Session:
     max_message_bytes: int
     position: bytes | None = None
     foreign: bytes | None = None
+    acknowledged: bytes | None = None
     streams: dict[str, Stream] = field(default_factory=dict)
     handles: dict[str, bytes] = field(default_factory=dict)
 
@@ -63,6 +66,21 @@ class Session:
         if position and self.position == least_position:
             self.position = position
 
+    def acknowledge(self, position: bytes) -> None:
+        """Note that a batch of a queue was acknowledged at the position just written."""
+        self.acknowledged = position if self.position == position else None
+
+    def includes(self, position: bytes) -> bool:
+        """Return whether an answer at `position` of this session includes what a queue has
+        published up to the given one.
+
+        A session that has seen no position yet takes this one.
+        """
+        if self.position is None:
+            self.wrote(position)
+            self.acknowledge(position)
+        return self.acknowledged == position
+
     def forget(self, error: PsoupError, least_position: bytes) -> bool:
         """Forget the position that a call asked for, if the error says that the store never had it,
         as after a restore.
@@ -73,7 +91,7 @@ class Session:
         if error.reason != FOREIGN_POSITION or least_position not in (self.position, self.foreign):
             return False
         if self.position == least_position:
-            self.position, self.foreign = None, least_position
+            self.position, self.foreign, self.acknowledged = None, least_position, None
         return True
 
 
@@ -112,6 +130,24 @@ def handle_bytes(handle: HandleLike) -> bytes:
 
 DEFAULT_PORT = 7181
 DEFAULT_TARGET = f"localhost:{DEFAULT_PORT}"
+
+
+# Schemes whose targets are left to gRPC, commas included.
+_SCHEME = re.compile("(dns|ipv4|ipv6|unix|unix-abstract|vsock|xds):")
+
+
+def targets_of(target: str | Sequence[str]) -> tuple[str, ...]:
+    """Return the servers of a store, in the order in which a client tries them, with their ports.
+
+    `target` is one of them, several with commas between, or a sequence. Raises ValueError if there
+    is none.
+    """
+    if isinstance(target, str):
+        target = [target] if _SCHEME.match(target) else target.split(",")
+    targets = tuple(with_port(name.strip()) for name in target)
+    if not targets or not all(targets):
+        raise ValueError("a target is a host or host:port; several have commas between them")
+    return tuple(dict.fromkeys(targets))
 
 
 def with_port(target: str) -> str:

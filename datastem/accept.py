@@ -10,11 +10,16 @@ A column may arrive in any Arrow type that holds the declared one without loss:
 - TIMESTAMP from any timestamp (without a zone it is UTC) that is whole microseconds;
 - DATE from date32, and from date64 of whole days.
 
-Everything else is refused, as are missing, extra and repeated columns. NaN and the infinities are
+Everything else is refused, as are missing, extra and repeated columns. A column that ALTER STREAM
+added may be missing. It is left out of the batch if every row has its default, so that the batch is
+the same whether it was sent before or after the column was added. NaN and the infinities are
 values; every NaN is stored as the same one; -0.0 stays as it is.
 
 A batch may have a text column `_op`: `row` or `delete` for each row. A batch of deletes alone needs
 only the stream key's columns and the event time.
+
+A batch for a stream with a key may have a BIGINT column `_expected`: the id of the row of its
+stream key that an edit knows as the current one, or -1 if it knows none. NULL is no condition.
 """
 
 from __future__ import annotations
@@ -30,8 +35,17 @@ from datastem.convert import normalise
 from datastem.equality import batch_digest
 from datastem.errors import RowError
 from datastem.instants import format_instant
-from datastem.schema import OP, OP_DELETE, OP_ROW, Column, StreamSchema
-from datastem.types import TEXT
+from datastem.schema import (
+    BATCH_COLUMNS,
+    EXPECTED,
+    NO_ROW,
+    OP,
+    OP_DELETE,
+    OP_ROW,
+    Column,
+    StreamSchema,
+)
+from datastem.types import BIGINT, TEXT
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,22 +59,29 @@ class Limits:
     rows: int = 1_000_000
     value_bytes: int = 1 << 20
     batch_bytes: int = 64 << 20
+    # Rows with an `_expected`: each is compared with others while commits wait.
+    expected_rows: int = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """A batch with the columns and types of `schema.payload`, its least and greatest ts, and its
-    digest.
+    """A batch with the columns and types of `schema.payload`, without optional columns that hold
+    only their default; its least and greatest ts, and two digests.
 
-    `min_ts` and `max_ts` are None if ts is the stamp of arrival, or if there are no rows. The
-    digest depends on the stream's name, the operations and the values alone: not on chunks, the
-    order of columns, dictionaries, or what lies under a NULL.
+    `min_ts` and `max_ts` are None if ts is the stamp of arrival, or if there are no rows. A digest
+    depends on the stream's name, the operations and the values alone: not on chunks, the order of
+    columns, dictionaries, or what lies under a NULL. `digest` is that of the batch, which shows
+    whether it is intact. `request_digest` is that of what was sent, which shows whether a publisher
+    repeats a request; it differs if more was sent than is stored: `expected` is the column
+    `_expected`, None if it is missing or has only NULL, which is the same.
     """
 
     batch: pa.RecordBatch
     min_ts: int | None
     max_ts: int | None
     digest: bytes
+    request_digest: bytes
+    expected: pa.Array | None = None
 
 
 def accept(sent: pa.Table, schema: StreamSchema, clock: int, limits: Limits) -> Accepted:
@@ -81,29 +102,40 @@ def accept(sent: pa.Table, schema: StreamSchema, clock: int, limits: Limits) -> 
     ops = _read_operations(sent, schema)
     # The operations are read before the names: a batch of deletes alone needs fewer columns.
     _check_names(sent.schema.names, schema, _needed(schema, ops))
-    columns: list[pa.Array] = []
+    columns: dict[str, pa.Array] = {}
     # Each column gets the bytes that earlier ones left. TEXT is compared with them before it is
     # expanded, so that a small dictionary cannot fill the memory.
     remaining_bytes = limits.batch_bytes
     for column in schema.columns:
-        columns.append(_column(sent, column, limits.value_bytes, remaining_bytes))
-        remaining_bytes = max(0, remaining_bytes - columns[-1].nbytes)
+        values = columns[column.name] = _column(sent, column, limits.value_bytes, remaining_bytes)
+        remaining_bytes = max(0, remaining_bytes - values.nbytes)
     if schema.key:
-        columns.insert(0, pa.array(ops))
-    batch = pa.RecordBatch.from_arrays(columns, schema=schema.payload)
+        columns[OP] = pa.array(ops)
     # The columns were only checked for the bytes of TEXT. This also counts other types, offsets and
-    # validity.
-    if batch.nbytes > limits.batch_bytes:
+    # validity, and optional columns that were not sent: readers will have their values.
+    nbytes = sum(values.nbytes for values in columns.values())
+    if nbytes > limits.batch_bytes:
         raise RowError(
             "BATCH_TOO_LARGE",
-            f"a batch of {batch.nbytes:,} bytes; at most {limits.batch_bytes:,} are taken",
+            f"a batch of {nbytes:,} bytes; at most {limits.batch_bytes:,} are taken",
             expected=f"at most {limits.batch_bytes} bytes",
-            got=f"{batch.nbytes} bytes",
+            got=f"{nbytes} bytes",
             hint="send it in several batches",
         )
+    for column in schema.optional.values():
+        if column.is_default(columns[column.name]):
+            del columns[column.name]
+    stored = schema.payload
+    if len(columns) < len(stored):
+        stored = pa.schema([field for field in stored if field.name in columns])
+    batch = pa.RecordBatch.from_arrays([columns[name] for name in stored.names], schema=stored)
     _check_keys(batch, schema)
     low, high = _event_times(batch, schema, clock)
-    return Accepted(batch, low, high, batch_digest(schema.name, batch))
+    digest = request_digest = batch_digest(schema.name, batch)
+    expected = _read_expected(sent, schema, limits)
+    if expected is not None:
+        request_digest = batch_digest(schema.name, batch.append_column(EXPECTED, expected))
+    return Accepted(batch, low, high, digest, request_digest, expected)
 
 
 def check_ahead(ts: int, schema: StreamSchema, clock: int, row: int = -1) -> None:
@@ -123,14 +155,14 @@ def check_ahead(ts: int, schema: StreamSchema, clock: int, row: int = -1) -> Non
 
 def _column(sent: pa.Table, column: Column, value_bytes: int, total: int) -> pa.Array:
     if column.name not in sent.schema.names:
-        return pa.nulls(sent.num_rows, column.type.arrow)
+        return column.fill(sent.num_rows)
     return normalise(sent.column(column.name), column, value_bytes, total)
 
 
 def _needed(schema: StreamSchema, ops: Int8s) -> list[str]:
-    """Return the columns that must be sent: deletes alone need only the stream key and the event
-    time."""
-    declared = [column.name for column in schema.columns]
+    """Return the columns that must be sent: those of CREATE STREAM, and of deletes alone only the
+    stream key and the event time."""
+    declared = [column.name for column in schema.columns if not column.is_optional]
     if not len(ops) or not (ops == OP_DELETE).all():
         return declared
     return [name for name in declared if name in (*schema.key, schema.ordered_by)]
@@ -148,7 +180,7 @@ def _check_names(names: list[str], schema: StreamSchema, needed: list[str]) -> N
         if name not in names:
             message = f"column {name} of stream {schema.name} is missing"
             raise _name_error("MISSING_COLUMN", message, name, _column_list(schema))
-    declared = [OP, *(column.name for column in schema.columns)]
+    declared = [column.name for column in (*BATCH_COLUMNS, *schema.columns)]
     for name in names:
         if name not in declared:
             message = f"stream {schema.name} has no column {_shorten(name)}"
@@ -235,6 +267,51 @@ def _read_operations(sent: pa.Table, schema: StreamSchema) -> Int8s:
             hint="rows leave this stream by RETAIN; create one with KEY (column) to delete from",
         )
     return ops
+
+
+def _read_expected(sent: pa.Table, schema: StreamSchema, limits: Limits) -> pa.Array | None:
+    """Return the column `_expected`; None if no row has a condition.
+
+    Raise RowError for what is no row id, for a stream without a key, and for too many conditions.
+    """
+    if EXPECTED not in sent.schema.names:
+        return None
+    expected = normalise(sent.column(EXPECTED), Column(EXPECTED, BIGINT), 0, 0)
+    conditions = len(expected) - expected.null_count
+    if not conditions:
+        return None
+    if not schema.key:
+        row = int(np.flatnonzero(expected.is_valid().to_numpy(zero_copy_only=False))[0])
+        raise RowError(
+            "EXPECTED_WITHOUT_KEY",
+            f"row {row} has an {EXPECTED}, and stream {schema.name} has no key",
+            row=row,
+            field=EXPECTED,
+            expected="NULL",
+            got=str(expected[row].as_py()),
+            hint="no row of this stream replaces another; create one with KEY (column) to edit",
+        )
+    below = np.flatnonzero(expected.fill_null(NO_ROW).to_numpy() < NO_ROW)
+    if len(below):
+        row = int(below[0])
+        raise RowError(
+            "OUT_OF_RANGE",
+            f"row {row}: {expected[row].as_py()} is no row id",
+            row=row,
+            field=EXPECTED,
+            expected="a row id, -1 for none, or NULL for no condition",
+            got=str(expected[row].as_py()),
+        )
+    if conditions > limits.expected_rows:
+        raise RowError(
+            "BATCH_TOO_LARGE",
+            f"{conditions:,} rows with {EXPECTED}; at most {limits.expected_rows:,} are taken",
+            field=EXPECTED,
+            expected=f"at most {limits.expected_rows} rows with {EXPECTED}",
+            got=f"{conditions} rows",
+            hint="send it in several batches",
+        )
+    return expected
 
 
 def _check_keys(batch: pa.RecordBatch, schema: StreamSchema) -> None:

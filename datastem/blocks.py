@@ -16,10 +16,14 @@ import numpy as np
 import pyarrow as pa
 
 from datastem.arrays import Int64s
+from datastem.codec import with_optional
+from datastem.schema import Column
 
 BLOCK_BITS = 16
 BLOCK_ROWS = 1 << BLOCK_BITS
 BLOCK_MASK = BLOCK_ROWS - 1
+# The cached properties of a part that follow from its ids and times alone.
+_BY_SYSTEM_COLUMNS = ("ids", "ts", "first", "stop", "dense", "bounds", "in_order", "by_time")
 # An append copies at most this much of earlier rows, because it runs on a server's event loop.
 MAX_MERGED_BYTES = 8 << 20
 
@@ -121,6 +125,14 @@ class Part:
         """The bytes of a row, on average."""
         return self.nbytes / len(self.ids)
 
+    def widened(self, names: Sequence[str], optional: Mapping[str, Column]) -> Part:
+        """Return a part with these columns; optional ones that it lacks have their default."""
+        part = Part(with_optional(self.rows, names, optional))
+        # What is cached of ids and times stays true; `vars` has the caches of properties.
+        cached = {name: vars(self)[name] for name in _BY_SYSTEM_COLUMNS if name in vars(self)}
+        vars(part).update(cached)
+        return part
+
     def copied(self) -> Part:
         """Return a part with these rows in memory of its own."""
         return Part(pa.concat_batches([self.rows, self.rows.slice(0, 0)]))
@@ -158,6 +170,10 @@ class Block:
             unmerged -= 1
             count += len(self.parts[unmerged].ids)
         return Block(self.floor, (*self.parts[:unmerged], _join([*self.parts[unmerged:], part])))
+
+    def widened(self, names: Sequence[str], optional: Mapping[str, Column]) -> Block:
+        """Return the block with these columns; optional ones that it lacks have their default."""
+        return Block(self.floor, tuple(part.widened(names, optional) for part in self.parts))
 
     def prepend(self, part: Part | None, floor: int) -> Block:
         """Return the block with the rows of `part`, which lie between `floor` and the old floor,

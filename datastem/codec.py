@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +16,7 @@ import pyarrow as pa
 from datastem.arrays import Mask
 from datastem.equality import batch_digest, key_digests
 from datastem.errors import DecodeError
-from datastem.schema import OP, OP_ROW, StreamSchema
+from datastem.schema import OP, OP_ROW, Column, StreamSchema
 
 INSTANT = pa.timestamp("us", tz="UTC")
 
@@ -75,10 +76,12 @@ def decode(
 ) -> pa.RecordBatch:
     """Return the stem rows of a payload (bytes or a pa.Buffer); their values are not copied.
 
-    `before` is the greatest ts the stream had reached before these rows. Raise DecodeError for
-    anything but exactly one batch of the declared columns, and for values with another `digest`.
+    `before` is the greatest ts the stream had reached before these rows. `schema` may be a later
+    one than that of the batch: optional columns that the batch lacks, or that were added after its
+    `position`, have their default. Raise DecodeError for anything but exactly one batch of the
+    declared columns, and for values with another `digest`.
     """
-    batch = _read(schema, payload)
+    batch = _read(schema, payload, position)
     if digest is not None and batch_digest(schema.name, batch) != digest:
         raise DecodeError(f"payload of stream {schema.name}: not the values that were accepted")
     rows = batch.num_rows
@@ -87,7 +90,14 @@ def decode(
     if ts.null_count:
         raise DecodeError(f"payload of stream {schema.name}: a row without a ts")
     ids = pa.array(np.arange(first_row_id, first_row_id + rows, dtype=np.int64))
-    declared = batch.select(schema.arrow.names).columns
+    optional = {
+        column.name: column.fill(rows)
+        for column in schema.columns
+        if column.since > position or column.name not in batch.schema.names
+    }
+    declared = [
+        optional[name] if name in optional else batch.column(name) for name in schema.arrow.names
+    ]
     reached = pa.nulls(rows, INSTANT) if before is None else _repeat(before, rows).view(INSTANT)
     system = [ids, ts, _repeat(position, rows), stamps, reached, *_operations(schema, batch)]
     return pa.RecordBatch.from_arrays([*system, *declared], schema=stem_schema(schema))
@@ -101,6 +111,24 @@ def _operations(schema: StreamSchema, batch: pa.RecordBatch) -> list[pa.Array]:
     if any(column.null_count for column in (batch.column(OP), *keys)):
         raise DecodeError(f"payload of stream {schema.name}: a row without a key")
     return [batch.column(OP), pa.array(key_digests(keys))]
+
+
+Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
+
+
+def with_optional(rows: Rows, names: Sequence[str], optional: Mapping[str, Column]) -> Rows:
+    """Return these columns of rows; an optional one that they lack is filled with its default.
+
+    Raise KeyError if they lack another one.
+    """
+    present = set(rows.schema.names)
+    if present.issuperset(names):
+        return rows if rows.schema.names == list(names) else rows.select(list(names))
+    columns = [
+        rows.column(name) if name in present else optional[name].fill(rows.num_rows)
+        for name in names
+    ]
+    return type(rows).from_arrays(columns, names=list(names))
 
 
 def are_rows(rows: pa.RecordBatch) -> Mask:
@@ -141,7 +169,7 @@ def columns_shown(schema: StreamSchema, outputs: tuple[tuple[str, str], ...]) ->
     return StemColumns(tuple(_SYSTEM.get(name, name) for _, name in outputs), pa.schema(fields))
 
 
-def _read(schema: StreamSchema, payload: Any) -> pa.RecordBatch:
+def _read(schema: StreamSchema, payload: Any, position: int) -> pa.RecordBatch:
     try:
         with pa.ipc.open_stream(payload) as reader:
             batches = list(reader)
@@ -149,11 +177,26 @@ def _read(schema: StreamSchema, payload: Any) -> pa.RecordBatch:
             raise DecodeError(f"payload of stream {schema.name}: {len(batches)} batches, not 1")
         batch = batches[0]
         batch.validate(full=True)
+        fits = _fits(batch.schema, schema, position)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DecodeError(f"payload of stream {schema.name} does not decode: {error}") from error
-    if not batch.schema.equals(schema.payload):
+    if not fits:
         raise DecodeError(f"payload of stream {schema.name} has other columns: {batch.schema}")
     return batch
+
+
+def _fits(got: pa.Schema, schema: StreamSchema, position: int) -> bool:
+    """Return True if a batch at `position` may have these columns: those that the schema had there,
+    though optional ones may be missing and dropped ones present."""
+    if got.equals(schema.payload):
+        return True
+    later = {column.name for column in schema.columns if column.since > position}
+    fields = {column.name: column.type.arrow for column in schema.dropped}
+    fields |= {field.name: field.type for field in schema.payload if field.name not in later}
+    required = fields.keys() - schema.optional.keys() - {column.name for column in schema.dropped}
+    names = set(got.names)
+    declared = all(fields.get(field.name) == field.type for field in got)
+    return declared and len(names) == len(got) and required <= names
 
 
 def _repeat(value: int, rows: int) -> pa.Array:

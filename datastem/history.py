@@ -122,6 +122,12 @@ class History:
         rows = self.runs.last_at(keys, instants, highs)
         return np.where(rows.ops == OP_ROW, rows.ids, -1)
 
+    def last(self, keys: Int64s) -> KeyedRows:
+        """Return the last row of each key by (ts, row_id), be it a delete; with the id −1 if there
+        is none."""
+        for_ever = np.full(len(keys), FOR_EVER)
+        return self._from(self.high, FOR_EVER).last_at(keys, for_ever, for_ever)
+
     def changed(self, old: int, new: int, instant: int) -> tuple[KeyedRows, KeyedRows]:
         """Return the rows that were current as known from ids below `old` and no longer are from
         ids below `new`, and the rows that have become current; by ascending id.

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
 
+from datastem.constants import Constant, constant_from_json, constant_to_json
 from datastem.instants import HOUR
-from datastem.types import BIGINT, TIMESTAMP, Type, parse_type
+from datastem.types import BIGINT, TEXT, TIMESTAMP, Kind, Type, parse_type
 
 # Every row has these; a query may use them like any column.
 SYSTEM_COLUMNS: Mapping[str, Type] = {"ts": TIMESTAMP, "row_id": BIGINT}
@@ -20,25 +21,104 @@ OP = "_op"
 OP_ROW = 0
 OP_DELETE = 1
 
+# The column that says which row of its stream key an edit expects to be the current one: a row id,
+# or NO_ROW if it expects none. NULL is no condition.
+EXPECTED = "_expected"
+NO_ROW = -1
+
+# Zeros for the values of a block, 16 bytes each.
+_SHARED_ROWS = 1 << 16
+_ZEROS = pa.py_buffer(bytes(16 * _SHARED_ROWS))
+
 
 @dataclass(frozen=True, slots=True)
 class Column:
+    """A column of a stream.
+
+    `since` is the packed log position of the ALTER STREAM that added it, 0 for a column of CREATE
+    STREAM. Batches may leave out an added column: their rows, and all earlier ones, have its
+    `default`.
+
+    Reserved for RENAME and DROP COLUMN: `stored` is the column's name in files and in the log if
+    that is not `name`; `former` has the names under which batches may still bring the column, each
+    with the instant until which that is so.
+    """
+
     name: str
     type: Type
+    since: int = 0
+    default: Constant = None
+    stored: str = ""
+    former: tuple[tuple[str, int], ...] = ()
 
     def __hash__(self) -> int:
         # Columns of equal names are compared; to hash their types would take longer, at each look
         # into a cache.
         return hash(self.name)
 
+    @property
+    def is_optional(self) -> bool:
+        """Whether a batch may leave the column out."""
+        return self.since > 0
+
+    def fill(self, rows: int) -> pa.Array:
+        """Return the values of the column for rows that were published without it."""
+        if self.default is not None:
+            return pa.repeat(pa.scalar(self.default, self.type.arrow), rows)
+        # NULLs are zeros in every buffer, so that columns and blocks can share one.
+        if self.type.kind is Kind.TEXT or rows > _SHARED_ROWS:
+            return pa.nulls(rows, self.type.arrow)
+        return pa.Array.from_buffers(self.type.arrow, rows, [_ZEROS, _ZEROS], rows)
+
+    def is_default(self, values: pa.Array) -> bool:
+        """Return True if all values, which have the column's type, are those of `fill`."""
+        if self.default is None or values.null_count:
+            return bool(values.null_count == len(values) and self.default is None)
+        filled = self.fill(len(values))
+        if self.type.kind is Kind.DOUBLE:
+            # By their bits: -0.0 equals 0.0, and is stored as it is.
+            return bool(values.view(pa.int64()).equals(filled.view(pa.int64())))
+        return bool(values.equals(filled))
+
+    def to_json(self) -> list[Any]:
+        """Return `[name, type]`, and the rest only if there is more than these."""
+        form: list[Any] = [self.name, str(self.type)]
+        if self == Column(self.name, self.type):
+            return form
+        former = [list(name) for name in self.former]
+        default = constant_to_json(self.default)
+        more = {"since": self.since, "default": default, "stored": self.stored, "former": former}
+        return [*form, more]
+
+    @classmethod
+    def from_json(cls, form: list[Any]) -> Column:
+        name, text, *more = form
+        type_ = parse_type(text)
+        if not more:
+            return cls(name, type_)
+        (details,) = more
+        default = constant_from_json(details["default"], type_)
+        former = tuple((earlier, until) for earlier, until in details["former"])
+        return cls(name, type_, details["since"], default, details["stored"], former)
+
+
+# The columns that a batch may have beside those of its stream.
+BATCH_COLUMNS = (Column(OP, TEXT), Column(EXPECTED, BIGINT))
+
 
 @dataclass(frozen=True)
 class StreamSchema:
-    """A stream as CREATE STREAM declared it. Durations are microseconds.
+    """A stream as CREATE STREAM declared it and ALTER STREAM changed it. Durations are
+    microseconds.
 
     `ordered_by` names the event-time column, or is None if a row's ts is the stamp of its arrival.
     `retain` is None if rows are kept for ever. `key` is the stream key, empty if there is none; a
     row replaces the earlier row of its stream key.
+
+    `whole_from` is the least ts whose rows, in a keyed stream the least end, no earlier and shorter
+    RETAIN has let go; None if there was no such RETAIN. With a `source`, only publishers of that
+    name or of names below it, of the owner `source_owner`, may publish. Reserved for DROP COLUMN:
+    `dropped` are columns that files and batches of the log may still have.
     """
 
     name: str
@@ -47,6 +127,10 @@ class StreamSchema:
     retain: int | None = None
     ahead: int = HOUR
     key: tuple[str, ...] = ()
+    whole_from: int | None = None
+    source: str = ""
+    source_owner: str = ""
+    dropped: tuple[Column, ...] = ()
 
     def __hash__(self) -> int:
         """Hash the name alone: schemas are keys of caches, and this is cheap."""
@@ -60,7 +144,7 @@ class StreamSchema:
     @cached_property
     def payload(self) -> pa.Schema:
         """The columns of a batch in the log: the declared ones, preceded by `_op` if there is a
-        stream key."""
+        stream key. A batch may lack optional ones."""
         return pa.schema([*([(OP, pa.int8())] if self.key else []), *self.arrow])
 
     @cached_property
@@ -68,23 +152,48 @@ class StreamSchema:
         """Every name a query may use: declared columns, `ts` and `row_id`."""
         return {**SYSTEM_COLUMNS, **{column.name: column.type for column in self.columns}}
 
+    @cached_property
+    def optional(self) -> dict[str, Column]:
+        """The columns that ALTER STREAM added, by name: files and batches may lack them."""
+        return {column.name: column for column in self.columns if column.is_optional}
+
+    @cached_property
+    def newest_column(self) -> int:
+        """The greatest `since` of its columns."""
+        return max((column.since for column in self.columns), default=0)
+
+    def with_columns_until(self, position: int) -> StreamSchema:
+        """Return the schema without the columns that were added after a packed position."""
+        if self.newest_column <= position:
+            return self
+        earlier = tuple(column for column in self.columns if column.since <= position)
+        return replace(self, columns=earlier)
+
     def to_json(self) -> dict[str, Any]:
         return {
             "name": self.name,
-            "columns": [[column.name, str(column.type)] for column in self.columns],
+            "columns": [column.to_json() for column in self.columns],
             "ordered_by": self.ordered_by,
             "retain": self.retain,
             "ahead": self.ahead,
             "key": list(self.key),
+            "whole_from": self.whole_from,
+            "source": self.source,
+            "source_owner": self.source_owner,
+            "dropped": [column.to_json() for column in self.dropped],
         }
 
     @classmethod
     def from_json(cls, form: Mapping[str, Any]) -> StreamSchema:
         return cls(
             name=form["name"],
-            columns=tuple(Column(name, parse_type(text)) for name, text in form["columns"]),
+            columns=tuple(map(Column.from_json, form["columns"])),
             ordered_by=form["ordered_by"],
             retain=form["retain"],
             ahead=form["ahead"],
             key=tuple(form["key"]),
+            whole_from=form["whole_from"],
+            source=form["source"],
+            source_owner=form["source_owner"],
+            dropped=tuple(map(Column.from_json, form["dropped"])),
         )

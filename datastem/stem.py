@@ -3,8 +3,8 @@
 Blocks stay in memory as long as the budget allows. A probe reads missing ones again: from the
 stem's files, or, if rows are in no file yet, from the inserts that brought them.
 
-Thread safety: `insert`, `cover` and `view` may be called from one thread while views are probed
-from others.
+Thread safety: `insert`, `alter`, `cover` and `view` may be called from one thread while views are
+probed from others.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from datastem.block_times import BlockTimes
 from datastem.blocks import BLOCK_BITS, Block, Part, SplitRows
 from datastem.instants import FOR_EVER, SINCE_EVER
 from datastem.memory import Memory
+from datastem.schema import Column
 from datastem.segments import RowSegment, SegmentIndex, extended, from_id
 
 # A column whose values never fall as row ids rise; NULL counts as before all time.
@@ -84,6 +85,8 @@ class DataStem:
         self._bounds: dict[int, tuple[int, int]] = {}
         self._high = 0
         self._forgotten = False
+        # The columns since they were altered; None before.
+        self._columns: tuple[Sequence[str], Mapping[str, Column]] | None = None
 
     @property
     def high(self) -> int:
@@ -102,7 +105,8 @@ class DataStem:
         with self._lock:
             if not first == self._high <= high:
                 raise ValueError(f"rows [{first}, {high}) do not follow those below {self._high}")
-            for number, part in rows.parts.items():
+            for number, narrow in rows.parts.items():
+                part = self._widened(narrow)
                 # A block that is not in memory begins with this insert. Its earlier rows are read
                 # again if they are needed.
                 floor = max(self._high, number << BLOCK_BITS)
@@ -118,6 +122,22 @@ class DataStem:
                 self._tail_times = self._tail_times.changed(self._tail_bounds(full))
         # Without the lock: the memory calls `evict`, which takes it.
         self._memory.shrink()
+
+    def alter(self, names: Sequence[str], optional: Mapping[str, Column]) -> None:
+        """Give all rows these columns; optional ones that they lack have their default.
+
+        Views keep the columns that they have.
+        """
+        with self._lock:
+            self._columns = names, optional
+            for number, block in self._blocks.items():
+                self._blocks[number] = block.widened(names, optional)
+
+    def _widened(self, part: Part) -> Part:
+        """Return a part with all columns: it may have been read before they were altered."""
+        if self._columns is None or part.rows.num_columns == len(self._columns[0]):
+            return part
+        return part.widened(*self._columns)
 
     def _tail_bounds(self, numbers: Iterable[int]) -> dict[int, tuple[int, int] | None]:
         """Return the least and the greatest ts of those blocks that are in the tail."""
@@ -233,6 +253,7 @@ class DataStem:
             if self._forgotten or not self._is_current(view):
                 return _present(part)
             block = self._blocks.get(number)
+            part = None if part is None else self._widened(part)
             # A block claims all ids from its floor on. A new one is cached only if the view has
             # them all: the block is full, or nothing was inserted since the view was made.
             if block is None and floor == end and (full or self._high == view.high):

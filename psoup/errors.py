@@ -16,6 +16,8 @@ ServerError
 ├── NoSuchPublisher     the owner has no publisher of that name, or it was forgotten
 ├── NoSuchAccessKey           the tenant has no such key, or it was revoked
 ├── StreamExists
+├── ColumnExists
+├── InUse               registrations need what is to be changed
 ├── StreamDropped       the registration's stream is gone, or a view it goes through
 ├── NotAStream          the name is a view's, and a stream is required
 ├── NamedByViews        views name what is to be dropped
@@ -24,6 +26,8 @@ ServerError
 ├── ClientKeyTaken            the client key belongs to another query
 ├── SequenceGap         the sequence before this one is missing
 ├── SequenceReused      that sequence was given to other rows
+├── ConflictRow         another row of its key is current than the one that an edit expects
+├── NotCurrent          an edit would not become the current row of its key
 ├── AfterFailure        an earlier batch of the same call was refused
 ├── Overloaded          too much at once: try again after a while
 ├── LogFull             the engine is so far behind that no rows are taken
@@ -108,6 +112,14 @@ class StreamExists(ServerError):
     reason = "STREAM_EXISTS"
 
 
+class ColumnExists(ServerError):
+    reason = "COLUMN_EXISTS"
+
+
+class InUse(ServerError):
+    reason = "IN_USE"
+
+
 class StreamDropped(ServerError):
     reason = "STREAM_DROPPED"
 
@@ -138,6 +150,25 @@ class SequenceGap(ServerError):
 
 class SequenceReused(ServerError):
     reason = "SEQUENCE_REUSED"
+
+
+class ConflictRow(ServerError):
+    """The edit at place `row` of a batch expects another current row of its key than the one of the
+    stream `stream_id` with the id `row_id`; -1 if the key has none. The detail names neither:
+    whoever reports the error must know whether the caller may see them."""
+
+    reason = "CONFLICT_ROW"
+
+    def __init__(
+        self, message: str, *, stream_id: int = 0, row_id: int = -1, **detail: Any
+    ) -> None:
+        super().__init__(message, **detail)
+        self.stream_id = stream_id
+        self.row_id = row_id
+
+
+class NotCurrent(ServerError):
+    reason = "NOT_CURRENT"
 
 
 class AfterFailure(ServerError):

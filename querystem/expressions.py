@@ -7,17 +7,14 @@ compared exactly, never through DOUBLE.
 
 from __future__ import annotations
 
-import datetime
-import decimal
 import enum
 import json
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from datastem.instants import from_micros, to_micros
-from datastem.types import BOOLEAN, Kind, Type, parse_type
+from datastem.constants import Constant, constant_from_json, constant_to_json
+from datastem.types import BOOLEAN, Type, parse_type
 
 
 class Op(enum.Enum):
@@ -67,7 +64,7 @@ class Op(enum.Enum):
 
 
 # None is NULL. TIMESTAMP values are aware datetimes in UTC, DURATION values microseconds.
-Scalar = bool | int | float | decimal.Decimal | str | datetime.datetime | datetime.date | None
+Scalar = Constant
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +130,7 @@ def to_json(expression: Expression) -> list[Any]:
     exactly."""
     match expression:
         case Literal(value, type_):
-            return ["lit", str(type_), _value_json(value, type_)]
+            return ["lit", str(type_), constant_to_json(value)]
         case ColumnRef(name, type_):
             return ["col", str(type_), name]
         case Parameter(name, type_):
@@ -145,7 +142,7 @@ def to_json(expression: Expression) -> list[Any]:
 def from_json(form: list[Any]) -> Expression:
     tag, type_ = form[0], parse_type(form[1])
     if tag == "lit":
-        return Literal(_value(form[2], type_), type_)
+        return Literal(constant_from_json(form[2], type_), type_)
     if tag == "col":
         return ColumnRef(form[2], type_)
     if tag == "par":
@@ -156,30 +153,3 @@ def from_json(form: list[Any]) -> Expression:
 def predicate_key(where: Expression) -> str:
     """Return the normal form of a predicate as text: equal for equal predicates over one stream."""
     return json.dumps(to_json(where), separators=(",", ":"))
-
-
-def _value_json(value: Scalar, type_: Type) -> Any:
-    match value:
-        case decimal.Decimal() | datetime.date() if not isinstance(value, datetime.datetime):
-            return str(value)
-        case datetime.datetime():
-            return to_micros(value)
-        case float() if not math.isfinite(value):
-            return str(value)
-    return value
-
-
-def _value(form: Any, type_: Type) -> Scalar:
-    if form is None:
-        return None
-    match type_.kind:
-        case Kind.DECIMAL:
-            return decimal.Decimal(form)
-        case Kind.DATE:
-            return datetime.date.fromisoformat(form)
-        case Kind.TIMESTAMP:
-            return from_micros(form)
-        case Kind.DOUBLE:
-            return float(form)
-    value: Scalar = form
-    return value

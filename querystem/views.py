@@ -25,12 +25,17 @@ class Delivery(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class ViewDefinition:
-    """A view: its query as text, and the columns the query had when the view was created."""
+    """A view: its query as text, and the columns the query had when the view was created.
+
+    The query does not see columns that its streams got later: those whose `since` is greater than
+    `bound_at`.
+    """
 
     name: str
     text: str
     columns: tuple[Column, ...]
     delivery: Delivery = Delivery.PLAIN
+    bound_at: int = 0
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -38,9 +43,11 @@ class ViewDefinition:
             "text": self.text,
             "columns": [[column.name, str(column.type)] for column in self.columns],
             "delivery": self.delivery.value,
+            "bound_at": self.bound_at,
         }
 
     @classmethod
     def from_json(cls, form: Mapping[str, Any]) -> ViewDefinition:
         columns = tuple(Column(name, parse_type(type_)) for name, type_ in form["columns"])
-        return cls(form["name"], form["text"], columns, Delivery(form["delivery"]))
+        delivery = Delivery(form["delivery"])
+        return cls(form["name"], form["text"], columns, delivery, form["bound_at"])

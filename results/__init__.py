@@ -1,1 +1,4 @@
-"""Integers and Arrow: sets of row ids, bitmaps of matches, windows and the order of rows."""
+"""Integers and Arrow: sets of row ids, bitmaps of matches, windows and the order of rows.
+
+A part of PSoup: `import psoup` looks for this word.
+"""

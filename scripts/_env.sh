@@ -1,6 +1,9 @@
 # Sourced by the scripts beside it: sets up what they need, and only what is missing.
 #
-#   ensure_python   PYTHON is an interpreter with the project and its pinned dependencies (.venv)
+#   ensure_python LEVEL
+#                   PYTHON is an interpreter with the project and its pinned dependencies (.venv):
+#                   for `server` what clients and servers need, for `engine` also Spark, for `dev`
+#                   also the development tools
 #   ensure_java     JAVA_HOME, or the `java` on the PATH, is Java 17 or later
 #   ensure_jars     the Delta jars are on this machine
 #   fetch_browser   there is a Chromium for the tests of pages, if one can be had
@@ -13,7 +16,7 @@ set -euo pipefail
 ROOT="$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)"
 VENV="$ROOT/.venv"
 PYTHON="$VENV/bin/python"
-STAMP="$VENV/.psoup-stamp"
+STAMP="$VENV/.psoup-stamp"  # a file for each level that is installed: $STAMP-engine
 JAVA_LEAST=17
 
 # Without compiled modules every server, engine and Spark worker takes seconds longer to start.
@@ -57,8 +60,37 @@ wanted_stamp() {
     cat -- "$ROOT/pyproject.toml" "$ROOT/constraints.txt" "$ROOT/setup.py" "$ROOT"/datastem/native/*.[ch]
 }
 
+# The levels that have everything that a level has.
+levels_from() {
+    case "$1" in
+    server) printf 'server engine dev' ;;
+    engine) printf 'engine dev' ;;
+    *) printf 'dev' ;;
+    esac
+}
+
 python_ready() {
-    wanted_stamp | cmp -s - "$STAMP" && "$PYTHON" -c '' 2>/dev/null
+    local level
+    for level in $(levels_from "$1"); do
+        if wanted_stamp | cmp -s - "$STAMP-$level" && "$PYTHON" -c '' 2>/dev/null; then return; fi
+    done
+    return 1
+}
+
+extras_of() {
+    case "$1" in
+    server) printf 'server,web,metrics' ;;
+    engine) printf 'engine,web,metrics' ;;
+    *) printf 'engine,dev' ;;
+    esac
+}
+
+describe_level() {
+    case "$1" in
+    server) printf 'the pinned dependencies (about 150 MB the first time)' ;;
+    engine) printf 'Spark and the pinned dependencies (about 550 MB the first time, a few minutes)' ;;
+    *) printf 'the pinned dependencies and development tools (about 600 MB the first time, a few minutes)' ;;
+    esac
 }
 
 make_venv() {
@@ -78,15 +110,20 @@ show_downloads() {
 }
 
 build_python() {
-    if python_ready; then return; fi
-    rm -f -- "$STAMP"
+    if python_ready "$1"; then return; fi
+    local level="$1" higher
+    # An environment that had Spark or the tools gets them in their new versions, too.
+    for higher in $(levels_from "$1"); do
+        if [ -e "$STAMP-$higher" ]; then level="$higher"; fi
+    done
+    rm -f -- "$STAMP"-*
     "$PYTHON" -m pip --version >/dev/null 2>&1 || make_venv
-    say "installing the pinned dependencies (about 600 MB the first time, a few minutes)"
+    say "installing $(describe_level "$level")"
     (cd -- "$ROOT" && "$PYTHON" -m pip install --disable-pip-version-check --progress-bar off \
-        --constraint constraints.txt --editable '.[engine,dev]') | show_downloads ||
+        --constraint constraints.txt --editable ".[$(extras_of "$level")]") | show_downloads ||
         die "the dependencies could not be installed; see above, then run this again"
     wanted_stamp >"$STAMP.new"
-    mv -f -- "$STAMP.new" "$STAMP"
+    mv -f -- "$STAMP.new" "$STAMP-$level"
 }
 
 # A linked environment belongs to another clone: setting it up here would break it there.
@@ -101,13 +138,13 @@ refuse_linked_venv() {
 
 ensure_python() {
     refuse_linked_venv
-    if python_ready; then return; fi
+    if python_ready "$1"; then return; fi
     mkdir -p -- "$VENV"
     (
         if command -v flock >/dev/null; then
             flock --nonblock 9 || { say "waiting for another set-up to finish" && flock 9; }
         fi
-        build_python
+        build_python "$1"
     ) 9>"$VENV/.psoup-lock"
 }
 

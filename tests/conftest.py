@@ -7,6 +7,7 @@ for new ones.
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 import secrets
@@ -42,14 +43,30 @@ settings.load_profile("default")
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark tests by their fixtures, so that `-m "not spark"` misses none."""
     for item in items:
         names = getattr(item, "fixturenames", ())
         for fixture, mark in (("spark", "spark"), ("shared_data", "shared")):
             if fixture in names:
                 item.add_marker(mark)
-    group_tests(items)
+    group_tests(items, name_groups=getattr(config.option, "loadgroup", False))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Collect no garbage while modules are imported, and leave them out of it ever after."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    """Let modules see their objects end."""
+    gc.unfreeze()
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -84,6 +101,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     from psoup.engine.spark.session import open_session
 
     session = open_session(tmp_path_factory.mktemp("spark"))
+    # To compile a plan takes longer than to interpret it for a few rows. Engines that run as
+    # processes, as that of `running`, compile theirs.
+    session.conf.set("spark.sql.codegen.wholeStage", "false")
+    session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
     yield session
     session.stop()
 
@@ -116,6 +137,11 @@ def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerPr
 def counted_ids(monkeypatch: pytest.MonkeyPatch) -> None:
     """Streams, views, composites and policies of this process have the ids 1, 2, …, for tests that
     name them."""
+    count_ids(monkeypatch)
+
+
+def count_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Do what `counted_ids` does, for a fixture of a wider scope."""
     ids = itertools.count(1)
     monkeypatch.setattr("psoup.write.ids.secrets.randbits", lambda bits: next(ids))
 

@@ -19,7 +19,7 @@ PACKAGES = ["psoup", "querystem", "datastem", "results", "client_sdk"]
 
 # Old clients must understand new servers. Before changing this: fields and methods are only ever
 # added, numbers are never reused, and CHANGELOG.md says what is new.
-WIRE = "5074338633c3540f1ba5a3161bc841b369e580e05ab8717800ca037e11b265a5"
+WIRE = "07d3dac0311b0736543da912dd1bd9b8157b32a6a2c0b1b129e28599aa459fd5"
 
 # Split, so that this file does not find itself.
 PRIVATE = {

@@ -4,13 +4,16 @@ A channel without a server waits longer and longer before it resolves the addres
 whose connection is dead, or ends at a captive portal, may keep it for hours. So the call after one
 that no store has answered gets a new channel, at most once a second. Calls in progress on the old
 channel continue; it is closed when the last of them has ended.
+
+A client of several servers uses one of them. If that one is away or stopping, the new channel goes
+to the next in the list. The client stays there until that one fails, too.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, cast
@@ -32,12 +35,14 @@ from client_sdk._exceptions import (
     PsoupError,
     QueryProblem,
     QuotaExceeded,
+    RowConflict,
     RowProblem,
     ServerError,
     Timeout,
     Unauthenticated,
 )
 from client_sdk._session import MEBIBYTE
+from client_sdk._wire.values import from_rows
 from psoup.v1 import psoup_pb2 as pb
 
 # By default gRPC waits up to two minutes between two attempts to connect: too long for a client
@@ -66,11 +71,12 @@ def channel_options(max_message_bytes: int) -> list[tuple[str, int]]:
 
 @dataclass(eq=False, slots=True)
 class CountedChannel:
-    """A channel with its stub, and the number of calls in progress on it.
+    """A channel to a target with its stub, and the number of calls in progress on it.
 
     `files` identifies the certificate files that it was made with.
     """
 
+    target: str
     channel: Any
     stub: Any
     created_at: float = field(default_factory=time.monotonic)
@@ -86,11 +92,18 @@ class Channels:
     """
 
     def __init__(
-        self, make: Callable[[], tuple[Any, Any]], files: Callable[[], object] = lambda: None
+        self,
+        targets: Sequence[str],
+        make: Callable[[str], tuple[Any, Any]],
+        files: Callable[[], object] = lambda: None,
     ) -> None:
-        """Open no channel yet. `make` returns a new channel and its stub; `files` returns a value
-        that changes when the certificate files do.
+        """Open no channel yet. `make` returns a new channel to a target and its stub; `files`
+        returns a value that changes when the certificate files do.
         """
+        self._targets = targets
+        self._turn = 0  # of the target for the next channel
+        # The channels in a row that ended because no store had answered.
+        self._failed_channels = 0
         self._make = make
         self._files = files
         self._lock = threading.Lock()
@@ -109,7 +122,8 @@ class Channels:
                 # Read before the channel is made: if a file changes in between, the channel counts
                 # as stale.
                 files = self._files()
-                self._newest = CountedChannel(*self._make(), files=files)
+                target = self._targets[self._turn % len(self._targets)]
+                self._newest = CountedChannel(target, *self._make(target), files=files)
                 self._open.add(self._newest)
             self._newest.calls += 1
             return self._newest
@@ -120,16 +134,31 @@ class Channels:
         """
         with self._lock:
             channel.calls -= 1
-            is_old = time.monotonic() - channel.created_at >= _LEAST_CHANNEL_SECONDS
-            is_stale = isinstance(error, Unauthenticated) and error.renewed
-            if self._newest is channel and (is_stale or (is_old and _is_unanswered(error))):
-                self._newest = None
+            if self._newest is channel:
+                self._judge(channel, error)
             # Calls in progress keep an old channel open; the last of them returns it. After `close`
             # it is not in `_open`, because `close` has returned it.
             if self._newest is channel or channel.calls or channel not in self._open:
                 return None
             self._open.remove(channel)
             return channel.channel
+
+    def _judge(self, channel: CountedChannel, error: PsoupError | None) -> None:
+        """Give up the newest channel if the end of a call says so."""
+        if isinstance(error, Unauthenticated) and error.renewed:
+            self._newest = None
+        elif not (_is_unanswered(error) or (_is_stopping(error) and len(self._targets) > 1)):
+            self._failed_channels = 0
+        else:
+            is_old = time.monotonic() - channel.created_at >= _LEAST_CHANNEL_SECONDS
+            # While there is a target that was not tried yet, nothing is gained by waiting.
+            has_others = self._failed_channels < len(self._targets) - 1
+            if is_old or has_others:
+                self._newest = None
+                self._turn += 1
+                self._failed_channels += 1
+            if isinstance(error, ConnectionFailed):
+                error.elsewhere = has_others and _UNSENT in error.message
 
     def close(self) -> list[Any]:
         """Return all channels, which the caller must close whatever calls are in progress."""
@@ -140,9 +169,18 @@ class Channels:
             return channels
 
 
+# A part of gRPC's message if there was no connection to send the request on.
+_UNSENT = "failed to connect to all addresses"
+
+
 def _is_unanswered(error: PsoupError | None) -> bool:
     """Return whether the error means that no store has answered."""
     return isinstance(error, ConnectionFailed | Timeout) and not error.detail.store_id
+
+
+def _is_stopping(error: PsoupError | None) -> bool:
+    """Return whether the server has refused a call because it stops."""
+    return error is not None and error.reason == "STOPPING"
 
 
 _DETAILS_KEY = "grpc-status-details-bin"
@@ -201,6 +239,8 @@ def error_for(code: str, message: str, detail: ErrorDetail) -> PsoupError:
         kind = QueryProblem
     elif kind is InvalidRequest and detail.row >= 0:
         kind = RowProblem
+    elif kind is PreconditionFailed and detail.reason == "CONFLICT_ROW":
+        kind = RowConflict
     elif kind is LimitExceeded and detail.reason == "QUOTA_EXCEEDED":
         kind = QuotaExceeded
     return kind(message, detail=detail, code=code)
@@ -237,7 +277,13 @@ def detail_from(message: pb.ErrorDetail) -> ErrorDetail:
         field=message.field,
         store_id=message.store_id,
         retry_after=_retry_after(message),
+        current=_current(message),
     )
+
+
+def _current(message: pb.ErrorDetail) -> dict[str, Any] | None:
+    rows = from_rows(message.current, list(message.current.columns))
+    return rows[0] if rows else None
 
 
 def _retry_after(message: pb.ErrorDetail) -> timedelta | None:

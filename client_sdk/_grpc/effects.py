@@ -16,7 +16,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from google.protobuf.message import Message
 
-from client_sdk._exceptions import PsoupError, Timeout, Unauthenticated
+from client_sdk._exceptions import ConnectionFailed, PsoupError, Timeout, Unauthenticated
 from psoup.v1 import psoup_pb2 as pb
 
 T = TypeVar("T")
@@ -193,6 +193,8 @@ def may_repeat(error: PsoupError, repeat: Repeat) -> bool:
     """Return whether a request that failed with this error may be sent again."""
     if isinstance(error, Unauthenticated):
         return error.renewed  # the store checks the credential before anything else
+    if isinstance(error, ConnectionFailed) and error.elsewhere:
+        return True  # no server has begun it
     if error.detail.retry_after is not None:
         return True  # the store has done nothing, and says when to ask again
     if repeat is Repeat.HARMFUL:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import queue
-from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from typing import Any, NamedTuple, Protocol
 
@@ -81,8 +81,9 @@ class AsyncTransport(Protocol):
 
 
 class CallStub(NamedTuple):
-    """The stub for one call, and the metadata that identifies the caller."""
+    """The stub for one call to a target, and the metadata that identifies the caller."""
 
+    target: str
     stub: Any
     metadata: Metadata | None
 
@@ -95,20 +96,22 @@ class GrpcTransport:
     """A transport of grpc, for several threads."""
 
     def __init__(
-        self, target: str, max_message_bytes: int, credentials: Credentials | None = None
+        self,
+        targets: Sequence[str],
+        max_message_bytes: int,
+        credentials: Credentials | None = None,
     ) -> None:
         """Raise ValueError if a token would go to another machine in plain text."""
-        self._target = target
-        self._credentials = TransportCredentials(credentials, target)
+        self._credentials = TransportCredentials(credentials, targets)
         self._options = [*channel_options(max_message_bytes), *self._credentials.options()]
-        self._channels = Channels(self._make, self._credentials.files)
+        self._channels = Channels(targets, self._make, self._credentials.files)
 
-    def _make(self) -> tuple[Any, Any]:
+    def _make(self, target: str) -> tuple[Any, Any]:
         credentials = self._credentials.channel_credentials()
         if credentials is None:
-            channel = grpc.insecure_channel(self._target, self._options)
+            channel = grpc.insecure_channel(target, self._options)
         else:
-            channel = grpc.secure_channel(self._target, credentials, self._options)
+            channel = grpc.secure_channel(target, credentials, self._options)
         return channel, ChecksumStub(channel)
 
     def unary(self, method: str, request: Message, timeout: float | None) -> Any:
@@ -139,7 +142,7 @@ class GrpcTransport:
         # Taken after the token: if getting that fails, there is no channel to give back.
         channel, failure = self._channels.take(), None
         try:
-            yield CallStub(channel.stub, metadata(token))
+            yield CallStub(channel.target, channel.stub, metadata(token))
         except grpc.RpcError as error:
             failure = self._failed(error, channel, token)
             raise failure from None
@@ -158,9 +161,9 @@ class GrpcTransport:
             return ConnectionFailed(
                 "the client was closed during the call", code="FAILED_PRECONDITION"
             )
-        failure = from_rpc(error, self._target)
-        if may_be_mismatch(failure, self._target):
-            return explain_mismatch(failure, self._target, self._credentials.settings.encrypts)
+        failure = from_rpc(error, channel.target)
+        if may_be_mismatch(failure, channel.target):
+            return explain_mismatch(failure, channel.target, self._credentials.settings.encrypts)
         if isinstance(failure, Unauthenticated):
             failure.renewed = self._credentials.is_renewed(
                 channel.files, token, self._credentials.token()
@@ -219,20 +222,22 @@ class AsyncGrpcTransport:
     """
 
     def __init__(
-        self, target: str, max_message_bytes: int, credentials: Credentials | None = None
+        self,
+        targets: Sequence[str],
+        max_message_bytes: int,
+        credentials: Credentials | None = None,
     ) -> None:
         """Raise ValueError if a token would go to another machine in plain text."""
-        self._target = target
-        self._credentials = TransportCredentials(credentials, target)
+        self._credentials = TransportCredentials(credentials, targets)
         self._options = [*channel_options(max_message_bytes), *self._credentials.options()]
-        self._channels = Channels(self._make, self._credentials.files)
+        self._channels = Channels(targets, self._make, self._credentials.files)
 
-    def _make(self) -> tuple[Any, Any]:
+    def _make(self, target: str) -> tuple[Any, Any]:
         credentials = self._credentials.channel_credentials()
         if credentials is None:
-            channel = grpc.aio.insecure_channel(self._target, self._options)
+            channel = grpc.aio.insecure_channel(target, self._options)
         else:
-            channel = grpc.aio.secure_channel(self._target, credentials, self._options)
+            channel = grpc.aio.secure_channel(target, credentials, self._options)
         return channel, ChecksumStub(channel)
 
     async def async_unary(self, method: str, request: Message, timeout: float | None) -> Any:
@@ -253,7 +258,7 @@ class AsyncGrpcTransport:
     async def async_duplex(self, method: str, timeout: float | None) -> AsyncGrpcDuplex:
         stack = AsyncExitStack()
         stub = await stack.enter_async_context(self.calling())
-        return AsyncGrpcDuplex(stub.call(method, timeout=timeout), stack, self._target)
+        return AsyncGrpcDuplex(stub.call(method, timeout=timeout), stack, stub.target)
 
     async def async_close(self) -> None:
         for channel in self._channels.close():
@@ -265,13 +270,14 @@ class AsyncGrpcTransport:
         token = await self._credentials.async_token()
         channel, failure = self._channels.take(), None
         try:
-            yield CallStub(channel.stub, metadata(token))
+            yield CallStub(channel.target, channel.stub, metadata(token))
         except grpc.RpcError as error:
-            failure = from_rpc(error, self._target)
-            if may_be_mismatch(failure, self._target):
+            target = channel.target
+            failure = from_rpc(error, target)
+            if may_be_mismatch(failure, target):
                 encrypts = self._credentials.settings.encrypts
                 # Finding the reason may take a connection, which must not block the event loop.
-                failure = await asyncio.to_thread(explain_mismatch, failure, self._target, encrypts)
+                failure = await asyncio.to_thread(explain_mismatch, failure, target, encrypts)
             if isinstance(failure, Unauthenticated):
                 now = await self._credentials.async_token()
                 failure.renewed = self._credentials.is_renewed(channel.files, token, now)

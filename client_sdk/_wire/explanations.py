@@ -38,6 +38,30 @@ class Factor:
 
 
 @dataclass(frozen=True, slots=True)
+class IndexStructure:
+    """The structure of the engine's index that finds a predicate; `text` describes it.
+
+    `method` is "hash table", "pattern table", "any of", "grid", "every box", "bitmaps" or "by
+    itself". Rows are looked up by their `operands`. `predicate_count` predicates are in it.
+    """
+
+    method: str
+    operands: tuple[str, ...]
+    predicate_count: int
+    text: str
+
+    @classmethod
+    def from_wire(cls, message: pb.IndexStructure) -> IndexStructure:
+        method = pb.IndexMethod.Name(message.method).removeprefix("INDEX_METHOD_")
+        return cls(
+            method=method.replace("_", " ").lower(),
+            operands=tuple(message.operands),
+            predicate_count=message.predicate_count,
+            text=message.text,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class StoredMatches:
     """The sizes of what the engine has stored for one predicate."""
 
@@ -140,7 +164,8 @@ class ExplainedLeg(ExplainedPredicate):
     `considered_rows` were evaluated with the predicate. `row_count` of them are in the window and
     match; it is None if cached summaries made counting unnecessary. `current_rows` are those of a
     keyed stream. `implied_by` is the predicate whose matches were read instead of all rows, or
-    None. `quarantined` says what of the leg the engine has set aside because it fails.
+    None. `quarantined` says what of the leg the engine has set aside because it fails. `index` is
+    the structure of the engine's index; it is None for callers who do not administer the tenant.
     """
 
     stream: str
@@ -150,9 +175,11 @@ class ExplainedLeg(ExplainedPredicate):
     current_rows: int | None
     implied_by: ImpliedBy | None = None
     quarantined: str = ""
+    index: IndexStructure | None = None
 
     @classmethod
     def from_wire(cls, message: pb.ExplainedLeg) -> ExplainedLeg:
+        index = IndexStructure.from_wire(message.index)
         implied = ImpliedBy.from_wire(message.implied_by)
         return cls(
             stream=message.stream,
@@ -163,6 +190,7 @@ class ExplainedLeg(ExplainedPredicate):
             current_rows=message.current_rows if message.HasField("current_rows") else None,
             implied_by=implied if message.HasField("implied_by") else None,
             quarantined=message.quarantined,
+            index=index if message.HasField("index") else None,
         )
 
 

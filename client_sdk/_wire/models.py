@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -20,8 +21,10 @@ from client_sdk._wire.values import (
 from psoup.v1 import psoup_pb2 as pb
 
 
-def columns_of(messages: object) -> tuple[Column, ...]:
-    return tuple(Column(item.name, item.type) for item in messages)  # type: ignore[attr-defined]
+def columns_of(messages: Iterable[pb.Column]) -> tuple[Column, ...]:
+    return tuple(
+        Column(item.name, item.type, item.optional, from_value(item.default)) for item in messages
+    )
 
 
 def pattern_name(pattern: pb.UpdatePattern) -> str:

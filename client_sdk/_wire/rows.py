@@ -19,17 +19,19 @@ from client_sdk._wire.models import Stream
 from client_sdk._wire.values import Column, schema_of, utc
 
 # A list of dicts, a pyarrow Table or RecordBatch, or a pandas DataFrame. Rows for a keyed stream
-# may have `_op` "delete", which deletes their stream key.
+# may have `_op` "delete", which deletes their stream key, and `_expected`, the id of the row that
+# they may replace.
 Rows: TypeAlias = Any
 
 
 def to_table(rows: Rows, stream: Stream) -> pa.Table:
-    """Return a table of exactly the stream's columns, in their order, and `_op` if the rows have
-    it.
+    """Return a table of exactly the stream's columns, in their order, and those of `_op` and
+    `_expected` that the rows have. Optional columns that rows leave out have their default.
 
     Raises RowProblem.
     """
     table = _convert(rows, stream)
+    _check_expected(table, stream)
     times = [(stream.ordered_by, null_time)] if stream.ordered_by else []
     for name, problem in (*times, *((name, null_key) for name in stream.key)):
         if table.column(name).null_count:
@@ -106,11 +108,15 @@ def null_key(number: int, name: str) -> RowProblem:
     return RowProblem(message, detail=detail)
 
 
-# ---- the operation of a row, beside its columns: "row", or "delete" if the stream has a key
+# ---- what a row may have beside its columns, if the stream has a key: its operation, "row" or
+# "delete", and the id of the row that it expects to replace, -1 if it expects none
 
 OP = "_op"
 DELETE = "delete"
-OP_COLUMN = Column(OP, "TEXT")
+EXPECTED = "_expected"
+NO_ROW = -1
+BATCH_COLUMNS = (Column(OP, "TEXT"), Column(EXPECTED, "BIGINT"))
+_BATCH_NAMES = frozenset(column.name for column in BATCH_COLUMNS)
 
 Row = Mapping[str, Any]
 
@@ -125,29 +131,57 @@ def required_columns(stream: Stream) -> set[str]:
     return {*stream.key, *([stream.ordered_by] if stream.ordered_by else [])}
 
 
-def complete_rows(rows: Sequence[Row], stream: Stream) -> tuple[Sequence[Row], list[Any] | None]:
-    """Return rows of exactly the stream's columns, and the `_op` of each; None if no row has one.
+def complete_rows(rows: Sequence[Row], stream: Stream) -> tuple[Sequence[Row], tuple[Column, ...]]:
+    """Return rows that have all of the stream's columns, and those of BATCH_COLUMNS that a row has.
 
     A delete may leave out the columns that it does not require. Raises RowProblem.
     """
     names = {column.name for column in stream.columns}
-    # The usual case, without operations, needs no copies of the rows.
+    # The usual case, without operations and conditions, needs no copies of the rows.
     if all(row.keys() == names for row in rows):
-        return rows, None
-    optional = dict.fromkeys(names - required_columns(stream)) if stream.key else {}
-    whole = []
+        return rows, ()
+    unneeded = dict.fromkeys(names - required_columns(stream)) if stream.key else {}
+    defaults = {column.name: column.default for column in stream.columns if column.optional}
+    whole: list[Row] = []
     for number, row in enumerate(rows):
-        filled = {**optional, **row} if row.get(OP) == DELETE else dict(row)
-        filled.pop(OP, None)
-        if filled.keys() != names:
-            raise wrong_fields(number, [name for name in row if name != OP], names)
+        filled = {**(unneeded if row.get(OP) == DELETE else {}), **defaults, **row}
+        if filled.keys() - _BATCH_NAMES != names:
+            raise wrong_fields(number, [name for name in row if name not in _BATCH_NAMES], names)
         whole.append(filled)
-    ops = [row.get(OP) for row in rows]
-    return whole, ops if any(OP in row for row in rows) else None
+    present = (column for column in BATCH_COLUMNS if any(column.name in row for row in rows))
+    return whole, tuple(present)
+
+
+def has_conditions(table: pa.Table) -> bool:
+    """Return whether a row of a stream's table expects another one."""
+    if EXPECTED not in table.column_names:
+        return False
+    expected = table.column(EXPECTED)
+    return bool(expected.null_count < len(expected))
+
+
+def _check_expected(table: pa.Table, stream: Stream) -> None:
+    """Raise RowProblem for a condition that no stream, or not this one, can have."""
+    if not has_conditions(table):
+        return
+    expected = table.column(EXPECTED)
+    if not stream.key:
+        number = expected.is_valid().index(True).as_py()
+        message = f"row {number} has an {EXPECTED}, and stream {stream.name} has no key"
+        detail = ErrorDetail(reason="EXPECTED_WITHOUT_KEY", row=number, field=EXPECTED)
+        raise RowProblem(message, detail=detail)
+    number = pc.less(expected, NO_ROW).index(True).as_py()
+    if number >= 0:
+        problem = ValueError("a row id is 0 or more, or -1 for none")
+        raise bad_value(number, BATCH_COLUMNS[1], expected[number], problem)
 
 
 def with_optional(table: pa.Table, stream: Stream) -> pa.Table:
-    """Return the table with NULLs for the columns that a table of deletes may leave out."""
+    """Return the table with defaults for the optional columns that it leaves out, and with NULLs
+    for those that a table of deletes may leave out."""
+    for column in stream.columns:
+        if column.optional and column.name not in table.column_names:
+            table = table.append_column(column.name, column.fill(table.num_rows))
     if OP not in table.column_names or not stream.key or not table.num_rows:
         return table
     ops = table.column(OP)
@@ -188,14 +222,11 @@ _CONVERSION_ERRORS = (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeErr
 
 
 def from_dicts(rows: Sequence[Mapping[str, Any]], stream: Stream) -> pa.Table:
-    """Return a table of dicts, with a column `_op` if a row has one."""
-    rows, ops = complete_rows(rows, stream)
-    columns = stream.columns
-    arrays = [column_of([row[column.name] for row in rows], column) for column in columns]
-    if ops is not None:
-        columns = (*columns, OP_COLUMN)
-        arrays.append(column_of(ops, OP_COLUMN))
-    return pa.Table.from_arrays(arrays, schema=schema_of(columns))
+    """Return a table of dicts, with those of BATCH_COLUMNS that a row has."""
+    rows, present = complete_rows(rows, stream)
+    arrays = [column_of([row[column.name] for row in rows], column) for column in stream.columns]
+    arrays += [column_of([row.get(column.name) for row in rows], column) for column in present]
+    return pa.Table.from_arrays(arrays, schema=schema_of((*stream.columns, *present)))
 
 
 def column_of(values: list[Any], column: Column) -> pa.Array:
@@ -240,9 +271,10 @@ def _is_lookalike(value: Any, kind: str) -> bool:
 
 
 def from_arrow(table: pa.Table, stream: Stream) -> pa.Table:
-    """Return the table in the stream's types, with a column `_op` if it has one."""
+    """Return the table in the stream's types, with those of BATCH_COLUMNS that it has."""
     table = with_optional(table, stream)
-    columns = (*stream.columns, *([OP_COLUMN] if OP in table.column_names else []))
+    present = (column for column in BATCH_COLUMNS if column.name in table.column_names)
+    columns = (*stream.columns, *present)
     names = {column.name for column in columns}
     if len(table.column_names) != len(names) or set(table.column_names) != names:
         raise wrong_fields(-1, table.column_names, names)
@@ -273,7 +305,7 @@ def is_pandas(rows: Any) -> bool:
 
 def pandas_table(frame: Any, stream: Stream) -> pa.Table:
     """Return a table of a DataFrame. NaN, NaT and None are NULL, and whole floats may be BIGINT."""
-    kinds = {column.name: column for column in (*stream.columns, OP_COLUMN)}
+    kinds = {column.name: column for column in (*stream.columns, *BATCH_COLUMNS)}
     arrays = []
     for name in frame.columns:
         column = kinds.get(name)

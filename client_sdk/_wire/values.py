@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -68,10 +68,14 @@ _ACCEPTS: dict[str, _Test] = {
 class Column:
     """A column: its name, and its type as SQL writes it: BOOLEAN, BIGINT, DOUBLE, DECIMAL(p,s),
     TEXT, …
+
+    One that ALTER STREAM added is `optional`: rows without it have its `default`.
     """
 
     name: str
     type: str
+    optional: bool = False
+    default: Any = None
 
     @property
     def kind(self) -> str:
@@ -86,6 +90,10 @@ class Column:
         if self.type not in _ARROW:
             raise ValueError(f"column {self.name}: type {self.type} is newer than this SDK")
         return _ARROW[self.type]
+
+    def fill(self, rows: int) -> pa.Array:
+        """Return the values of rows that leave the column out."""
+        return pa.repeat(pa.scalar(self.default, self.arrow), rows)
 
     def cast(self, array: pa.Array) -> pa.Array:
         """Return the array in this column's type, value for value.

@@ -14,6 +14,7 @@ from client_sdk.copies._file.catalog import Recovered
 from client_sdk.copies._file.records import CopyState
 from client_sdk.copies._query.reading import Copy
 from client_sdk.copies._queue.batches import Doubtful, Queued, Rejected, Sent
+from client_sdk.copies._queue.conflicts import EditConflict
 from client_sdk.copies._sync.flow import Synced
 from client_sdk.copies._sync.items import Change
 from client_sdk.copies._sync.verify import Verified
@@ -26,6 +27,7 @@ __all__ = [
     "Copy",
     "CopyState",
     "Doubtful",
+    "EditConflict",
     "Queued",
     "Recovered",
     "Rejected",

@@ -18,17 +18,17 @@ from client_sdk._grpc.effects import Flow
 from client_sdk._session import Closing, HandleLike, Session, handle_bytes
 from client_sdk._wire.values import Scalar, to_value
 from client_sdk.copies._changes.batch import ChangeBatch, leave_batch, open_batch
-from client_sdk.copies._changes.reported import ALL_CHANGES, WITHOUT_LEFT
+from client_sdk.copies._changes.reported import ALL_CHANGES, WITH_OWN, WITHOUT_LEFT
 from client_sdk.copies._file import catalog
 from client_sdk.copies._file.catalog import Recovered, recover
 from client_sdk.copies._file.clock import Clock, DeviceClock, machine_clock
 from client_sdk.copies._file.file import CopyFile, SyncLock
 from client_sdk.copies._file.records import Declaration
-from client_sdk.copies._query.answers import CopyClock
+from client_sdk.copies._query.answers import CopyClock, Reading
 from client_sdk.copies._query.base_rows import require
 from client_sdk.copies._query.reading import Copy, Parameters, run_query
 from client_sdk.copies._queue.batches import Sent
-from client_sdk.copies._queue.outbox import Outbox
+from client_sdk.copies._queue.outbox import OnConflict, Outbox
 from client_sdk.copies._queue.queue import QUEUE_BYTES
 from client_sdk.copies._sync.flow import Synced, SyncOptions, SyncRun, WatchRun, new_key
 from client_sdk.copies._sync.verify import Verified, verify_copies
@@ -77,8 +77,8 @@ class Copies(Outbox, Closing):
         return recover(path)
 
     def _open(self, file: CopyFile, clock: Clock, queue_bytes: int) -> None:
-        super().__init__(file, queue_bytes)
-        self._clock = clock if isinstance(clock, DeviceClock) else DeviceClock(clock)
+        device = clock if isinstance(clock, DeviceClock) else DeviceClock(clock)
+        super().__init__(file, queue_bytes, device)
         self._now = CopyClock(file, self._clock)
         self._lock = SyncLock(file)
 
@@ -95,7 +95,8 @@ class Copies(Outbox, Closing):
         window: str | None = None,
         priority: int = 0,
         base_rows: bool = False,
-        changes: bool | Literal["without left"] = False,
+        changes: bool | Literal["without left", "with own"] = False,
+        edits: bool = False,
     ) -> Copy:
         """Declare a copy, by the text of its query or by the handle of a registration, and return
         it.
@@ -109,17 +110,23 @@ class Copies(Outbox, Closing):
         query. Copies with a higher `priority` are received first. `base_rows` keeps the rows that
         the answer is computed from, so that it can go on offline. With `changes`, changes of the
         answer are kept from the next sync on until `changes()` has returned them; "without left"
-        leaves out rows that leave by time.
+        leaves out rows that leave by time, and "with own" reports own edits too, once.
+
+        With `edits`, rows that this file has queued are in the answer at once, and `Copy.pending`
+        says which. If only the store can tell what they do to the answer, the first sync says so,
+        and the copy is kept without edits.
         """
         if (sql is None) == (handle is None):
             raise ValueError("keep() takes the text of a query or a handle, and not both")
         _check_name(name)
-        if base_rows:
+        if base_rows or edits:
             require()
         if base_rows and changes:
             raise ValueError(
                 "a copy of base rows has no changes: keep the answer too, without base_rows"
             )
+        if changes == WITH_OWN and not edits:
+            raise ValueError(f"changes={WITH_OWN!r} are of a copy that is kept with edits=True")
         declared = Declaration(
             copy_id=0,
             name=name,
@@ -132,6 +139,7 @@ class Copies(Outbox, Closing):
             key=new_key(name),
             handle=b"" if handle is None else handle_bytes(handle),
             changes=_changes(changes),
+            edits=edits,
         )
         with self._file.writing(durable=True) as connection:
             catalog.declare(connection, declared)
@@ -174,6 +182,7 @@ class Copies(Outbox, Closing):
         one_position: bool = False,
         away: timedelta | None = None,
         send: bool = True,
+        on_conflict: OnConflict | None = None,
     ) -> Synced:
         """Bring the copies up to date, in one round trip if nothing is new or wrong.
 
@@ -186,10 +195,11 @@ class Copies(Outbox, Closing):
         `only` names the copies to sync. `byte_budget` ends the sync after about that many bytes:
         copies of high priority come first, and the next call continues. With `one_position` all
         copies change together, to answers of one position. `away` is how long the client expects to
-        be offline, for windows with rows that will enter them later.
+        be offline, for windows with rows that will enter them later. `on_conflict` decides about
+        conflicts of what is sent, as in `send`.
         """
         options = _options(only, byte_budget, one_position, away, send)
-        return drive(self._sync(client._session, options), client._transport)
+        return drive(self._sync(client._session, options, on_conflict), client._transport)
 
     async def sync_async(
         self,
@@ -200,15 +210,19 @@ class Copies(Outbox, Closing):
         one_position: bool = False,
         away: timedelta | None = None,
         send: bool = True,
+        on_conflict: OnConflict | None = None,
     ) -> Synced:
         """Sync with an AsyncClient. The file is read and written on the event loop's thread."""
         options = _options(only, byte_budget, one_position, away, send)
-        return await async_drive(self._sync(client._session, options), client._transport)
+        flow = self._sync(client._session, options, on_conflict)
+        return await async_drive(flow, client._transport)
 
-    def _sync(self, session: Session, options: SyncOptions) -> Flow[Synced]:
+    def _sync(
+        self, session: Session, options: SyncOptions, on_conflict: OnConflict | None
+    ) -> Flow[Synced]:
         yield from self._lock.acquire(session.timeout)
         try:
-            sent = (yield from self._sent(session)) if options.send else Sent()
+            sent = (yield from self._sent(session, on_conflict)) if options.send else Sent()
             synced = yield from SyncRun(self._file, session, options, self._clock).flow()
             return replace(synced, sent=sent)
         finally:
@@ -273,22 +287,32 @@ class Copies(Outbox, Closing):
             yield
 
     def query(
-        self, sql: str, parameters: Parameters = (), *, now: datetime | None = None
+        self,
+        sql: str,
+        parameters: Parameters = (),
+        *,
+        now: datetime | None = None,
+        queued: bool = True,
+        rejected: bool = False,
     ) -> list[dict[str, Any]]:
         """Run one SELECT of SQLite. Every copy that has been synced is a table of its name.
 
-        Raises LocalQueryProblem. See "SQL" in docs for how values look.
+        Copies that are kept with edits have their own edits as in `Copy.to_arrow`, and a column
+        `_pending`. Raises LocalQueryProblem. See "SQL" in docs for how values look.
         """
         with self._file.reading() as connection:
             records = catalog.records(connection)
             synced = [record for record in records if record.version is not None]
-            copies = [(record, self._now.now(record, now)) for record in synced]
+            copies = [
+                (record, Reading(self._now.moment(record, now), queued, rejected))
+                for record in synced
+            ]
             try:
                 rows = run_query(connection, sql, parameters, copies)
             except LocalQueryProblem as problem:
                 raise _explained(problem, records) from problem.__cause__
-        for record, moment in copies if now is None else ():
-            self._now.note(record, moment)
+        for record, reading in copies if now is None else ():
+            self._now.note(record, reading.moment.now)
         return rows
 
     @contextlib.contextmanager
@@ -336,9 +360,11 @@ def _in_hex(parameters: Mapping[str, Scalar] | None) -> dict[str, str]:
 def _changes(changes: bool | str) -> str:
     if changes is True or changes is False:
         return ALL_CHANGES if changes else ""
-    if changes != WITHOUT_LEFT:
-        raise ValueError(f"changes are True, False or {WITHOUT_LEFT!r}, not {changes!r}")
-    return WITHOUT_LEFT
+    if changes not in (WITHOUT_LEFT, WITH_OWN):
+        raise ValueError(
+            f"changes are True, False, {WITHOUT_LEFT!r} or {WITH_OWN!r}, not {changes!r}"
+        )
+    return changes
 
 
 def _options(

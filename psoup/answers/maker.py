@@ -15,15 +15,23 @@ from psoup.answers.matching.implied import ImpliedFinder
 from psoup.answers.matching.match_files import MatchFileCache
 from psoup.answers.matching.matcher import Matcher, Work
 from psoup.answers.matching.permitted_rows import MatchSource, PermittedMatches, PermittedRows
-from psoup.answers.planning.plan import CompositePlan, LegPlan, Neighbours, Plan, Triggers
+from psoup.answers.planning.plan import (
+    CompositePlan,
+    LegPlan,
+    Neighbours,
+    Plan,
+    Triggers,
+    oldest_retained,
+)
 from psoup.answers.planning.planner import make_plan
-from psoup.answers.planning.policies import RowPolicy
+from psoup.answers.planning.policies import PolicyFiller, RowPolicy
 from psoup.answers.planning.question import Question
 from psoup.answers.refresh.crossings import Crossing, CrossingFinder
 from psoup.answers.refresh.settling import settled
 from psoup.answers.replicas.epoch_files import EpochView
 from psoup.answers.replicas.view import View
-from psoup.store import Store
+from psoup.answers.rows.key_rows import KeyRows
+from psoup.store import Store, StreamState
 from querystem.expressions import Expression
 from results.match_cache import MatchCache
 
@@ -84,6 +92,18 @@ class AnswerMaker:
         if plan.unread:
             plan = replace(plan, mask=self._mask)
         return self.implied.prepared(plan, view.state)
+
+    def key_rows(self, view: View, stream: StreamState, reader: Principal) -> KeyRows | None:
+        """Return a keyed stream as a reader may see it; None if it was dropped. For the thread that
+        changes the replica, as `plan` is."""
+        stem = view.find_stem(stream.id)
+        keyed = None if stem is None else view.keyed(stream.id, stem)
+        if stem is None or keyed is None:
+            return None
+        set_aside = view.epoch.epoch.quarantine.predicates
+        filler = PolicyFiller(view.state, reader, self.unregistered, self.memo, set_aside)
+        oldest = oldest_retained(stream.schema, view.now_of(stream))
+        return KeyRows(stream.schema, stem, keyed, oldest, filler.policy(stream.id))
 
     def work(self, *, wait_for_engine: bool = False, bound: bool = False) -> Work:
         """Return the budget of one answer. `bound` says that policies bind the caller."""

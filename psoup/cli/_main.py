@@ -15,9 +15,11 @@ from psoup import umask
 from psoup.cli import (
     administer,
     clock,
+    config,
     copies,
     credentials,
     explain,
+    health,
     keys,
     policies,
     publish,
@@ -27,6 +29,7 @@ from psoup.cli import (
     repair,
     restore,
     serve,
+    sources,
     status,
     streams,
     views,
@@ -95,7 +98,8 @@ def _set_umask(text: str | None) -> None:
     default=DEFAULT_TARGET,
     show_default=True,
     show_envvar=True,
-    help="Where the server listens: a host, or host:port.",
+    help="Where the server listens: a host, or host:port. Several servers of one store have commas "
+    "between them; if one is away, the next is called.",
 )
 @click.option(
     "--tenant",
@@ -162,6 +166,7 @@ cli.add_command(views.view)
 cli.add_command(policies.policy)
 cli.add_command(publish.publish)
 cli.add_command(publishers.publisher)
+cli.add_command(sources.source)
 cli.add_command(queries.register)
 cli.add_command(queries.register_many)
 cli.add_command(queries.invoke)
@@ -173,6 +178,8 @@ cli.add_command(queries.list_)
 cli.add_command(queries.unregister)
 cli.add_command(status.status)
 cli.add_command(clock.clock)
+cli.add_command(config.config)
+cli.add_command(health.health)
 cli.add_command(keys.key)
 cli.add_command(repair.repair)
 cli.add_command(restore.restore)

@@ -13,6 +13,7 @@ import click
 from client_sdk import Change, Copies, Sent, Synced, Unauthenticated, Verified
 from psoup.cli.copy_aside import discard, doubtful, rejected, requeue, resend
 from psoup.cli.copy_changes import changes
+from psoup.cli.copy_conflicts import conflicts, resolve
 from psoup.cli.copy_file import COPIES, connection_of, opened
 from psoup.cli.copy_queue import move, publish, report_sent, send
 from psoup.cli.copy_rows import query, rows
@@ -414,6 +415,8 @@ for _command in (
     send,
     rejected,
     requeue,
+    conflicts,
+    resolve,
     doubtful,
     resend,
     discard,

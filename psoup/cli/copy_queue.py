@@ -13,8 +13,8 @@ from psoup.cli.copy_file import COPIES, NEW_COPIES, connection_of, opened
 from psoup.cli.output import counted, note
 from psoup.cli.problems import REFUSED, fail, refuse, show
 from psoup.cli.progress import FileProgress
-from psoup.cli.readers import BadLine, Options, read
 from psoup.cli.texts import FILE, column_options, instant, pairs
+from psoup.source.readers import BadLine, Options, read
 
 _SHOWN_LINES = 10
 
@@ -25,6 +25,7 @@ _SHOWN_LINES = 10
 @click.argument("data", type=FILE, required=False)
 @column_options("DATA")
 @click.option("--skip-bad", is_flag=True, help="Leave out bad lines, and queue the good ones.")
+@click.option("--seen", is_flag=True, help="Replace only the rows that the copies in FILE show.")
 @click.option(
     "--heartbeat", metavar="INSTANT", help="Also, or only, move NOW of the stream to here."
 )
@@ -38,6 +39,7 @@ def publish(
     drop: tuple[str, ...],
     null: str,
     skip_bad: bool,
+    seen: bool,
     heartbeat: str | None,
 ) -> None:
     """Queue the rows of DATA (CSV, JSON lines or Parquet, also .gz) in FILE, to be sent later.
@@ -45,6 +47,9 @@ def publish(
     The next psoup copy sync or send sends them, in the order of queuing and exactly once. All of
     DATA is queued or nothing; the same command again queues it again. FILE knows the columns of
     STREAM from an earlier contact, or asks the store now.
+
+    With --seen, or a column _expected in DATA, an edit is refused if the store has another row of
+    its key than the one that was seen: psoup copy conflicts shows it. All of DATA is one batch.
 
     \b
     psoup copy publish phone.db trades new.csv --rename time=at
@@ -58,7 +63,7 @@ def publish(
             description = _stream(copies, stream, connection_of(context))
             options = Options(pairs(rename, "--rename"), frozenset(drop), null)
             table = _rows(data, description, options, skip_bad)
-            copies.publish(stream, table)
+            copies.publish(stream, table, expected="seen" if seen else None)
             rows = counted(table.num_rows, "row")
             note(f"queued for {stream}: {rows}; copies show them after a sync")
         if until is not None:
@@ -148,6 +153,8 @@ def report_sent(sent: Sent) -> None:
         note(f"refused: batch {batch.batch} for {batch.stream}: {batch.message}")
     if sent.rejected:
         note("psoup copy rejected shows refused batches; requeue or discard them")
+    if any(batch.reason == "CONFLICT_ROW" for batch in sent.rejected):
+        note("psoup copy conflicts shows what is there instead; psoup copy resolve decides")
     for doubt in sent.doubtful:
         note(f"doubtful: batch {doubt.batch} for {doubt.stream}: {doubt.message}")
     if sent.doubtful:

@@ -102,6 +102,7 @@ def _pairs(explanation: Explanation) -> list[tuple[str, str]]:
         ("refresh", _refresh(explanation)),
         *_views(explanation),
         ("engine", _engine(explanation)),
+        *_index(explanation.legs),
         *_quarantined(explanation.legs),
         *_implied(explanation.legs),
         *_keyed(explanation.run.current_rows),
@@ -124,6 +125,15 @@ def _predicate_pairs(explained: Explanation | ExplainedLeg) -> list[tuple[str, s
             f"{counted(stored.block_count, 'block')}: {counted(stored.byte_count, 'byte')}, "
             f"{counted(stored.piece_count, 'piece')}, {counted(stored.file_count, 'file')}",
         ),
+    ]
+
+
+def _index(legs: Sequence[ExplainedLeg]) -> list[tuple[str, str]]:
+    """Return a line for each leg whose structure in the engine's index is known."""
+    return [
+        ("index", f"{index.text} ({counted(index.predicate_count, 'predicate')} in it)")
+        for index in (leg.index for leg in legs)
+        if index is not None
     ]
 
 
@@ -236,8 +246,9 @@ def _show_several(explanation: Explanation) -> None:
     for number, leg in enumerate(explanation.legs, 1):
         echo()
         title = f"{number}  {leg.stream} · {leg.window}"
-        details = [*_quarantined([leg]), *_implied([leg]), *_keyed(leg.current_rows), _counted(leg)]
-        pair_table(title, [*_predicate_pairs(leg), *details])
+        notes = [*_index([leg]), *_quarantined([leg]), *_implied([leg])]
+        details = [*_predicate_pairs(leg), *notes, *_keyed(leg.current_rows), _counted(leg)]
+        pair_table(title, details)
         if leg.factors:
             echo()
             grid(_FACTORS, [_line(factor) for factor in leg.factors])

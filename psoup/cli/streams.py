@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from client_sdk import Stream, View
+from client_sdk import Column, Stream, View
 from psoup.cli.connection import Connection
 from psoup.cli.drops import note_ended
 from psoup.cli.output import SentenceGroup, counted, echo, grid, note
@@ -43,6 +43,25 @@ def create(connection: Connection, sql: str | None, file: Path | None) -> None:
     columns = counted(len(definition.defined.columns), "column")
     kind = "view" if isinstance(definition.defined, View) else "stream"
     note(f"{kind} {definition.defined.name}: {columns}", *definition.notes)
+
+
+@stream.command()
+@click.argument("sql", required=False)
+@click.option("--file", "-f", type=FILE, help="Read the SQL from a file.")
+@click.pass_obj
+def alter(connection: Connection, sql: str | None, file: Path | None) -> None:
+    """Add a column to a stream, or change how long its rows are kept.
+
+    \b
+    psoup stream alter "ALTER STREAM trades ADD COLUMN venue TEXT"
+    psoup stream alter "ALTER STREAM trades SET RETAIN 90 DAYS"
+    """
+    with connection.client() as client:
+        altered = client.define(sql_text(sql, file))
+    if isinstance(altered.defined, Stream):
+        columns = counted(len(altered.defined.columns), "column")
+        note(f"stream {altered.defined.name}: {columns}", *altered.notes)
+    note_ended(altered.ended)
 
 
 @stream.command("list")
@@ -89,7 +108,7 @@ def show(connection: Connection, name: str) -> None:
 
 
 def _show(description: Stream) -> None:
-    grid(["column", "type"], [[column.name, column.type] for column in description.columns])
+    grid(["column", "type"], [[column.name, _type(column)] for column in description.columns])
     key = f" · stream key {', '.join(description.key)}" if description.key else ""
     echo(f"rows {description.row_count:,} · queries {description.registration_count:,}{key}")
     echo(f"now {description.now or 'none yet'} · kept {_retention(description)}")
@@ -101,6 +120,13 @@ def _show(description: Stream) -> None:
         )
     for text in (description.sql, *description.policies):
         echo(text)
+
+
+def _type(column: Column) -> str:
+    """Return the type of a column, and the default of one that was added."""
+    if not column.optional:
+        return column.type
+    return f"{column.type}, added, default {'NULL' if column.default is None else column.default}"
 
 
 def _retention(description: Stream) -> str:

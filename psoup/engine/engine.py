@@ -19,6 +19,7 @@ from psoup.engine.errors import EngineFailed, SecondEngine
 from psoup.engine.ledger import Ledger
 from psoup.engine.maintain import Chore, Maintenance
 from psoup.engine.matching.backfill import Backfill
+from psoup.engine.metrics import EngineMetrics
 from psoup.engine.ownership.lock import EngineLock
 from psoup.engine.repair.mend import mend
 from psoup.engine.repair.quarantine import set_aside, suspects
@@ -54,7 +55,9 @@ class Engine:
         spark: SparkSession,
         settings: EngineSettings | None = None,
         lock: EngineLock | None = None,
+        metrics: EngineMetrics | None = None,
     ) -> None:
+        self._metrics = metrics or EngineMetrics()
         self._store = store
         self._spark = spark
         self._settings = settings or EngineSettings()
@@ -218,6 +221,7 @@ class Engine:
                         f"a step failed {attempt + 1} times, the last time with: {error}"
                     ) from error
                 log.exception("a step failed; going back to the last epoch to try again")
+                self._metrics.retry()
                 # The first retry is immediate. A stop of the engine ends the wait.
                 self._stopping.wait(_RETRY_SECONDS * attempt)
                 self._reopen()
@@ -238,13 +242,20 @@ class Engine:
         )
         stretch = next_stretch(self._store.log.folder, ledger.epoch.log_version, limits)
         if stretch.end > ledger.epoch.log_version:
-            take_step(ledger, self._spark, stretch, self._settings, self._memory)
+            rows = _row_count(ledger)
+            with self._metrics.timed("step"):
+                take_step(ledger, self._spark, stretch, self._settings, self._memory)
+            self._metrics.end_step(_row_count(ledger) - rows)
             # Wake the threads that wait for the position of this step.
             self._set_idle(idle=False)
         self._keep_alive.advance(ledger)
-        busy = self._slice(ledger)
-        # Maintenance comes first in the expression: it must also run while slices keep coming.
-        return self._maintenance.advance(ledger) or busy
+        with self._metrics.timed("slice"):
+            busy = self._slice(ledger)
+        with self._metrics.timed("housekeeping"):
+            # Whether or not there was a slice: it must also run while slices keep coming.
+            had_chore = self._maintenance.advance(ledger)
+        self._metrics.end_round(ledger)
+        return had_chore or busy
 
     def _slice(self, ledger: Ledger) -> bool:
         """Do a slice of back-fill or of a composite, or take derived closures; return False if
@@ -255,3 +266,8 @@ class Engine:
             if self._slices[0].advance(ledger):
                 return True
         return False
+
+
+def _row_count(ledger: Ledger) -> int:
+    """Return the rows of all streams that the newest epoch holds."""
+    return sum(mark.high for mark in ledger.epoch.streams.values())

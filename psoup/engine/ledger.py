@@ -23,7 +23,8 @@ from psoup.engine.ownership.fence import Fence
 from psoup.engine.steps.histories import Histories
 from psoup.store.audit import AUDIT_BOUNDS
 from psoup.store.composite_marks import CompositeMark
-from psoup.store.delta import Commit, DeltaFolder, Snapshot
+from psoup.store.definitions import stem_table
+from psoup.store.delta import Commit, DeltaFolder, Snapshot, TableDefinition
 from psoup.store.delta.durable import together
 from psoup.store.delta.files import DataFile, write_data_file
 from psoup.store.epochs import Epoch, StreamMark
@@ -127,6 +128,12 @@ class Ledger:
         # A step that was undone may have created it: recovery then lists it, at a later version.
         self.tables.setdefault(stem_name(stream_id), Snapshot(0))
 
+    def alter_stem(self, stream_id: int) -> None:
+        """Give a stem the columns of its stream. No file is written again: readers show an added
+        column as NULL where a file lacks it."""
+        definition = stem_table(self.state.streams[stream_id].schema)
+        self.commit(stem_name(stream_id), operation="ALTER", definition=definition)
+
     def create_composite(self, composite_id: int) -> None:
         """Create the tables and the mark of a composite, unless they exist."""
         legs = len(self.state.composites[composite_id].legs)
@@ -173,9 +180,10 @@ class Ledger:
         *,
         operation: str,
         data_change: bool = True,
+        definition: TableDefinition | None = None,
     ) -> None:
-        """Make one commit to a table, with the files it adds and removes. Raise SecondEngine if
-        another process has committed to it."""
+        """Make one commit to a table, with the files it adds and removes, and with another
+        `definition` if there is one. Raise SecondEngine if another process has committed to it."""
         added, removed = list(added), list(removed)
         snapshot = self.tables[name]
         version = snapshot.version + 1
@@ -187,6 +195,7 @@ class Ledger:
                 operation=operation,
                 data_change=data_change,
                 sync=self.store.sync,
+                definition=definition,
             )
         commit = Commit(version, tuple(added), tuple(file.path for file in removed))
         # Several threads may commit at once, but each to another table.

@@ -7,22 +7,26 @@ import logging
 import shutil
 import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from psoup import lifeline, umask
+from psoup import configuration, lifeline, process_log, umask
 from psoup.command_help import HelpFormatter, format_size, parse_size
 from psoup.engine.engine import Engine
 from psoup.engine.errors import EngineError
+from psoup.engine.metrics import EngineMetrics
 from psoup.engine.ownership.lock import EngineLock
 from psoup.engine.ownership.standby import stand_by
 from psoup.engine.settings import EngineSettings, Rest
 from psoup.engine.spark.adopted import serve
 from psoup.engine.spark.keep_alive import run_empty_job
 from psoup.engine.spark.session import make_scratch, open_session
-from psoup.escaping import log_to_stderr
+from psoup.monitoring import settings as monitoring
+from psoup.monitoring.settings import MonitoringSettings
+from psoup.monitoring.thread import ListenerThread
 from psoup.store import Store, StoreError
 from psoup.store.delta.durable import MIN_GRACE_SECONDS
 
@@ -38,7 +42,7 @@ examples:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run until SIGTERM or SIGINT (return 0) or a failure (return 1)."""
     options = _parse(arguments)
-    log_to_stderr()
+    process_log.start_log(process_log.read_options(options))
     logging.getLogger("py4j").setLevel(logging.WARNING)
     ending = threading.Event()
     _listen(ending)
@@ -48,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         umask.set_umask(options.umask, options.store)
         _run(options, ending)
     except (EngineError, StoreError, argparse.ArgumentTypeError) as error:
-        log.error("%s", error, exc_info=error.__cause__)
+        log.error("the engine ends: %s", error, exc_info=error.__cause__)
         return 1
     return 0
 
@@ -59,6 +63,14 @@ def _listen(ending: threading.Event) -> None:
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = make_parser()
+    options = configuration.parse_configured(parser, "engine", arguments)
+    options.monitoring = monitoring.read_options(parser, options)
+    return options
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of an engine's options."""
     defaults = EngineSettings()
     parser = argparse.ArgumentParser(
         "psoup engine",
@@ -103,7 +115,10 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument(lifeline.OPTION, action="store_true", help=lifeline.HELP)
     parser.add_argument(umask.OPTION, type=umask.parse_umask, metavar="OCTAL", help=umask.HELP)
-    return parser.parse_args(arguments)
+    configuration.add_option(parser)
+    process_log.add_options(parser)
+    monitoring.add_options(parser)
+    return parser
 
 
 def _add_sizes(parser: argparse.ArgumentParser, defaults: EngineSettings) -> None:
@@ -170,6 +185,28 @@ def _grace(text: str) -> float:
     return grace
 
 
+@contextmanager
+def _metrics(settings: MonitoringSettings | None) -> Iterator[EngineMetrics]:
+    """Yield what the engine reports to, and let it be read over HTTP if that is asked for."""
+    if settings is None:
+        yield EngineMetrics()
+        return
+    # Imported here, since an engine without it runs without prometheus_client.
+    from psoup.engine.metrics.recording import open_metrics
+
+    try:
+        metrics, listener = open_metrics(settings)
+    except OSError as error:
+        raise EngineError(str(error)) from error
+    thread = ListenerThread(listener)
+    thread.start()
+    print(listener.ready_line, flush=True)
+    try:
+        yield metrics
+    finally:
+        thread.stop()
+
+
 def _run(options: argparse.Namespace, ending: threading.Event) -> None:
     settings = replace(
         EngineSettings(),
@@ -203,7 +240,8 @@ def _run(options: argparse.Namespace, ending: threading.Event) -> None:
                 if free_store is None:
                     return
                 store = free_store
-            serve(Engine(store, spark, settings, lock), ending)
+            with _metrics(options.monitoring) as metrics:
+                serve(Engine(store, spark, settings, lock, metrics), ending)
         finally:
             spark.stop()
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import date
 from decimal import Decimal
 from typing import Any
 
@@ -20,6 +21,11 @@ _JSON_TYPES: dict[str, frozenset[type]] = {
 }
 _STRING = frozenset({str, _NONE})
 _NUMBERS = ("BIGINT", "DOUBLE")
+
+
+def json_constant(value: Any) -> Any:
+    """Return a constant as JSON has it: numbers and booleans as they are, times as texts."""
+    return value.isoformat() if isinstance(value, date) else value
 
 
 def misfits(

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, aclosing, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -30,9 +32,11 @@ from psoup.server.core import Core
 from psoup.server.permission import check_call, rule_of
 from psoup.server.sharing.gate import Gate
 from psoup.server.sharing.room import SMALL_BYTES
-from psoup.server.status_codes import Context, refuse
+from psoup.server.status_codes import Context, code_of, reason_of, refuse
 from psoup.server.wire.checksums import garbled, has_checksum, is_intact, is_promised
 from psoup.server.wire.scanning import Malformed, scan, shape_of
+
+log = logging.getLogger("psoup.server")
 
 # Calls that gRPC holds until they are taken, some kilobytes each. By default it drops some beyond
 # 1,000, all beyond 3,000, and those that wait for half a minute.
@@ -61,6 +65,20 @@ Handler = Any  # grpc.RpcMethodHandler: its attributes depend on the kind of cal
 Find = Callable[[grpc.HandlerCallDetails], Awaitable[Handler]]
 
 
+# The code of a call that the client has given up, unless another one is known.
+_CANCELLED = grpc.StatusCode.CANCELLED.name
+_OK = grpc.StatusCode.OK.name
+
+
+@dataclass(slots=True)
+class _Ending:
+    """How a call ends: its status code, and the reason if it was refused."""
+
+    call: Call | None = None
+    code: str = _CANCELLED
+    reason: str = ""
+
+
 class OtherDoor:
     """The context of a call that did not come by gRPC. It has the methods of gRPC's context that
     a server uses, but makes its message once the caller is known and counted."""
@@ -85,6 +103,7 @@ class Admission(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
             _MAX_OPEN_CALLS, "calls without a credential", "", 10, _MAX_OPEN_CALLS_PER_CONNECTION
         )
         self._guarded: dict[str, Handler] = {}
+        self._slow_seconds = core.settings.log.call_seconds
 
     async def intercept_service(
         self, continuation: Find, details: grpc.HandlerCallDetails
@@ -140,9 +159,58 @@ class Admission(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         if Action.READ in rule.actions and method not in _WATCHES:
             quotas.check_work(acting.tenant, call.owner)
 
-    def _refuse(self, context: Context, call: Call | None, method: str, error: Exception) -> None:
-        principal = None if call is None else call.principal
+    @property
+    def under_way(self) -> tuple[int, int]:
+        """How many calls are under way, and how many watches."""
+        return self._calls.under_way, self._watches.under_way
+
+    @contextmanager
+    def _measured(self, method: str, context: Context) -> Iterator[_Ending]:
+        """Measure a call, whose end is noted in what is yielded."""
+        ending, began = _Ending(), time.monotonic()
+        try:
+            yield ending
+        finally:
+            if method.startswith(_SERVICE):
+                door = "http" if isinstance(context, OtherDoor) else "grpc"
+                self._end(method, door, ending, time.monotonic() - began)
+
+    def _end(self, method: str, door: str, ending: _Ending, seconds: float) -> None:
+        rpc, call = method.removeprefix(_SERVICE), ending.call
+        queued = 0.0 if call is None else call.queued_seconds
+        self._core.metrics.end_call(rpc, door, ending.code, ending.reason, seconds, queued)
+        # A watch is open for as long as its client likes.
+        is_slow = self._slow_seconds is not None and seconds >= self._slow_seconds
+        if is_slow and method not in _WATCHES:
+            tenant, owner = ("", "") if call is None else (call.tenant, call.owner)
+            log.info(
+                "%s %s: %s in %.3f s, %.3f s of it queued; tenant %s, owner %s, by %s",
+                "slow" if self._slow_seconds else "call",
+                rpc,
+                ending.reason or ending.code,
+                seconds,
+                queued,
+                tenant,
+                owner,
+                door,
+                extra={
+                    "fields": {
+                        "method": rpc,
+                        "code": ending.code,
+                        "reason": ending.reason,
+                        "duration": round(seconds, 6),
+                        "queue": round(queued, 6),
+                        "tenant": tenant,
+                        "owner": owner,
+                        "door": door,
+                    }
+                },
+            )
+
+    def _refuse(self, context: Context, ending: _Ending, method: str, error: Exception) -> None:
+        principal = None if ending.call is None else ending.call.principal
         self._core.security.note(context, principal, method, error)
+        ending.code, ending.reason = code_of(error).name, reason_of(error)
         refuse(context, error, self._store_id)
 
     # A handler of streams is called before a message is read, so a call counts from its first
@@ -152,53 +220,67 @@ class Admission(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
 
     def _single(self, handler: Handler, method: str) -> Handler:
         async def respond(messages: AsyncIterator[bytes], context: Context) -> Any:
-            call = None
-            try:
-                call = await self._call(method, context)
-                with self._entered(method, call):
-                    async with aclosing(self._requests(method, handler, call, context)) as requests:
-                        return await handler.unary_unary(
-                            await anext(requests), _second(method, call, context)
-                        )
-            except grpc.aio.BaseError:
-                raise
-            except Exception as error:
-                self._refuse(context, call, method, error)
+            with self._measured(method, context) as ending:
+                try:
+                    call = ending.call = await self._call(method, context)
+                    with self._entered(method, call):
+                        async with aclosing(
+                            self._requests(method, handler, call, context)
+                        ) as requests:
+                            response = await handler.unary_unary(
+                                await anext(requests), _second(method, call, context)
+                            )
+                            ending.code = _OK
+                            return response
+                except grpc.aio.BaseError:
+                    raise
+                except Exception as error:
+                    self._refuse(context, ending, method, error)
 
         return grpc.stream_unary_rpc_method_handler(respond, None, handler.response_serializer)
 
     def _streaming(self, handler: Handler, method: str) -> Handler:
         async def respond(messages: AsyncIterator[bytes], context: Context) -> AsyncIterator[Any]:
-            call = None
-            try:
-                call = await self._call(method, context)
-                second = _second(method, call, context)
-                with self._entered(method, call):
-                    async with aclosing(self._requests(method, handler, call, context)) as requests:
-                        if handler.stream_stream is not None:
-                            responses = handler.stream_stream(requests, second)
-                        else:
-                            responses = handler.unary_stream(await anext(requests), second)
-                        if inspect.isawaitable(responses):
-                            # A handler that writes to the context by itself: Health/Watch.
-                            await responses
-                            return
-                        # They end before the requests, which they may be reading.
-                        async with (
-                            aclosing(responses),
-                            aclosing(self._until_ended(call, method, responses)) as until_ended,
-                        ):
-                            async for response in until_ended:
-                                yield response
-                                if handler.stream_stream is None:
-                                    # With many requests the turn is that of a later one.
-                                    call.end_long_turn()
-            except grpc.aio.BaseError:
-                raise
-            except Exception as error:
-                self._refuse(context, call, method, error)
+            with self._measured(method, context) as ending:
+                try:
+                    call = ending.call = await self._call(method, context)
+                    responses = self._responses(method, handler, call, context)
+                    async with aclosing(responses):
+                        async for response in responses:
+                            yield response
+                    ending.code = _OK
+                except grpc.aio.BaseError:
+                    raise
+                except Exception as error:
+                    self._refuse(context, ending, method, error)
 
         return grpc.stream_stream_rpc_method_handler(respond, None, handler.response_serializer)
+
+    async def _responses(
+        self, method: str, handler: Handler, call: Call, context: Context
+    ) -> AsyncGenerator[Any, None]:
+        """Yield the responses of a call that is counted at its gate."""
+        second = _second(method, call, context)
+        with self._entered(method, call):
+            async with aclosing(self._requests(method, handler, call, context)) as requests:
+                if handler.stream_stream is not None:
+                    responses = handler.stream_stream(requests, second)
+                else:
+                    responses = handler.unary_stream(await anext(requests), second)
+                if inspect.isawaitable(responses):
+                    # A handler that writes to the context by itself: Health/Watch.
+                    await responses
+                    return
+                # They end before the requests, which they may be reading.
+                async with (
+                    aclosing(responses),
+                    aclosing(self._until_ended(call, method, responses)) as until_ended,
+                ):
+                    async for response in until_ended:
+                        yield response
+                        if handler.stream_stream is None:
+                            # With many requests the turn is that of a later one.
+                            call.end_long_turn()
 
     def _until_ended(
         self, call: Call, method: str, responses: AsyncGenerator[Any, None]
@@ -222,7 +304,10 @@ class Admission(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
             try:
                 hold.arrive(len(message))
                 if method not in _ALWAYS:
-                    turn = await self._precedence.turn(call.shown_tenant, call.peer, len(message))
+                    with call.queuing():
+                        turn = await self._precedence.turn(
+                            call.shown_tenant, call.peer, len(message)
+                        )
                     # The appender may retain the hold after the handler is done. The turn ends with
                     # the last of them.
                     hold.released = turn.end
@@ -234,7 +319,8 @@ class Admission(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
                 # Small requests reserve nothing here: the room counts on their number being bounded
                 # by the gates.
                 if opened.parsing_bytes > SMALL_BYTES:
-                    await hold.reserve(opened.parsing_bytes)
+                    with call.queuing():
+                        await hold.reserve(opened.parsing_bytes)
                 request = _parsed(handler, opened.envelope)
                 # A call that promised nothing may send checksums too, and then they must hold.
                 if has_checksum(request) and not intact:

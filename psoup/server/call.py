@@ -8,7 +8,8 @@ it, as an argument.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -54,7 +55,8 @@ class Call:
     one that work is charged to. `ticket` orders the calls of a tenant. `hold` and `turn` are those
     of the message at hand, and `arrow` is its Arrow batch if that was left unparsed; the messages
     of a call are handled one after the other. `registration` is the one that its work is counted
-    for at present, or None. `answer_form` and `batch_form` are None for messages of the wire.
+    for at present, or None. `queued_seconds` is how long it waited for turns and memory.
+    `answer_form` and `batch_form` are None for messages of the wire.
     """
 
     def __init__(self, principal: Principal, peer: str = "", seconds: float | None = None) -> None:
@@ -70,6 +72,16 @@ class Call:
         self.registration: Registration | None = None
         self.answer_form: RowsForm | None = None
         self.batch_form: BatchForm | None = None
+        self.queued_seconds = 0.0
+
+    @contextmanager
+    def queuing(self) -> Iterator[None]:
+        """Count the time inside as waiting for a turn or for memory."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self.queued_seconds += time.monotonic() - began
 
     @property
     def owner(self) -> str:

@@ -15,6 +15,7 @@ from psoup.server.follower import Follower
 from psoup.server.group.counts import GroupCounts, LocalCounts, QuotaCounts
 from psoup.server.identity import Authenticator, Endings, authenticator
 from psoup.server.memory import tidy_up
+from psoup.server.metrics import ServerMetrics
 from psoup.server.quotas import Quotas
 from psoup.server.recent_work import RecentWork
 from psoup.server.security_events import SecurityEvents
@@ -40,6 +41,9 @@ from querystem.language import TemplateCache
 from results.masking import MASK_BYTES
 
 T = TypeVar("T")
+
+# A server that could not read its folder for so long is not ready.
+_UNREAD_SECONDS = 10.0
 
 
 class Core:
@@ -71,7 +75,7 @@ class Core:
         limits = GroupLimits(settings.group_events, settings.group_bytes)
         self.precedence = Precedence()
         self.appender = Appender(
-            store.log, self.follower, self.guard, limits, self.precedence.crowds
+            store.log, self.follower, self.guard, limits, self.precedence.crowds, self._appended
         )
         self.room = Room(self.follower.memory, settings.memory // 2, settings.patience)
         self.answer_room = Room(
@@ -104,7 +108,9 @@ class Core:
         )
         self.endings = Endings(lambda: self.authenticator)
         self.security = SecurityEvents(self.appender.submit)
+        self.metrics = ServerMetrics()
         self._tasks: list[asyncio.Task[None]] = []
+        self.stopping = False
         self.closing = False
 
     @property
@@ -113,6 +119,18 @@ class Core:
 
     def _writers(self) -> WriterMarks:
         return self.follower.state.writers
+
+    def lacks(self, for_writing: bool = False) -> list[str]:
+        """Return what keeps the server from answering, and from taking rows if it is asked for
+        that; nothing if it is ready. An engine is not needed: answers are complete without one."""
+        missing = []
+        if self.stopping or self.closing:
+            missing.append("the server is stopping")
+        if self.follower.unread_seconds > _UNREAD_SECONDS:
+            missing.append("the store's folder can't be read")
+        if for_writing and self.appender.has_failed:
+            missing.append("the store's folder can't be written")
+        return missing
 
     async def start(self) -> None:
         """Return when the state is at the tail of the log. Raise StoreError."""
@@ -132,6 +150,12 @@ class Core:
         """Take what a commit says of clocks."""
         self.guard.hear(entries)
         self.leases.answer()
+
+    def _appended(self, seconds: float, entries: Sequence[Entry] | None) -> None:
+        if entries is None:
+            self.metrics.lose_race()
+        else:
+            self.metrics.append(seconds, entries)
 
     def close(self) -> None:
         """End the waits of calls for something new."""

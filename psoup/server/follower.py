@@ -15,9 +15,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
+from datastem.keyed_rows import KeyedRows
 from datastem.memory import Memory
 from psoup.answers import Replica, View
 from psoup.answers.replicas.epoch_files import EpochView, open_epoch_view
+from psoup.answers.replicas.keyed_history import read_keyed
 from psoup.answers.replicas.replica import read_commit, read_epoch
 from psoup.server.settings import Settings
 from psoup.server.watches import Watches
@@ -76,6 +78,7 @@ class Follower:
         self._arrivals: Arrivals | None = None
         self._arrived = asyncio.Event()
         self._looked_at = 0.0
+        self._read_at = 0.0
         self._appends = 0
         self.pulse = PulseWatch(store.root)
 
@@ -108,6 +111,11 @@ class Follower:
         """Rows that are lost, as far as this server knows."""
         return self._replica.losses
 
+    @property
+    def unread_seconds(self) -> float:
+        """How long ago the store was last read without an error."""
+        return time.monotonic() - self._read_at
+
     async def start(self) -> None:
         """Read the newest epoch and the log after it. Raise StoreError."""
         # Before anything is read: what arrives in the meantime is looked at afterwards.
@@ -119,6 +127,7 @@ class Follower:
         await self.refresh()
         await self._in_thread(self.store.log.prove_end, self.version)
         await self._in_thread(self.pulse.look)
+        self._read_at = time.monotonic()
 
     def stop(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -138,6 +147,7 @@ class Follower:
             try:
                 if await self._look(thorough=is_due):
                     self._stay_awake()
+                self._read_at = time.monotonic()
                 if is_due:
                     looks, looked = looks + 1, time.monotonic()
                     if looks % _LOOKS_PER_PROOF == 0:
@@ -237,6 +247,18 @@ class Follower:
         self._hear(entries)
         self._watches.hear(entries, rows)
         self._notify()
+
+    async def keyed_rows(self, stream_id: int, low: int) -> KeyedRows:
+        """Return the rows of a keyed stream with ids from `low` on, in a thread if there are any.
+        Raise StoreError."""
+
+        async def attempt() -> KeyedRows:
+            stem = self.view.stem(stream_id)
+            if stem.high <= low:
+                return KeyedRows.joined([])
+            return await self._in_thread(read_keyed, stem, low)
+
+        return await self.read(attempt)
 
     async def moved(self, timeout: float) -> bool:
         """Wait for any change; return False if none came in time."""

@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -22,9 +23,10 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from datastem.accept import Limits
-from psoup import lifeline, umask
+from psoup import configuration, lifeline, process_log, umask
 from psoup.command_help import HelpFormatter, format_size, parse_size
-from psoup.escaping import log_to_stderr
+from psoup.monitoring import settings as monitoring
+from psoup.monitoring.settings import MonitoringSettings
 from psoup.server.admission import QUEUE_OPTIONS, Admission
 from psoup.server.core import Core
 from psoup.server.group import membership
@@ -42,6 +44,8 @@ log = logging.getLogger("psoup.server")
 _SWITCH_SECONDS = 0.0002
 # How long a chunk of work may take to end.
 _CUT_SECONDS = 2.0
+# How often a server looks whether it is ready.
+_READINESS_SECONDS = 1.0
 _EXAMPLE = """\
 example:
   psoup server --store ./store --port 7182
@@ -99,7 +103,7 @@ def _name_fields(proto: DescriptorProto, message: Descriptor) -> None:
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> Settings:
     parser = make_parser()
-    return read_settings(parser, parser.parse_args(arguments))
+    return read_settings(parser, configuration.parse_configured(parser, "server", arguments))
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -256,7 +260,17 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="SIZE",
         help="refuse rows while the engine has more than this of the log to consume",
     )
+    parser.add_argument(
+        "--drain-delay",
+        type=float,
+        default=defaults.drain_delay,
+        metavar="SECONDS",
+        help="how long to take calls after a signal to stop, while load balancers notice",
+    )
+    configuration.add_option(parser)
     add_options(parser)
+    process_log.add_call_option(process_log.add_options(parser))
+    monitoring.add_options(parser)
     return parser
 
 
@@ -289,7 +303,20 @@ def read_settings(parser: argparse.ArgumentParser, options: argparse.Namespace) 
         identity=read_options(parser, options),
         servers=options.servers,
         group=group,
+        log=process_log.read_options(options),
+        monitoring=_monitoring(parser, options),
+        drain_delay=max(0.0, options.drain_delay),
     )
+
+
+def _monitoring(
+    parser: argparse.ArgumentParser, options: argparse.Namespace
+) -> MonitoringSettings | None:
+    """Return the settings of the port for metrics: each server of a group has one of its own."""
+    settings, group = monitoring.read_options(parser, options), options.group
+    if settings is None or group is None or not settings.port:
+        return settings
+    return replace(settings, port=settings.port + group.member)
 
 
 def _positive(text: str) -> int:
@@ -339,8 +366,15 @@ class Server:
         self.admission = Admission(self.core)
         self.handlers = method_handlers(self.core)
         self.doors: list[Door] = []
+        if settings.monitoring is not None:
+            # Imported here, since a server without it runs without prometheus_client.
+            from psoup.server.metrics.door import MetricsDoor
+
+            self.doors.append(MetricsDoor(self.core, self.admission, settings.monitoring))
         self.port = 0
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]
+        self._was_ready: bool | None = None
+        self._readiness: asyncio.Task[None] | None = None
         self._grpc = grpc.aio.server(
             interceptors=[self.admission],
             options=[
@@ -366,7 +400,9 @@ class Server:
         await self._grpc.start()
         for door in self.doors:
             await door.open()
-        await self._set_health(health_pb2.HealthCheckResponse.SERVING)
+        await self._health.set("", health_pb2.HealthCheckResponse.SERVING)
+        await self._tell_readiness()
+        self._readiness = asyncio.create_task(self._watch_readiness())
 
     def _listen(self) -> int:
         """Open the port and return its number. Raise RuntimeError if it is not free."""
@@ -389,8 +425,13 @@ class Server:
         again.
         """
         drain = self.settings.drain
-        # Health first, so that balancers send no new calls while those under way are finished.
-        await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
+        # Readiness first, so that balancers send no new calls while those under way are finished.
+        self.core.stopping = True
+        await self._tell_readiness()
+        await asyncio.sleep(self.settings.drain_delay)
+        if self._readiness is not None:
+            self._readiness.cancel()
+        await self._health.set("", health_pb2.HealthCheckResponse.NOT_SERVING)
         self.core.close()
         try:
             async with asyncio.timeout(2 * drain + _CUT_SECONDS):
@@ -405,9 +446,19 @@ class Server:
             return False
         return True
 
-    async def _set_health(self, status: health_pb2.HealthCheckResponse.ServingStatus) -> None:
-        for name in ("", SERVICE):
-            await self._health.set(name, status)
+    async def _tell_readiness(self) -> None:
+        """Set the health of the service, which is whether this server is ready. That of "" says
+        that it lives."""
+        is_ready = not self.core.lacks()
+        if is_ready != self._was_ready:
+            kind = health_pb2.HealthCheckResponse
+            await self._health.set(SERVICE, kind.SERVING if is_ready else kind.NOT_SERVING)
+            self._was_ready = is_ready
+
+    async def _watch_readiness(self) -> None:
+        while True:
+            await asyncio.sleep(_READINESS_SECONDS)
+            await self._tell_readiness()
 
 
 async def serve(settings: Settings, adapt: Callable[[Server], None] = lambda server: None) -> None:
@@ -468,7 +519,7 @@ def run(
 ) -> int:
     """Run a server as `main` does, with settings that were read. `command` and `ports` are for a
     group: the words that start a server with the same options, and the ports of other doors."""
-    log_to_stderr()
+    process_log.start_log(settings.log)
     try:
         umask.set_umask(settings.umask, settings.store)
         if settings.servers > 1:

@@ -14,6 +14,8 @@ from google.protobuf.duration_pb2 import Duration
 from datastem.accept import Limits
 from datastem.instants import SECOND
 from psoup.errors import BadRequest
+from psoup.monitoring.settings import MonitoringSettings
+from psoup.process_log import LogSettings
 from psoup.server.group.membership import Membership
 from psoup.server.identity.settings import IdentitySettings
 from psoup.texts import NAME_BYTES, is_printable_name
@@ -37,7 +39,8 @@ class Settings:
     `clock_limit` a server appends nothing; a jump of its stamps is taken for true after
     `clock_settle` of later ones. A row policy with claims filled in is forgotten if no call has
     used it for `policy_lease`. `servers` processes listen on the port; one of them has its place in
-    that `group`, and a share of the memory, the calls and the watches.
+    that `group`, and a share of the memory, the calls and the watches. With `monitoring` it has a
+    port for metrics. It stays open for `drain_delay` after it has said that it stops.
     """
 
     store: Path
@@ -74,6 +77,9 @@ class Settings:
     policy_lease: int = 30 * 24 * 3600
     servers: int = 1
     group: Membership | None = None
+    log: LogSettings = LogSettings()
+    monitoring: MonitoringSettings | None = None
+    drain_delay: float = 0.0
 
 
 # ---- limits of names and texts

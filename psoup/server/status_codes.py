@@ -40,6 +40,8 @@ CODES: dict[type[Exception], grpc.StatusCode] = {
     errors.NoSuchAccessKey: _Code.NOT_FOUND,
     errors.NoSuchPublisher: _Code.NOT_FOUND,
     errors.StreamExists: _Code.ALREADY_EXISTS,
+    errors.ColumnExists: _Code.ALREADY_EXISTS,
+    errors.InUse: _Code.FAILED_PRECONDITION,
     errors.StreamDropped: _Code.FAILED_PRECONDITION,
     errors.NotAStream: _Code.INVALID_ARGUMENT,
     errors.NamedByViews: _Code.FAILED_PRECONDITION,
@@ -48,6 +50,8 @@ CODES: dict[type[Exception], grpc.StatusCode] = {
     errors.ClientKeyTaken: _Code.ALREADY_EXISTS,
     errors.SequenceGap: _Code.FAILED_PRECONDITION,
     errors.SequenceReused: _Code.ALREADY_EXISTS,
+    errors.ConflictRow: _Code.FAILED_PRECONDITION,
+    errors.NotCurrent: _Code.FAILED_PRECONDITION,
     errors.AfterFailure: _Code.ABORTED,
     errors.Overloaded: _Code.RESOURCE_EXHAUSTED,
     errors.LogFull: _Code.RESOURCE_EXHAUSTED,
@@ -114,6 +118,11 @@ def code_of(error: Exception) -> grpc.StatusCode:
         if kind in CODES:
             return CODES[kind]
     return _Code.INTERNAL
+
+
+def reason_of(error: Exception) -> str:
+    """Return the stable name of an error."""
+    return _detail(error).reason
 
 
 def detail_of(error: Exception, store_id: str) -> pb.ErrorDetail:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass, fields
+from datetime import timedelta
 
 import pyarrow as pa
 
+from datastem.schema import StreamSchema
 from datastem.types import TIMESTAMP
 from psoup.store.layout import AUDIT
 from psoup.store.log.access_events import AccessEnded, AccessPut
@@ -21,16 +23,18 @@ from psoup.store.log.events import (
     Entry,
     PublishersForgotten,
     Release,
+    StreamAltered,
     StreamCreated,
     StreamEnded,
     ViewCreated,
     ViewEnded,
 )
-from psoup.store.state.access import AccessValue, FilledPolicy, Grant, Key, Policy, Quota
+from psoup.store.state.access import AccessValue, FilledPolicy, Grant, Hook, Key, Policy, Quota
 from psoup.store.state.state import State
 
 _ADMINISTRATIVE = (
     StreamCreated,
+    StreamAltered,
     StreamEnded,
     ViewCreated,
     ViewEnded,
@@ -101,6 +105,9 @@ def _record_fields(state: State, entry: Entry) -> Iterator[tuple[str, str, str, 
     match entry.event:
         case StreamCreated(stream_id, schema):
             yield tenant, "create stream", schema.name, f"stream {stream_id}"
+        case StreamAltered(stream_id, _, schema):
+            changes = _alteration(state.streams[stream_id].schema, schema)
+            yield tenant, "alter stream", schema.name, changes
         case StreamEnded(stream_id):
             yield tenant, "drop stream", _name(state, stream_id), f"stream {stream_id}"
         case ViewCreated(view_id, definition):
@@ -155,8 +162,22 @@ def _changed(
             subject = f"owner {value.owner}" if value.owner else "tenant"
             limits = ", ".join(f"{name} {number}" for name, number in value.limits)
             yield value.tenant, "end quota" if ended else "set quota", subject, limits
+        case Hook():
+            on = _name(state, value.stream_id)
+            yield value.tenant, "drop hook" if ended else "create hook", value.name, f"ON {on}"
         case FilledPolicy():
             pass
+
+
+def _alteration(before: StreamSchema, after: StreamSchema) -> str:
+    """Describe what ALTER STREAM changed."""
+    added = after.columns[len(before.columns) :]
+    changes = [f"ADD COLUMN {column.name} {column.type}" for column in added]
+    if before.retain != after.retain and after.retain is not None:
+        changes.append(f"SET RETAIN {timedelta(microseconds=after.retain)}")
+    if before.ahead != after.ahead:
+        changes.append(f"SET AHEAD {timedelta(microseconds=after.ahead)}")
+    return ", ".join(changes)
 
 
 def _name(state: State, object_id: int) -> str:

@@ -12,7 +12,7 @@ from psoup.store.epochs import Epoch
 from psoup.store.errors import Conflict, CorruptStore, LogTrimmed
 from psoup.store.layout import ENGINE_TABLES
 from psoup.store.log.decoding import rows_of
-from psoup.store.log.events import Accept, Data, Entry, Release, StreamCreated
+from psoup.store.log.events import Accept, Data, Entry, Release, StreamAltered, StreamCreated
 from psoup.store.log.position import Position
 from psoup.store.state.losses import Hole, Losses, Lost
 from psoup.store.state.quarantine import Quarantine
@@ -139,7 +139,7 @@ def _damaged_events(store: Store, epoch: Epoch) -> Iterator[Damage]:
             return
         for entry in entries:
             event = entry.event
-            if isinstance(event, StreamCreated):
+            if isinstance(event, StreamCreated | StreamAltered):
                 schemas[event.stream_id] = event.schema
             elif isinstance(event, Data) and event.rows and file is not None:
                 schema = schemas[event.stream_id]

@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from datastem.codec import INSTANT
 
-FORMAT = 8
+FORMAT = 9
 
 LOG = pa.schema(
     [
@@ -26,6 +26,7 @@ LOG = pa.schema(
         ("max_ts", INSTANT),
         ("before", INSTANT),
         ("digest", pa.binary()),
+        ("request_digest", pa.binary()),
         ("body", pa.string()),
         ("payload", pa.binary()),
         ("server", pa.string()),
@@ -107,7 +108,7 @@ PUBLISHERS = pa.schema(
         ("owner", pa.string()),
         ("publisher", pa.string()),
         ("sequence", pa.int64()),
-        ("digest", pa.binary()),
+        ("request_digest", pa.binary()),
         ("first_row_id", pa.int64()),
         ("rows", pa.int64()),
         ("total_rows", pa.int64()),
@@ -132,7 +133,7 @@ LEASES = pa.schema(
     ]
 )
 
-# Access keys, grants, policies, filled policies and quotas: `body` is the value as JSON.
+# Access keys, grants, policies, filled policies, quotas and hooks: `body` is the value as JSON.
 ACCESS = pa.schema(
     [
         ("kind", pa.string()),

@@ -205,7 +205,7 @@ def _load_publishers(state: State, table: pa.Table) -> None:
             (row["tenant"], row["owner"], row["publisher"]),
             AcceptedBatch(
                 row["sequence"],
-                row["digest"],
+                row["request_digest"],
                 row["first_row_id"],
                 row["rows"],
                 Position.unpack(row["position"]),
@@ -258,7 +258,7 @@ def _load_definition(state: State, row: Mapping[str, Any], epoch: Epoch) -> None
 def _load_view(state: State, row: Mapping[str, Any], form: Mapping[str, Any]) -> None:
     definition, position = ViewDefinition.from_json(form), Position.unpack(row["position"])
     identity = row["stream_id"], row["tenant"], row["owner"]
-    view = ViewState(*identity, definition, tuple(form["over"]), position, form["dropped"])
+    view = ViewState(*identity, definition, tuple(form["over"]), position, form["ended"])
     state.views[view.id] = view
     if not view.dropped:
         state.view_names[view.tenant, definition.name] = view.id
@@ -277,8 +277,10 @@ def _load_stream(
         Position.unpack(row["position"]),
         mark.high if mark else 0,
         mark.reached if mark else None,
-        dropped=form.get("dropped", False),
+        dropped=form["ended"],
         interest_requests=requests_from_json(form.get("asked", ())),
+        version=row["schema_version"],
+        retained_since=Position.unpack(form["retained_since"]),
     )
     state.streams[stream.id] = stream
     if not stream.dropped:
@@ -292,19 +294,22 @@ def _with_micros(table: pa.Table, name: str) -> pa.Table:
 
 
 def _stream_row(stream: StreamState, at: int) -> dict[str, Any]:
-    form = stream.schema.to_json() | {"dropped": stream.dropped}
+    form = stream.schema.to_json() | {
+        "ended": stream.dropped,
+        "retained_since": stream.retained_since.packed,
+    }
     if stream.interest_requests:
         form["asked"] = requests_to_json(stream.interest_requests)
-    return _definition_row(stream, form, at)
+    return _definition_row(stream, form, at, stream.version)
 
 
 def _view_row(view: ViewState, at: int) -> dict[str, Any]:
-    form = view.definition.to_json() | {"over": view.over, "dropped": view.dropped}
+    form = view.definition.to_json() | {"over": view.over, "ended": view.dropped}
     return _definition_row(view, form, at)
 
 
 def _definition_row(
-    defined: StreamState | ViewState, form: Mapping[str, Any], at: int
+    defined: StreamState | ViewState, form: Mapping[str, Any], at: int, version: int = 1
 ) -> dict[str, Any]:
     return {
         "stream_id": defined.id,
@@ -312,7 +317,7 @@ def _definition_row(
         "owner": defined.owner,
         "name": form["name"],
         "schema": json.dumps(form),
-        "schema_version": 1,
+        "schema_version": version,
         "position": at,
         "ended": False,
     }
@@ -393,7 +398,7 @@ def _publisher_row(state: State, key: PublisherKey, at: int) -> dict[str, Any]:
         return row | {"position": at, "ended": True}
     return row | {
         "sequence": last.sequence,
-        "digest": last.digest,
+        "request_digest": last.request_digest,
         "first_row_id": last.first_row_id,
         "rows": last.rows,
         "total_rows": last.total_rows,

@@ -61,6 +61,17 @@ class JoinMethod(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     JOIN_METHOD_RANGE: _ClassVar[JoinMethod]
     JOIN_METHOD_PAIRS: _ClassVar[JoinMethod]
 
+class IndexMethod(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    INDEX_METHOD_UNSPECIFIED: _ClassVar[IndexMethod]
+    INDEX_METHOD_HASH_TABLE: _ClassVar[IndexMethod]
+    INDEX_METHOD_PATTERN_TABLE: _ClassVar[IndexMethod]
+    INDEX_METHOD_ANY_OF: _ClassVar[IndexMethod]
+    INDEX_METHOD_GRID: _ClassVar[IndexMethod]
+    INDEX_METHOD_EVERY_BOX: _ClassVar[IndexMethod]
+    INDEX_METHOD_BITMAPS: _ClassVar[IndexMethod]
+    INDEX_METHOD_BY_ITSELF: _ClassVar[IndexMethod]
+
 class Access(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     ACCESS_UNSPECIFIED: _ClassVar[Access]
@@ -97,6 +108,14 @@ JOIN_METHOD_UNSPECIFIED: JoinMethod
 JOIN_METHOD_EQUALITY: JoinMethod
 JOIN_METHOD_RANGE: JoinMethod
 JOIN_METHOD_PAIRS: JoinMethod
+INDEX_METHOD_UNSPECIFIED: IndexMethod
+INDEX_METHOD_HASH_TABLE: IndexMethod
+INDEX_METHOD_PATTERN_TABLE: IndexMethod
+INDEX_METHOD_ANY_OF: IndexMethod
+INDEX_METHOD_GRID: IndexMethod
+INDEX_METHOD_EVERY_BOX: IndexMethod
+INDEX_METHOD_BITMAPS: IndexMethod
+INDEX_METHOD_BY_ITSELF: IndexMethod
 ACCESS_UNSPECIFIED: Access
 ACCESS_LOOKED_UP: Access
 ACCESS_SEARCHED: Access
@@ -204,12 +223,16 @@ class StreamStats(_message.Message):
     def __init__(self, log_bytes: _Optional[int] = ..., stem_bytes: _Optional[int] = ..., match_bytes: _Optional[int] = ..., behind_rows: _Optional[int] = ..., behind: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class Column(_message.Message):
-    __slots__ = ("name", "type")
+    __slots__ = ("name", "type", "optional", "default")
     NAME_FIELD_NUMBER: _ClassVar[int]
     TYPE_FIELD_NUMBER: _ClassVar[int]
+    OPTIONAL_FIELD_NUMBER: _ClassVar[int]
+    DEFAULT_FIELD_NUMBER: _ClassVar[int]
     name: str
     type: str
-    def __init__(self, name: _Optional[str] = ..., type: _Optional[str] = ...) -> None: ...
+    optional: bool
+    default: Value
+    def __init__(self, name: _Optional[str] = ..., type: _Optional[str] = ..., optional: _Optional[bool] = ..., default: _Optional[_Union[Value, _Mapping]] = ...) -> None: ...
 
 class ListStreamsRequest(_message.Message):
     __slots__ = ("tenant",)
@@ -908,7 +931,7 @@ class Explanation(_message.Message):
     def __init__(self, registration_count: _Optional[int] = ..., factors: _Optional[_Iterable[_Union[Factor, _Mapping]]] = ..., other_predicates: _Optional[int] = ..., compared_predicates: _Optional[int] = ..., stored: _Optional[_Union[StoredMatches, _Mapping]] = ..., matched_rows: _Optional[int] = ..., stream_rows: _Optional[int] = ..., epoch: _Optional[int] = ..., run: _Optional[_Union[ExplainedRun, _Mapping]] = ..., refresh: _Optional[str] = ..., legs: _Optional[_Iterable[_Union[ExplainedLeg, _Mapping]]] = ..., operator: _Optional[_Union[ExplainedOperator, _Mapping]] = ..., views: _Optional[_Iterable[str]] = ..., composite: _Optional[str] = ...) -> None: ...
 
 class ExplainedLeg(_message.Message):
-    __slots__ = ("stream", "window", "registration_count", "factors", "other_predicates", "compared_predicates", "stored", "matched_rows", "stream_rows", "considered_rows", "row_count", "current_rows", "implied_by", "quarantined")
+    __slots__ = ("stream", "window", "registration_count", "factors", "other_predicates", "compared_predicates", "stored", "matched_rows", "stream_rows", "considered_rows", "row_count", "current_rows", "implied_by", "index", "quarantined")
     STREAM_FIELD_NUMBER: _ClassVar[int]
     WINDOW_FIELD_NUMBER: _ClassVar[int]
     REGISTRATION_COUNT_FIELD_NUMBER: _ClassVar[int]
@@ -922,6 +945,7 @@ class ExplainedLeg(_message.Message):
     ROW_COUNT_FIELD_NUMBER: _ClassVar[int]
     CURRENT_ROWS_FIELD_NUMBER: _ClassVar[int]
     IMPLIED_BY_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
     QUARANTINED_FIELD_NUMBER: _ClassVar[int]
     stream: str
     window: str
@@ -936,8 +960,9 @@ class ExplainedLeg(_message.Message):
     row_count: int
     current_rows: int
     implied_by: ImpliedBy
+    index: IndexStructure
     quarantined: str
-    def __init__(self, stream: _Optional[str] = ..., window: _Optional[str] = ..., registration_count: _Optional[int] = ..., factors: _Optional[_Iterable[_Union[Factor, _Mapping]]] = ..., other_predicates: _Optional[int] = ..., compared_predicates: _Optional[int] = ..., stored: _Optional[_Union[StoredMatches, _Mapping]] = ..., matched_rows: _Optional[int] = ..., stream_rows: _Optional[int] = ..., considered_rows: _Optional[int] = ..., row_count: _Optional[int] = ..., current_rows: _Optional[int] = ..., implied_by: _Optional[_Union[ImpliedBy, _Mapping]] = ..., quarantined: _Optional[str] = ...) -> None: ...
+    def __init__(self, stream: _Optional[str] = ..., window: _Optional[str] = ..., registration_count: _Optional[int] = ..., factors: _Optional[_Iterable[_Union[Factor, _Mapping]]] = ..., other_predicates: _Optional[int] = ..., compared_predicates: _Optional[int] = ..., stored: _Optional[_Union[StoredMatches, _Mapping]] = ..., matched_rows: _Optional[int] = ..., stream_rows: _Optional[int] = ..., considered_rows: _Optional[int] = ..., row_count: _Optional[int] = ..., current_rows: _Optional[int] = ..., implied_by: _Optional[_Union[ImpliedBy, _Mapping]] = ..., index: _Optional[_Union[IndexStructure, _Mapping]] = ..., quarantined: _Optional[str] = ...) -> None: ...
 
 class ImpliedBy(_message.Message):
     __slots__ = ("condition", "looked_at_rows", "rows")
@@ -982,6 +1007,18 @@ class ExplainedStep(_message.Message):
     candidate_pairs: int
     kept_pairs: int
     def __init__(self, input: _Optional[int] = ..., method: _Optional[_Union[JoinMethod, str]] = ..., joined_rows: _Optional[int] = ..., input_rows: _Optional[int] = ..., candidate_pairs: _Optional[int] = ..., kept_pairs: _Optional[int] = ...) -> None: ...
+
+class IndexStructure(_message.Message):
+    __slots__ = ("method", "operands", "predicate_count", "text")
+    METHOD_FIELD_NUMBER: _ClassVar[int]
+    OPERANDS_FIELD_NUMBER: _ClassVar[int]
+    PREDICATE_COUNT_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    method: IndexMethod
+    operands: _containers.RepeatedScalarFieldContainer[str]
+    predicate_count: int
+    text: str
+    def __init__(self, method: _Optional[_Union[IndexMethod, str]] = ..., operands: _Optional[_Iterable[str]] = ..., predicate_count: _Optional[int] = ..., text: _Optional[str] = ...) -> None: ...
 
 class Factor(_message.Message):
     __slots__ = ("text", "access", "operand", "constant_count", "shared_by")
@@ -1348,7 +1385,7 @@ class AuditRecord(_message.Message):
     def __init__(self, position: _Optional[bytes] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., tenant: _Optional[str] = ..., actor: _Optional[str] = ..., action: _Optional[str] = ..., object: _Optional[str] = ..., detail: _Optional[str] = ..., server: _Optional[str] = ...) -> None: ...
 
 class ErrorDetail(_message.Message):
-    __slots__ = ("reason", "line", "column", "excerpt", "hint", "expected", "got", "row", "field", "store_id", "retry_after")
+    __slots__ = ("reason", "line", "column", "excerpt", "hint", "expected", "got", "row", "field", "store_id", "retry_after", "current")
     REASON_FIELD_NUMBER: _ClassVar[int]
     LINE_FIELD_NUMBER: _ClassVar[int]
     COLUMN_FIELD_NUMBER: _ClassVar[int]
@@ -1360,6 +1397,7 @@ class ErrorDetail(_message.Message):
     FIELD_FIELD_NUMBER: _ClassVar[int]
     STORE_ID_FIELD_NUMBER: _ClassVar[int]
     RETRY_AFTER_FIELD_NUMBER: _ClassVar[int]
+    CURRENT_FIELD_NUMBER: _ClassVar[int]
     reason: str
     line: int
     column: int
@@ -1371,7 +1409,8 @@ class ErrorDetail(_message.Message):
     field: str
     store_id: str
     retry_after: _duration_pb2.Duration
-    def __init__(self, reason: _Optional[str] = ..., line: _Optional[int] = ..., column: _Optional[int] = ..., excerpt: _Optional[str] = ..., hint: _Optional[str] = ..., expected: _Optional[str] = ..., got: _Optional[str] = ..., row: _Optional[int] = ..., field: _Optional[str] = ..., store_id: _Optional[str] = ..., retry_after: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    current: Rows
+    def __init__(self, reason: _Optional[str] = ..., line: _Optional[int] = ..., column: _Optional[int] = ..., excerpt: _Optional[str] = ..., hint: _Optional[str] = ..., expected: _Optional[str] = ..., got: _Optional[str] = ..., row: _Optional[int] = ..., field: _Optional[str] = ..., store_id: _Optional[str] = ..., retry_after: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., current: _Optional[_Union[Rows, _Mapping]] = ...) -> None: ...
 
 class Key(_message.Message):
     __slots__ = ("id", "tenant", "owner", "roles", "claims", "created", "expires")

@@ -13,6 +13,7 @@ from google.rpc import status_pb2
 from psoup.server.status_codes import status_for
 from psoup.v1 import psoup_pb2 as pb
 from psoup.web.exchange import Headers, Response
+from psoup.web.plain_messages import plain_value
 
 PROBLEM = "application/problem+json"
 
@@ -94,6 +95,9 @@ class RefusedCall(Exception):
                 problem[name] = value
         if (seconds := self.retry_seconds) is not None:
             problem["retry_after_seconds"] = seconds
+        if detail.HasField("current"):
+            values = map(plain_value, detail.current.rows[0].values)
+            problem["current"] = dict(zip(detail.current.columns, values, strict=True))
         return {**problem, "store_id": detail.store_id}
 
     @property

@@ -147,6 +147,7 @@ async def publish(gateway: Gateway, request: Request) -> Response:
         {
             "rows": response.row_count,
             "position": response.position.hex(),
+            "first_row_id": response.first_row_id,
             "duplicate": response.duplicate,
             "unverified": response.unverified,
         }

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -26,8 +27,10 @@ from psoup.errors import (
 from psoup.store import Conflict, Entry, Hole, Log, State
 from psoup.store.log.decoding import DecodedRows, decode_rows
 from psoup.write.clock import ClockGuard
+from psoup.write.conditions import NO_NEW_ROWS, NewRows
 from psoup.write.draft import Actor, CommitDraft, Moment, Proposal, RecentBatches
 from psoup.write.line import GroupLimits, ProposalLine
+from psoup.write.new_rows import KeyedTail, read_new_rows
 
 log = logging.getLogger("psoup.write")
 
@@ -36,19 +39,15 @@ T = TypeVar("T")
 # How long a server waits for the clock of another machine, and how often it checks for it.
 _ANSWER_SECONDS = 10.0
 _ANSWER_POLL_SECONDS = 0.01
+# A commit that could not be written counts against a server for so long.
+_FAILED_SECONDS = 30.0
 
 
-class LogTail(Protocol):
+class LogTail(KeyedTail, Protocol):
     """The state at the end of the log, as far as it was read; a server's follower is one.
 
     `version` is the last commit that `state` holds, `recent` caches digests of recent batches.
     """
-
-    @property
-    def state(self) -> State: ...
-
-    @property
-    def version(self) -> int: ...
 
     @property
     def recent(self) -> RecentBatches: ...
@@ -82,7 +81,8 @@ class _Waiting:
 class Appender:
     """Makes commits of the proposals that wait, those of one tenant in the order they arrived.
 
-    `steps_back` returns True for a tenant whose proposals yield to those of others.
+    `steps_back` returns True for a tenant whose proposals yield to those of others. `report` gets
+    the seconds of each commit and its entries, or None if another server was faster.
     """
 
     def __init__(
@@ -92,12 +92,22 @@ class Appender:
         guard: ClockGuard,
         limits: GroupLimits,
         steps_back: Callable[[str], bool] = lambda tenant: False,
+        report: Callable[[float, Sequence[Entry] | None], None] = lambda seconds, entries: None,
     ) -> None:
         self._log = log
         self._tail = tail
         self._guard = guard
         self._line: ProposalLine[_Waiting] = ProposalLine(limits, steps_back)
+        self._report = report
+        self._failed_at: float | None = None
         self.stopping = False
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the last commit could not be written. That counts for a while: the cause may be
+        gone."""
+        failed_at = self._failed_at
+        return failed_at is not None and time.monotonic() - failed_at < _FAILED_SECONDS
 
     async def submit(
         self, proposal: Proposal[T], actor: Actor | None = None, hold: MemoryHold | None = None
@@ -152,26 +162,33 @@ class Appender:
                 continue
             if self._guard.must_ask(tail.state.clock):
                 await self._compare_clocks()
-            draft = self._draft(self._moment())
+            new_rows = await read_new_rows(tail, (waiting.proposal for waiting in group))
+            draft = self._draft(self._moment(), new_rows)
             outcomes = [_propose(waiting, draft) for waiting in group]
             # If another server was faster, every proposal is validated again over its commit.
             if draft.empty or await self._write(draft):
                 break
         _deliver(group, outcomes)
 
-    def _draft(self, moment: Moment) -> CommitDraft:
+    def _draft(self, moment: Moment, new_rows: NewRows = NO_NEW_ROWS) -> CommitDraft:
         tail = self._tail
-        return CommitDraft(tail.state.draft(), tail.version + 1, moment, tail.recent)
+        return CommitDraft(tail.state.draft(), tail.version + 1, moment, tail.recent, new_rows)
 
     async def _write(self, draft: CommitDraft) -> bool:
         """Append a draft and apply it; return False if another server was faster."""
-        tail = self._tail
+        tail, began = self._tail, time.monotonic()
         try:
             # In a thread, since the append waits for the disk.
             with tail.appending():
                 appended = await asyncio.to_thread(self._append, draft, tail.state)
         except Conflict:
+            self._report(time.monotonic() - began, None)
             return False
+        except (StorageFailed, DiskFull):
+            self._failed_at = time.monotonic()
+            raise
+        self._failed_at = None
+        self._report(time.monotonic() - began, appended[0])
         tail.apply(draft.version, *appended)
         return True
 

@@ -7,9 +7,11 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias, TypeVar
 
+from datastem.keyed_rows import SortedRuns
 from psoup.store import AcceptedBatch, Data, Entry, Event, Jump, Position, State
 from psoup.store.log.position import MAX_EVENTS_PER_COMMIT
 from psoup.store.state.streams import PublisherKey
+from psoup.write.conditions import NO_NEW_ROWS, NewRows
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -76,10 +78,18 @@ class CommitDraft:
 
     `state` must be a draft for this commit alone: its events are applied to it. `quiet` is the time
     between the last stamp of the log and this commit's. `actor` is the caller who requests the
-    events that are appended next; None if it did not authenticate.
+    events that are appended next; None if it did not authenticate. `new_rows` are those that
+    conditions of edits are checked with.
     """
 
-    def __init__(self, state: State, version: int, moment: Moment, recent: RecentBatches) -> None:
+    def __init__(
+        self,
+        state: State,
+        version: int,
+        moment: Moment,
+        recent: RecentBatches,
+        new_rows: NewRows = NO_NEW_ROWS,
+    ) -> None:
         self.state = state
         self.version = version
         self.stamp = moment.stamp
@@ -89,6 +99,9 @@ class CommitDraft:
         self.actor: Actor | None = None
         self._moment = moment
         self._recent = recent
+        self._new_rows = new_rows
+        # By stream: how many entries were looked at, and the rows of its stream in them and before.
+        self._newest: dict[int, tuple[int, SortedRuns]] = {}
         if moment.jump is not None:
             self.append("", "", moment.jump)
 
@@ -124,6 +137,18 @@ class CommitDraft:
         if last is not None and last.sequence == sequence:
             return last
         return self._drafted(publisher, sequence) or self._recent.probe(publisher, sequence)
+
+    def newest_rows(self, stream_id: int) -> SortedRuns:
+        """Return the rows of a keyed stream that were accepted since the conditions of the commit's
+        edits were prepared, and those of this draft. Raise what reading them has raised."""
+        seen, runs = self._newest.get(stream_id) or (0, self._new_rows.accepted_rows(stream_id))
+        for entry in self.entries[seen:]:
+            event = entry.event
+            if isinstance(event, Data) and event.stream_id == stream_id and event.rows:
+                rows = self._new_rows.proposed[event.digest]
+                runs = runs.append(rows.at(event.first_row_id, self.stamp))
+        self._newest[stream_id] = len(self.entries), runs
+        return runs
 
     def _drafted(self, publisher: PublisherKey, sequence: int) -> AcceptedBatch | None:
         # Newest first: a publisher that was forgotten in this commit may use a sequence twice.

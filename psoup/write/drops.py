@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from psoup.errors import AdministrationDenied, NamedByViews
-from psoup.store import State, StreamState, ViewEnded, ViewState, views_over
+from psoup.store import Registration, State, StreamState, ViewEnded, ViewState, views_over
 from psoup.store.state.access import Grant, Policy
 from psoup.write.draft import CommitDraft
 from psoup.write.grants import end_grants
@@ -16,11 +16,13 @@ _MAX_LISTED_VIEWS = 10
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The objects that ended with a stream or a view."""
+    """The objects that ended with a stream or a view, or with the change of a stream. Of a drop,
+    `registrations` is None: they end as soon as they are used."""
 
     views: tuple[ViewState, ...]
     policies: tuple[Policy, ...]
     grants: tuple[Grant, ...]
+    registrations: tuple[Registration, ...] | None = None
 
 
 def check_policies(state: State, stream: StreamState, administers: bool) -> None:

@@ -4,7 +4,7 @@ registration."""
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -115,7 +115,7 @@ class RegisterAll:
             if existing is None:
                 handle, position = self._append(draft, prepared)
                 created += 1
-            elif self._replaces(existing, prepared):
+            elif self._replaces(draft.state, existing, prepared):
                 handle, position = existing.handle, self._replace(draft, existing.handle, prepared)
                 replaced += 1
             else:
@@ -157,12 +157,18 @@ class RegisterAll:
     def _has_same_text(self, existing: Registration, prepared: Prepared) -> bool:
         return (existing.text, existing.parameters) == (self.text, prepared.parameters)
 
-    def _replaces(self, existing: Registration, prepared: Prepared) -> bool:
+    def _replaces(self, state: State, existing: Registration, prepared: Prepared) -> bool:
         """Return True if a registration gets the query: it has another text, or its text was bound
-        to a stream that was dropped and created again since."""
+        to a stream that was dropped and created again since, or means something else since a
+        stream was altered."""
+        if not self.replace:
+            return False
         streams = [self.streams[leg.stream] for leg in prepared.query.legs]
         has_same_streams = [leg.stream_id for leg in existing.legs] == streams
-        return self.replace and not (has_same_streams and self._has_same_text(existing, prepared))
+        if not has_same_streams or not self._has_same_text(existing, prepared):
+            return True
+        altered = _has_altered(state, streams, existing.position.packed)
+        return altered and existing.query != query_form(prepared.query)
 
     def _append(self, draft: CommitDraft, prepared: Prepared) -> tuple[bytes, Position]:
         ids = PredicateIds(draft.state)
@@ -207,6 +213,11 @@ class RegisterAll:
     def _trigger(self, refresh: RefreshOn, ids: PredicateIds) -> Trigger:
         stream_id, key = self.streams[refresh.stream], refresh.predicate_key
         return Trigger(stream_id, ids.id_of(stream_id, key), key)
+
+
+def _has_altered(state: State, streams: Iterable[int], position: int) -> bool:
+    """Return True if one of the streams got a column after a packed position."""
+    return any(state.streams[id_].schema.newest_column > position for id_ in streams)
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,7 +299,7 @@ class RegisterRows:
         replaced = [
             place
             for place, old in existing.items()
-            if first[place] and not self._has_query(old, place)
+            if first[place] and not self._has_query(draft.state, old, place)
         ]
         # One event for each replaced registration, and one for all new ones.
         if len(replaced) >= draft.room:
@@ -332,10 +343,15 @@ class RegisterRows:
             existing[place] = old
         return existing
 
-    def _has_query(self, old: KeyedRegistration, place: int) -> bool:
+    def _has_query(self, state: State, old: KeyedRegistration, place: int) -> bool:
         """Return True if a registration need not be replaced by the row at a place."""
+        if not self.replace:
+            return True
         query = old.text, old.parameters, old.stream_id
-        return not self.replace or query == (self.text, self.rows.parameters[place], self.stream_id)
+        if query != (self.text, self.rows.parameters[place], self.stream_id):
+            return False
+        altered = _has_altered(state, [self.stream_id], old.position)
+        return not altered or state.registrations[old.handle].query == self.form
 
     def _replace(self, draft: CommitDraft, handle: bytes, place: int) -> Position:
         key = self.rows.table.column("key")[place].as_py()

@@ -17,6 +17,7 @@ from psoup.store import (
     StreamEnded,
     StreamState,
 )
+from psoup.write.conditions import Conditions
 from psoup.write.draft import HEADER_BYTES, Chain, CommitDraft, Stale
 from psoup.write.drops import Ended, check_policies, end_with
 from psoup.write.ids import new_id
@@ -93,8 +94,9 @@ class PublishBatch:
     """Proposal of a batch that was validated for the stream `stream_id`, or of a heartbeat without
     a payload.
 
-    `min_ts` and `max_ts` are None if ts is the stamp of arrival. `mark` and `lease` are the
-    publisher's, and no part of the batch's identity: a repeat with others is a repeat.
+    `min_ts` and `max_ts` are None if ts is the stamp of arrival. A repeat has the `request_digest`
+    of the first. `mark` and `lease` are the publisher's, and no part of the batch's identity: a
+    repeat with others is a repeat. Rows with an `_expected` are the batch's `conditions`.
     """
 
     tenant: str
@@ -106,10 +108,12 @@ class PublishBatch:
     min_ts: int | None
     max_ts: int | None
     digest: bytes
+    request_digest: bytes
     payload: bytes
     chain: Chain | None = None
     mark: bytes = b""
     lease: int | None = None
+    conditions: Conditions | None = None
 
     @property
     def nbytes(self) -> int:
@@ -124,6 +128,9 @@ class PublishBatch:
         if stream.dropped:
             raise Stale
         self._check_ahead(draft, stream)
+        if self.conditions is not None:
+            newest = draft.newest_rows(self.stream_id)
+            self.conditions.check(self.stream_id, stream.schema, newest)
         # Streams without ORDERED BY have the commit's stamp as ts.
         arrival = draft.stamp if self.rows and self.min_ts is None else None
         event = Data(
@@ -136,6 +143,7 @@ class PublishBatch:
             max_ts=self.max_ts if arrival is None else arrival,
             before=stream.reached,
             digest=self.digest,
+            request_digest=self.request_digest,
             payload=self.payload,
             mark=self.mark or None,
             lease=self.lease,
@@ -187,11 +195,11 @@ class PublishBatch:
         return self._same(old)
 
     def _same(self, old: AcceptedBatch) -> Published:
-        if old.digest != self.digest:
+        if old.request_digest != self.request_digest:
             raise SequenceReused(
                 f"sequence {self.sequence} of publisher {self.publisher} was used for other rows",
-                expected=f"the rows of digest {old.digest.hex()}",
-                got=f"rows of digest {self.digest.hex()}",
+                expected=f"the rows of digest {old.request_digest.hex()}",
+                got=f"rows of digest {self.request_digest.hex()}",
                 hint="send the same rows again, or use the next sequence",
             )
         return Published(old.position, old.rows, old.first_row_id, True)

@@ -26,6 +26,7 @@ from querystem.index.formula import Formula, formula_of
 from querystem.index.hashed.conjunction import split_conjunction
 from querystem.index.hashed.segment import HashedSegment
 from querystem.index.matches import Matches, RowSets, words_for
+from querystem.index.structures import Structure
 from querystem.index.tail import GraphTail
 
 # Fewer texts are inserted into the tail one by one.
@@ -117,6 +118,18 @@ class QueryStem:
             family.remove(predicate_id) for family in self._families.values()
         ):
             raise KeyError(f"predicate {predicate_id} is not in the query SteM")
+
+    def structure(self, predicate_id: int) -> Structure:
+        """Return the structure that finds a predicate. Raise KeyError if its id is not here."""
+        for family in self._families.values():
+            if family.group is not None and predicate_id in family:
+                return family.group.structure(predicate_id)
+        for part in self._parts:
+            if predicate_id in part:
+                return part.structure(predicate_id)
+        if predicate_id not in self._tail:
+            raise KeyError(f"predicate {predicate_id} is not in the query SteM")
+        return self._tail.structure()
 
     def probe(self, batch: pa.RecordBatch | pa.Table, first: int = 0) -> Matches:
         """Return the rows of the batch that satisfy each predicate; rows are numbered from `first`

@@ -11,6 +11,7 @@ from querystem.index.dense_table import DenseTable
 from querystem.index.formula import Formula
 from querystem.index.graph import FormulaGraph
 from querystem.index.matches import RowSets, lines_of, pack
+from querystem.index.structures import Bitmaps, ByItself
 
 # Up to this many formulas are faster evaluated one by one than together.
 _FEW_FORMULAS = 2
@@ -81,6 +82,10 @@ class GraphTail:
             words = np.stack([pack(mask, batch.shift) for mask in masks])
             return lines_of(roots.ids, np.arange(len(roots)), words, batch.first)
         return self._plan.probe(self.graph, batch, roots)
+
+    def structure(self) -> Bitmaps | ByItself:
+        """Return how the predicates are found."""
+        return (ByItself if len(self) <= _FEW_FORMULAS else Bitmaps)(len(self))
 
     def _check(self) -> None:
         self._roots._check()

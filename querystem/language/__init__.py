@@ -15,7 +15,7 @@ The folders are the pipeline; each imports only those above it.
     templates      template: filling, push          values filled in, conditions pushed down
                    rows, predicate_texts            one text with many rows of values
                    cache                            a text like earlier ones is not parsed
-    statements     definitions (CREATE, DROP), views, policies, grants
+    statements     definitions (CREATE, DROP), alterations, views, policies, grants
 
 Everything here raises `QueryError` and nothing else for a text that it refuses.
 """
@@ -41,6 +41,7 @@ from querystem.language.normal_form.texts import (
     window_text,
 )
 from querystem.language.queries.references import Lookup, Names
+from querystem.language.statements.alterations import AddColumn, AlterStream, SetAhead, SetRetain
 from querystem.language.statements.definitions import (
     CreatePolicy,
     CreateStream,
@@ -62,12 +63,15 @@ from querystem.language.statements.policies import (
     sample_policy,
 )
 from querystem.language.statements.views import bind_view
+from querystem.language.syntax.window_checks import reaches_past
 from querystem.language.syntax.windows import bind_window, bring_window
 from querystem.language.templates.cache import TemplateCache
 from querystem.language.templates.rows import BoundRows, bind_rows
 from querystem.language.templates.template import Template, bind_query, prepare
 
 __all__ = [
+    "AddColumn",
+    "AlterStream",
     "BindProblem",
     "BoundRows",
     "CreatePolicy",
@@ -83,6 +87,8 @@ __all__ = [
     "PolicyCondition",
     "QueryError",
     "RefreshProblem",
+    "SetAhead",
+    "SetRetain",
     "Span",
     "Statement",
     "SyntaxProblem",
@@ -106,6 +112,7 @@ __all__ = [
     "parse_statement",
     "policy_sql",
     "prepare",
+    "reaches_past",
     "refresh_text",
     "sample_policy",
     "stream_sql",

@@ -160,6 +160,37 @@ def test_what_was_refused_is_shown_mended_or_dropped(
     assert "nothing was refused" in run("copy", "rejected", file).stderr
 
 
+def test_conflicts_are_shown_and_decided(
+    run: Run, file: str, client: Client, tmp_path: Path
+) -> None:
+    client.define("CREATE STREAM orders (id BIGINT, item TEXT) KEY (id)")
+    client.publish("orders", [{"id": 1, "item": "theirs"}, {"id": 2, "item": "theirs"}])
+    data = tmp_path / "edits.jsonl"
+    for id_ in (1, 2):
+        data.write_text(json.dumps({"id": id_, "item": "mine", "_expected": -1}))
+        run("copy", "publish", file, "orders", str(data))
+    refused = run("copy", "send", file, code=1).stderr
+    assert "psoup copy conflicts" in refused
+    shown = [
+        json.loads(line)
+        for line in run("copy", "conflicts", file, "--json").stdout.split("\n")
+        if line
+    ]
+    assert [(row["mine"], row["theirs"]["item"], row["theirs_id"]) for row in shown] == [
+        ({"id": 1, "item": "mine"}, "theirs", 0),
+        ({"id": 2, "item": "mine"}, "theirs", 1),
+    ]
+    assert '"item": "theirs"' in run("copy", "conflicts", file).stdout
+    run("copy", "resolve", file, "1", code=2)
+    run("copy", "resolve", file, "7", "--mine", code=2)
+    run("copy", "resolve", file, "1", "--mine")
+    run("copy", "resolve", file, "2", "--theirs")
+    assert "sent 1 batch" in run("copy", "send", file).stderr
+    assert "no edit is in conflict" in run("copy", "conflicts", file).stderr
+    answer = client.ask("SELECT id, item FROM orders").rows
+    assert {row["id"]: row["item"] for row in answer} == {1: "mine", 2: "theirs"}
+
+
 def test_what_is_doubtful_is_shown_and_decided(run: Run, file: str, tmp_path: Path) -> None:
     """The file was copied, its twin sent two batches, and the store knows the last of them only."""
     store = FlakyStore()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +129,7 @@ def test_a_second_time_that_is_cut_is_carried_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The command keeps nothing of its own, so that a cut is to it what a kill is."""
-    monkeypatch.setattr("psoup.cli.readers.csv_reader.BLOCK_BYTES", 2_000)
+    monkeypatch.setattr("psoup.source.readers.READ_BYTES", 2_000)
     monkeypatch.setattr("client_sdk._grpc.effects.Retry.pause", lambda self, made: 0.0)
     a, b = write(tmp_path / "a.csv", "a", 1000), write(tmp_path / "b.csv", "b", 1000)
     for path in (a, b):
@@ -148,3 +149,25 @@ def test_a_second_time_that_is_cut_is_carried_on(
     transport._handlers["Publish"] = publish
     assert f"({half - 2000:,} already stored)" in run("publish", "parking", a).stderr
     assert zones(client) == {"a"} and client.stream("parking").row_count == 3000
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl", "parquet"])
+def test_a_file_of_edits_that_expect_rows(
+    run: Run, client: Client, tmp_path: Path, form: str
+) -> None:
+    def publish(free: int, expected: int, code: int = 0) -> str:
+        row = {"place": "a", "free": free, "zone": "n", "_expected": expected}
+        path = tmp_path / f"edits.{form}"
+        if form == "parquet":
+            pa.parquet.write_table(pa.Table.from_pylist([row]), path)
+        elif form == "csv":
+            path.write_text(f"{','.join(row)}\n{','.join(map(str, row.values()))}\n")
+        else:
+            path.write_text(f"{json.dumps(row)}\n")
+        return run("publish", "parking", str(path), code=code).stderr
+
+    publish(1, -1)
+    publish(2, 0)
+    assert "another row of its key is current" in publish(3, 0, code=1)
+    assert "_expected: '-2' is no row id, nor -1 for none" in publish(3, -2, code=1)
+    assert current(client) == [("a", 2)]

@@ -23,7 +23,7 @@ REFUSED = ConnectionFailed("not now", detail=ErrorDetail("STOPPING", store_id="s
 @pytest.fixture
 def channels() -> Channels:
     numbers = iter(range(100))
-    return Channels(lambda: (next(numbers), None))
+    return Channels(["one"], lambda target: (next(numbers), None))
 
 
 def aged(channel: CountedChannel) -> CountedChannel:
@@ -59,6 +59,51 @@ def test_calls_under_way_keep_their_channel(channels: Channels) -> None:
     assert channels.take() is not second
     assert channels.give_back(second) == second.channel
     assert channels.close() == [second.channel + 1]
+
+
+def several(*targets: str) -> Channels:
+    return Channels(targets, lambda target: (target, None))
+
+
+def test_of_several_servers_the_next_is_tried_at_once() -> None:
+    channels = several("a", "b", "c")
+    for name in ("a", "b"):
+        channel = channels.take()
+        assert channel.target == name
+        channels.give_back(channel, LOST)
+    channel = channels.take()
+    assert channel.target == "c"
+    channels.give_back(channel)
+    assert channels.take() is channel
+
+
+def test_if_all_are_away_each_is_tried_again_after_a_second() -> None:
+    channels = several("a", "b")
+    channels.give_back(channels.take(), LOST)
+    second = channels.take()
+    channels.give_back(second, LOST)
+    assert channels.take() is second
+    channels.give_back(aged(second), LOST)
+    assert channels.take().target == "a"
+
+
+def test_a_server_that_stops_is_left_if_there_is_another() -> None:
+    channels = several("a", "b")
+    channels.give_back(channels.take(), REFUSED)
+    assert channels.take().target == "b"
+
+
+def test_only_a_request_that_was_not_sent_goes_elsewhere() -> None:
+    unsent = "failed to connect to all addresses; last error: refused"
+    for message, elsewhere in ((unsent, True), ("Socket closed", False)):
+        error = ConnectionFailed(message)
+        channels = several("a", "b")
+        channels.give_back(channels.take(), error)
+        assert error.elsewhere is elsewhere
+    last = ConnectionFailed(unsent)
+    channels.give_back(channels.take(), last)
+    channels.give_back(channels.take(), last)
+    assert not last.elsewhere
 
 
 def test_after_closing_there_is_none(channels: Channels) -> None:
@@ -119,32 +164,30 @@ def relayed() -> Iterator[Relay]:
             relay.close()
 
 
-# Long enough for a call over a line that is not dead, on a busy machine.
-STALLED_SECONDS = 5.0
+# For calls over a dead line only. A younger channel would not be replaced.
+STALLED_SECONDS = 1.1 * _LEAST_CHANNEL_SECONDS
 
 
 def test_a_dead_line_is_left_after_one_timeout() -> None:
     """As after a change of networks: nothing reports that it is dead."""
     with (
         relayed() as relay,
-        Client(relay.address, timeout=STALLED_SECONDS, retry=Retry(attempts=1)) as client,
+        Client(relay.address, retry=Retry(attempts=1)) as client,
     ):
         assert client.streams() == []
         relay.stall()
         with pytest.raises(Timeout):
-            client.streams()
+            client.status(timeout=STALLED_SECONDS)
         assert client.streams() == []
 
 
 async def test_a_dead_line_is_left_by_the_async_client_too() -> None:
     with relayed() as relay:
-        async with AsyncClient(
-            relay.address, timeout=STALLED_SECONDS, retry=Retry(attempts=1)
-        ) as client:
+        async with AsyncClient(relay.address, retry=Retry(attempts=1)) as client:
             assert await client.streams() == []
             relay.stall()
             with pytest.raises(Timeout):
-                await client.streams()
+                await client.status(timeout=STALLED_SECONDS)
             assert await client.streams() == []
 
 

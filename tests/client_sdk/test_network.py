@@ -20,7 +20,7 @@ from client_sdk import (
     QueryProblem,
     Retry,
 )
-from client_sdk._session import with_port
+from client_sdk._session import targets_of, with_port
 from psoup.v1 import psoup_pb2 as pb
 from tests.support.client_sdk.contract import ClientContract, trade, trades
 from tests.support.client_sdk.fake_store import FakeStore
@@ -63,8 +63,45 @@ def test_a_host_alone_means_the_port_of_a_store() -> None:
         "dns:///store.example:80": "dns:///store.example:80",
     }
     assert {target: with_port(target) for target in expected} == expected
-    with Client("localhost") as client:
-        assert client._transport._target == "localhost:7181"  # type: ignore[attr-defined]
+
+
+def test_several_servers_stand_in_a_list_or_have_commas_between() -> None:
+    assert targets_of("localhost") == ("localhost:7181",)
+    assert targets_of("a, b:80,a") == targets_of(["a", "b:80"]) == ("a:7181", "b:80")
+    assert targets_of("ipv4:10.0.0.1:80,10.0.0.2:80") == ("ipv4:10.0.0.1:80,10.0.0.2:80",)
+    texts: list[str | list[str]] = ["", "a,", []]
+    for text in texts:
+        with pytest.raises(ValueError, match="host or host:port"):
+            targets_of(text)
+
+
+def test_calls_go_to_a_server_of_the_list_that_is_there() -> None:
+    """A statement, too, which is never sent twice: the first server never saw it."""
+    with serving(FakeStore()) as absent:
+        pass
+    store = FakeStore()
+    with serving(store) as first, Client([absent, first]) as client:
+        assert client.define("CREATE STREAM s (a BIGINT)").stream.name == "s"
+    with serving(store) as second, Client(f"{absent},{second}") as client:
+        assert [stream.name for stream in client.streams()] == ["s"]
+
+
+async def test_an_async_client_goes_to_a_server_that_is_there() -> None:
+    store = FakeStore()
+    with serving(store) as second:
+        with serving(store) as first:
+            client = AsyncClient([first, second])
+            await client.define("CREATE STREAM s (a BIGINT)")
+        assert [stream.name for stream in await client.streams()] == ["s"]
+        await client.close()
+
+
+def test_if_no_server_of_the_list_is_there_the_error_names_one() -> None:
+    with serving(FakeStore()) as first, serving(FakeStore()) as second:
+        pass
+    with Client([first, second], retry=QUICK) as client, pytest.raises(ConnectionFailed) as caught:
+        client.streams()
+    assert first in caught.value.message or second in caught.value.message
 
 
 def test_a_store_that_comes_back_is_found_at_once() -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from client_sdk import Column, LimitExceeded, RowProblem, Stream
 from client_sdk._wire.ipc import payloads, to_ipc
-from client_sdk._wire.rows import to_table
+from client_sdk._wire.rows import has_conditions, to_table
 
 COLUMNS = {
     "flag": "BOOLEAN",
@@ -271,3 +271,49 @@ def test_what_a_row_does_comes_along_only_where_it_was_given() -> None:
     assert to_table(plain, KEYED).column_names == ["name", "count", "at"]
     mixed = to_table([*plain, {**plain[0], "_op": "row"}], KEYED)
     assert mixed.column("_op").to_pylist() == [None, "row"]
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [
+            {"name": "a", "count": 1, "at": AT, "_expected": 5},
+            {"name": "b", "at": AT, "_op": "delete", "_expected": -1},
+            {"name": "c", "count": 1, "at": AT},
+        ],
+        pd.DataFrame(
+            {
+                "name": ["a", "b", "c"],
+                "count": [1, None, 1],
+                "at": [AT] * 3,
+                "_op": [None, "delete", None],
+                "_expected": [5, -1, None],
+            }
+        ),
+    ],
+    ids=["dicts", "pandas"],
+)
+def test_what_a_row_expects_comes_along(rows: Any) -> None:
+    table = to_table(rows, KEYED)
+    assert table.column_names == ["name", "count", "at", "_op", "_expected"]
+    assert table.column("_expected").to_pylist() == [5, -1, None]
+    assert has_conditions(table) and not has_conditions(table.slice(2))
+
+
+@pytest.mark.parametrize(
+    ("stream", "expected", "reason"),
+    [
+        (KEYED, -2, "BAD_VALUE"),
+        (KEYED, "5", "BAD_VALUE"),
+        (
+            a_stream(ordered_by="at", name="TEXT", count="BIGINT", at="TIMESTAMP"),
+            5,
+            "EXPECTED_WITHOUT_KEY",
+        ),
+    ],
+)
+def test_a_wrong_condition_is_named(stream: Stream, expected: Any, reason: str) -> None:
+    row = {"name": "a", "count": 1, "at": AT}
+    with pytest.raises(RowProblem) as caught:
+        to_table([row, {**row, "_expected": expected}], stream)
+    assert (caught.value.reason, caught.value.row, caught.value.field) == (reason, 1, "_expected")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import datetime
 import decimal
 import itertools
@@ -21,12 +22,15 @@ from datastem.types import Type, decimal_type
 from querystem.expressions import Scalar
 from querystem.kernel import evaluate
 from querystem.language import (
+    AddColumn,
+    AlterStream,
     CreatePolicy,
     CreateStream,
     CreateView,
     DropStream,
     DropView,
     QueryError,
+    SetRetain,
     bind_policy,
     bind_query,
     bind_view,
@@ -67,6 +71,12 @@ class Catalog:
                 self.views[statement.name] = bind_view(text, statement, self.lookup)
             case CreatePolicy():
                 bind_policy(text, statement, self.lookup)
+            case AlterStream(name, _, AddColumn(column)):
+                schema = self.schemas[name]
+                column = dataclasses.replace(column, since=1)
+                self.schemas[name] = dataclasses.replace(schema, columns=(*schema.columns, column))
+            case AlterStream(name, _, SetRetain(retain)):
+                self.schemas[name] = dataclasses.replace(self.schemas[name], retain=retain)
             case DropStream(name):
                 del self.schemas[name]
             case DropView(name):

@@ -64,7 +64,7 @@ def test_the_engine_s_flags(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     for flag, default in page.items():
         assert default == (
-            f"{defaults[flag]:g}" if isinstance(defaults[flag], float) else defaults[flag]
+            f"{defaults[flag]:g}" if isinstance(defaults[flag], float) else str(defaults[flag])
         )
 
 

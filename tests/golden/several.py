@@ -10,7 +10,7 @@ import itertools
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -46,6 +46,13 @@ class Line:
         """All at which a row comes or the query is asked."""
         rows = (row["ts"] for stream in self.streams.values() for row in stream.rows)
         return sorted({*rows, *self.answers})
+
+    @property
+    def spans(self) -> Iterator[tuple[int, int]]:
+        """Yield the time between two instants at which the query is asked, and that before the
+        first and after the last: each without its begin and with its end."""
+        ends = sorted({*self.answers, self.instants[-1]})
+        yield from itertools.pairwise([self.instants[0] - 1, *ends])
 
     @property
     def statements(self) -> list[str]:

@@ -1,8 +1,9 @@
 """The worked answers over several streams: by the oracle, and by a running store at every step.
 
-At every instant the rows of all streams with that ts are published, then a heartbeat for each
-stream, then the query is asked live and a copy is synced. At the end every instant is asked again,
-AS OF it with the knowledge of today; so it is of a store whose engine has run.
+Before every instant that has an answer, the rows of all streams until then are published, then a
+heartbeat for each stream; then the query is asked live and a copy is synced. At the end every
+instant is asked again, AS OF it with the knowledge of today; so it is of a store whose engine has
+run.
 """
 
 from __future__ import annotations
@@ -105,8 +106,8 @@ def test_store_after_the_engine_has_run(line: Line, client: Client) -> None:
     """Nothing is matched at invoke, nor is a join that has a composite joined; others are."""
     _define(client, line)
     handle = client.register(line.sql).handle
-    for at in line.instants:
-        _publish(client, line, at)
+    for begin, end in line.spans:
+        _publish(client, line, begin, end)
     for at, expected in line.answers.items():
         answer = client.invoke(
             handle,
@@ -135,8 +136,8 @@ def _live(client: Client, line: Line, copies: Copies) -> None:
     handle = client.register(line.sql).handle
     copy = copies.keep("copy", line.sql)
     slide = slides(line.query) and not line.query.stays
-    for at in line.instants:
-        _publish(client, line, at)
+    for begin, at in line.spans:
+        _publish(client, line, begin, at)
         if at not in line.answers:
             continue
         answer = client.invoke(handle)
@@ -160,16 +161,19 @@ def _define(client: Client, line: Line) -> None:
         client.define(sql)
 
 
-def _publish(client: Client, line: Line, at: int) -> None:
+def _publish(client: Client, line: Line, begin: int, end: int) -> None:
+    """Publish the rows after `begin` until `end`, and that time has come to `end`."""
     for name, stream in line.streams.items():
         columns = [*stream.schema.arrow.names, *(["_op"] if stream.schema.key else [])]
         rows = [
-            {column: row[column] for column in columns} for row in stream.rows if row["ts"] == at
+            {column: row[column] for column in columns}
+            for row in sorted(stream.rows, key=lambda row: int(row["ts"]))
+            if begin < row["ts"] <= end
         ]
         if rows:
             client.publish(name, rows)
     for name in line.streams:
-        client.heartbeat(name, from_micros(at))
+        client.heartbeat(name, from_micros(end))
 
 
 def _slide(copy: Copy, line: Line, at: int) -> None:
@@ -194,7 +198,7 @@ def test_full_points_of_example_9(shared_server: ServerProcess, tenant: str) -> 
     with Client(shared_server.address, tenant=tenant) as client:
         _define(client, examples[0])
         for at in range(1, 10):
-            _publish(client, examples[0], at * SECOND)
+            _publish(client, examples[0], (at - 1) * SECOND, at * SECOND)
             answer = client.ask(examples[0].sql)
             points.append(answer.refreshed_at)
             full.append(answer.full_at)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,7 @@ FIXED = TimeWindow(Bound(0, False), Bound(100, False))
 
 
 def stream_of(
-    name: str, moments: list[int], reached: int | None, key: bool = False, **more: int
+    name: str, moments: list[int], reached: int | None, key: bool = False, **more: Any
 ) -> Known:
     """An event-time stream whose rows have the numbers 0, 1, … in `n`, and `k` 0."""
     columns = (Column("n", BIGINT), Column("k", BIGINT), Column("at", TIMESTAMP))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datastem.schema import Column, StreamSchema
-from datastem.types import BIGINT
+from datastem.types import BIGINT, BOOLEAN, DATE, DOUBLE, TEXT, TIMESTAMP, decimal_type
 from psoup.store import (
     Data,
     Entry,
@@ -27,6 +29,7 @@ from psoup.store import (
     Replace,
     State,
     Store,
+    StreamAltered,
     StreamCreated,
     StreamEnded,
     Touched,
@@ -37,7 +40,7 @@ from psoup.store import (
 from psoup.store.log.access_events import AccessEnded, AccessPut
 from psoup.store.log.events import MANY, Denied, PublishersForgotten
 from psoup.store.log.position import PositionCodec
-from psoup.store.state.access import Grant, Key
+from psoup.store.state.access import Grant, Hook, Key
 from tests.support.tables import epoch_of, write_changes
 
 SCHEMA = StreamSchema("readings", (Column("speed", BIGINT),), retain=5)
@@ -50,8 +53,9 @@ def store(tmp_path: Path) -> Store:
 
 def data(stream_id: int, first: int, rows: int, publisher: str = "", sequence: int = 0) -> Data:
     return Data(
-        stream_id, publisher, sequence, rows, first, first, first + rows, None, b"d" * 16, b"p"
-    )
+        stream_id, publisher, sequence, rows, first, first, first + rows, None, b"d" * 16,
+        b"r" * 16, b"p",
+    )  # fmt: skip
 
 
 def register(number: int, stream_id: int, predicate_id: int, key: str, client_key: str) -> Register:
@@ -86,6 +90,29 @@ def entries(events: list[Event], version: int = 1) -> list[Entry]:
 
 KEPT_GRANT, ENDED_GRANT = (Grant("main", "role", name, "read", 1) for name in ("kept", "ended"))
 
+# Columns of every type that were added with a default, and the fields that only later versions use.
+ALTERED = replace(
+    SCHEMA,
+    columns=(
+        *SCHEMA.columns,
+        Column("venue", TEXT, since=9),
+        Column("fee", DOUBLE, since=9, default=-0.0, stored="charge", former=(("cost", 11),)),
+        Column("open", BOOLEAN, since=9, default=False),
+        Column("count", BIGINT, since=9, default=0),
+        Column("price", decimal_type(9, 2), since=9, default=Decimal("1.50")),
+        Column("at", TIMESTAMP, since=9, default=datetime(2026, 1, 2, 3, 4, 5, 6, UTC)),
+        Column("day", DATE, since=9, default=date(2026, 1, 2)),
+        Column("note", TEXT, since=9, default=""),
+    ),
+    retain=7,
+    ahead=8,
+    whole_from=-6,
+    source="kafka",
+    source_owner="ann",
+    dropped=(Column("old", TEXT, former=(("old", 12),)),),
+)
+HOOK = Hook("main", "ann", "orders", 1, '{"a": "b"}', "hmac-sha256", "00ff", "header=X", 5)
+
 EVENTS: list[Event] = [
     StreamCreated(1, SCHEMA),
     register(1, 1, 1, "a", "mine"),
@@ -117,6 +144,10 @@ EVENTS: list[Event] = [
     AccessPut((KEPT_GRANT,)),
     AccessEnded((("grant", ENDED_GRANT.id),)),
     Denied("key 1", "you may not", 3),
+    StreamAltered(1, 2, ALTERED),
+    AccessPut((HOOK, replace(HOOK, name="gone"))),
+    AccessEnded((("hook", replace(HOOK, name="gone").id),)),
+    StreamAltered(1, 3, replace(ALTERED, ahead=9)),
 ]
 
 
@@ -141,6 +172,9 @@ def test_fold() -> None:
     assert state.streams[1].high == 8
     assert state.streams[1].reached == 8
     assert state.streams[1].registrations == 6
+    assert (state.streams[1].schema, state.streams[1].version) == (replace(ALTERED, ahead=9), 3)
+    # AHEAD is not the retention.
+    assert state.streams[1].retained_since == Position(1, 30)
     assert state.find_stream("main", "gone") is None
     assert state.streams[2].dropped
     assert list(state.registrations) == [n.to_bytes(16) for n in (10, 13, 15, 22, 2, 14)]
@@ -191,7 +225,9 @@ def test_a_draft_changes_only_itself(cut: int) -> None:
         assert dict(getattr(draft, name)) == getattr(whole, name)
 
 
-@pytest.mark.parametrize("cuts", [[30], [3, 11, 17, 21, 24, 25, 30], [12, 14, 30], [*range(1, 31)]])
+@pytest.mark.parametrize(
+    "cuts", [[34], [3, 11, 17, 21, 24, 25, 30, 31, 34], [12, 14, 34], [*range(1, 35)]]
+)
 def test_the_tables_give_the_fold_back(store: Store, cuts: list[int]) -> None:
     state = State()
     versions: dict[str, int] = {}
@@ -214,14 +250,15 @@ def test_the_tables_give_the_fold_back(store: Store, cuts: list[int]) -> None:
         columns._check()
     assert loaded.publishers == state.publishers
     assert loaded.owned == state.owned
+    assert loaded.access == state.access and list(loaded.access.hooks) == [HOOK.id]
     assert loaded.stream_names == state.stream_names
     assert _without_position(loaded) == _without_position(state)
 
 
 def _without_position(state: State) -> list[Any]:
     return [
-        (s.id, s.schema, s.high, s.reached, s.registrations, s.dropped)
-        for s in state.streams.values()
+        (s.id, s.schema, s.high, s.reached, s.registrations, s.dropped, s.version)
+        for _, s in sorted(state.streams.items())
     ]
 
 

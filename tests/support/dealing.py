@@ -1,8 +1,9 @@
 """The way tests are dealt to several processes: by file, but all that shares a fixture together.
 
 The one Spark session of a run is made in the process whose test asks for it first, and so is the
-one running store. Tests that ask for either carry the mark `xdist_group`, which `--dist loadgroup`
-appends to their id: `tests/engine/test_step.py::test_x@spark`.
+one running store. Tests that ask for either carry the mark `xdist_group`, and with
+`--dist loadgroup` their id ends with it: `tests/engine/test_step.py::test_x@spark`. The process
+that deals knows nothing of a test but its id.
 
 These groups take longest, so they come first: the other process has files to take meanwhile, and
 no process is left alone with Spark at the end.
@@ -20,9 +21,10 @@ from xdist.scheduler import LoadScopeScheduling
 SHARED_FIXTURES = ("spark", "running")
 
 
-def group_tests(items: list[pytest.Item]) -> None:
+def group_tests(items: list[pytest.Item], name_groups: bool) -> None:
     """Mark the tests that ask for a shared fixture, and put the tests in the order in which they
-    are dealt: shared fixtures first, then the files with most tests."""
+    are dealt: shared fixtures first, then the files with most tests. With `name_groups` the id of
+    a test in a group ends with the group."""
     scopes = {item: _scope_of(item) for item in items}
     sizes = Counter(scopes.values())
     ranks = {scope: rank for rank, scope in enumerate(SHARED_FIXTURES)}
@@ -34,6 +36,17 @@ def group_tests(items: list[pytest.Item]) -> None:
             scopes[item],
         )
     )
+    if name_groups:
+        for item, scope in scopes.items():
+            if item.get_closest_marker("xdist_group") is not None:
+                _append_group(item, scope)
+
+
+def _append_group(item: pytest.Item, group: str) -> None:
+    """Append a group to the id of a test, as pytest-xdist does until 3.8: it sets `_nodeid`, which
+    pytest reads no more since 9.2, so that each process would make a Spark session."""
+    if hasattr(item, "_id"):
+        item._id = type(item._id).parse(f"{item.nodeid}@{group}")
 
 
 def _scope_of(item: pytest.Item) -> str:

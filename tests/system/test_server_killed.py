@@ -62,6 +62,24 @@ def test_every_acknowledged_batch_is_there_once(tmp_path: Path) -> None:
             check_rest(publishers, stored)
 
 
+def test_a_client_of_two_servers_goes_on_if_one_is_killed(tmp_path: Path) -> None:
+    """It reads its own writes on the other server."""
+    with RunningStore(tmp_path) as store:
+        targets = [store.start_server(), store.start_server()]
+        with Client(targets) as client:
+            client.define(STREAM)
+            query = client.register("SELECT place FROM s", key="places")
+            publisher = client.publisher("p")
+            publisher.publish("s", [{"who": "p", "sequence": 1, "place": 1}])
+            store.servers[0].kill()
+            publisher.publish("s", [{"who": "p", "sequence": 2, "place": 2}])
+            assert [row["place"] for row in client.invoke(query)] == [1, 2]
+            store.start_server()
+            store.servers[1].stop()
+            with Client([targets[1], store.targets[-1]]) as other:
+                assert [row["place"] for row in other.invoke("places")] == [1, 2]
+
+
 def publish_while_killing(store: RunningStore, publishers: list[Publisher]) -> None:
     ending = threading.Event()
     dice = Random(5)

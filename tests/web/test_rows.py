@@ -127,6 +127,7 @@ def test_an_object_is_a_row(web: WebServer, tenant: str) -> None:
     assert reply.json() | {"position": ""} == {
         "rows": 1,
         "position": "",
+        "first_row_id": 0,
         "duplicate": False,
         "unverified": False,
     }
@@ -157,6 +158,8 @@ def test_an_object_is_a_row(web: WebServer, tenant: str) -> None:
         ({"more": 1}, "EXTRA_COLUMN", "more"),
         ({"_op": "delete"}, "DELETE_WITHOUT_KEY", "_op"),
         ({"_op": "burn"}, "BAD_OPERATION", "_op"),
+        ({"_expected": 5}, "EXPECTED_WITHOUT_KEY", "_expected"),
+        ({"_expected": 1.5}, "WRONG_TYPE", "_expected"),
     ],
 )
 def test_a_row_that_does_not_fit_is_named(
@@ -297,3 +300,63 @@ def test_bodies_are_bounded(web: WebServer, tenant: str) -> None:
     unknown = _post(web, tenant, b"{}", "application/json", content_encoding="br")
     assert unknown.status == 415
     assert _post(web, tenant, b"{}", "application/x-protobuf").status == 415
+
+
+def test_rows_may_leave_an_added_column_out(web: WebServer, tenant: str) -> None:
+    """Each form, in rows that have it and rows that do not, and in chunks where none has."""
+    web.define("CREATE STREAM s (a BIGINT)", tenant=tenant)
+    web.define("ALTER STREAM s ADD COLUMN b DECIMAL(6,2) DEFAULT 1.25", tenant=tenant)
+    web.define("ALTER STREAM s ADD COLUMN c DATE DEFAULT DATE '2026-01-02'", tenant=tenant)
+    rows: list[dict[str, Any]] = [{"a": number} for number in range(3000)]
+    rows[1]["b"], rows[2]["c"], rows[2999]["b"] = "7.5", None, None
+    bodies = {
+        "application/json": json.dumps(rows),
+        "application/x-ndjson": "\n".join(map(json.dumps, rows)),
+        "text/csv": "a\n" + "\n".join(str(row["a"]) for row in rows),
+    }
+    for content_type, body in bodies.items():
+        reply = web.send("POST", "/v1/streams/s/rows", body.encode(), content_type, tenant=tenant)
+        assert reply.status == 200, reply
+    sql = "SELECT b, c, count(*) AS n FROM s GROUP BY b, c"
+    groups = web.get("/v1/ask", tenant=tenant, sql=sql, format="json").json()["rows"]
+    assert sorted(groups, key=str) == sorted(
+        [
+            ["1.25", "2026-01-02", 8994],
+            ["7.50", "2026-01-02", 2],
+            ["1.25", None, 2],
+            [None, "2026-01-02", 2],
+        ],
+        key=str,
+    )
+    reply = web.send(
+        "POST", "/v1/streams/s/rows", b'[{"b": "1"}]', "application/json", tenant=tenant
+    )
+    assert reply.status == 400 and reply.json()["reason"] == "MISSING_COLUMN"
+
+
+@pytest.mark.parametrize("media", ["application/json", "text/csv"])
+def test_an_edit_that_expects_another_row_is_a_conflict(
+    web: WebServer, tenant: str, media: str
+) -> None:
+    sql = "CREATE STREAM orders (id BIGINT, item TEXT) KEY (id)"
+    web.define(sql, tenant=tenant)
+
+    def edit(item: str, expected: int) -> Any:
+        row = {"id": 1, "item": item, "_expected": expected}
+        lines = f"{','.join(row)}\n1,{item},{expected}\n"
+        body = json.dumps(row) if media == "application/json" else lines
+        path = "/v1/streams/orders/rows"
+        return web.send("POST", path, body.encode(), media, tenant=tenant)
+
+    first = edit("lamp", -1).json()["first_row_id"]
+    assert edit("two lamps", first).json()["first_row_id"] == first + 1
+    reply = edit("three lamps", first)
+    assert (reply.status, reply.reason) == (409, "CONFLICT_ROW")
+    problem = reply.json()
+    assert (problem["row"], problem["field"], problem["got"]) == (0, "_expected", str(first + 1))
+    assert problem["current"] | {"ts": ""} == {
+        "row_id": first + 1,
+        "ts": "",
+        "id": 1,
+        "item": "two lamps",
+    }

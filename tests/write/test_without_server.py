@@ -14,6 +14,7 @@ import pytest
 from datastem.accept import Limits, accept
 from datastem.codec import encode
 from datastem.instants import DAY, HOUR
+from datastem.keyed_rows import KeyedRows
 from datastem.schema import Column, StreamSchema
 from datastem.types import BIGINT
 from psoup.errors import SequenceGap, StreamExists
@@ -54,6 +55,9 @@ class OwnTail:
                 self.state.apply(entry)
                 self.recent.insert(entry)
 
+    async def keyed_rows(self, stream_id: int, low: int) -> KeyedRows:
+        raise NotImplementedError("no edit of this program expects a row")
+
     def appending(self) -> AbstractContextManager[None]:
         return contextlib.nullcontext()
 
@@ -84,6 +88,7 @@ def batch(values: list[int], sequence: int, chain: Chain | None = None) -> Publi
         min_ts=accepted.min_ts,
         max_ts=accepted.max_ts,
         digest=accepted.digest,
+        request_digest=accepted.request_digest,
         payload=encode(accepted.batch),
         chain=chain,
     )

@@ -18,7 +18,7 @@ from client_sdk._exceptions import CopyError, FileBusy, FileDamaged, FileFull, W
 from client_sdk._grpc.effects import Flow, Pause
 
 APPLICATION_ID = 0x50536F75
-FORMAT = 4
+FORMAT = 5
 _MEMORY = ":memory:"
 # How long a transaction waits for those of other processes.
 BUSY_SECONDS = 10.0
@@ -31,9 +31,10 @@ CREATE TABLE _psoup_copies (
 CREATE TABLE _psoup_removed (copy_id, row_id, PRIMARY KEY (copy_id, row_id)) WITHOUT ROWID;
 CREATE TABLE _psoup_computed (copy_id INTEGER PRIMARY KEY, content);
 CREATE TABLE _psoup_streams (name PRIMARY KEY, stream) WITHOUT ROWID;
-CREATE TABLE _psoup_publisher (name, next_sequence, next_batch, last_batch);
+CREATE TABLE _psoup_publisher (name, next_sequence, next_batch, last_batch, next_row);
 CREATE TABLE _psoup_queue (
     batch, piece, stream, kind, payload, row_count, checksum, queued_at, tried, refused, doubtful,
+    first_row, seen, acknowledged_at, position, first_row_id,
     UNIQUE (batch, piece)
 );
 CREATE TABLE _psoup_store (store);

@@ -22,9 +22,10 @@ from client_sdk._grpc.effects import Flow
 from client_sdk._session import Session
 from client_sdk._wire.models import Stream
 from client_sdk._wire.status import StoreLimits, StoreStatus
-from client_sdk._wire.values import Column
+from client_sdk._wire.values import Column, from_value, to_value
 from client_sdk.copies._file.file import CopyFile
 from client_sdk.copies._file.records import seal, unseal
+from psoup.v1 import psoup_pb2 as pb
 
 # The tenant and the owner of callers at a server without authentication.
 _MAIN = "main"
@@ -74,6 +75,7 @@ def visit(session: Session, file: CopyFile, *, move: bool = False) -> Flow[Home]
             # Streams and sequences of the store before mean nothing in this one. Batches that were
             # tried there are sent as if for the first time.
             connection.execute("DELETE FROM _psoup_streams")
+            connection.execute("DELETE FROM _psoup_queue WHERE acknowledged_at IS NOT NULL")
             connection.execute("UPDATE _psoup_queue SET tried = NULL")
             take_new_name(connection)
         elif before is not None and before.caller != home.caller:
@@ -98,7 +100,8 @@ def _home(session: Session, status: StoreStatus) -> Home:
 
 
 def _is_waited_for(connection: sqlite3.Connection) -> bool:
-    return connection.execute("SELECT 1 FROM _psoup_queue LIMIT 1").fetchone() is not None
+    rows = connection.execute("SELECT 1 FROM _psoup_queue WHERE acknowledged_at IS NULL LIMIT 1")
+    return rows.fetchone() is not None
 
 
 def _other_store(name: str, before: Home, home: Home) -> OtherStore:
@@ -114,6 +117,10 @@ def _other_store(name: str, before: Home, home: Home) -> OtherStore:
         "what waits in the file was not sent"
     )
     return OtherStore(message, detail=detail)
+
+
+# The id of the first row that was ever queued. JSON and JavaScript hold such numbers exactly.
+FIRST_OWN_ROW = -(2**53) + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +141,9 @@ def identity(connection: sqlite3.Connection) -> Identity:
     row = connection.execute(select).fetchone()
     if row is None:
         row = (_random_name(), 1, 1, None)
-        connection.execute("INSERT INTO _psoup_publisher VALUES (?, ?, ?, ?)", row)
+        connection.execute(
+            "INSERT INTO _psoup_publisher VALUES (?, ?, ?, ?, ?)", (*row, FIRST_OWN_ROW)
+        )
     return Identity(*row)
 
 
@@ -154,6 +163,19 @@ def new_batch(connection: sqlite3.Connection) -> int:
     number = identity(connection).next_batch
     connection.execute("UPDATE _psoup_publisher SET next_batch = next_batch + 1")
     return number
+
+
+def new_rows(connection: sqlite3.Connection, count: int) -> int:
+    """Return the first of `count` ids for rows that wait, which are negative and ascend.
+
+    A piece without rows takes one, so that the first id of each piece is its own.
+    """
+    identity(connection)
+    select = "SELECT next_row FROM _psoup_publisher"
+    first: int = connection.execute(select).fetchone()[0]
+    taken = max(count, 1)
+    connection.execute("UPDATE _psoup_publisher SET next_row = next_row + ?", (taken,))
+    return first
 
 
 def take_new_name(connection: sqlite3.Connection) -> None:
@@ -189,6 +211,14 @@ def cache_stream(connection: sqlite3.Connection, stream: Stream) -> None:
     connection.execute("INSERT OR REPLACE INTO _psoup_streams VALUES (?, ?)", (stream.name, sealed))
 
 
+def published_streams(connection: sqlite3.Connection) -> list[str]:
+    """Return the names of the streams whose descriptions the file has, if it has published rows:
+    only then are they checked."""
+    if connection.execute("SELECT 1 FROM _psoup_publisher").fetchone() is None:
+        return []
+    return [name for (name,) in connection.execute("SELECT name FROM _psoup_streams")]
+
+
 def cached_stream(connection: sqlite3.Connection, name: str) -> Stream | None:
     """Return the description of a stream; None if it is unknown, or can't be read any more.
 
@@ -203,7 +233,7 @@ def stream_content(stream: Stream) -> dict[str, Any]:
     return {
         "name": stream.name,
         "id": stream.id,
-        "columns": [[column.name, column.type] for column in stream.columns],
+        "columns": [_column_content(column) for column in stream.columns],
         "ordered_by": stream.ordered_by,
         "retain": None if stream.retain is None else stream.retain // _MICROSECOND,
         "ahead": stream.ahead // _MICROSECOND,
@@ -212,12 +242,27 @@ def stream_content(stream: Stream) -> dict[str, Any]:
     }
 
 
+def _column_content(column: Column) -> list[str]:
+    """Return the name and the type, and of an optional column the default as a message of the
+    wire."""
+    content = [column.name, column.type]
+    if column.optional:
+        content.append(to_value(column.default).SerializeToString().hex())
+    return content
+
+
+def _column_from(name: str, type_: str, default: str | None = None) -> Column:
+    if default is None:
+        return Column(name, type_)
+    return Column(name, type_, True, from_value(pb.Value.FromString(bytes.fromhex(default))))
+
+
 def stream_from(content: dict[str, Any]) -> Stream:
     retain = content["retain"]
     return Stream(
         name=content["name"],
         id=content["id"],
-        columns=tuple(Column(*pair) for pair in content["columns"]),
+        columns=tuple(_column_from(*parts) for parts in content["columns"]),
         ordered_by=content["ordered_by"],
         retain=None if retain is None else retain * _MICROSECOND,
         ahead=content["ahead"] * _MICROSECOND,

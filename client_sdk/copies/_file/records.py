@@ -22,7 +22,8 @@ class Declaration:
 
     `parameters` are psoup.v1.Value messages in hexadecimal. `sql` is empty if only the handle is
     known. `key` is the client key that the query is registered with. `stream` is empty until it is
-    learnt. `changes` is "all" or "without left" if changes are kept, else empty.
+    learnt. `changes` is "all", "without left" or "with own" if changes are kept, else empty. With
+    `edits` the copy shows what its own file has queued.
     """
 
     copy_id: int
@@ -37,15 +38,16 @@ class Declaration:
     handle: bytes = b""
     stream: str = ""
     changes: str = ""
+    edits: bool = False
 
     def asks_the_same(self, declaration: Declaration) -> bool:
         """Return whether both have one answer. A handle that is not given does not matter, nor
-        whether changes are kept.
+        whether changes are kept or own edits shown.
         """
         # Every field that does not affect the answer is made equal before the comparison.
         same = replace(declaration, copy_id=self.copy_id, key=self.key, priority=self.priority)
         same = replace(same, lease=self.lease, name=self.name, stream=self.stream)
-        same = replace(same, changes=self.changes)
+        same = replace(same, changes=self.changes, edits=self.edits)
         # With a text, the handle follows from it. Without one, the handle is the query.
         return self == (replace(same, handle=self.handle) if self.sql else same)
 
@@ -107,7 +109,9 @@ class Version:
     microseconds.
 
     `reason` says why the answer was sent whole, if it was, or a version since the visible one was.
-    `offset` is the offset of the store's clock; None if the store did not send its clock.
+    `offset` is the offset of the store's clock; None if the store did not send its clock. Own rows
+    up to the id `covered` are in the answer, if the store has taken them; None if none is known to
+    be.
     """
 
     table: str
@@ -123,6 +127,7 @@ class Version:
     base_rows: bool
     reason: str = ""
     offset: Offset | None = None
+    covered: int | None = None
 
     @classmethod
     def from_wire(

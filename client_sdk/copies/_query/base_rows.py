@@ -29,6 +29,7 @@ from client_sdk._grpc.effects import Flow
 from client_sdk._session import Session
 from client_sdk._wire.models import Registration, Stream
 from client_sdk._wire.values import Column, Scalar, from_value, to_value
+from client_sdk.copies._file import tables
 from client_sdk.copies._file.file import CopyFile
 from client_sdk.copies._file.home import cache_stream, stream_content, stream_from
 from client_sdk.copies._file.records import Declaration, seal, unseal
@@ -46,30 +47,39 @@ def learn_computation(
     if not declaration.base_rows or not declaration.handle:
         return None
     with file.reading() as connection:
-        if _is_learnt(connection, declaration):
+        if is_learnt(connection, declaration):
             return None
     try:
-        registration = yield from _flows.registration(session, declaration.handle)
-        _check_legs(registration)
-        stream = yield from _flows.stream(session, registration.stream)
+        registration, stream = yield from ask_query(session, declaration)
         # Prepared only to find out whether the answer can be computed.
         prepare(registration.sql, registration.parameters, stream, declaration.window)
     except (ConnectionFailed, Timeout):
         raise
     except PsoupError as error:
         return error
-    _keep(file, declaration, registration, stream)
+    keep_query(file, declaration, registration, stream)
     return None
+
+
+def ask_query(session: Session, declaration: Declaration) -> Flow[tuple[Registration, Stream]]:
+    """Ask for the registration of a copy, and for its stream.
+
+    Raises NotComputable for a query over several streams.
+    """
+    registration = yield from _flows.registration(session, declaration.handle)
+    _check_legs(registration)
+    stream = yield from _flows.stream(session, registration.stream)
+    return registration, stream
 
 
 def _check_legs(registration: Registration) -> None:
     """Raise NotComputable for a query over several streams."""
     if len(registration.legs) > 1:
         streams = ", ".join(dict.fromkeys(leg.stream for leg in registration.legs))
-        hint = "keep it without base_rows: the copy then is the answer itself"
+        hint = "keep it without base_rows and edits: the copy then is the answer itself"
         raise NotComputable(
             f"this answer has several references to streams ({streams}), and is not computed from "
-            f"base rows yet\nhint: {hint}",
+            f"base rows, nor from own edits, yet\nhint: {hint}",
             detail=ErrorDetail("NOT_COMPUTABLE", hint=hint),
         )
 
@@ -81,7 +91,7 @@ def computation_of(connection: sqlite3.Connection, declaration: Declaration) -> 
     """
     if not declaration.base_rows:
         return None
-    content = _content(connection, declaration)
+    content = content_of(connection, declaration)
     if content is None:
         raise FileDamaged(
             f"how {declaration.name} is computed can't be read any more; the next sync repairs it"
@@ -91,12 +101,15 @@ def computation_of(connection: sqlite3.Connection, declaration: Declaration) -> 
 
 def sync_window(connection: sqlite3.Connection, declaration: Declaration) -> str:
     """Return the window to request from the store."""
-    content = _content(connection, declaration) if declaration.base_rows else None
+    content = content_of(connection, declaration) if declaration.base_rows else None
     return declaration.window if content is None else _prepared(content).sync_window
 
 
-def _content(connection: sqlite3.Connection, declaration: Declaration) -> str | None:
-    """Return the sealed record. It may be of an earlier registration of the same text."""
+def content_of(connection: sqlite3.Connection, declaration: Declaration) -> str | None:
+    """Return the sealed record of a copy's query; None if there is none that can be read.
+
+    It may be of an earlier registration of the same text.
+    """
     rows = connection.execute(
         "SELECT content FROM _psoup_computed WHERE copy_id = ?", (declaration.copy_id,)
     )
@@ -104,8 +117,9 @@ def _content(connection: sqlite3.Connection, declaration: Declaration) -> str | 
     return None if unseal(sealed) is None else sealed
 
 
-def _is_learnt(connection: sqlite3.Connection, declaration: Declaration) -> bool:
-    content = unseal(_content(connection, declaration))
+def is_learnt(connection: sqlite3.Connection, declaration: Declaration) -> bool:
+    """Return whether the file has the query of the copy's registration."""
+    content = unseal(content_of(connection, declaration))
     return content is not None and content["handle"] == declaration.handle.hex()
 
 
@@ -113,18 +127,24 @@ def _is_learnt(connection: sqlite3.Connection, declaration: Declaration) -> bool
 # replaced query never gets the computation of the one before.
 @lru_cache(maxsize=256)
 def _prepared(sealed: str) -> Computation:
+    return prepare(*query_in(sealed))
+
+
+def query_in(sealed: str) -> tuple[str, dict[str, Scalar], Stream, str]:
+    """Return the text, the parameters, the stream and the window of a sealed record."""
     content = unseal(sealed)
     assert content is not None
     parameters = {
         name: from_value(pb.Value.FromString(bytes.fromhex(value)))
         for name, value in content["parameters"].items()
     }
-    return prepare(content["sql"], parameters, stream_from(content["stream"]), content["window"])
+    return content["sql"], parameters, stream_from(content["stream"]), content["window"]
 
 
-def _keep(
+def keep_query(
     file: CopyFile, declaration: Declaration, registration: Registration, stream: Stream
 ) -> None:
+    """Write the query of a copy and its stream to the file."""
     values = {name: to_value(value) for name, value in registration.parameters.items()}
     content = {
         "handle": declaration.handle,
@@ -135,6 +155,8 @@ def _keep(
     }
     with file.writing() as connection:
         cache_stream(connection, stream)
+        # Own rows were evaluated by the query before.
+        connection.execute(f"DROP TABLE IF EXISTS {tables.overlay_table(declaration.copy_id)}")
         connection.execute(
             "INSERT OR REPLACE INTO _psoup_computed VALUES (?, ?)",
             (declaration.copy_id, seal(content)),
@@ -158,11 +180,15 @@ class Computation(Protocol):
     def sync_window(self) -> str:
         """The window whose base rows are to be synced; empty for the registered one."""
 
-    def answer(self, rows: pa.Table, now: datetime | None) -> pa.Table:
+    def answer(
+        self, rows: pa.Table, now: datetime | None, statuses: Mapping[int, str] | None = None
+    ) -> pa.Table:
         """Return what the store would answer at `now`, given no new data, in its order and types.
 
         `rows` are those of the copy that are visible at `now`, in any order: `_row_id` and the
-        columns the store sent. Raises ValueError if these are not the columns of this query.
+        columns the store sent. `statuses` are those of own rows, by their ids: then a last column
+        has the status of rows that are made of own ones. Raises ValueError if these are not the
+        columns of this query.
         """
 
 
@@ -189,7 +215,7 @@ def require() -> None:
             __import__(name)
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            f"base rows are computed with {' and '.join(_NEEDED)}, and {error.name} is missing: "
-            "pip install 'psoup[offline]', or keep the copy without base_rows",
+            f"base rows and edits are computed with {' and '.join(_NEEDED)}, and {error.name} is "
+            "missing: pip install 'psoup[offline]', or keep the copy without base_rows and edits",
             name=error.name,
         ) from error

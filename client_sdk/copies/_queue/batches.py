@@ -11,6 +11,7 @@ the same reasons as at once.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,11 +21,11 @@ from typing import Any, Self
 import pyarrow as pa
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from client_sdk._exceptions import PsoupError
+from client_sdk._exceptions import ErrorDetail, LimitExceeded, PsoupError
 from client_sdk._publishing import BATCH_BYTES, BATCH_ROWS, IDENTITY_BYTES
 from client_sdk._wire.ipc import cut, row_too_large, to_ipc
 from client_sdk._wire.models import Stream
-from client_sdk._wire.rows import Rows, is_pandas, to_table
+from client_sdk._wire.rows import EXPECTED, Rows, has_conditions, is_pandas, to_table
 from client_sdk._wire.status import StoreLimits
 from client_sdk._wire.values import from_micros, from_rows, moment, timestamp, to_rows
 from client_sdk.copies._file.records import unseal
@@ -41,9 +42,28 @@ class Piece:
     payload: bytes
     row_count: int
 
+    @classmethod
+    def of_table(cls, table: pa.Table) -> Piece:
+        """Return a piece of rows that fit their stream."""
+        return cls(ARROW, to_ipc(table), table.num_rows)
+
     @property
     def checked(self) -> bool:
         return self.kind in (ARROW, HEARTBEAT)
+
+    @property
+    def is_conditional(self) -> bool:
+        """Whether a row of it expects another one, so that it must not be cut."""
+        # The names of columns are in the payload as they are: most pieces need not be read.
+        may_be = self.kind == ARROW and EXPECTED.encode() in self.payload
+        return may_be and has_conditions(rows_of(self))
+
+    def checksum(self, stream: str) -> str:
+        """Return the checksum of a piece for a stream: a flipped bit must not be published."""
+        digest = hashlib.blake2b(f"{stream} {self.kind} {self.row_count} ".encode(), digest_size=16)
+        # SQLite may return a damaged payload as another type, which must not raise here.
+        digest.update(self.payload if isinstance(self.payload, bytes) else b"")
+        return digest.hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +88,16 @@ class Room:
 def checked(rows: Rows, stream: Stream, room: Room) -> list[Piece]:
     """Check rows, and cut them as publish_many does and to `room`. Raises RowProblem.
 
-    One row that is too large is a piece of its own.
+    One row that is too large is a piece of its own, and so are rows that expect others.
     """
     table = to_table(rows, stream)
     return fitted(table, room) if table.num_rows else []
 
 
 def fitted(table: pa.Table, room: Room) -> list[Piece]:
-    """Return the pieces of a table, cut to `room`."""
+    """Return the pieces of a table, cut to `room` unless a row expects another one."""
+    if has_conditions(table):
+        return [Piece.of_table(table)]
     most = min(room.bytes, BATCH_BYTES), min(room.rows, BATCH_ROWS)
     pieces = [Piece(ARROW, payload, count) for payload, count in cut(table, *most)]
     assert sum(piece.row_count for piece in pieces) == table.num_rows
@@ -83,10 +105,24 @@ def fitted(table: pa.Table, room: Room) -> list[Piece]:
 
 
 def require_room(pieces: Sequence[Piece], room: Room) -> None:
-    """Raise LimitExceeded if one row is too large by itself."""
+    """Raise LimitExceeded if one row is too large by itself, or a batch that must not be cut."""
     for piece in pieces:
         if not room.holds(piece):
-            raise row_too_large(len(piece.payload), room.bytes)
+            raise too_large(piece, room)
+
+
+def too_large(piece: Piece, room: Room) -> LimitExceeded:
+    """Return the error for a piece that can't be cut."""
+    size = len(piece.payload)
+    if not piece.is_conditional:
+        return row_too_large(size, room.bytes)
+    detail = ErrorDetail("BATCH_TOO_LARGE", field=EXPECTED, got=f"{size} bytes")
+    return LimitExceeded(
+        f"a batch with {EXPECTED} takes {piece.row_count:,} rows and {size:,} bytes, and the store "
+        f"takes {room.rows:,} rows and {room.bytes:,} bytes; it is not cut, since all of its rows "
+        "are accepted or none",
+        detail=detail,
+    )
 
 
 def unchecked(rows: Rows) -> list[Piece]:
@@ -106,7 +142,7 @@ def unchecked(rows: Rows) -> list[Piece]:
     if isinstance(rows, Mapping | str | bytes):
         raise TypeError("rows: give a list of dicts or an Arrow table")
     plain_rows = [{name: _plain(value) for name, value in row.items()} for row in rows]
-    return [Piece(VALUES, _encode(plain_rows), len(plain_rows))] if plain_rows else []
+    return [Piece(VALUES, encode_rows(plain_rows), len(plain_rows))] if plain_rows else []
 
 
 def heartbeat(instant: datetime) -> Piece:
@@ -117,7 +153,7 @@ def rows_of(piece: Piece) -> Any:
     """Return what can be published again: a table, dicts, or the instant of a heartbeat."""
     match piece.kind:
         case "values":
-            return list(_decode(piece.payload))
+            return list(decode_rows(piece.payload))
         case "heartbeat":
             return moment(Timestamp.FromString(piece.payload))
     return pa.ipc.open_stream(piece.payload).read_all()
@@ -136,7 +172,7 @@ def _plain(value: Any) -> Any:
     return value.item() if hasattr(value, "item") else value
 
 
-def _encode(rows: Sequence[Mapping[str, Any]]) -> bytes:
+def encode_rows(rows: Sequence[Mapping[str, Any]]) -> bytes:
     """Return runs of rows with the same keys, each with its length before it."""
     content = bytearray()
     # A message of rows has one list of columns, so each run of rows with equal keys is a message.
@@ -147,7 +183,7 @@ def _encode(rows: Sequence[Mapping[str, Any]]) -> bytes:
     return bytes(content)
 
 
-def _decode(content: bytes) -> Iterator[dict[str, Any]]:
+def decode_rows(content: bytes) -> Iterator[dict[str, Any]]:
     start = 0
     while start < len(content):
         stop = start + 8 + int.from_bytes(content[start : start + 8], "little")

@@ -21,10 +21,11 @@ sequence.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from functools import partial
+from typing import Any, Literal, TypeAlias
 
 from client_sdk import _flows
 from client_sdk._async_client import AsyncClient
@@ -37,19 +38,21 @@ from client_sdk._exceptions import (
     NotFound,
     PreconditionFailed,
     PsoupError,
+    RowConflict,
     RowProblem,
     Timeout,
 )
 from client_sdk._grpc.effects import Flow, Repeat
 from client_sdk._session import Session
-from client_sdk._wire.ipc import row_too_large
 from client_sdk._wire.models import Stream, is_unverified
-from client_sdk._wire.rows import Rows, deletes
+from client_sdk._wire.rows import Rows, deletes, to_table
 from client_sdk._wire.status import StoreLimits
+from client_sdk.copies._file.clock import DeviceClock
 from client_sdk.copies._file.file import CopyFile
 from client_sdk.copies._file.home import Home, cached_stream, home_of, learn, visit
-from client_sdk.copies._queue import batches
+from client_sdk.copies._queue import batches, conflicts
 from client_sdk.copies._queue.batches import Doubtful, Queued, Rejected, Room, Sent
+from client_sdk.copies._queue.conflicts import EditConflict
 from client_sdk.copies._queue.queue import QUEUE_BYTES, PutAside, Queue, Waiting
 from psoup.v1 import psoup_pb2 as pb
 
@@ -57,29 +60,47 @@ from psoup.v1 import psoup_pb2 as pb
 class Outbox:
     """The half of Copies that publishes. Only methods that take a client need a connection."""
 
-    def __init__(self, file: CopyFile, queue_bytes: int = QUEUE_BYTES) -> None:
+    def __init__(
+        self, file: CopyFile, queue_bytes: int = QUEUE_BYTES, clock: DeviceClock | None = None
+    ) -> None:
         self._file = file
+        self._clock = clock or DeviceClock()
         self._queue = Queue(file, queue_bytes)
         self._put_aside = PutAside(file)
 
-    def publish(self, stream: str, rows: Rows) -> int | None:
+    def publish(
+        self, stream: str, rows: Rows, *, expected: Literal["seen"] | None = None
+    ) -> int | None:
         """Queue one batch, and return its number, or None if it has no rows. It is on the disk
         then.
 
         Rows are as for `Client.publish`. If the stream is known from the last contact they are
         checked at once, otherwise when they are sent. A row of a stream with arrival time gets its
         ts when the store takes it. Until then, and until the next sync, no copy has the rows.
+
+        With `expected="seen"` each row may replace only the row of its key that the copies show
+        now; if the store has another one, the batch becomes one of `conflicts`. This needs a copy
+        of the stream that was kept with `edits` and synced. A row may also have an `_expected` of
+        its own: a row id, or -1 for none. A batch that expects rows is never cut.
         """
+        if expected not in (None, "seen"):
+            raise ValueError(f"expected is 'seen' or None, not {expected!r}")
         with self._file.reading() as connection:
             description, home = cached_stream(connection, stream), home_of(connection)
         # Tables and frames have columns. Other rows may come from a generator, which can be read
         # only once.
         if not hasattr(rows, "columns"):
             rows = rows if isinstance(rows, Mapping | str | bytes) else list(rows)
+        if description is None and expected:
+            raise ValueError(
+                f"the columns of {stream} are not known: sync a copy of it, or learn it"
+            )
         if description is None:
             return self._queue.put(stream, batches.unchecked(rows))
         limits = StoreLimits() if home is None else home.limits
         room = Room.of(limits, limits.message_bytes)
+        if expected:
+            return self._queue.put_as_seen(description, to_table(rows, description), room)
         pieces = batches.checked(rows, description, room)
         batches.require_room(pieces, room)
         return self._queue.put(stream, pieces)
@@ -101,6 +122,38 @@ class Outbox:
     def rejected(self) -> list[Rejected]:
         """The batches that the store refused for good. They stay until requeued or discarded."""
         return self._put_aside.rejected()
+
+    @property
+    def conflicts(self) -> list[EditConflict]:
+        """The edits that would have replaced a row which their editor has not seen.
+
+        They are among `rejected`, and stay until they are resolved, dropped or requeued.
+        """
+        return conflicts.conflicts(self._file)
+
+    def resolve(self, batch: int, rows: Rows) -> int:
+        """Queue rows in the place of a conflict, which may replace `theirs` of it. Return the
+        number of the new batch.
+
+        If the store has yet another row when it is sent, it is a conflict again. Edits that wait
+        behind the conflict are queued again, and become conflicts by themselves: they were made
+        without a look at these rows. Raises ValueError if that batch is no conflict.
+        """
+        with self._file.reading() as connection:
+            home = home_of(connection)
+        limits = StoreLimits() if home is None else home.limits
+        room = Room.of(limits, limits.message_bytes)
+        with self._file.writing(durable=True) as connection:
+            return conflicts.resolve(connection, batch, rows, room)
+
+    def take_theirs(self, batch: int) -> None:
+        """Drop the edits of a conflict, and leave the row that is in the store.
+
+        Edits that wait behind it are queued again, and become conflicts by themselves. Raises
+        ValueError if that batch is no conflict.
+        """
+        with self._file.writing(durable=True) as connection:
+            conflicts.take_theirs(connection, batch)
 
     @property
     def doubtful(self) -> list[Doubtful]:
@@ -132,17 +185,23 @@ class Outbox:
         """
         return self._put_aside.discard(batch)
 
-    def send(self, client: Client) -> Sent:
+    def send(self, client: Client, *, on_conflict: OnConflict | None = None) -> Sent:
         """Send what waits, in order, each batch exactly once.
 
         Batches that are refused for good are put aside and named in the result. Any other error is
         raised; batches sent before it are out of the queue, the rest keeps waiting.
-        """
-        return client._run(self._sending(client._session))
 
-    async def send_async(self, client: AsyncClient) -> Sent:
+        `on_conflict` is called with each conflict. The rows that it returns are queued in its place
+        as by `resolve`; no rows, an empty list, drop it as `take_theirs` does; None leaves it in
+        `conflicts`.
+        """
+        return client._run(self._sending(client._session, on_conflict))
+
+    async def send_async(
+        self, client: AsyncClient, *, on_conflict: OnConflict | None = None
+    ) -> Sent:
         """Send with an AsyncClient, as `send` does."""
-        return await client._run(self._sending(client._session))
+        return await client._run(self._sending(client._session, on_conflict))
 
     def learn(self, client: Client, stream: str) -> Stream:
         """Return the description of a stream, and note it, so that rows are checked as they are
@@ -179,12 +238,28 @@ class Outbox:
         with self._file.reading() as connection:
             return cached_stream(connection, stream)
 
-    def _sending(self, session: Session) -> Flow[Sent]:
-        return Sending(session, self._file, self._queue).all()
+    def _sending(self, session: Session, on_conflict: OnConflict | None) -> Flow[Sent]:
+        return self._run(session, on_conflict).all()
 
-    def _sent(self, session: Session) -> Flow[Sent]:
+    def _run(self, session: Session, on_conflict: OnConflict | None) -> Sending:
+        decide = None if on_conflict is None else partial(self._decide, on_conflict)
+        return Sending(session, self._file, self._queue, self._clock, decide)
+
+    def _decide(self, on_conflict: OnConflict, batch: int) -> bool:
+        """Ask what to do about the conflict of a batch, and do it; return False if it stays."""
+        [conflict] = [conflict for conflict in self.conflicts if conflict.batch == batch]
+        rows = on_conflict(conflict)
+        if rows is None:
+            return False
+        if len(rows):
+            self.resolve(batch, rows)
+        else:
+            self.take_theirs(batch)
+        return True
+
+    def _sent(self, session: Session, on_conflict: OnConflict | None) -> Flow[Sent]:
         """Send in a sync, which continues if the store answers but does not take a batch."""
-        run = Sending(session, self._file, self._queue)
+        run = self._run(session, on_conflict)
         try:
             return (yield from run.all())
         except (ConnectionFailed, Timeout, CopyError):
@@ -196,16 +271,38 @@ class Outbox:
 
 _SEQUENCE_GAP = "SEQUENCE_GAP"
 _SEQUENCE_REASONS = frozenset({_SEQUENCE_GAP, "SEQUENCE_REUSED"})
+# Returns what to do about a conflict: rows in its place, no rows to drop it, None to leave it.
+OnConflict: TypeAlias = Callable[[EditConflict], Rows | None]
+
+# Refusals by the state of the store that do not pass by themselves.
+_FINAL_REASONS = frozenset({"UNKNOWN_STREAM", "STREAM_DROPPED", "CONFLICT_ROW", "NOT_CURRENT"})
 # Refusals of the publisher's name, not of the batch.
 _SENDER_REASONS = frozenset({"BAD_NAME", "NAME_TOO_LONG"})
+# Conflicts of one send that the application is asked about. A row that others edit all the time
+# must not keep a send from ending.
+_MOST_DECISIONS = 1000
 # A store that already has sequences of each new random name is broken.
 _MOST_NEW_NAMES = 3
 
 
 class Sending:
-    """One send. `sent` counts what it has done so far."""
+    """One send. `sent` counts what it has done so far.
 
-    def __init__(self, session: Session, file: CopyFile, queue: Queue) -> None:
+    `decide` is called with the batch of a conflict, and returns whether it was decided.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        file: CopyFile,
+        queue: Queue,
+        clock: DeviceClock,
+        decide: Callable[[int], bool] | None = None,
+    ) -> None:
+        self._clock = clock
+        self._decide = decide
+        self._decisions = 0
+        self._streams: dict[str, Stream] = {}
         self._session = session
         self._file = file
         self._queue = queue
@@ -230,6 +327,9 @@ class Sending:
             return
         if waiting.tried_otherwise:
             self._doubt(waiting, _sent_otherwise(waiting))
+            return
+        if waiting.piece.is_conditional and (held := self._queue.hold_back(waiting)):
+            self._note_rejected(held)
             return
         try:
             if not waiting.piece.checked:
@@ -264,16 +364,19 @@ class Sending:
 
     def _cut(self, waiting: Waiting, room: Room) -> None:
         """Cut a batch because the store takes less than when it was queued."""
-        size = len(waiting.piece.payload)
         if waiting.tried:
             self._doubt(waiting, _too_large_now(waiting, room))
-        elif waiting.piece.row_count <= 1:
-            self._reject(waiting, row_too_large(size, room.bytes))
+        elif waiting.piece.row_count <= 1 or waiting.piece.is_conditional:
+            self._reject(waiting, batches.too_large(waiting.piece, room))
         else:
             table = batches.rows_of(waiting.piece)
             self._queue.replace(waiting, batches.fitted(table, room))
 
     def _publish(self, waiting: Waiting, home: Home) -> Flow[None]:
+        if waiting.piece.is_conditional:
+            stream = yield from self._learn(waiting.stream)
+            if self._queue.void(waiting, (home.store_id, stream.id)):
+                return
         if not self._queue.trying(waiting):
             return
         # Tenant and owner are named: a credential that changes now must not make it another's.
@@ -289,14 +392,22 @@ class Sending:
         if is_unverified(reply):
             self._doubt(waiting, _forgotten(waiting))
             return
-        self._queue.acknowledge(waiting)
+        at = self._clock.micros()
+        self._queue.acknowledge(waiting, reply.position, reply.first_row_id, at)
         self._session.wrote(reply.position, fresh=again or not reply.duplicate)
+        self._session.acknowledge(reply.position)
         self.sent = replace(
             self.sent,
             batches=self.sent.batches + 1,
             rows=self.sent.rows + reply.row_count,
             duplicates=self.sent.duplicates + reply.duplicate,
         )
+
+    def _learn(self, name: str) -> Flow[Stream]:
+        """Return a stream as it is now, or was since this send began."""
+        if name not in self._streams:
+            self._streams[name] = yield from learn(self._session, self._file, name)
+        return self._streams[name]
 
     def _rename(self, waiting: Waiting, error: PsoupError) -> None:
         if self._queue.rename(waiting):
@@ -306,6 +417,14 @@ class Sending:
 
     def _reject(self, waiting: Waiting, error: PsoupError) -> None:
         rejected = self._queue.reject(waiting, error)
+        if rejected and isinstance(error, RowConflict) and self._decisions < _MOST_DECISIONS:
+            self._decisions += 1
+            # What was decided waits again, or is dropped.
+            if self._decide is not None and self._decide(waiting.batch):
+                return
+        self._note_rejected(rejected)
+
+    def _note_rejected(self, rejected: Sequence[Rejected]) -> None:
         self.sent = replace(self.sent, rejected=(*self.sent.rejected, *rejected))
 
     def _doubt(self, waiting: Waiting, error: PsoupError) -> None:
@@ -319,7 +438,7 @@ def _is_final(error: PsoupError) -> bool:
         case InvalidRequest():
             return error.reason not in _SENDER_REASONS
         case NotFound() | PreconditionFailed():
-            return error.reason in ("UNKNOWN_STREAM", "STREAM_DROPPED")
+            return error.reason in _FINAL_REASONS
     return False
 
 

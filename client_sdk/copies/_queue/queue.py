@@ -3,11 +3,14 @@
 Batches have numbers that grow in the order of queuing; one that was cut has several pieces. The
 first that waits is sent with the publisher's next sequence, and the next one only when it has been
 acknowledged. So the sequence is not stored in the queue: it belongs to the first batch, and a batch
-that is refused leaves no gap.
+that is refused leaves no gap. Rows have negative ids, which ascend in the order of queuing.
 
 A batch is put aside if the store refuses it for good, or if it is doubtful: the store says that its
 sequence was taken, but no longer knows by which rows. After a file was copied, or came from a
 back-up, another batch may have had that number. So a doubtful batch is neither sent nor dropped.
+
+A piece that the store has taken waits no more. It stays in the table, as acknowledged, until every
+copy that shows own edits has it from the store (`_overlay.confirmed`).
 
 Every method is one transaction, and names the batch and sequence it is about: if another process
 was faster it does nothing.
@@ -15,20 +18,45 @@ was faster it does nothing.
 
 from __future__ import annotations
 
-import hashlib
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from client_sdk._exceptions import LimitExceeded, PsoupError
+import pyarrow as pa
+
+from client_sdk._exceptions import ErrorDetail, LimitExceeded, PsoupError, RowConflict
+from client_sdk._wire.models import Stream
 from client_sdk.copies._file.file import CopyFile
-from client_sdk.copies._file.home import identity, identity_for, new_batch, take_new_name, use_up
-from client_sdk.copies._file.records import seal
-from client_sdk.copies._queue.batches import Doubtful, Piece, Queued, QueuedStream, Rejected
+from client_sdk.copies._file.home import (
+    cached_stream,
+    identity,
+    identity_for,
+    new_batch,
+    new_rows,
+    take_new_name,
+    use_up,
+)
+from client_sdk.copies._file.records import seal, unseal
+from client_sdk.copies._overlay import confirmed, own_rows
+from client_sdk.copies._queue import expected
+from client_sdk.copies._queue.batches import (
+    ARROW,
+    Doubtful,
+    Piece,
+    Queued,
+    QueuedStream,
+    Rejected,
+    Room,
+    encode_rows,
+    require_room,
+    rows_of,
+)
 
 QUEUE_BYTES = 256 << 20
+# The reason of an edit that was put aside because it was made from one that was.
+BEHIND = "BEHIND"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +83,7 @@ class Waiting:
 
     @property
     def whole(self) -> bool:
-        return self.checksum == _checksum(self.stream, self.piece)
+        return self.checksum == self.piece.checksum(self.stream)
 
     @property
     def mark(self) -> str:
@@ -81,12 +109,31 @@ class Queue:
             return None
         with self._file.writing(durable=True) as connection:
             self._check_room(connection, pieces)
-            batch = new_batch(connection)
-            _insert(connection, (batch, 0), stream, pieces, time.time_ns() // 1000)
+            batch = insert_batch(connection, stream, pieces)
+        return batch
+
+    def put_as_seen(self, stream: Stream, table: pa.Table, room: Room) -> int | None:
+        """Queue edits that expect the rows which the copies show now, and return the number of the
+        batch.
+
+        Raises ValueError if no copy shows rows of the stream, and LimitExceeded.
+        """
+        if not table.num_rows:
+            return None
+        # In one transaction: what was shown must not be acknowledged in between.
+        with self._file.writing(durable=True) as connection:
+            table, seen = expected.as_seen(connection, stream, table)
+            pieces = [Piece.of_table(table)]
+            require_room(pieces, room)
+            self._check_room(connection, pieces)
+            batch = insert_batch(connection, stream.name, pieces, seen.sealed())
         return batch
 
     def _check_room(self, connection: sqlite3.Connection, pieces: Sequence[Piece]) -> None:
-        sums = connection.execute("SELECT coalesce(sum(length(payload)), 0) FROM _psoup_queue")
+        sums = connection.execute(
+            "SELECT coalesce(sum(length(payload)), 0) FROM _psoup_queue "
+            "WHERE acknowledged_at IS NULL"
+        )
         used, more = int(sums.fetchone()[0]), sum(len(piece.payload) for piece in pieces)
         if used + more > self._limit:
             raise LimitExceeded(
@@ -143,14 +190,16 @@ class Queue:
             )
         return True
 
-    def acknowledge(self, sent: Waiting) -> None:
-        """Remove a piece that is in the store from the queue; the next one has the next sequence.
+    def acknowledge(self, sent: Waiting, position: bytes, first_row_id: int, at: int) -> None:
+        """Note that a piece is in the store; the next one has the next sequence.
 
         That is on the disk before the next is sent: the store remembers only the last batch for
-        certain.
+        certain. `first_row_id` is −1 if the store no longer knows it. `at` is the device's clock.
+        Edits that were made from its rows expect the ids that these have in the store from now on.
         """
         with self._file.writing(durable=True) as connection:
-            _delete(connection, sent)
+            expected.take(connection, (sent.batch, sent.number), first_row_id)
+            confirmed.acknowledge(connection, (sent.batch, sent.number), position, first_row_id, at)
             use_up(connection, sent.publisher, sent.sequence)
 
     def reject(self, sent: Waiting, error: PsoupError) -> list[Rejected]:
@@ -159,6 +208,30 @@ class Queue:
         """
         with self._file.writing(durable=True) as connection:
             rows = put_aside(connection, "refused", sent.batch, sent.number, _why(error))
+            if rows and isinstance(error, RowConflict):
+                rows += _put_behind(connection, sent)
+        return [Rejected.from_row(row) for row in rows]
+
+    def void(self, waiting: Waiting, origin: expected.Origin) -> bool:
+        """Let a piece that was made from rows of another store or stream, and was not sent, expect
+        none of theirs. Return False if it was not."""
+        if waiting.tried is not None:
+            return False
+        place = waiting.batch, waiting.number
+        with self._file.writing() as connection:
+            if not _waits(connection, waiting):
+                return True
+            return expected.void(connection, place, waiting.stream, origin)
+
+    def hold_back(self, waiting: Waiting) -> list[Rejected]:
+        """Put a piece aside if it was made from own rows that the store has not taken: these were
+        refused, or are doubtful. Return nothing if it was not."""
+        own_row = expected.unsettled(waiting.piece)
+        if own_row is None:
+            return []
+        with self._file.writing(durable=True) as connection:
+            why = _behind(expected.batch_of(connection, own_row))
+            rows = put_aside(connection, "refused", waiting.batch, waiting.number, why)
         return [Rejected.from_row(row) for row in rows]
 
     def doubt(self, sent: Waiting, error: PsoupError) -> list[Doubtful]:
@@ -199,13 +272,77 @@ class Queue:
         with self._file.writing(durable=True) as connection:
             if not _waits(connection, before) or _was_tried(connection, before):
                 return
-            queued_at = _delete(connection, before)
+            origin = _delete(connection, before)
             _shift(connection, before, len(pieces) - 1)
-            _insert(connection, (before.batch, before.number), before.stream, pieces, queued_at)
+            place = before.batch, before.number
+            # Checked rows are evaluated for copies; those of a piece that was cut have been.
+            evaluate = not before.piece.checked
+            _insert(connection, place, before.stream, pieces, origin, evaluate=evaluate)
 
 
 def _why(error: PsoupError) -> dict[str, Any]:
-    return {"reason": error.reason, "message": str(error), "at": time.time_ns() // 1000}
+    why = {"reason": error.reason, "message": str(error), "at": time.time_ns() // 1000}
+    return why | (conflict_fields(error) if isinstance(error, RowConflict) else {})
+
+
+def conflict_fields(error: RowConflict) -> dict[str, Any]:
+    """Return what is noted of a conflict beside its reason: which row of the batch failed, and the
+    row that is there instead."""
+    theirs = [] if error.current is None else [error.current]
+    return {"row": error.row, "theirs": encode_rows(theirs), "theirs_id": error.row_id}
+
+
+def _behind(batch: int | None) -> dict[str, Any]:
+    """Return why an edit is put aside that was made from one of a batch which is not accepted."""
+    origin = "an edit that was dropped" if batch is None else f"batch {batch}"
+    error = PsoupError(
+        f"it was made from {origin}, which the store has not accepted", detail=ErrorDetail(BEHIND)
+    )
+    return {**_why(error), "behind": batch}
+
+
+def _put_behind(connection: sqlite3.Connection, sent: Waiting) -> list[Sequence[Any]]:
+    """Put aside what waits for a key of a conflict, and return it."""
+    description = cached_stream(connection, sent.stream)
+    if description is None:
+        return []
+    keys = set(expected.keys_of(rows_of(sent.piece), description))
+    waiting = connection.execute(
+        "SELECT batch, piece, kind, payload, row_count FROM _psoup_queue "
+        f"WHERE {WAITING} AND stream = ? AND kind = ? ORDER BY batch, piece",
+        (sent.stream, ARROW),
+    ).fetchall()
+    held: list[Sequence[Any]] = []
+    for batch, number, *content in waiting:
+        others = set(expected.keys_of(rows_of(Piece(*content)), description))
+        if not keys.isdisjoint(others):
+            # What waits for another key of this piece waits, too.
+            keys |= others
+            held += put_aside(connection, "refused", batch, number, _behind(sent.batch))
+    return held
+
+
+def insert_batch(
+    connection: sqlite3.Connection,
+    stream: str,
+    pieces: Sequence[Piece],
+    seen: str | None = None,
+) -> int:
+    """Queue pieces at the end, and return the number of the batch."""
+    batch = new_batch(connection)
+    first_row = new_rows(connection, sum(piece.row_count for piece in pieces))
+    origin = Origin(time.time_ns() // 1000, first_row, seen)
+    _insert(connection, (batch, 0), stream, pieces, origin)
+    return batch
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """When rows were queued, the id of the first of them, and the rows that they were based on."""
+
+    queued_at: int
+    first_row: int
+    seen: str | None = None
 
 
 def _insert(
@@ -213,22 +350,31 @@ def _insert(
     place: tuple[int, int],
     stream: str,
     pieces: Sequence[Piece],
-    queued_at: int,
+    origin: Origin,
+    *,
+    evaluate: bool = True,
 ) -> None:
     connection.executemany(
-        f"INSERT INTO _psoup_queue ({FIELDS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, NULL, NULL, NULL)",
-        _rows(place, stream, pieces, queued_at),
+        f"INSERT INTO _psoup_queue ({FIELDS}, first_row, seen) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, NULL, NULL, NULL, ?, ?)",
+        _rows(place, stream, pieces, origin),
     )
+    if evaluate:
+        first_row = origin.first_row
+        for piece in pieces:
+            own_rows.put(connection, stream, piece, first_row)
+            first_row += piece.row_count
 
 
 def _rows(
-    place: tuple[int, int], stream: str, pieces: Sequence[Piece], queued_at: int
+    place: tuple[int, int], stream: str, pieces: Sequence[Piece], origin: Origin
 ) -> Iterator[tuple[Any, ...]]:
-    batch, first = place
+    (batch, first), first_row = place, origin.first_row
     for number, piece in enumerate(pieces, first):
-        checksum = _checksum(stream, piece)
-        count = piece.row_count
-        yield batch, number, stream, piece.kind, piece.payload, count, checksum, queued_at
+        checksum, count = piece.checksum(stream), piece.row_count
+        content = stream, piece.kind, piece.payload, count, checksum
+        yield batch, number, *content, origin.queued_at, first_row, origin.seen
+        first_row += count
 
 
 def _shift(connection: sqlite3.Connection, before: Waiting, by: int) -> None:
@@ -240,14 +386,6 @@ def _shift(connection: sqlite3.Connection, before: Waiting, by: int) -> None:
     connection.execute(
         "UPDATE _psoup_queue SET piece = -piece WHERE batch = ? AND piece < 0", (before.batch,)
     )
-
-
-def _checksum(stream: str, piece: Piece) -> str:
-    """Return the checksum of a piece: a flipped bit must not be published."""
-    digest = hashlib.blake2b(f"{stream} {piece.kind} {piece.row_count} ".encode(), digest_size=16)
-    # SQLite may return a damaged payload as another type, which must not raise here.
-    digest.update(piece.payload if isinstance(piece.payload, bytes) else b"")
-    return digest.hexdigest()
 
 
 def _waits(connection: sqlite3.Connection, sent: Waiting) -> bool:
@@ -275,19 +413,20 @@ def _was_tried(connection: sqlite3.Connection, waiting: Waiting) -> bool:
     return bool(rows.fetchone()[0] == waiting.mark)
 
 
-def _delete(connection: sqlite3.Connection, sent: Waiting) -> int:
-    """Delete a piece; return when it was queued, 0 if it is gone already."""
+def _delete(connection: sqlite3.Connection, sent: Waiting) -> Origin:
+    """Delete a piece, which must be there, and return where its rows came from."""
     rows = connection.execute(
-        "DELETE FROM _psoup_queue WHERE batch = ? AND piece = ? RETURNING queued_at",
+        "DELETE FROM _psoup_queue WHERE batch = ? AND piece = ? "
+        "RETURNING queued_at, first_row, seen",
         (sent.batch, sent.number),
     ).fetchall()
-    return rows[0][0] if rows else 0
+    return Origin(*rows[0])
 
 
 FIELDS = (
     "batch, piece, stream, kind, payload, row_count, checksum, queued_at, tried, refused, doubtful"
 )
-WAITING = "refused IS NULL AND doubtful IS NULL"
+WAITING = "refused IS NULL AND doubtful IS NULL AND acknowledged_at IS NULL"
 REFUSED = "refused IS NOT NULL"
 DOUBTFUL = "doubtful IS NOT NULL"
 
@@ -311,7 +450,7 @@ def put_aside(
 
 class PutAside:
     """The pieces that were put aside. Each method is one transaction; changes return a number of
-    pieces.
+    pieces. What was put aside behind them is queued again.
     """
 
     def __init__(self, file: CopyFile) -> None:
@@ -337,7 +476,8 @@ class PutAside:
         with self._file.writing() as connection:
             places = _places(connection, where, batch, "was put aside")
             for place in places:
-                connection.execute("DELETE FROM _psoup_queue WHERE batch = ? AND piece = ?", place)
+                delete_piece(connection, place)
+            requeue_behind(connection, places)
         return len(places)
 
     def _rows(self, where: str) -> list[Sequence[Any]]:
@@ -349,17 +489,63 @@ class PutAside:
     def _queue_again(self, where: str, batch: int | None, what: str) -> int:
         with self._file.writing(durable=True) as connection:
             places = _places(connection, where, batch, what)
-            # New batch numbers by the old ones, so that the pieces of a batch stay together.
-            numbers: dict[int, int] = {}
-            for old, piece in places:
-                if old not in numbers:
-                    numbers[old] = new_batch(connection)
-                connection.execute(
-                    "UPDATE _psoup_queue SET batch = ?, refused = NULL, doubtful = NULL, "
-                    "tried = NULL WHERE batch = ? AND piece = ?",
-                    (numbers[old], old, piece),
-                )
+            requeue(connection, places)
+            requeue_behind(connection, places)
         return len(places)
+
+
+def delete_piece(connection: sqlite3.Connection, place: Place) -> None:
+    """Delete a piece that was put aside, which must be there.
+
+    Edits that were made from its rows expect a row that will never be there, and become conflicts.
+    """
+    rows = connection.execute(
+        "DELETE FROM _psoup_queue WHERE batch = ? AND piece = ? RETURNING first_row, row_count",
+        place,
+    ).fetchall()
+    own_rows.remove(connection, *rows[0])
+    expected.settle(connection, *rows[0], lambda own_row: expected.NOWHERE)
+
+
+def requeue(connection: sqlite3.Connection, places: Sequence[Place]) -> None:
+    """Queue pieces that were put aside again, at the end, in their order."""
+    # New batch numbers by the old ones, so that the pieces of a batch stay together.
+    numbers: dict[int, int] = {}
+    for old, number in places:
+        if old not in numbers:
+            numbers[old] = new_batch(connection)
+        _requeue(connection, (old, number), numbers[old])
+
+
+def requeue_behind(connection: sqlite3.Connection, places: Sequence[Place]) -> None:
+    """Queue again what was put aside because it was made from edits of these places."""
+    batches = {batch for batch, _ in places}
+    rows = connection.execute(
+        f"SELECT batch, piece, refused FROM _psoup_queue WHERE {REFUSED} ORDER BY batch, piece"
+    ).fetchall()
+    behind = [
+        (batch, piece)
+        for batch, piece, refused in rows
+        if (unseal(refused) or {}).get("behind") in batches
+    ]
+    requeue(connection, behind)
+
+
+def _requeue(connection: sqlite3.Connection, place: Place, batch: int) -> None:
+    """Move a piece that was put aside to another batch, at the end, with new ids for its rows."""
+    select = "SELECT stream, kind, payload, row_count, first_row FROM _psoup_queue"
+    where = "WHERE batch = ? AND piece = ?"
+    stream, *content, before = connection.execute(f"{select} {where}", place).fetchone()
+    piece = Piece(*content)
+    first_row = new_rows(connection, piece.row_count)
+    connection.execute(
+        "UPDATE _psoup_queue SET batch = ?, first_row = ?, refused = NULL, doubtful = NULL, "
+        f"tried = NULL {where}",
+        (batch, first_row, *place),
+    )
+    own_rows.remove(connection, before, piece.row_count)
+    own_rows.put(connection, stream, piece, first_row)
+    expected.settle(connection, before, piece.row_count, lambda id_: id_ - before + first_row)
 
 
 def _places(

@@ -225,10 +225,15 @@ function take(copy: Copy, { part, ...rest }: SyncPart, save: Save): void {
   if (part.case === "resume" || part.case === "end") save(copy);
 }
 
-function typeOf(stream: Stream, name: string) {
+/** What a row may have beside the stream's columns: what it does, and which row it may replace. */
+const BATCH_TYPES = new Map([["_op", "TEXT"], ["_expected", "BIGINT"]]);
+
+/** The type of a column that a batch may have. */
+export function typeOf(stream: Stream, name: string) {
   const found = stream.columns.find((column) => column.name === name);
-  if (!found && name !== "_op") throw new Error(`there is no column ${name} in ${stream.name}`);
-  return parseType(found?.type ?? "TEXT");
+  const type = found?.type ?? BATCH_TYPES.get(name);
+  if (!type) throw new Error(`there is no column ${name} in ${stream.name}`);
+  return parseType(type);
 }
 
 // ---- failures

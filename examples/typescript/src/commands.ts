@@ -1,12 +1,12 @@
 /** The commands: register, publish, sync, rows, watch. */
 import { existsSync, readFileSync } from "node:fs";
 import { parseArgs } from "node:util";
-import { Client, Refused, type Syncing } from "./client.js";
+import { Client, Refused, type Syncing, typeOf } from "./client.js";
 import { Copy } from "./copy.js";
 import { type Credentials } from "./credentials.js";
 import { load, save, type Kept } from "./file.js";
 import { UpdatePattern } from "./generated/psoup/v1/psoup_pb.js";
-import { display, fromText, instantText, parseType, toText, type Value } from "./values.js";
+import { display, fromText, instantText, toText, type Value } from "./values.js";
 
 const USAGE = `psoup-copy keeps a copy of the answer of one query in FILE, and reads it offline.
 
@@ -125,12 +125,10 @@ async function publish(name: string, path: string, options: Options): Promise<vo
   const rows = lines.map((line) => JSON.parse(line) as Record<string, string | null>);
   const columns = [...new Set(rows.flatMap(Object.keys))];
   const stream = await client.describe(name);
-  const types = new Map(stream.columns.map((column) => [column.name, parseType(column.type)]));
   const values = rows.map((row) =>
     columns.map((column): Value => {
       const value = row[column] ?? null;
-      const type = types.get(column) ?? parseType("TEXT");
-      return fromText(value === null ? null : String(value), type);
+      return fromText(value === null ? null : String(value), typeOf(stream, column));
     }),
   );
   const identity = { publisher, sequence: BigInt(sequence) };

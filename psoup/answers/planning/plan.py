@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import Protocol
 
+from datastem.instants import format_instant
 from datastem.schema import StreamSchema
 from datastem.stem import StemView, SystemColumn
 from psoup.answers.planning.policies import FilledCondition, Permission, RowPolicy
@@ -29,6 +30,7 @@ Limit = tuple[SystemColumn, int]
 
 _NO_NOW = "the stream has no rows yet, so it has no NOW"
 _INSTANT_PAST = "the instant lies before the retention; what is left of it is shown"
+_WHOLE_FROM = "whole from {} on: RETAIN was shorter before, and older rows are gone"
 _WINDOW_PAST = "the window began before the retention; what is left is shown"
 
 
@@ -246,9 +248,16 @@ class Plan:
 
 
 def oldest_retained(schema: StreamSchema, now: int | None) -> int | None:
-    """Return the least ts that is retained at `now`, in a keyed stream the least end; None: all."""
+    """Return the least ts that is retained at `now`, in a keyed stream the least end; None: all.
+
+    The present RETAIN holds also for an earlier NOW: what an earlier, longer one retained may be
+    deleted, and what an earlier, shorter one let go stays gone.
+    """
+    if schema.retain is None or now is None:
+        return None
     # A row is retained as long as NOW is less than its ts plus `retain`.
-    return None if schema.retain is None or now is None else now - schema.retain + 1
+    oldest = now - schema.retain + 1
+    return oldest if schema.whole_from is None else max(oldest, schema.whole_from)
 
 
 def retention(
@@ -262,8 +271,14 @@ def retention(
     oldest = oldest_retained(schema, max(now, current))
     if oldest is None:
         return None, ()
+    # An earlier RETAIN has let go what the present one would retain.
+    shortened = (_WHOLE_FROM.format(format_instant(oldest)),) if oldest == schema.whole_from else ()
     if schema.key:
         present = window.present(now) if isinstance(window, TimeWindow) else now
-        return oldest, (_INSTANT_PAST,) if present < oldest - 1 else ()
-    begin = window.at(now)[0] if isinstance(window, TimeWindow) else None
-    return oldest, (_WINDOW_PAST,) if begin is not None and begin < oldest else ()
+        return oldest, (shortened or (_INSTANT_PAST,)) if present < oldest - 1 else ()
+    if not isinstance(window, TimeWindow):
+        return oldest, shortened
+    begin = window.at(now)[0]
+    if begin is None:
+        return oldest, shortened
+    return oldest, (shortened or (_WINDOW_PAST,)) if begin < oldest else ()

@@ -235,7 +235,11 @@ class StemReader:
         self._read_files = read_files
         self._read_log = read_log
         self._is_known = is_known
-        self._last: tuple[int, list[pa.RecordBatch]] = (0, [])
+        self._last: tuple[int, StreamSchema, list[pa.RecordBatch]] = (0, schema, [])
+
+    def alter(self, schema: StreamSchema) -> None:
+        """Read rows with the columns of another schema from now on."""
+        self._schema = schema
 
     def read(
         self, segments: Sequence[RowSegment], lo: int, hi: int, names: Sequence[str] | None = None
@@ -254,36 +258,39 @@ class StemReader:
             first, stop = max(lo, segment.row_lo), min(hi, segment.row_hi)
             for version in segment.source.places(first, stop):
                 batches += [_between(batch, first, stop) for batch in self._commit(version)]
-        # Ids in the log are greater than those in files, so the batches ascend.
-        schema = batches[0].schema
-        return pa.concat_batches([batch.select(schema.names) for batch in batches])
+        # Ids in the log are greater than those in files, so the batches ascend. A thread may alter
+        # the stream meanwhile: files or commits then lack its new columns, which stay left out.
+        present = [set(batch.schema.names) for batch in batches]
+        columns = [name for name in batches[0].schema.names if all(name in p for p in present)]
+        return pa.concat_batches([batch.select(columns) for batch in batches])
 
     def _commit(self, version: int) -> list[pa.RecordBatch]:
         """Return the rows of the stream in one commit of the log."""
-        # Version and batches are one tuple, so that threads never see those of different commits.
-        cached_version, batches = self._last
-        if cached_version == version:
+        # One tuple, so that threads never see those of different commits or schemas.
+        schema = self._schema
+        cached_version, cached_schema, batches = self._last
+        if cached_version == version and cached_schema is schema:
             return batches
         batches = [
-            self._decode(entry, entry.event)
+            self._decode(entry, entry.event, schema)
             for entry in self._read_log(version)
             if isinstance(entry.event, Data)
             and entry.event.stream_id == self._stream_id
             and entry.event.rows
         ]
         if sum(batch.num_rows for batch in batches) > BLOCK_ROWS:
-            self._last = version, batches
+            self._last = version, schema, batches
             self._memory.hold((self, 0), sum(batch.nbytes for batch in batches))
         return batches
 
-    def _decode(self, entry: Entry, event: Data) -> pa.RecordBatch:
+    def _decode(self, entry: Entry, event: Data, schema: StreamSchema) -> pa.RecordBatch:
         file = f"version {entry.position.version}"
-        rows = rows_of(entry, event, self._schema, file)
+        rows = rows_of(entry, event, schema, file)
         if not isinstance(rows, Hole):
             return rows
         if not self._is_known(rows):
-            raise CorruptStore(f"the answer needs lost {rows.text(self._schema.name)}", rows.file)
-        return empty_rows(self._schema)
+            raise CorruptStore(f"the answer needs lost {rows.text(schema.name)}", rows.file)
+        return empty_rows(schema)
 
     def forget(self) -> None:
         self._memory.drop((self, 0))
@@ -291,7 +298,7 @@ class StemReader:
 
     def evict(self, number: int) -> None:
         """Drop the cached commit. Called by the memory when it needs the room."""
-        self._last = (0, [])
+        self._last = (0, self._schema, [])
 
 
 def _between(batch: pa.RecordBatch, lo: int, hi: int) -> pa.RecordBatch:

@@ -110,6 +110,12 @@ class KeyedView:
         history = self.stream.at(self.history, self.stem, SINCE_EVER)
         return history.current_at(keys, instants, highs)
 
+    def last(self, keys: Int64s, cut: int | None) -> KeyedRows:
+        """Return, for each digest of a stream key, its last row of all, be it a delete; with the
+        id −1 if there is none. Rows that had ended by `cut` need not be known for that."""
+        limit = SINCE_EVER if cut is None else cut
+        return self.stream.at(self.history, self.stem, limit).last(keys)
+
     def forgets(self, old: int, now: int, cut: int | None) -> bool:
         """Return True if a row that was current when ids below `old` were known and NOW was `now`
         may have ended by `cut`, so that it is not retained: by then, or by a row that came late."""
@@ -141,5 +147,9 @@ def _read(history: History, stem: StemView) -> History:
     """Return the history extended to the last row of the stem."""
     if history.high == stem.high:
         return history
-    parts = [KeyedRows.of(rows) for rows in stem.columns(HISTORY_COLUMNS, history.high)]
-    return history.insert(KeyedRows.joined(parts), stem.high)
+    return history.insert(read_keyed(stem, history.high), stem.high)
+
+
+def read_keyed(stem: StemView, low: int) -> KeyedRows:
+    """Return the keyed rows of a stem with ids from `low` on, ascending."""
+    return KeyedRows.joined([KeyedRows.of(rows) for rows in stem.columns(HISTORY_COLUMNS, low)])

@@ -37,6 +37,7 @@ from psoup.store import (
     Snapshot,
     State,
     Store,
+    StreamAltered,
     StreamCreated,
     StreamEnded,
 )
@@ -247,6 +248,10 @@ class Replica:
         match entry.event:
             case StreamCreated(stream_id, schema):
                 self._open_stem(stream_id, schema)
+            case StreamAltered(stream_id, _, schema):
+                self._files[stream_id].alter(stem_schema(schema), schema.optional)
+                self._readers[stream_id].alter(schema)
+                self.stems[stream_id].alter(stem_schema(schema).names, schema.optional)
             case StreamEnded(stream_id):
                 self.stems.pop(stream_id).forget()
                 self._files.pop(stream_id).forget()
@@ -264,7 +269,8 @@ class Replica:
                 stem.insert(batch, first, first + event.rows, version)
 
     def _open_stem(self, stream_id: int, schema: StreamSchema) -> None:
-        files = StemFiles(self._store.stem(stream_id), stem_schema(schema), self._memory)
+        folder, columns = self._store.stem(stream_id), stem_schema(schema)
+        files = StemFiles(folder, columns, self._memory, schema.optional)
         self._files[stream_id] = files
         read_log = self._store.log.read
         reader = StemReader(self._memory, stream_id, schema, files.read, read_log, self._is_known)

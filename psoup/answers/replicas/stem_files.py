@@ -7,7 +7,7 @@ answer that needs a hundred rows then costs the same however many rows are store
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -17,10 +17,19 @@ import pyarrow as pa
 
 from datastem.arrays import Int64s
 from datastem.blocks import BLOCK_BITS, BLOCK_ROWS
+from datastem.codec import with_optional
 from datastem.memory import Memory
+from datastem.schema import Column
 from datastem.segments import RowSegment
 from psoup.store import CorruptStore, DataFile, DeltaFolder
-from psoup.store.delta.reading import DataReader, group_bounds, group_range, reader, single_batch
+from psoup.store.delta.reading import (
+    NO_COLUMNS,
+    DataReader,
+    group_bounds,
+    group_range,
+    reader,
+    single_batch,
+)
 
 # Bytes that a parsed footer takes in memory for each byte of the file's.
 _FOOTER_FACTOR = 9
@@ -62,19 +71,41 @@ class _OpenFile:
         return int(self.reader.metadata.serialized_size) * _FOOTER_FACTOR
 
 
+@dataclass(frozen=True, slots=True)
+class _FileColumns:
+    """Columns to read, and the optional ones that files may lack."""
+
+    schema: pa.Schema
+    optional: Mapping[str, Column]
+
+    def complete(self, table: pa.Table, names: Sequence[str]) -> pa.Table:
+        return with_optional(table, names, self.optional)
+
+
 class StemFiles:
     """The files of one stem. Thread-safe: it caches only what never changes in files.
 
     The footers of files that are larger than a block are kept while `memory` has room for them.
     """
 
-    def __init__(self, folder: DeltaFolder, schema: pa.Schema, memory: Memory) -> None:
+    def __init__(
+        self,
+        folder: DeltaFolder,
+        schema: pa.Schema,
+        memory: Memory,
+        optional: Mapping[str, Column] = NO_COLUMNS,
+    ) -> None:
         self._folder = folder
-        self._schema = schema
+        # One tuple, so that threads never see the parts of different schemas.
+        self._columns = schema, optional
         self._memory = memory
         self._segments: dict[str, tuple[RowSegment, ...]] = {}
         # By a hash of the file's path, which is their number in `memory`, too.
         self._open: dict[int, _OpenFile] = {}
+
+    def alter(self, schema: pa.Schema, optional: Mapping[str, Column]) -> None:
+        """Read rows with these columns from now on; files may lack the optional ones."""
+        self._columns = schema, optional
 
     def segments(self, files: Iterable[DataFile]) -> list[RowSegment]:
         """Return the runs of rows in some files. Opens the files that are larger than a block."""
@@ -105,19 +136,16 @@ class StemFiles:
         Raises FileNotFoundError if the engine has removed a file since, CorruptStore if one is
         damaged.
         """
-        schema = self._columns(names)
-        whole = names is None
-        tables = [self._read(segment.source, schema.names, whole) for segment in segments]
+        columns = self._chosen(names)
+        schema, whole = columns.schema, names is None
+        tables = [self._read(segment.source, columns, whole) for segment in segments]
         if not tables:
             return single_batch(schema.empty_table())
-        table = pa.concat_tables(tables).cast(schema)
+        table = _by_id(pa.concat_tables(tables).cast(schema))
         if any(segment.row_lo < lo or segment.row_hi > hi for segment in segments):
-            ids = table.column("_row_id")
-            table = table.filter(
-                pa.compute.and_(pa.compute.greater_equal(ids, lo), pa.compute.less(ids, hi))
-            )
-        # A file or row group is by ascending id; several of them together need not be.
-        return single_batch(table.sort_by("_row_id") if len(tables) > 1 else table)
+            begin, end = np.searchsorted(table.column("_row_id").to_numpy(), [lo, hi])
+            table = table.slice(begin, end - begin)
+        return single_batch(table)
 
     def pick(
         self, segments: Sequence[RowSegment], ids: Int64s, names: Sequence[str]
@@ -127,8 +155,8 @@ class StemFiles:
 
         Only the row groups that have some of the ids are read. Raises what `read` raises.
         """
-        schema = self._columns(["_row_id", *(name for name in names if name != "_row_id")])
-        tables = [schema.empty_table()]
+        columns = self._chosen(["_row_id", *(name for name in names if name != "_row_id")])
+        tables = [columns.schema.empty_table()]
         # The segments of one file are next to each other, since they are by ascending id; if not,
         # the file is read twice.
         for _, run in groupby(segments, key=lambda segment: segment.source.file.path):
@@ -137,15 +165,12 @@ class StemFiles:
             high = max(segment.row_hi for segment in run_segments)
             inside = ids[slice(*np.searchsorted(ids, [low, high]))]
             if len(inside):
-                tables.append(self._pick(run_segments, inside, schema))
-        table = pa.concat_tables(tables)
-        row_ids = table.column("_row_id").to_numpy()
-        # A file that was damaged and is back may lie within one that was merged around it.
-        return single_batch(table.sort_by("_row_id") if (np.diff(row_ids) < 0).any() else table)
+                tables.append(self._pick(run_segments, inside, columns))
+        return single_batch(_by_id(pa.concat_tables(tables)))
 
-    def _pick(self, segments: Sequence[RowSegment], ids: Int64s, schema: pa.Schema) -> pa.Table:
+    def _pick(self, segments: Sequence[RowSegment], ids: Int64s, columns: _FileColumns) -> pa.Table:
         """Return the rows of segments of one file with these ascending ids."""
-        source = segments[0].source
+        source, schema = segments[0].source, columns.schema
         opened = self._opened(source.root, source.file)
         # How many of the ids each row group may have.
         counts = np.searchsorted(ids, opened.high) - np.searchsorted(ids, opened.low)
@@ -156,7 +181,8 @@ class StemFiles:
         # Without gaps the place of a row follows from its id, and the column of ids is not read.
         dense = bool((high - low == rows).all())
         names = schema.names[1:] if dense and len(schema) > 1 else schema.names
-        table = opened.reader.scattered_groups(chosen.tolist(), names).select(names)
+        stored = opened.reader.scattered_groups(chosen.tolist(), names)
+        table = columns.complete(stored, names)
         if len(names) < len(schema):
             # The place of each row group's first row in the table.
             starts = np.cumsum(rows) - rows
@@ -165,15 +191,16 @@ class StemFiles:
             ids, group = ids[present], group[present]
             places = starts[group] + ids - low[group]
             table = table.take(pa.array(places))
-            columns = [pa.chunked_array([pa.array(ids)]), *table.columns]
-            return pa.Table.from_arrays(columns, names=schema.names).cast(schema)
+            arrays = [pa.chunked_array([pa.array(ids)]), *table.columns]
+            return pa.Table.from_arrays(arrays, names=schema.names).cast(schema)
         places = np.flatnonzero(np.isin(table.column("_row_id").to_numpy(), ids))
         return table.take(pa.array(places)).cast(schema)
 
-    def _columns(self, names: Sequence[str] | None) -> pa.Schema:
-        if names is None:
-            return self._schema
-        return pa.schema([self._schema.field(name) for name in names])
+    def _chosen(self, names: Sequence[str] | None) -> _FileColumns:
+        schema, optional = self._columns
+        if names is not None:
+            schema = pa.schema([schema.field(name) for name in names])
+        return _FileColumns(schema, optional)
 
     def _opened(self, root: Path, file: DataFile) -> _OpenFile:
         """Return a file with its footer, which is kept if it is not small."""
@@ -194,12 +221,13 @@ class StemFiles:
         self._memory.hold((self, number), opened.nbytes)
         self._memory.shrink()
 
-    def _read(self, source: RowGroups, columns: list[str], whole: bool) -> pa.Table:
+    def _read(self, source: RowGroups, columns: _FileColumns, whole: bool) -> pa.Table:
+        names = columns.schema.names
         if source.groups is not None:
             opened = self._opened(source.root, source.file)
-            return opened.reader.row_groups(source.groups, columns).select(columns)
+            return columns.complete(opened.reader.row_groups(source.groups, names), names)
         file = reader(source.root, source.file)
-        return (file.whole() if whole else file.read(columns)).select(columns)
+        return columns.complete(file.whole() if whole else file.read(names), names)
 
     def _read_segments(self, file: DataFile) -> tuple[RowSegment, ...]:
         """Return the runs of rows in a file: the whole file, or its row groups by block."""
@@ -215,6 +243,13 @@ class StemFiles:
             return (_whole_segment(root, file),)
         self._keep(opened)
         return tuple(_group_segments(root, file, opened))
+
+
+def _by_id(table: pa.Table) -> pa.Table:
+    """Return rows by ascending id. They nearly always are: files follow each other, but one that
+    was damaged and is back may lie within one that was merged around it."""
+    row_ids = table.column("_row_id").to_numpy()
+    return table.sort_by("_row_id") if (row_ids[1:] < row_ids[:-1]).any() else table
 
 
 def _group_segments(root: Path, file: DataFile, opened: _OpenFile) -> Iterator[RowSegment]:

@@ -39,7 +39,13 @@ class LegReading:
         self._root = Path(job.root)
         cache = read_cache(work.budget)
         self._stems = [
-            StemRows(self._root / stem_name(leg.stream_id), leg.files, cache) for leg in work.legs
+            StemRows(
+                self._root / stem_name(leg.stream_id),
+                leg.files,
+                cache,
+                job.optional(leg.stream_id),
+            )
+            for leg in work.legs
         ]
         self._state = JoinState(self._root / joins_name(work.id), work.joins, cache)
 

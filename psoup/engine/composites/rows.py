@@ -6,7 +6,7 @@ Files never change, so an entry stays valid as long as the process lives.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,10 @@ import pyarrow as pa
 from datastem.arrays import Int64s
 from datastem.caches import LruCache
 from datastem.instants import FOR_EVER
+from datastem.schema import Column
 from psoup.engine.composites.runs import KeyRun
 from psoup.store.delta.files import DataFile
-from psoup.store.delta.reading import group_bounds, reader
+from psoup.store.delta.reading import NO_COLUMNS, group_bounds, reader
 
 # What an entry takes beside its arrays: its cache key and its objects.
 _ENTRY_OVERHEAD_BYTES = 512
@@ -36,10 +37,17 @@ def read_cache(limit: int) -> ReadCache:
 class StemRows:
     """Rows of a stem's files by their ids."""
 
-    def __init__(self, root: Path, files: Iterable[DataFile], cache: ReadCache) -> None:
+    def __init__(
+        self,
+        root: Path,
+        files: Iterable[DataFile],
+        cache: ReadCache,
+        optional: Mapping[str, Column] = NO_COLUMNS,
+    ) -> None:
         self._root = root
         self._files = [file for file in files if file.low]
         self._cache = cache
+        self._optional = optional
 
     def fetch(self, ids: Int64s, names: Sequence[str]) -> tuple[Int64s, pa.RecordBatch]:
         """Return the rows with these ascending ids that exist: their ids, and the named columns."""
@@ -98,7 +106,8 @@ class StemRows:
         columns = {key: self._cache.get(key) for key in keys}
         missing = [key for key, column in columns.items() if column is None]
         if missing:
-            table = reader(self._root, file).row_group(group, [name for _, _, name in missing])
+            source = reader(self._root, file, self._optional)
+            table = source.row_group(group, [name for _, _, name in missing])
             for key in missing:
                 column = table.column(key[2]).combine_chunks()
                 self._cache.put(key, column, column.nbytes)

@@ -98,7 +98,8 @@ class SparkJoin:
         keys = key_names(self.work.plan, leg)
         columns = ("_row_id", "_ts", "_position", *(stem_column(c.name) for c in keys.values()))
         root = str(Path(self.job.root) / stem_name(stem.stream_id))
-        scan = StemScan(root, stem.files, arrival.lo, arrival.hi, columns)
+        optional = self.job.optional(stem.stream_id)
+        scan = StemScan(root, stem.files, arrival.lo, arrival.hi, columns, optional)
         sides = sides_of(self.work.plan.edges, leg)
         schema = pa.schema(
             [

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from datastem.codec import stem_schema, with_optional
 from psoup.engine.composites.runs import rows_from, sorted_rows
 from psoup.engine.composites.upkeep import side_floors
 from psoup.engine.composites.worker import write_joins
@@ -141,6 +142,9 @@ def merge_run(job: SparkJob, run: FileRun) -> list[Outcome]:
     """Merge a run of files; runs in an executor."""
     root = Path(job.root) / run.table
     tables = [reader(root, file).whole() for file in run.files]
+    if (schema := job.altered.get(run.stream_id)) is not None and run.table.startswith(STEM):
+        names = stem_schema(schema).names
+        tables = [with_optional(table, names, schema.optional) for table in tables]
     if run.table not in SEGMENTED:
         rows = pa.concat_tables(tables)
         if run.table.startswith(JOINS):

@@ -37,6 +37,7 @@ from psoup.store import (
     Jump,
     Position,
     Store,
+    StreamAltered,
     StreamCreated,
     Tick,
 )
@@ -234,7 +235,7 @@ def _limited_entries(
 ) -> Iterator[Entry]:
     for entry in entries:
         # The tail may create streams that the epoch does not have.
-        if isinstance(entry.event, StreamCreated):
+        if isinstance(entry.event, StreamCreated | StreamAltered):
             schemas[entry.event.stream_id] = entry.event.schema
         yield replace(
             entry,

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from pyspark.sql import SparkSession
 
+from datastem.schema import Column, StreamSchema
 from psoup.engine.ledger import Ledger
 from psoup.engine.matching.predicates import forget_predicates
 from psoup.engine.repair.culprits import causes_of, result_or_reason
 from psoup.store.delta.files import DataFile
-from psoup.store.delta.reading import DataFileGone
+from psoup.store.delta.reading import NO_COLUMNS, DataFileGone
 from psoup.store.errors import CorruptStore
 from psoup.store.state.losses import Hole
 from psoup.store.state.quarantine import QuarantineEntry
@@ -29,13 +30,20 @@ log = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True)
 class SparkJob:
     """The parameters of a job: the store's folder, the version of its predicates table, and the
-    predicates to leave out (`excluded`). A `trial` removes nothing."""
+    predicates to leave out (`excluded`). A `trial` removes nothing. `altered` has the schemas of
+    the streams with columns that older files lack."""
 
     root: str
     predicates: int
     sync: bool
     excluded: tuple[int, ...] = ()
     trial: bool = False
+    altered: Mapping[int, StreamSchema] = field(default_factory=dict)
+
+    def optional(self, stream_id: int) -> Mapping[str, Column]:
+        """Return the columns that files of a stream may lack."""
+        schema = self.altered.get(stream_id)
+        return NO_COLUMNS if schema is None else schema.optional
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,4 +261,10 @@ def job_of(ledger: Ledger) -> SparkJob:
     """Return the parameters of a job over the tables as the ledger has them now."""
     store = ledger.store
     excluded = tuple(sorted(ledger.state.quarantine.predicates))
-    return SparkJob(str(store.root), ledger.tables["predicates"].version, store.sync, excluded)
+    altered = {
+        stream.id: stream.schema
+        for stream in ledger.state.streams.values()
+        if stream.schema.optional and not stream.dropped
+    }
+    version = ledger.tables["predicates"].version
+    return SparkJob(str(store.root), version, store.sync, excluded, altered=altered)

@@ -6,8 +6,8 @@ names. A scan takes exactly the files it is given: those of the ledger, without 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from datastem.blocks import BLOCK_BITS
+from datastem.schema import Column
 from psoup.engine.spark.jobs import Damaged
 from psoup.store.delta.files import DataFile
 from psoup.store.delta.reading import DataFileGone, reader, single_batch
@@ -31,13 +32,15 @@ Batches = Iterator[pa.RecordBatch]
 
 @dataclass(frozen=True, slots=True)
 class StemScan:
-    """The rows `[lo, hi)` of the stem in folder `root`, in these files; `columns` are read."""
+    """The rows `[lo, hi)` of the stem in folder `root`, in these files; `columns` are read, of
+    which files may lack the `optional` ones."""
 
     root: str
     files: tuple[DataFile, ...]
     lo: int
     hi: int
     columns: tuple[str, ...]
+    optional: Mapping[str, Column] = field(default_factory=dict)
 
     def partitions(self) -> list[StemScan]:
         """Return a scan for every SCAN_ROWS row ids that have a file."""
@@ -53,12 +56,12 @@ class StemScan:
 
     def _part(self, number: int, files: Iterable[DataFile]) -> StemScan:
         lo, hi = max(self.lo, number * SCAN_ROWS), min(self.hi, (number + 1) * SCAN_ROWS)
-        return StemScan(self.root, tuple(files), lo, hi, self.columns)
+        return replace(self, files=tuple(files), lo=lo, hi=hi)
 
     def batches(self) -> Batches:
         """Yield the rows, one batch for each file. Raise CorruptStore or DataFileGone."""
         for file in self.files:
-            source = reader(Path(self.root), file)
+            source = reader(Path(self.root), file, self.optional)
             yield single_batch(source.between("_row_id", self.lo, self.hi, self.columns))
 
 

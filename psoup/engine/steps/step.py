@@ -202,6 +202,9 @@ def _write_changes(ledger: Ledger, touched: Touched, driver_rows: Mapping[str, p
     for stream_id in touched.streams:
         if not ledger.state.streams[stream_id].dropped:
             ledger.create_stem(stream_id)
+    for stream_id in touched.altered:
+        if not ledger.state.streams[stream_id].dropped:
+            ledger.alter_stem(stream_id)
     for composite_id in touched.composites & ledger.state.composites.keys():
         ledger.create_composite(composite_id)
     changes = changed_rows(ledger.state, touched, ledger.state.position)

@@ -241,11 +241,12 @@ def write_segments(
 
 def _read(job: SparkJob, work: Slice, columns: frozenset[str]) -> pa.RecordBatch:
     """Return the rows of a slice; its files come in the order of their ids."""
-    root = Path(job.root) / stem_name(work.stream_id)
+    root, optional = Path(job.root) / stem_name(work.stream_id), job.optional(work.stream_id)
     tables = []
     for file in work.files:
-        source = reader(root, file)
-        declared = [name for name in source.metadata.schema.names if name in columns]
+        source = reader(root, file, optional)
+        stored = [*source.metadata.schema.names, *optional]
+        declared = sorted({name for name in stored if name in columns})
         names = ["_row_id", "_ts", OP, *declared]
         tables.append(source.between("_row_id", work.lo, work.hi, names))
     batch = single_batch(pa.concat_tables(tables))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
@@ -20,6 +20,7 @@ from psoup.server.wire.describing import ended_message, stream_message, view_mes
 from psoup.store import Position, State, StreamState, ViewState, views_over
 from psoup.store.state.access import Grant
 from psoup.v1 import psoup_pb2 as pb
+from psoup.write.alterations import Alter, alteration_notes
 from psoup.write.draft import Proposal, Stale
 from psoup.write.drops import Ended, check_policies
 from psoup.write.grants import GrantAll, Revoke
@@ -29,6 +30,7 @@ from psoup.write.views import DefineView, EndView
 from querystem.expressions import predicate_key
 from querystem.index.trial import try_predicate
 from querystem.language import (
+    AlterStream,
     CreatePolicy,
     CreateStream,
     CreateView,
@@ -57,6 +59,7 @@ class Defined:
     object: StreamState | ViewState | None
     position: Position
     ended: Ended | None = None
+    notes: tuple[str, ...] = ()
 
 
 async def define(core: Core, call: Call, request: pb.DefineRequest) -> pb.DefineResponse:
@@ -69,8 +72,9 @@ async def define(core: Core, call: Call, request: pb.DefineRequest) -> pb.Define
     state = core.follower.state
     response = pb.DefineResponse(
         position=core.positions.encode(defined.position),
-        notes=statement.notes if isinstance(statement, CreateStream) else (),
+        notes=statement.notes if isinstance(statement, CreateStream | AlterStream) else (),
     )
+    response.notes.extend(defined.notes)
     if isinstance(defined.object, StreamState):
         response.stream.CopyFrom(stream_message(core.follower.view, defined.object, acting))
     elif defined.object is not None:
@@ -87,10 +91,15 @@ async def _run(core: Core, call: Call, acting: Acting, sql: str, statement: Stat
     match statement:
         case CreateStream(schema):
             acting.demand(state)
+            if schema.source:
+                schema = replace(schema, source_owner=schema.source_owner or owner)
+                check_name(schema.source_owner, "owner")
             return Defined(*await core.submit(call, Define(tenant, owner, schema)))
         case CreateView():
             acting.demand(state)
             return Defined(*await _create_view(core, call, acting, sql, statement))
+        case AlterStream():
+            return await _alter(core, call, acting, statement)
         case DropView(name, _, cascade):
             return await _end_view(core, call, acting, name, cascade)
         case DropStream(name, _, cascade):
@@ -107,6 +116,17 @@ async def _run(core: Core, call: Call, acting: Acting, sql: str, statement: Stat
             return Defined(*ended)
         case GrantActions():
             return Defined(None, await _grant(core, call, acting, statement))
+
+
+async def _alter(core: Core, call: Call, acting: Acting, statement: AlterStream) -> Defined:
+    state, tenant, name = core.follower.state, acting.tenant, statement.name
+    stream = find_stream(state, tenant, name, acting.visible(state))
+    acting.demand(state, [stream.id])
+    terms = statement.change, core.settings.columns, acting.own(state)
+    altered = await core.submit(call, Alter(tenant, acting.owner, name, *terms))
+    notes = alteration_notes(stream.schema, altered.stream.schema)
+    ended = Ended((), (), (), altered.ended) if altered.ended else None
+    return Defined(altered.stream, altered.position, ended, notes)
 
 
 async def _end_view(core: Core, call: Call, acting: Acting, name: str, cascade: bool) -> Defined:

@@ -25,6 +25,7 @@ from psoup.answers.planning.sources import TextReplaced, find_source
 from psoup.errors import BadRequest, ConditionFails
 from psoup.server.call import Call
 from psoup.server.calls.binding import bind_readable, readable
+from psoup.server.calls.explain_index import MAX_INDEXED, MAX_INDEXED_BYTES, index_message
 from psoup.server.calls.explain_run import Stages, make_run
 from psoup.server.core import Core
 from psoup.server.permission import Acting
@@ -113,14 +114,20 @@ def _check_text(core: Core, request: pb.ExplainRequest) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _ExplainedLeg:
-    """A leg, its message, the predicate keys it is compared with, and the reader. If it is `bound`,
+    """A leg, its message, the predicates it is compared with, and the reader. If it is `bound`,
     rows may be hidden, so that only those of the answer count."""
 
     plan: LegPlan
     message: pb.ExplainedLeg
-    other_keys: pa.Array
+    # Other predicates of the stream, ascending; None for callers who do not administer.
+    others: pa.Table | None
     reader: Principal
     bound: bool
+
+    @property
+    def compared_keys(self) -> list[str]:
+        """The texts of the predicates that factors are compared with."""
+        return [] if self.others is None else self.others.column("key")[-_MAX_COMPARED:].to_pylist()
 
 
 def _leg(
@@ -133,20 +140,21 @@ def _leg(
     # None for a text that is not registered.
     predicate = state.predicates.get(leg.predicate_id)
     message = pb.ExplainedLeg(stream=stream.schema.name, window=leg_window_text(leg.leg))
-    other_keys = pa.array([], pa.string())
+    others = None
     if administers(state, reader):
         ids = predicates.of_stream(leg.stream_id)
-        other_keys = predicates.having(ids[ids != leg.predicate_id][-_MAX_COMPARED:]).column("key")
+        other_ids = ids[ids != leg.predicate_id][-MAX_INDEXED:]
+        others = predicates.having(predicates.last_within(other_ids, MAX_INDEXED_BYTES))
         message.registration_count = 0 if predicate is None else predicate.registrations
         message.other_predicates = len(ids) - (predicate is not None)
-        message.compared_predicates = len(other_keys)
+        message.compared_predicates = min(len(others), _MAX_COMPARED)
     message.quarantined = _quarantined(plan, leg, administers(state, reader))
     bound = plan.hides(leg.stream_id)
     if not bound:
         covered = plan.epoch.covering(leg.stream_id).ranges(leg.predicate_id)
         message.matched_rows = size(intersect(0, stream.high, covered))
         message.stream_rows = stream.high
-    return _ExplainedLeg(leg, message, other_keys, reader, bound)
+    return _ExplainedLeg(leg, message, others, reader, bound)
 
 
 def _quarantined(plan: Plan, leg: LegPlan, reason: bool) -> str:
@@ -177,7 +185,11 @@ def _complete(
             leg.message.row_count = rows.matched
         if (use := core.maker.implied.used(leg.plan.predicate_id)) is not None:
             leg.message.implied_by.CopyFrom(_implied_by(core, leg, use))
-        leg.message.factors.extend(_factors(leg.plan.leg.where, leg.other_keys.to_pylist()))
+        leg.message.factors.extend(_factors(leg.plan.leg.where, leg.compared_keys))
+        if leg.others is not None and leg.message.factors:
+            excluded = plan.epoch.epoch.quarantine.of_stream(leg.plan.stream_id)
+            if (index := index_message(leg.plan, leg.others, excluded)) is not None:
+                leg.message.index.CopyFrom(index)
         if leg.bound:
             continue
         leg.message.considered_rows = rows.considered

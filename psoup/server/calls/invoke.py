@@ -143,6 +143,7 @@ async def _answer(
     while True:
         try:
             computed = await core.follower.read(attempt)
+            core.metrics.compute(call.tenant, computed[1].computed_rows, computed[1].joined_pairs)
             # Rows that had to be computed here would be cheaper next time if the engine matched
             # them.
             if computed[1].computed_rows:

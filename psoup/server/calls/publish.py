@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import TypeAlias
@@ -16,9 +17,17 @@ from datastem.equality import heartbeat_digest
 from datastem.errors import RowError
 from datastem.schema import StreamSchema
 from datastem.types import Kind
-from psoup.errors import BadRequest, LogFull, NoSuchStream, NotAStream, PermissionDenied
+from psoup.errors import (
+    BadRequest,
+    ConflictRow,
+    LogFull,
+    NoSuchStream,
+    NotAStream,
+    PermissionDenied,
+)
 from psoup.lookup import find_stream
 from psoup.server.call import BatchForm, Call
+from psoup.server.calls.conditions import prepared, shown
 from psoup.server.core import Core
 from psoup.server.follower import Follower
 from psoup.server.permission import Acting
@@ -28,6 +37,7 @@ from psoup.server.wire.values import BadValue, to_instant, to_table
 from psoup.store import StreamState
 from psoup.store.log.position import PositionCodec
 from psoup.v1 import psoup_pb2 as pb
+from psoup.write.conditions import Conditions
 from psoup.write.draft import Chain, Stale
 from psoup.write.streams import PublishBatch, Published
 
@@ -42,8 +52,6 @@ _MAX_IN_FLIGHT = 64
 _LOG_FULL_RETRY = timedelta(seconds=30)
 
 
-# Rows, least and greatest ts, digest, and payload of a batch.
-_Contents: TypeAlias = tuple[int, int | None, int | None, bytes, bytes]
 # Reads the rows of a request for a stream.
 _Read: TypeAlias = Callable[[StreamSchema, Limits], pa.Table]
 _Item = asyncio.Future[Published] | Exception | None
@@ -55,6 +63,8 @@ async def publish(core: Core, call: Call, request: pb.PublishRequest) -> pb.Publ
         batch = await accepted(core, call, request, None)
         try:
             return response(core.positions, await core.submit(call, batch))
+        except ConflictRow as conflict:
+            raise await shown(core, call, call.principal, conflict) from None
         except Stale:
             await core.follower.catch_up()
     raise BadRequest("the stream was dropped and created again, over and over")
@@ -85,6 +95,7 @@ async def _accepted(
     stream = find_stream(state, acting.tenant, request.stream, acting.visible(state))
     # All that can refuse the batch without its rows comes before they are unpacked.
     acting.demand(state, [stream.id])
+    _check_source(stream.schema, acting.owner, request.publisher)
     _check_backlog(core.follower.backlog_bytes, core.settings.log_bytes, request)
     core.quotas.check_rows(acting.tenant, acting.owner)
     arrow = call.batch_of(request) if request.HasField("arrow") else None
@@ -97,7 +108,9 @@ async def _accepted(
         batch = await core.in_thread(call, _accept, *arguments)
     # Record batches without rows take work too, so they count as rows.
     core.quotas.charge_rows(acting.tenant, acting.owner, max(batch.rows, batches))
-    return batch
+    if batch.conditions is None:
+        return batch
+    return replace(batch, conditions=await prepared(core, call, acting, stream, batch.conditions))
 
 
 async def _reserve(
@@ -131,6 +144,21 @@ async def measured(core: Core, call: Call, arrow: Buffer) -> BatchMeasures:
     if len(arrow) <= _SMALL_BYTES:
         return measure(arrow, limits)
     return await core.in_thread(call, measure, arrow, limits)
+
+
+def _check_source(schema: StreamSchema, owner: str, publisher: str) -> None:
+    """Raise PermissionDenied if a stream has a source, and the publisher does not belong to it."""
+    if not schema.source:
+        return
+    belongs = publisher == schema.source or publisher.startswith(f"{schema.source}/")
+    if owner != schema.source_owner or not belongs:
+        raise PermissionDenied(
+            f"only the source {schema.source} of its owner publishes to {schema.name}",
+            field="publisher",
+            expected=f"{schema.source} or {schema.source}/…",
+            got=publisher[:100],
+            hint="publish to a stream of your own",
+        )
 
 
 def _row_bytes(schema: StreamSchema) -> int:
@@ -212,18 +240,39 @@ def _accept(
             "a publish needs rows, an Arrow batch or a heartbeat", field="batch", got="nothing"
         )
     schema, now = stream.schema, follower.now
-    contents: _Contents
-    if kind == "heartbeat":
-        ts = _heartbeat_ts(request, schema, now)
-        contents = 0, None, ts, heartbeat_digest(schema.name, ts), b""
-    else:
-        rows = accept(read(schema, limits), schema, now, limits)
-        contents = rows.batch.num_rows, rows.min_ts, rows.max_ts, rows.digest, encode(rows.batch)
-    source = acting.tenant, acting.owner, stream.id, request.publisher, request.sequence
     lease = None
     if request.HasField("publisher_lease"):
         lease = lease_micros(request.publisher_lease, "publisher_lease")
-    return PublishBatch(*source, *contents, chain, request.mark, lease)
+    batch = partial(
+        PublishBatch,
+        acting.tenant,
+        acting.owner,
+        stream.id,
+        request.publisher,
+        request.sequence,
+        chain=chain,
+        mark=request.mark,
+        lease=lease,
+    )
+    if kind == "heartbeat":
+        ts = _heartbeat_ts(request, schema, now)
+        digest = heartbeat_digest(schema.name, ts)
+        return batch(
+            rows=0, min_ts=None, max_ts=ts, digest=digest, request_digest=digest, payload=b""
+        )
+    rows = accept(read(schema, limits), schema, now, limits)
+    conditions = None
+    if rows.expected is not None:
+        conditions = Conditions.of(rows.batch, rows.expected, schema)
+    return batch(
+        rows=rows.batch.num_rows,
+        min_ts=rows.min_ts,
+        max_ts=rows.max_ts,
+        digest=rows.digest,
+        request_digest=rows.request_digest,
+        payload=encode(rows.batch),
+        conditions=conditions,
+    )
 
 
 def _table(
@@ -270,6 +319,8 @@ async def publish_stream(
                 raise item
             try:
                 yield response(core.positions, await item)
+            except ConflictRow as conflict:
+                raise await shown(core, call, call.principal, conflict) from None
             except Stale:
                 raise NoSuchStream(
                     "the stream was dropped during the call", hint="publish to another stream"

@@ -280,7 +280,7 @@ class SyncCall:
             return WithdrawnTransfer(core, self._acting, read.question, previous)
         plan = core.maker.plan(core.follower.view, read.question)
         question = replace(read.question, permission=plan.permission)
-        self._subjects[index] = subject = copy_subject(question)
+        self._subjects[index] = subject = copy_subject(question, core.follower.state)
         self._plan = plan if len(self._request.items) == 1 else None
         claim, reason = _claim(item, token, subject)
         return make_job(question, plan, claim, reason, read.repair, self._away)

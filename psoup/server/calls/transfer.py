@@ -33,7 +33,7 @@ from psoup.server.sharing.room import SMALL_BYTES, Hold
 from psoup.server.sharing.turns import TURN_UNITS
 from psoup.server.wire.copies import CopySubject, reason_message, removed_piece, row_part
 from psoup.server.wire.values import columns_message, from_instant, pattern_message
-from psoup.store import Position
+from psoup.store import Position, State
 from psoup.v1 import psoup_pb2 as pb
 from psoup.write.interest import Lookback
 
@@ -145,12 +145,15 @@ class Transfer:
         # A client may take long to read: nothing is kept that pins rows in memory.
         self.plan = plan = plan.released()
         del opened
+        labels = "whole" if difference.whole else "changes", difference.reason.name.lower()
+        self.core.metrics.begin_sync(*labels)
         yield pb.SyncPart(begin=begin)
         for part in self._removals(difference, budget):
             yield part
         if not self.interrupted:
             async with aclosing(self._rows(first, budget)) as parts:
                 async for part in parts:
+                    self.core.metrics.send_copy(*labels, part.ByteSize())
                     yield part
         if not self.interrupted:
             yield await self._finish(plan, self.difference)
@@ -343,11 +346,14 @@ class Transfer:
         return pb.SyncPart(end=end)
 
 
-def copy_subject(question: Question) -> CopySubject:
+def copy_subject(question: Question, state: State) -> CopySubject:
     """Return the copy of the answer to a question about a registration whose texts were read."""
     source = question.source
     assert isinstance(source, RegisteredQuery) and source.text is not None
-    return CopySubject.of(source.handle, source.text, question)
+    assert question.prepared is not None
+    streams = [state.streams[stream_id] for stream_id in question.prepared.stream_ids]
+    retained_since = max(stream.retained_since for stream in streams)
+    return CopySubject.of(source.handle, source.text, question, retained_since)
 
 
 def _begin(plan: Plan, difference: Difference) -> pb.SyncBegin:

@@ -30,6 +30,10 @@ class Gate:
         self._under_way = 0
         self._of_parties: Counter[str] = Counter()
 
+    @property
+    def under_way(self) -> int:
+        return self._under_way
+
     @contextmanager
     def entered(self, party: str) -> Iterator[None]:
         """Count a call while it is under way. Raise Overloaded if it finds no place."""

@@ -80,7 +80,8 @@ class Turns:
         was given none. Raise Stopping."""
         turn = Turn(self, call)
         try:
-            await turn.granted()
+            with call.queuing():
+                await turn.granted()
             yield turn
         except asyncio.CancelledError:
             # The thread can't be interrupted; it raises this at the end of its chunk.

@@ -220,6 +220,15 @@ class _StreamStem:
         assert len(self._stem) == len(sighted) and all(id_ in self._stem for id_ in sighted)
 
 
+def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """Return the rows of several batches. Those from before a column was added have NULL there: who
+    sleeps since then has seen them."""
+    if len(batches) == 1:
+        return batches[0]
+    tables = [pa.Table.from_batches([batch]) for batch in batches]
+    return pa.concat_tables(tables, promote_options="default").combine_chunks().to_batches()[0]
+
+
 class _Stems:
     """The query SteMs, by stream. One thread at a time."""
 
@@ -258,7 +267,7 @@ class _Stems:
         if stream_id not in self._stems:
             return []
         stem = self._stems[stream_id]
-        rows = pa.concat_batches(batches) if len(batches) > 1 else batches[0]
+        rows = _joined(batches)
         # Deletes are no rows that a predicate could match. `ts` and `view` then have the same
         # order.
         rows = rows.filter(pa.array(are_rows(rows)))

@@ -33,7 +33,7 @@ from psoup.answers.difference import CopyChunk
 from psoup.answers.difference.job import NO_DIGEST, Claim, Cursor, LegMark, Mark, WholeReason
 from psoup.answers.planning.policies import Permission
 from psoup.server.wire.sync_rows import sync_rows
-from psoup.store import Position, Store
+from psoup.store import START, Position, Store
 from psoup.store.delta.durable import put_if_absent
 from psoup.store.log.position import MarkedPosition
 from psoup.store.state.writers import NO_MARK, NO_WRITERS, WriterMarks
@@ -88,16 +88,19 @@ class CopySubject:
     what changes.
 
     `text` is the position of the event that gave the registration its text, `permission` names the
-    policies that bind the reader.
+    policies that bind the reader. RETAIN of its streams was last changed at `retained_since`.
     """
 
     handle: bytes
     text: Position
     shape: str
     permission: Permission = ()
+    retained_since: Position = START
 
     @classmethod
-    def of(cls, handle: bytes, text: Position, question: Question) -> CopySubject:
+    def of(
+        cls, handle: bytes, text: Position, question: Question, retained_since: Position = START
+    ) -> CopySubject:
         windows = [window_to_json(leg.window) for leg in question.query.legs]
         shape: list[Any] = [windows[0] if len(windows) == 1 else windows, question.base_rows]
         if question.changes:
@@ -106,7 +109,7 @@ class CopySubject:
         if opened := [view.over for view in question.query.opened]:
             shape.append([None if over is None else window_to_json(over) for over in opened])
         written = json.dumps(shape, separators=(",", ":"))
-        return cls(handle, text, written, question.permission or ())
+        return cls(handle, text, written, question.permission or (), retained_since)
 
     @classmethod
     def withdrawn(cls, handle: bytes, text: Position) -> CopySubject:
@@ -154,6 +157,9 @@ class Signed:
             raise Unusable(WholeReason.PERMISSION if emptied else WholeReason.OTHER_WINDOW)
         if subject.permission_mark != self.permission:
             raise Unusable(WholeReason.PERMISSION)
+        # Which rows the copy has, and when they leave it, followed from the earlier RETAIN.
+        if self.claim.position < subject.retained_since:
+            raise Unusable(WholeReason.RETENTION)
         return self.claim
 
 

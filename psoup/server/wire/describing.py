@@ -216,12 +216,16 @@ def ended_message(
     state: State, dropped: StreamState | ViewState, ended: Ended, acting: Acting
 ) -> pb.Ended:
     """Return what ended with a stream or view, as far as the caller may see it; `state` is the one
-    after the drop, in which its registrations still are."""
+    after that, in which the registrations over a dropped stream still are."""
     grants = ended.grants if acting.administers(state) else ()
     ids = [dropped.id, *(view.id for view in ended.views)]
     registrations, _ = state.columns
-    tenant_and_owner = acting.tenant, acting.own(state)
-    count, named = registrations.over(ids, *tenant_and_owner, _NAMED_ENDED)
+    owner = acting.own(state)
+    if ended.registrations is None:
+        count, named = registrations.over(ids, acting.tenant, owner, _NAMED_ENDED)
+    else:
+        named = [ended_one for ended_one in ended.registrations if owner in (None, ended_one.owner)]
+        count, named = len(named), named[:_NAMED_ENDED]
     return pb.Ended(
         views=[view.definition.name for view in ended.views[:_NAMED_ENDED]],
         view_count=len(ended.views),

@@ -15,8 +15,8 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from datastem.errors import RowError
 from datastem.instants import MAX_INSTANT, MIN_INSTANT, SECOND
-from datastem.schema import OP, Column, StreamSchema
-from datastem.types import TEXT, Kind, Type
+from datastem.schema import BATCH_COLUMNS, Column, StreamSchema
+from datastem.types import Kind, Type
 from psoup.v1 import psoup_pb2 as pb
 from querystem.patterns import Pattern, Schemas, pattern_of
 from querystem.query import Query
@@ -77,7 +77,7 @@ def to_table(rows: pb.Rows, schema: StreamSchema) -> pa.Table:
     Columns the stream does not have are carried on, for `accept` to refuse by name.
     """
     check_width(rows)
-    declared = {column.name: column for column in (*schema.columns, Column(OP, TEXT))}
+    declared = {column.name: column for column in (*schema.columns, *BATCH_COLUMNS)}
     arrays = [_column(rows, place, declared.get(name)) for place, name in enumerate(rows.columns)]
     return pa.Table.from_arrays(arrays, names=list(rows.columns))
 
@@ -259,8 +259,15 @@ _PATTERNS = {
 
 @lru_cache(maxsize=4096)
 def columns_message(columns: tuple[Column, ...]) -> Sequence[pb.Column]:
-    """The columns of an answer as messages, which are shared and not to be changed."""
-    return [pb.Column(name=column.name, type=str(column.type)) for column in columns]
+    """The columns of a stream or an answer as messages, which are shared and not to be changed."""
+    return list(map(_column_message, columns))
+
+
+def _column_message(column: Column) -> pb.Column:
+    message = pb.Column(name=column.name, type=str(column.type), optional=column.is_optional)
+    if column.default is not None:
+        message.default.CopyFrom(to_values(column.fill(1), column.type)[0])
+    return message
 
 
 def pattern_message(query: Query, schemas: Schemas) -> pb.UpdatePattern:

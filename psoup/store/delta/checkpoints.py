@@ -90,12 +90,11 @@ class Checkpoints:
             raise self._damaged(version, error) from error
         return {file.path: file for file in files}
 
-    def description(self) -> str | None:
-        """Return the description of the table in its newest checkpoint; None without a
-        checkpoint."""
+    def metadata(self) -> dict[str, Any] | None:
+        """Return the metadata of the table in its newest checkpoint; None without a checkpoint."""
         for version in self._commits.listing().checkpoints[::-1]:
             try:
-                return str(self._column(version, "metaData")[0]["description"])
+                return self._column(version, "metaData")[0]
             except (CorruptStore, IndexError):
                 continue
         return None

@@ -90,21 +90,27 @@ class DeltaFolder:
             },
         }
 
+    def _changed_metadata(self, definition: TableDefinition) -> dict[str, Any]:
+        """Return the metadata of another definition, with what never changes in a table."""
+        before = self._known_metadata()
+        unchanged = {name: before[name] for name in ("id", "description", "createdTime")}
+        return self._metadata(definition, "") | unchanged
+
     @property
     def description(self) -> str:
-        """The description in the newest checkpoint, or else the one the table was made with."""
-        description = self._checkpoints.description()
-        if description is None:
-            description = self._first_description()
-        if description is None:
-            raise self._commits.missing(0, max(self._commits.listing().newest, 0))
-        return description
+        """The description of the table, which never changes."""
+        return str(self._known_metadata()["description"])
 
-    def _first_description(self) -> str | None:
+    def _known_metadata(self) -> Mapping[str, Any]:
+        """Return the metadata in the newest checkpoint, or else those the table was made with."""
+        metadata = self._checkpoints.metadata()
+        if metadata is not None:
+            return metadata
         for action in self._commits.actions(0) or ():
             if "metaData" in action:
-                return str(action["metaData"]["description"])
-        return None
+                first: Mapping[str, Any] = action["metaData"]
+                return first
+        raise self._commits.missing(0, max(self._commits.listing().newest, 0))
 
     def restart(self, definition: TableDefinition, after: int, *, sync: bool = True) -> Snapshot:
         """Empty the table, although its log can't be read. Only the table's one writer may call it.
@@ -138,9 +144,11 @@ class DeltaFolder:
         data_change: bool = True,
         sync: bool = True,
         since: float | None = None,
+        definition: TableDefinition | None = None,
     ) -> None:
         """Make `version`, or raises Conflict. The files added must be synced already.
 
+        With a `definition` the table gets its name and its columns: it may have more than before.
         `data_change` False means that the same rows are in other files now. `since` is when the
         first added file was begun, if another process removes unnamed files from this table.
 
@@ -152,6 +160,8 @@ class DeltaFolder:
         moment = _milliseconds()
         actions = [remove_action(file, moment, data_change) for file in removed]
         actions += [add_action(file, moment, data_change) for file in added]
+        if definition is not None:
+            actions.insert(0, {"metaData": self._changed_metadata(definition)})
         info = _info(operation)
         self._commits.put(
             version, info, actions, sync=sync, check=lambda: self._check(added, since)

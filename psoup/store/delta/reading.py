@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from datastem.instants import FOR_EVER, SINCE_EVER
+from datastem.schema import Column
 from psoup.store.delta.checksums import footer_of, footer_size
 from psoup.store.delta.files import DataFile
 from psoup.store.errors import CorruptStore
@@ -34,9 +35,13 @@ def table_name(root: Path) -> str:
     return f"{within}/{root.name}" if within in ("stems", "joins") else root.name
 
 
-def reader(root: Path, file: DataFile) -> DataReader:
-    """Return the reader of a file of the table in folder `root`."""
-    return DataReader(root / file.path, file, f"{table_name(root)}/{file.path}")
+NO_COLUMNS: Mapping[str, Column] = {}
+
+
+def reader(root: Path, file: DataFile, optional: Mapping[str, Column] = NO_COLUMNS) -> DataReader:
+    """Return the reader of a file of the table in folder `root`. A column of `optional` that the
+    file lacks is read as its default."""
+    return DataReader(root / file.path, file, f"{table_name(root)}/{file.path}", optional)
 
 
 class DataFileGone(FileNotFoundError):
@@ -55,10 +60,13 @@ class DataReader:
     first, and that of each page they read.
     """
 
-    def __init__(self, path: Path, file: DataFile, name: str) -> None:
+    def __init__(
+        self, path: Path, file: DataFile, name: str, optional: Mapping[str, Column] = NO_COLUMNS
+    ) -> None:
         self._path = path
         self._file = file
         self._name = name
+        self._optional = optional
 
     def whole(self, dictionaries: Iterable[str] = ()) -> pa.Table:
         """Read all rows and columns; the columns in `dictionaries` come dictionary-encoded."""
@@ -77,10 +85,19 @@ class DataReader:
         )
 
     def row_group(self, number: int, columns: Sequence[str] | None = None) -> pa.Table:
-        return self._try(lambda: self._opened().read_row_group(number, columns=columns))
+        rows = self._try(lambda: self._opened().read_row_group(number, columns=columns))
+        return rows if columns is None else self._complete(rows, columns)
 
     def row_groups(self, numbers: Sequence[int], columns: Sequence[str]) -> pa.Table:
-        return self._try(lambda: self._opened().read_row_groups(numbers, columns=columns))
+        rows = self._try(lambda: self._opened().read_row_groups(numbers, columns=columns))
+        return self._complete(rows, columns)
+
+    def _complete(self, rows: pa.Table, columns: Sequence[str]) -> pa.Table:
+        """Return rows with the optional columns that were asked for and that the file lacks."""
+        for name in columns:
+            if name in self._optional and name not in rows.column_names:
+                rows = rows.append_column(name, self._optional[name].fill(rows.num_rows))
+        return rows
 
     def between(self, column: str, lo: int, hi: int, columns: Sequence[str]) -> pa.Table:
         """Read some columns of the rows whose value of an integer column is in `[lo, hi)`."""

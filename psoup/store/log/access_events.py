@@ -11,8 +11,8 @@ from psoup.store.state.access import KINDS, AccessValue, kind_of
 
 @dataclass(frozen=True, slots=True)
 class AccessPut:
-    """Access keys, grants, policies, filled policies or quotas were set; each replaces the one with
-    its id."""
+    """Access keys, grants, policies, filled policies, quotas or hooks were set; each replaces the
+    one with its id."""
 
     values: tuple[AccessValue, ...]
 

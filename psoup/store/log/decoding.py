@@ -12,7 +12,7 @@ from datastem.blocks import SplitRows
 from datastem.codec import decode
 from datastem.errors import DecodeError
 from datastem.schema import StreamSchema
-from psoup.store.log.events import Data, Entry, StreamCreated
+from psoup.store.log.events import Data, Entry, StreamAltered, StreamCreated
 from psoup.store.state.losses import Hole
 from psoup.store.state.state import State
 
@@ -28,14 +28,14 @@ def decode_rows(entries: Sequence[Entry], state: State, file: str = "") -> Decod
     `state` is the state before the commit. Only the schemas of its streams are read, so another
     thread may advance it.
     """
-    created: dict[int, StreamSchema] = {}
+    defined: dict[int, StreamSchema] = {}
     rows: DecodedRows = {}
     for entry in entries:
         event = entry.event
-        if isinstance(event, StreamCreated):
-            created[event.stream_id] = event.schema
+        if isinstance(event, StreamCreated | StreamAltered):
+            defined[event.stream_id] = event.schema
         elif isinstance(event, Data) and event.rows:
-            schema = created.get(event.stream_id) or state.streams[event.stream_id].schema
+            schema = defined.get(event.stream_id) or state.streams[event.stream_id].schema
             decoded = rows_of(entry, event, schema, file)
             rows[entry.position.ordinal] = (
                 decoded if isinstance(decoded, Hole) else SplitRows.of(decoded)

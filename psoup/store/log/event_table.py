@@ -33,6 +33,7 @@ from psoup.store.log.events import (
     Release,
     Renew,
     Replace,
+    StreamAltered,
     StreamCreated,
     StreamEnded,
     Tick,
@@ -90,6 +91,8 @@ def _columns(event: Event) -> dict[str, Any]:
             }
         case StreamCreated(stream_id, schema):
             return _definition("create", stream_id, schema=schema.to_json())
+        case StreamAltered(stream_id, version, schema):
+            return _definition("alter", stream_id, version=version, schema=schema.to_json())
         case StreamEnded(stream_id):
             return _definition("drop", stream_id)
         case ViewCreated(view_id, definition, over):
@@ -153,6 +156,10 @@ def _event(row: Mapping[str, Any]) -> Event:
         case "create":
             body = json.loads(row["body"])
             return StreamCreated(stream_id, StreamSchema.from_json(body["schema"]))
+        case "alter":
+            body = json.loads(row["body"])
+            schema = StreamSchema.from_json(body["schema"])
+            return StreamAltered(stream_id, body["version"], schema)
         case "drop":
             return StreamEnded(stream_id)
         case "create_view":

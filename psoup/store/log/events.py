@@ -26,6 +26,16 @@ class StreamCreated:
 
 
 @dataclass(frozen=True, slots=True)
+class StreamAltered:
+    """A stream got another schema: `schema` holds from this position on. `version` counts the
+    schemas of the stream from 1, which StreamCreated brought."""
+
+    stream_id: int
+    version: int
+    schema: StreamSchema
+
+
+@dataclass(frozen=True, slots=True)
 class StreamEnded:
     """A stream was dropped."""
 
@@ -271,6 +281,8 @@ class Data:
 
     `publisher` is empty and `sequence` 0 for a batch without identity. `before` is the greatest ts
     the stream had reached before it. `payload` is None if the log was read without payloads.
+    `digest` is that of the payload's values. `request_digest` is that of what was sent, which a
+    repeat must have.
     `mark` is a text of the publisher's own. `lease` is how long the publisher is remembered after
     this batch, in microseconds; None is for ever.
     """
@@ -284,6 +296,7 @@ class Data:
     max_ts: int | None
     before: int | None
     digest: bytes
+    request_digest: bytes
     payload: bytes | None
     mark: bytes | None = None
     lease: int | None = None
@@ -291,6 +304,7 @@ class Data:
 
 Event = (
     StreamCreated
+    | StreamAltered
     | StreamEnded
     | ViewCreated
     | ViewEnded

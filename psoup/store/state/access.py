@@ -1,4 +1,4 @@
-"""Permissions in the state: access keys, grants, row policies and quotas.
+"""Permissions in the state: access keys, grants, row policies, quotas and hooks.
 
 Each is a value with an id that is unique for its kind; the table `access` has a row for each.
 """
@@ -103,7 +103,32 @@ class Quota:
         return f"{len(self.tenant)} {self.tenant} {self.owner}"
 
 
-AccessValue: TypeAlias = Key | Grant | Policy | FilledPolicy | Quota
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """A web address at which a sender outside brings rows of a stream, published as `owner`.
+    Reserved: no server takes rows by it yet.
+
+    `columns` says as JSON which field of a request fills which column, `verify` how its signature
+    is checked, and `delivery_id` which header names a delivery, so that a repeat is recognised.
+    `sealed` is the secret of the signature, sealed under the store's key, in hexadecimal.
+    """
+
+    tenant: str
+    owner: str
+    name: str
+    stream_id: int
+    columns: str
+    verify: str
+    sealed: str
+    delivery_id: str
+    created: int
+
+    @property
+    def id(self) -> str:
+        return f"{len(self.tenant)} {self.tenant} {self.name}"
+
+
+AccessValue: TypeAlias = Key | Grant | Policy | FilledPolicy | Quota | Hook
 
 # The kinds of rows of the table `access`.
 KINDS: dict[str, type[AccessValue]] = {
@@ -112,6 +137,7 @@ KINDS: dict[str, type[AccessValue]] = {
     "policy": Policy,
     "filled": FilledPolicy,
     "quota": Quota,
+    "hook": Hook,
 }
 _NAMES = {type_: kind for kind, type_ in KINDS.items()}
 
@@ -122,7 +148,7 @@ def kind_of(value: AccessValue) -> str:
 
 @dataclass(slots=True)
 class AccessState:
-    """The access keys, grants, policies, filled policies and quotas of a state, by id.
+    """The access keys, grants, policies, filled policies, quotas and hooks of a state, by id.
 
     `by_stream` has the ids of the policies of a stream, `by_predicate` the filled policies that
     have a predicate; both are derived from the other fields.
@@ -135,6 +161,7 @@ class AccessState:
     quotas: MutableMapping[str, Quota] = field(default_factory=dict)
     by_stream: MutableMapping[int, tuple[str, ...]] = field(default_factory=dict)
     by_predicate: MutableMapping[int, tuple[str, ...]] = field(default_factory=dict)
+    hooks: MutableMapping[str, Hook] = field(default_factory=dict)
 
     def draft(self) -> AccessState:
         """Return an overlay over this one: its changes do not reach this one."""
@@ -146,6 +173,7 @@ class AccessState:
             Overlay(self.quotas),
             Overlay(self.by_stream),
             Overlay(self.by_predicate),
+            Overlay(self.hooks),
         )
 
     def put(self, value: AccessValue) -> None:
@@ -163,6 +191,8 @@ class AccessState:
                 _add(self.by_predicate, value.predicate_id, value.id)
             case Quota():
                 self.quotas[value.id] = value
+            case Hook():
+                self.hooks[value.id] = value
 
     def end(self, kind: str, id_: str) -> None:
         """Remove the value of a kind and id, which must exist."""
@@ -194,6 +224,7 @@ class AccessState:
             "policy": self.policies,  # type: ignore[dict-item]
             "filled": self.filled,  # type: ignore[dict-item]
             "quota": self.quotas,  # type: ignore[dict-item]
+            "hook": self.hooks,  # type: ignore[dict-item]
         }
         return mappings[kind]
 

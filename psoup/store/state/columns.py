@@ -125,6 +125,11 @@ class TextColumn:
             self._ends.extend(ends[1:] + (len(self._bytes) - ends[0]))
             self._bytes.extend(content)
 
+    def sizes(self, rows: Int64s) -> Int64s:
+        """Return the number of bytes of some rows."""
+        sizes: Int64s = self._ends.values[rows + 1] - self._ends.values[rows]
+        return sizes
+
     def take(self, rows: Int64s) -> pa.Array:
         return self.slice(0, len(self)).take(pa.array(rows))
 

@@ -99,6 +99,14 @@ class DraftRegistrations(Overlay[bytes, Registration]):
         }
         return remaining | self._changed.find_all(tenant, owner, client_keys)
 
+    def by_form(self, stream_id: int) -> dict[str, list[bytes]]:
+        forms = self._changed.by_form(stream_id)
+        for form, handles in self._before.by_form(stream_id).items():
+            same = [h for h in handles if h not in self._removed and h not in self._changed]
+            if same:
+                forms[form] = [*forms.get(form, ()), *same]
+        return forms
+
     def extend(self, table: pa.Table) -> None:
         self._waiting.append(table)
 

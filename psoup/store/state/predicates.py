@@ -110,6 +110,12 @@ class Predicates(ColumnMapping[int, Predicate]):
         rows = self.rows_of(ids)
         return self.take(rows[rows >= 0])
 
+    def last_within(self, ids: Int64s, most_bytes: int) -> Int64s:
+        """Return as many of the last of these ids, which must be known, as have texts of at most
+        so many bytes."""
+        sizes = self._keys.sizes(self.rows_of(ids))[::-1].cumsum()
+        return ids[len(ids) - int(np.searchsorted(sizes, most_bytes, side="right")) :]
+
     def count(self, ids: Int64s, more: Any) -> None:
         """Add `more` to the registrations of each of these predicates, which must be distinct and
         known."""

@@ -122,6 +122,7 @@ class Registrations(ColumnMapping[bytes, Registration]):
         self._triggers, self._trigger_streams = NumberColumn(), NumberColumn()
         self._views = ViewIdsColumn()
         self._texts, self._parameters = InternedColumn(), TextColumn()
+        self._forms = InternedColumn()
         self._composites, self._composite_predicates = SparseColumn(), SparseColumn()
         self._composed_legs: ComposedLegs | None = None
         super().__init__(
@@ -136,7 +137,7 @@ class Registrations(ColumnMapping[bytes, Registration]):
                 "trigger_id": self._triggers,
                 "text": self._texts,
                 "parameters": self._parameters,
-                "query": InternedColumn(),
+                "query": self._forms,
                 "lease": self._leases,
                 "stamp": self._stamps,
                 "position": self._positions,
@@ -281,6 +282,16 @@ class Registrations(ColumnMapping[bytes, Registration]):
             mask &= self._owners.codes == self._owners.code_of(owner)
         matches = np.flatnonzero(mask)
         return len(matches), [self._value_at(row) for row in matches[:limit].tolist()]
+
+    def by_form(self, stream_id: int) -> dict[str, list[bytes]]:
+        """Return the handles of the registrations that read or are refreshed by a stream, by their
+        query forms, of which few are different. It scans all registrations."""
+        rows = np.flatnonzero(self._over([stream_id]) & self._alive.values)
+        codes, groups = np.unique(self._forms.codes[rows], return_inverse=True)
+        return {
+            self._forms[int(members[0])]: [self._handles[row] for row in members.tolist()]
+            for members in (rows[groups == number] for number in range(len(codes)))
+        }
 
     @property
     def composed_legs(self) -> ComposedLegs:

@@ -35,6 +35,7 @@ from psoup.store.log.events import (
     Release,
     Renew,
     Replace,
+    StreamAltered,
     StreamCreated,
     StreamEnded,
     Tick,
@@ -85,9 +86,11 @@ def _has_lease(last: AcceptedBatch | None) -> bool:
 
 @dataclass(slots=True)
 class Touched:
-    """The ids of what applied entries changed, which the engine has to write."""
+    """The ids of what applied entries changed, which the engine has to write. `altered` are the
+    streams with another schema."""
 
     streams: set[int] = field(default_factory=set)
+    altered: set[int] = field(default_factory=set)
     views: set[int] = field(default_factory=set)
     registrations: set[bytes] = field(default_factory=set)
     predicates: set[int] = field(default_factory=set)
@@ -268,6 +271,11 @@ class State:
                 self.jumps = self.jumps.confirm(number)
             case StreamCreated(stream_id, schema):
                 self._create(entry, stream_id, schema, touched)
+            case StreamAltered(stream_id) as event:
+                stream = self.streams[stream_id]
+                self.streams[stream_id] = stream.altered(event, entry.position)
+                touched.streams.add(stream_id)
+                touched.altered.add(stream_id)
             case StreamEnded(stream_id):
                 stream = self.streams[stream_id]
                 self.streams[stream_id] = replace(stream, dropped=True)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from datastem.schema import StreamSchema
-from psoup.store.log.events import Data, Entry
-from psoup.store.log.position import Position
+from psoup.store.log.events import Data, Entry, StreamAltered
+from psoup.store.log.position import START, Position
 from psoup.store.state.interest_requests import InterestRequests
 
 
@@ -17,6 +17,8 @@ class StreamState:
 
     A dropped stream stays in the state, so that registrations over it can say why they fail.
     `interest_requests` is the interest in its rows that servers have requested, by predicate.
+    `version` counts its schemas from 1. RETAIN was last changed at the position `retained_since`;
+    START if it never was.
     """
 
     id: int
@@ -29,6 +31,15 @@ class StreamState:
     registrations: int = 0
     dropped: bool = False
     interest_requests: InterestRequests = field(default_factory=dict)
+    version: int = 1
+    retained_since: Position = START
+
+    def altered(self, event: StreamAltered, position: Position) -> StreamState:
+        """Return the stream with the schema of an event at `position`."""
+        before, after = self.schema, event.schema
+        same = (before.retain, before.whole_from) == (after.retain, after.whole_from)
+        since = self.retained_since if same else position
+        return replace(self, schema=after, version=event.version, retained_since=since)
 
 
 # A tenant, an owner of it, and the name of one of the owner's publishers. Equal names of different
@@ -38,12 +49,12 @@ PublisherKey: TypeAlias = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class AcceptedBatch:
-    """A batch of a publisher; every earlier sequence of that publisher was accepted too, with
-    `total_rows` rows in all. `lease` is the time for which the publisher is remembered, None for
-    ever."""
+    """A batch of a publisher, with the digest of what was sent; every earlier sequence of that
+    publisher was accepted too, with `total_rows` rows in all. `lease` is the time for which the
+    publisher is remembered, None for ever."""
 
     sequence: int
-    digest: bytes
+    request_digest: bytes
     first_row_id: int
     rows: int
     position: Position
@@ -56,6 +67,6 @@ class AcceptedBatch:
     def of(cls, event: Data, entry: Entry, earlier_rows: int = 0) -> AcceptedBatch:
         """Return the batch of a Data event, which is the event of `entry`. The publisher's earlier
         ones had `earlier_rows` rows: only for the last batch of a publisher do they matter."""
-        batch = event.sequence, event.digest, event.first_row_id, event.rows
+        batch = event.sequence, event.request_digest, event.first_row_id, event.rows
         place = entry.position, entry.stamp
         return cls(*batch, *place, earlier_rows + event.rows, event.mark or b"", event.lease)

@@ -13,10 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from datastem.errors import RowError
-from datastem.schema import OP, Column, StreamSchema
-from datastem.types import TEXT
+from datastem.schema import BATCH_COLUMNS, OP, Column, StreamSchema
 from psoup.formats.convert import Converted
-from psoup.formats.json_values import array_of, convert_array, misfits
+from psoup.formats.json_values import array_of, convert_array, json_constant, misfits
 from querystem.pace import spending
 
 # The interpreter parses a row in one go, which takes tens of milliseconds at most: a TEXT of the
@@ -26,6 +25,7 @@ MAX_ROW_BYTES = (1 << 20) + (64 << 10)
 _CHUNK_ROWS = 4096
 # Units (`querystem.pace`) of a value that is made of text.
 VALUE_UNITS = 400
+_BATCH_NAMES = frozenset(column.name for column in BATCH_COLUMNS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class TargetField:
 
 
 def targets_of(schema: StreamSchema) -> dict[str, TargetField]:
-    return {column.name: TargetField.of(column) for column in (*schema.columns, Column(OP, TEXT))}
+    return {column.name: TargetField.of(column) for column in (*schema.columns, *BATCH_COLUMNS)}
 
 
 def table_of(rows: Iterator[Any], schema: StreamSchema) -> pa.Table:
@@ -63,29 +63,34 @@ def _columns(
     rows: Sequence[Any], first: int, schema: StreamSchema, targets: Mapping[str, TargetField]
 ) -> pa.Table:
     names = {column.name for column in schema.columns}
+    required = names - schema.optional.keys()
     present: set[str] = set()
     for row, value in enumerate(rows, first):
         if not isinstance(value, dict):
             raise malformed(row, ValueError("a row is an object"))
         # Rows with exactly the stream's columns need no closer look.
         if value.keys() != names:
-            _check_names(value, row, names)
+            _check_names(value, row, names, required)
         present |= value.keys()
     arrays = {}
     for name, target in targets.items():
-        if name in present:
+        # Of each chunk, since another one may have it.
+        if name in schema.optional:
+            default = json_constant(schema.optional[name].default)
+            arrays[name] = _array([row.get(name, default) for row in rows], first, target)
+        elif name in present:
             arrays[name] = _array([row.get(name) for row in rows], first, target)
     return pa.table(arrays)
 
 
-def _check_names(row: Mapping[str, Any], number: int, names: set[str]) -> None:
+def _check_names(row: Mapping[str, Any], number: int, names: set[str], required: set[str]) -> None:
     for name in row:
-        if name not in names and name != OP:
+        if name not in names and name not in _BATCH_NAMES:
             message = f"row {number}: the stream has no column {name[:80]}"
             raise RowError("EXTRA_COLUMN", message, row=number, field=name[:80])
     if row.get(OP) == "delete":
         return
-    if missing := sorted(names - row.keys()):
+    if missing := sorted(required - row.keys()):
         raise RowError(
             "MISSING_COLUMN",
             f"row {number}: column {missing[0]} is missing",

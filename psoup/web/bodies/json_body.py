@@ -1,8 +1,8 @@
 """JSON and lines of JSON as tables.
 
 A row is an object with every column, null for NULL; one whose `_op` is `delete` needs only the
-columns that a delete does. Values are written as answers write them. Numbers may be texts too,
-which BIGINT past 2^53 and DOUBLE that is not finite need.
+columns that a delete does. Any row may have `_expected`. Values are written as answers write
+them. Numbers may be texts too, which BIGINT past 2^53 and DOUBLE that is not finite need.
 """
 
 from __future__ import annotations

@@ -138,6 +138,7 @@ function leg(one, place) {
     progress(one.matched_rows, one.stream_rows, "matched ahead"),
     soft(`${count(one.matched_rows)} of ${counted(one.stream_rows, "row")} matched ahead. Stored: ${counted(stored.row_count || 0, "match", "matches")}, ${bytes(stored.byte_count || 0)} in ${counted(stored.file_count || 0, "file")}.`),
     one.registration_count > 1 && soft(`${count(one.registration_count)} registrations share this condition.`),
+    one.index && soft("Found by ", shown(one.index.text), "."),
     one.implied_by && soft("Rows were looked for among those of ", shown(one.implied_by.condition), "."),
     one.quarantined && h("p", { class: "warn" }, shown(one.quarantined)),
     one.factors.length > 0 && table(["condition", "found by"], one.factors.map((factor) => [h("code", null, shown(factor.text)), found(factor)])),

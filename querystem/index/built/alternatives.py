@@ -22,6 +22,7 @@ from querystem.index.hashed.segment import HashedSegment, Segment
 from querystem.index.like.axis import LikeAxis
 from querystem.index.matches import RowLists, RowSets
 from querystem.index.regroup import regroup
+from querystem.index.structures import AnyOf, HashTable, LookUp, PatternTable
 
 # Fewer predicates than this are matched as others are, by bitmaps.
 MIN_PREDICATES = 64
@@ -37,6 +38,10 @@ class EqualityAccess:
     def find(self, batch: ProbeBatch) -> tuple[Int64s, Int64s] | None:
         """Return rows, ascending, and the place of the key that each has."""
         return CodedRows(batch, self.fixed).find(self.segment)
+
+    def structure(self, slot: int) -> HashTable:
+        """Return how the predicate of a slot is found."""
+        return HashTable(self.segment.live, self.fixed, self.segment.runs(slot))
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +62,12 @@ class PatternAccess:
         """Return rows, ascending, and the places of the patterns that they match; None if they are
         too many."""
         return self.axis.pairs(batch)
+
+    def structure(self, slot: int) -> PatternTable:
+        """Return how the predicate of a slot is found."""
+        place = self.axis.patterns.anchor_place(int(self.segment.place[slot]))
+        operands, runs = (self.axis.operand,), self.segment.runs(slot)
+        return PatternTable(self.segment.live, operands, place, runs)
 
 
 Access = EqualityAccess | PatternAccess
@@ -92,6 +103,12 @@ class Alternatives:
         if len(self.accesses) == 1 or not lists:
             return lists
         return [united([part.lists() for part in lists])]
+
+    def structure(self, predicate_id: int) -> LookUp | AnyOf:
+        """Return how a predicate is found."""
+        places = ((access, access.segment.find(predicate_id)) for access in self.accesses)
+        parts = [access.structure(int(slots[0])) for access, slots in places if len(slots)]
+        return parts[0] if len(parts) == 1 else AnyOf(len(self.ids), parts)
 
     def remove(self, predicate_id: int) -> None:
         """Remove a predicate, if it is here."""

@@ -21,6 +21,7 @@ from querystem.index.batch import ProbeBatch
 from querystem.index.built.limits import PREDICATES_PER_PAIR, most_pairs
 from querystem.index.hashed.ladders import KeyRange
 from querystem.index.matches import RowLists, lists_of
+from querystem.index.structures import EveryBox, Grid
 from querystem.kernel.vector import both
 
 # With fewer boxes bitmaps are as fast.
@@ -99,6 +100,13 @@ class BoxGrid:
             ]
             boxes, matched = map(np.concatenate, zip(*parts, strict=True))
         return [lists_of(self.ids, boxes, matched, batch.first)]
+
+    def structure(self, predicate_id: int) -> Grid | EveryBox:
+        """Return how the boxes are found."""
+        columns, lines = (len(cuts) + 1 for cuts in self.cuts)
+        if columns == lines == 1:
+            return EveryBox(len(self.ids), tuple(self.ranges))
+        return Grid(len(self.ids), tuple(self.ranges)[:2], (columns, lines))
 
     def remove(self, predicate_id: int) -> None:
         """Do nothing: boxes that are not chosen are left out."""

@@ -18,6 +18,7 @@ from querystem.index.few_rows import FEW_ROWS, probe_few
 from querystem.index.hashed.conjunction import KeyValue
 from querystem.index.matches import RowSets, lines_of
 from querystem.index.probe import ProbeGraph, RootPlan, probe
+from querystem.index.structures import Bitmaps, Structure
 
 FamilyKey = frozenset[Expression]
 # The combinations of values that predicates ask for, by family. Families in a part are small.
@@ -183,6 +184,13 @@ class BuiltPart:
     def probe(self, batch: ProbeBatch, roots: RootTable) -> RowSets:
         """Return the matches of predicates with a batch that has rows."""
         return self._plan.probe(self.graph, batch, roots)
+
+    def structure(self, predicate_id: int) -> Structure:
+        """Return how a predicate of this part is found."""
+        for access in self.accesses:
+            if predicate_id in access.ids:
+                return access.structure(predicate_id)
+        return Bitmaps(len(self) - sum(len(access.ids) for access in self.accesses))
 
     def _place(self, predicate_id: int) -> int | None:
         ids = self.stored.ids

@@ -16,6 +16,7 @@ from querystem.index.hashed.entries import Entries, join_entries
 from querystem.index.hashed.search import CodedRows, search
 from querystem.index.hashed.segment import HashedSegment
 from querystem.index.matches import RowSets
+from querystem.index.structures import HashTable
 
 # A segment is merged into the previous one unless that is this many times as large.
 _SEGMENT_SIZE_RATIO = 4
@@ -64,6 +65,12 @@ class HashedGroup:
         rows = CodedRows(batch, self.fixed)
         for segment in self._segments:
             yield from search(segment, batch, *rows.find(segment))
+
+    def structure(self, id_: int) -> HashTable:
+        """Return how a predicate of this group is found."""
+        places = ((segment, segment.find(id_)) for segment in self.segments())
+        runs = next(segment.runs(int(slots[0])) for segment, slots in places if len(slots))
+        return HashTable(len(self), self.fixed, runs)
 
     def segments(self) -> list[HashedSegment]:
         """Return the segments, with all predicates."""

@@ -15,12 +15,13 @@ from datastem.arrays import Array, Int64s
 from querystem.expressions import Expression
 from querystem.index.formula import Formula
 from querystem.index.formula_text import read_formula
-from querystem.index.hashed.coded_texts import CodedTexts
+from querystem.index.hashed.coded_texts import NO_TEXT, CodedTexts
 from querystem.index.hashed.combinations import Combinations, take
 from querystem.index.hashed.conjunction import LikeKey
 from querystem.index.hashed.entries import Entries
 from querystem.index.hashed.ladders import KeyRange, Ladder, ladders_of
 from querystem.index.like.pairs import PairMatcher
+from querystem.index.structures import Runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +99,13 @@ class Segment:
         first, last = np.searchsorted(self.ids, [id_, id_ + 1])
         slots = np.arange(first, last)
         return slots[~self.dead[slots]]
+
+    def runs(self, slot: int) -> Runs:
+        """Return how the entries of one key are kept beside the entry of a slot."""
+        ladder = next(ladder for ladder in self.ladders if slot in ladder.slots)
+        codes = [self.checks.residuals, *self.checks.likes.values()]
+        is_checked = bool(ladder.others) or any(texts.codes[slot] != NO_TEXT for texts in codes)
+        return Runs(None if ladder.side is None else ladder.side.operand, is_checked)
 
     def remove(self, slots: Int64s) -> None:
         """Remove a predicate, given all its slots."""

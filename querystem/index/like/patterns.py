@@ -107,6 +107,12 @@ class Patterns:
             arrays["owned"],
         )
 
+    def anchor_place(self, place: int) -> AnchorPlace:
+        """Return where the anchor of the pattern at a place stands."""
+        run = int(np.flatnonzero(self.owned == place)[0])
+        anchor = int(np.searchsorted(self.begins, run, side="right")) - 1
+        return next(kind for kind, table in self.tables.items() if anchor in table.anchors)
+
     def __len__(self) -> int:
         return len(self.texts)
 

@@ -105,8 +105,9 @@ class TextBinding:
 
     Names are looked up once (`looked_up_names`, by name and whether it stands in a view), and the
     queries of `views` are parsed once. While a view is bound, `view` is the place of the reference
-    to the outermost view, and `depth` is how many views are nested. `bind_rows` binds the rows of
-    REFRESH ON, and returns their stream, too.
+    to the outermost view, `depth` is how many views are nested, and `bound_at` is that of the
+    innermost one: columns that its streams got later do not exist for it. `bind_rows` binds the
+    rows of REFRESH ON, and returns their stream, too.
     """
 
     lookup: Lookup
@@ -119,6 +120,7 @@ class TextBinding:
     reached: set[int] = field(default_factory=set)
     view: Span | None = None
     depth: int = 0
+    bound_at: int | None = None
     looked_up_names: dict[tuple[str, bool], StreamSchema | ViewDefinition | None] = field(
         default_factory=dict
     )
@@ -174,7 +176,10 @@ class TextBinding:
 
     def _named_inside(self, table: exp.Expr) -> StreamSchema | ViewDefinition | None:
         """Return the stream or view that a reference in the text of a view names."""
-        return self._look_up(identifier(table.this), inside_views(self.lookup), True)
+        source = self._look_up(identifier(table.this), inside_views(self.lookup), True)
+        if self.bound_at is None or not isinstance(source, StreamSchema):
+            return source
+        return source.with_columns_until(self.bound_at)
 
     def _look_up(
         self, name: str, lookup: Lookup, inside: bool
@@ -187,8 +192,9 @@ class TextBinding:
     def within_view(self, view: ViewDefinition, span: Span) -> Iterator[None]:
         """Bind the query of a view in the `with` block. Errors point to the reference at `span`,
         because the text of the view is not part of the query's."""
-        outside = self.view
+        outside, bound_at = self.view, self.bound_at
         self.view, self.depth = outside or span, self.depth + 1
+        self.bound_at = view.bound_at
         try:
             if self.depth > MAX_VIEWS_DEEP:
                 raise BindProblem(
@@ -205,6 +211,7 @@ class TextBinding:
             raise
         finally:
             self.view, self.depth = outside, self.depth - 1
+            self.bound_at = bound_at
 
     def stream(self, table: exp.Expr) -> StreamSchema:
         """Return the stream that a reference names; raise UnknownStream."""

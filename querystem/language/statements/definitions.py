@@ -1,9 +1,9 @@
-"""The statements that create and drop streams, views and row policies."""
+"""The statements that create, alter and drop streams, views and row policies."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlglot.tokenizer_core import TokenType
 
@@ -11,7 +11,8 @@ from datastem.instants import HOUR
 from datastem.schema import Column, StreamSchema
 from datastem.types import Kind, Type
 from querystem.language.errors import BindProblem, Span, SyntaxProblem, TypeProblem, located
-from querystem.language.statements.grants import GrantActions, parse_grant
+from querystem.language.statements.alterations import AlterStream, parse_alter
+from querystem.language.statements.grants import GrantActions, parse_grant, read_grantee
 from querystem.language.syntax.refusals import wrong_statement
 from querystem.language.tokens.dialect import uncommented
 from querystem.language.tokens.durations import read_duration, write_duration
@@ -21,7 +22,10 @@ from querystem.views import Delivery, ViewDefinition
 
 MAX_COLUMNS = 1000
 
-_OPTIONS = "after the columns come KEY (columns), ORDERED BY column, RETAIN and AHEAD durations"
+_OPTIONS = (
+    "after the columns come KEY (columns), ORDERED BY column, RETAIN and AHEAD durations, "
+    "SOURCE name"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +85,14 @@ class DropPolicy:
 
 
 Statement = (
-    CreateStream | CreateView | CreatePolicy | DropStream | DropView | DropPolicy | GrantActions
+    CreateStream
+    | CreateView
+    | CreatePolicy
+    | AlterStream
+    | DropStream
+    | DropView
+    | DropPolicy
+    | GrantActions
 )
 
 
@@ -94,6 +105,8 @@ def parse_statement(
         reader = TokenReader(scan(text, max_text), len(text))
         if reader.take("CREATE"):
             return _create(reader, text, max_columns)
+        if reader.take("ALTER"):
+            return _alter(reader, text)
         if reader.take("DROP"):
             return _drop(reader)
         if reader.take("GRANT"):
@@ -111,7 +124,8 @@ def parse_statement(
 
 
 def stream_sql(schema: StreamSchema) -> str:
-    """Return the CREATE STREAM text that makes a schema; parsing it gives the schema again."""
+    """Return the CREATE STREAM text that makes a schema; parsing it gives the schema again, though
+    with columns that were added as if they had been there from the beginning."""
     columns = ", ".join(f"{write_name(column.name)} {column.type}" for column in schema.columns)
     lines = [f"CREATE STREAM {write_name(schema.name)} ({columns})"]
     if schema.key:
@@ -122,6 +136,11 @@ def stream_sql(schema: StreamSchema) -> str:
         lines.append(f"RETAIN {write_duration(schema.retain)}")
     if schema.ahead != HOUR:
         lines.append(f"AHEAD {write_duration(schema.ahead)}")
+    if schema.source:
+        lines.append(f"SOURCE {write_name(schema.source)}")
+    if schema.source_owner:
+        quoted = schema.source_owner.replace("'", "''")
+        lines[-1] += f" OWNER '{quoted}'"
     return "\n    ".join(lines)
 
 
@@ -152,6 +171,12 @@ def _create(
         columns.append(_column(reader, text, notes))
     reader.need(")", hint="columns are separated by commas")
     return _finish(reader, name, columns, max_columns, notes)
+
+
+def _alter(reader: TokenReader, text: str) -> AlterStream:
+    notes: dict[str, None] = {}
+    statement = parse_alter(reader, lambda ahead: _type(ahead, text, notes), _check_retain)
+    return replace(statement, notes=tuple(notes))
 
 
 _DELIVERIES = (Delivery.COMPLETE, Delivery.STREAMED)
@@ -252,6 +277,7 @@ def _finish(
     _check_names(columns, max_columns)
     ordered_by: str | None = None
     key: tuple[str, ...] = ()
+    source: tuple[str, str] | None = None
     durations: dict[str, int] = {}
     while reader.token is not None:
         if reader.sees("PRIMARY", "KEY"):
@@ -266,6 +292,11 @@ def _finish(
                 raise SyntaxProblem("ORDERED BY is given twice", word_span)
             ordered_by = _ordered_by(reader, columns)
             continue
+        if word_span := reader.take("SOURCE"):
+            if source is not None:
+                raise SyntaxProblem("SOURCE is given twice", word_span)
+            source = _source(reader)
+            continue
         word, micros = _duration_option(reader, durations)
         durations[word] = micros
     _check_ts(columns, ordered_by)
@@ -276,6 +307,8 @@ def _finish(
         retain=durations.get("RETAIN"),
         ahead=durations.get("AHEAD", HOUR),
         key=key,
+        source=source[0] if source else "",
+        source_owner=source[1] if source else "",
     )
     return CreateStream(schema, (*notes, *_notes(schema)))
 
@@ -288,11 +321,22 @@ def _duration_option(reader: TokenReader, options: dict[str, int]) -> tuple[str,
     if word in options:
         raise SyntaxProblem(f"{word} is given twice", span)
     micros = read_duration(reader)
-    if word == "RETAIN" and micros == 0:
+    if word == "RETAIN":
+        _check_retain(micros, span)
+    return word, micros
+
+
+def _check_retain(micros: int, span: Span) -> None:
+    if micros == 0:
         raise BindProblem(
             "RETAIN 0 keeps nothing", span, hint="write RETAIN 30 DAYS", reason="BAD_OPTION"
         )
-    return word, micros
+
+
+def _source(reader: TokenReader) -> tuple[str, str]:
+    """Return the names of a source and of its owner, which is empty if none is given."""
+    name, _ = reader.need_name("the name of the source")
+    return name, read_grantee(reader, "owner") if reader.take("OWNER") else ""
 
 
 def _check_names(columns: list[tuple[Column, Span]], max_columns: int) -> None:

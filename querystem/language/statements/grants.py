@@ -45,7 +45,7 @@ def parse_grant(reader: TokenReader, revoked: bool) -> GrantActions:
     to = next((word for word in ("ROLE", "OWNER") if reader.take(word)), None)
     if to is None:
         reader.fail("expected ROLE or OWNER", hint=hint)
-    grantee = _name(reader, to.lower())
+    grantee = read_grantee(reader, to.lower())
     reader.finish(hint=hint)
     return GrantActions(tuple(dict.fromkeys(actions)), name, span, to.lower(), grantee, revoked)
 
@@ -65,7 +65,7 @@ def _action(reader: TokenReader) -> str:
     return word
 
 
-def _name(reader: TokenReader, what: str) -> str:
+def read_grantee(reader: TokenReader, what: str) -> str:
     """Return a name or a text: roles and owners may have names that SQL does not allow."""
     span = reader.span
     quoted = reader.take_kind(TokenType.STRING)

@@ -27,14 +27,16 @@ def bind_view(
     is refused, has parameters, or can't be queried in turn."""
     # Blanks take the place of what stands before the query, so errors point into the statement.
     before = re.sub(r"\S", " ", sql[: statement.begin])
+    noted = _NotedLookup(lookup)
     try:
-        query = bind_query(before + statement.text, lookup, max_text=max_text, names=names)
+        query = bind_query(before + statement.text, noted, max_text=max_text, names=names)
     except QueryError as problem:
         problem.text = sql
         if isinstance(problem, UnknownParameter):
             problem.hint = "a view has no parameters: write the value, or give it to the query"
         raise
-    view = ViewDefinition(statement.name, statement.text, query.columns, statement.delivery)
+    terms = statement.name, statement.text, query.columns, statement.delivery
+    view = ViewDefinition(*terms, noted.newest_column)
     try:
         _use(view, lookup)
     except QueryError as problem:
@@ -47,6 +49,27 @@ def bind_view(
 def _use(view: ViewDefinition, lookup: Lookup) -> None:
     """Bind a query over a view; raise QueryError if that is refused."""
     bind_query(f"SELECT * FROM {write_name(view.name)}", _WithView(view, lookup))
+
+
+@dataclass(slots=True)
+class _NotedLookup:
+    """A lookup that notes which column of the streams it returns was added last."""
+
+    lookup: Lookup
+    newest_column: int = 0
+
+    def __call__(self, name: str) -> StreamSchema | ViewDefinition | None:
+        return self._noted(self.lookup(name))
+
+    def inside_views(self, name: str) -> StreamSchema | ViewDefinition | None:
+        return self._noted(inside_views(self.lookup)(name))
+
+    def _noted(
+        self, source: StreamSchema | ViewDefinition | None
+    ) -> StreamSchema | ViewDefinition | None:
+        if isinstance(source, StreamSchema):
+            self.newest_column = max(self.newest_column, source.newest_column)
+        return source
 
 
 @dataclass(frozen=True, slots=True)

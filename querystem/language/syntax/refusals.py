@@ -87,7 +87,7 @@ _INSTEAD_OF_WORD = {
 
 
 def wrong_statement(reader: TokenReader) -> SyntaxProblem:
-    """Return the error for any statement but CREATE, DROP and SELECT, with a hint."""
+    """Return the error for any statement but CREATE, ALTER, DROP and SELECT, with a hint."""
     span, word = reader.span, reader.skip().text.upper()[:60]
     # Papers write R1 - R2 for the difference of two relations.
     statements = _INSTEAD_OF_WORD["MINUS"] if reader.sees("-") else _STATEMENTS
@@ -99,12 +99,12 @@ def wrong_statement(reader: TokenReader) -> SyntaxProblem:
     )
 
 
-_STATEMENTS = "write CREATE STREAM …, CREATE VIEW …, CREATE POLICY …, DROP … or SELECT …"
+_STATEMENTS = "write CREATE STREAM …, CREATE VIEW …, ALTER STREAM …, DROP … or SELECT …"
+
 _INSTEAD_OF_STATEMENT = {
     "INSERT": "rows are sent with Publish",
     "UPDATE": "rows don't change; publish a new one, which replaces the earlier row of its key",
     "DELETE": "publish a row of the key with _op delete; a stream goes with DROP STREAM",
-    "ALTER": "create a stream with another name",
     "SHOW": "list the streams with ListStreams, or psoup stream list",
     "DESCRIBE": "use DescribeStream, or psoup stream show",
 }

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from datastem.schema import StreamSchema
 from querystem.language.errors import NotYet, RefreshProblem, Span, WindowProblem
 from querystem.language.tokens.durations import write_duration
+from querystem.query import Query
 from results.window import CountWindow, RowWindow, TimeWindow, Window
 
 
@@ -34,6 +35,24 @@ def check_retention(
         hint=_step_hint(limit) if behind else _retention_hint(limit),
         reason="WINDOW_PAST_RETENTION",
     )
+
+
+def reaches_past(query: Query, schema: StreamSchema) -> bool:
+    """Return whether a window of a query over a stream would be refused for the RETAIN of
+    `schema`."""
+    looked_up = any(leg.as_of is not None and leg.stream == schema.name for leg in query.legs)
+    try:
+        for number, leg in enumerate(query.legs):
+            period = query.period_of(number)
+            if leg.as_of is not None:
+                continue
+            if leg.stream == schema.name:
+                check_retention(leg.window, schema, None, period)
+            if looked_up:
+                check_versions(leg.window, schema, None, period)
+    except WindowProblem:
+        return True
+    return False
 
 
 def _reach(window: Window) -> int:
@@ -123,7 +142,7 @@ def _step_hint(limit: str) -> str:
 
 
 def check_versions(
-    window: Window, schema: StreamSchema, span: Span, period: int | None = None
+    window: Window, schema: StreamSchema, span: Span | None, period: int | None = None
 ) -> None:
     """Refuse to look up rows of a keyed stream for rows in a window that may be older than the
     versions it keeps; a refresh every `period` sets the window back."""

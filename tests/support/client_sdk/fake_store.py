@@ -24,6 +24,7 @@ from client_sdk import (
     PreconditionFailed,
     PsoupError,
     QueryProblem,
+    RowConflict,
     RowProblem,
 )
 from client_sdk._wire.values import duration, from_rows, from_value, moment, timestamp
@@ -48,6 +49,7 @@ class FakeStore:
         self.limits = pb.Limits()
         self._streams: dict[str, FakeStream] = {}
         self._registrations: dict[bytes, pb.Registration] = {}
+        self._marks: dict[tuple[str, str, str], bytes] = {}
         self._published: dict[
             tuple[tuple[str, str, str], int], tuple[bytes, pb.PublishResponse]
         ] = {}
@@ -256,21 +258,42 @@ class FakeStore:
         reply = self._accept(stream, request)
         if request.publisher:
             self._published[identity] = (content, reply)
+            self._marks[publisher] = request.mark
         return reply
 
     def ListPublishers(self, request: pb.ListPublishersRequest) -> pb.ListPublishersResponse:
-        last: dict[tuple[str, str], int] = {}
+        last, marked = dict[tuple[str, str], int](), dict[tuple[str, str], str]()
         for (tenant, named, name), sequence in self._published:
             owner = named or "main"
             is_listed = tenant == request.tenant and request.owner in ("", owner)
             if is_listed and name.startswith(request.prefix):
                 last[owner, name] = max(sequence, last.get((owner, name), 0))
+                marked[owner, name] = named
         return pb.ListPublishersResponse(
             publishers=[
-                pb.Publisher(owner=owner, name=name, sequence=sequence)
+                pb.Publisher(
+                    owner=owner,
+                    name=name,
+                    sequence=sequence,
+                    mark=self._marks[request.tenant, marked[owner, name], name],
+                )
                 for (owner, name), sequence in sorted(last.items())
             ]
         )
+
+    def _check_expected(self, stream: FakeStream, table: pa.Table) -> None:
+        for place, row in enumerate(table.to_pylist()):
+            current = stream.current(row)
+            row_id = -1 if current is None else current["row_id"]
+            if row.get("_expected") not in (None, row_id):
+                detail = ErrorDetail(
+                    reason="CONFLICT_ROW",
+                    row=place,
+                    field="_expected",
+                    got=str(row_id),
+                    current=current,
+                )
+                raise RowConflict("another row of its key is current", detail=detail)
 
     def _accept(self, stream: FakeStream, request: pb.PublishRequest) -> pb.PublishResponse:
         if request.WhichOneof("batch") == "heartbeat":
@@ -280,6 +303,7 @@ class FakeStore:
         if table.select(stream.schema.names).schema != stream.schema:
             detail = ErrorDetail(reason="WRONG_COLUMNS", expected=str(stream.schema), row=0)
             raise RowProblem("the columns are not the stream's", detail=detail)
+        self._check_expected(stream, table)
         first = stream.append(table, datetime.now(UTC))
         return pb.PublishResponse(
             position=self._position(), row_count=table.num_rows, first_row_id=first

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 
 import pyarrow as pa
 
@@ -20,8 +21,20 @@ class FakeStream:
         self.rows = pa.Table.from_pylist([], schema=pa.schema([*self.schema, *extra]))
         self.now: datetime | None = None
 
+    def current(self, row: dict[str, Any]) -> dict[str, Any] | None:
+        """Return the current row of a row's key, as a refusal shows it."""
+        key = [(name, row[name]) for name in self.wire.key]
+        rows: list[dict[str, Any]] = self.rows.to_pylist()
+        of_key = [old for old in rows if all(old[name] == value for name, value in key)]
+        last = max(of_key, key=lambda old: (old["ts"], old["row_id"]), default=None)
+        if last is None or last.pop("_op") == "delete":
+            return None
+        return last
+
     def append(self, table: pa.Table, stamp: datetime) -> int:
         first = int(self.rows.num_rows)
+        if "_expected" in table.column_names:
+            table = table.drop_columns(["_expected"])
         if "_op" not in table.column_names:
             table = table.append_column("_op", pa.array(["row"] * table.num_rows, pa.string()))
         if self.wire.ordered_by:

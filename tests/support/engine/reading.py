@@ -20,11 +20,13 @@ Meaning = Callable[[dict[str, Any]], bool]
 
 
 def stem_rows(store: Store, stream_id: int) -> list[dict[str, Any]]:
+    """Return the rows of a stem as any reader of Delta tables does: NULL for a column that a file
+    lacks."""
     _, epoch = store.epochs.latest()
     snapshot = store.stem_snapshot(epoch, stream_id)
     folder = store.stem(stream_id)
     tables = [pq.ParquetFile(folder.path_of(file)).read() for file in snapshot.files.values()]
-    rows = pa.concat_tables(tables).to_pylist() if tables else []
+    rows = pa.concat_tables(tables, promote_options="default").to_pylist() if tables else []
     return sorted(rows, key=lambda row: int(row["_row_id"]))
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from datastem.blocks import BLOCK_BITS, BLOCK_MASK, SplitRows
-from datastem.codec import are_rows, query_view
+from datastem.codec import are_rows, query_view, stem_schema, with_optional
 from psoup.store import (
     CompositeMark,
     DataFile,
@@ -73,7 +73,10 @@ class HandMadeEngine:
                     rows.setdefault(stream_id, []).append(split.rows)
         self._log = goal
         self._cover_new(marks)
-        for stream_id, parts in rows.items():
+        for stream_id, narrow in rows.items():
+            schema = self.state.streams[stream_id].schema
+            names = stem_schema(schema).names
+            parts = [with_optional(part, names, schema.optional) for part in narrow]
             self._write_rows(stream_id, pa.concat_batches(parts))
             self._rows.setdefault(stream_id, []).extend(parts)
         for name, table in changed_rows(self.state, touched, self.state.position).items():
@@ -102,6 +105,7 @@ class HandMadeEngine:
 
     def _cover_new(self, marks: dict[int, int]) -> None:
         done = {*self._covered, *self.state.quarantine.predicates}
+        rows = []
         for predicate in self.state.predicates.values():
             if predicate.id not in done and predicate.stream_id in self.state.streams:
                 low = marks.get(predicate.stream_id, 0)
@@ -113,7 +117,9 @@ class HandMadeEngine:
                     "row_lo": low,
                     "row_hi": None,
                 }
-                self._append("coverage", pa.Table.from_pylist([row], schema=COVERAGE))
+                rows.append(row)
+        if rows:
+            self._append("coverage", pa.Table.from_pylist(rows, schema=COVERAGE))
 
     def _write_rows(self, stream_id: int, rows: pa.RecordBatch) -> None:
         stem = self._store.create_stem(stream_id, self.state.streams[stream_id].schema)

@@ -63,6 +63,10 @@ class ServerProcess:
         process.tenant = tenant
         return process
 
+    def read_line(self) -> str:
+        """Return the next line that the server prints, such as that of another port."""
+        return self._output.readline().strip()
+
     @property
     def pid(self) -> int:
         assert self._process.pid is not None

@@ -1,0 +1,254 @@
+"""The store's evaluator over own rows. Of the package no other module imports it at the top.
+
+Own rows are given ids after all others, so that they come last among equal rows. The ts of a row
+of a stream with arrival time is the NOW of reading, as if the store took it then. So a query that
+uses ts in more than a plain output is evaluated at each read; all others once, when rows are
+queued.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from client_sdk._exceptions import ErrorDetail, NotComputable
+from client_sdk._wire.models import Stream
+from client_sdk._wire.rows import DELETE, OP
+from client_sdk._wire.values import Column, Scalar
+from client_sdk.copies._file.tables import stored
+from client_sdk.copies._overlay.own_rows import OwnRow, Windowing
+from client_sdk.copies._overlay.source import LAST_ROWS
+from client_sdk.copies._query.compute import bound_query, columns_of
+from datastem.equality import key_digests
+from datastem.instants import FOR_EVER
+from datastem.schema import StreamSchema
+from querystem.evaluate import project
+from querystem.expressions import TRUE, ColumnRef, Expression
+from querystem.expressions import columns_of as columns_in
+from querystem.identity import base_query, slides
+from querystem.kernel import matches
+from querystem.ordering import sort_keys
+from querystem.query import Leg, Query
+from results.region import leaving, visible
+from results.window import CountWindow, RowWindow, TimeWindow
+
+_TS, _ROW_ID = Column("ts", "TIMESTAMP"), Column("row_id", "BIGINT")
+
+
+@dataclass(frozen=True)
+class OwnQuery:
+    """The query of a copy's rows, as own rows are evaluated by it.
+
+    `ts_places` are the columns of the answer that are the ts itself, if ts is the stamp of arrival;
+    `key_places` those of the stream key, empty unless all of it is there. If it `moves`, rows are
+    to be evaluated at each read.
+    """
+
+    query: Query
+    schema: StreamSchema
+    columns: tuple[Column, ...]
+    windowing: Windowing
+    ts_places: tuple[int, ...]
+    key_places: tuple[int, ...]
+    moves: bool
+
+    def evaluated(self, table: pa.Table, first_row: int, arrival: int) -> list[OwnRow]:
+        """Return the rows of a batch that was queued, in its order.
+
+        `arrival` is the ts of rows without an event time. Raises KeyError or ValueError if the
+        batch lacks columns, or has others types than the stream had.
+        """
+        ids = range(first_row, first_row + table.num_rows)
+        rows = self._batch(table, ids, arrival)
+        is_delete = _deletes(table)
+        condition = self.query.leg.where
+        is_match = [True] * len(ids) if condition == TRUE else matches(condition, rows).tolist()
+        window = self.query.leg.window
+        slid = isinstance(window, TimeWindow) and window.slide is not None
+        keys: Sequence[int | None] = [None] * len(ids)
+        if self.schema.key:
+            keys = key_digests([rows.column(name) for name in self.schema.key]).tolist()
+        ts: Sequence[int | None] = [None] * len(ids)
+        if self.schema.ordered_by:
+            ts = rows.column("ts").view(pa.int64()).to_pylist()
+        return [
+            OwnRow(*fields)
+            for fields in zip(
+                ids,
+                ts,
+                is_delete,
+                (match and not delete for match, delete in zip(is_match, is_delete, strict=True)),
+                sort_keys(self.query, rows, moments=slid).to_pylist(),
+                keys,
+                zip(*self._values(rows, ids), strict=True),
+                strict=True,
+            )
+        ]
+
+    def intervals(self, instants: Sequence[int]) -> list[tuple[int, int | None]]:
+        """Return the interval of NOW in which the window holds a row of each ts, as the store sends
+        it.
+        """
+        ts = pa.array(instants, pa.int64()).to_numpy()
+        window = self.query.leg.window
+        retain = None if self.schema.key else self.schema.retain
+        if isinstance(window, TimeWindow):
+            begins, ends = visible(window, ts, retain)
+        else:
+            begins, ends = ts, leaving(ts, retain)
+        pairs = zip(begins.tolist(), ends.tolist(), strict=True)
+        return [(begin, None if end == FOR_EVER else end) for begin, end in pairs]
+
+    def _batch(self, table: pa.Table, ids: range, arrival: int) -> pa.RecordBatch:
+        """Return the rows with `ts` and `row_id`, as the evaluator takes them."""
+        arrays = [
+            _single_array(table.column(column.name)).cast(column.type.arrow)
+            for column in self.schema.columns
+        ]
+        names = [column.name for column in self.schema.columns]
+        if "ts" not in names:
+            event = self.schema.ordered_by
+            times = pa.array([arrival] * len(ids), pa.int64()).view(_TS.arrow)
+            arrays.append(times if event is None else arrays[names.index(event)])
+            names.append("ts")
+        last_ids = pa.array(range(ids.start + LAST_ROWS, ids.stop + LAST_ROWS), pa.int64())
+        return pa.RecordBatch.from_arrays([*arrays, last_ids], names=[*names, _ROW_ID.name])
+
+    def _values(self, rows: pa.RecordBatch, ids: range) -> list[Sequence[Any]]:
+        """Return the values of the answer's columns as the file holds them, column by column."""
+        outputs, answer = self.query.outputs, project(self.query, rows)
+        series = zip(outputs, answer.columns, self.columns, strict=True)
+        return [
+            ids if _is_column(output.expression, "row_id") else stored(array, column)
+            for output, array, column in series
+        ]
+
+
+def _single_array(column: pa.ChunkedArray) -> pa.Array:
+    return pa.concat_arrays(column.chunks) if column.chunks else pa.array([], column.type)
+
+
+def _deletes(table: pa.Table) -> list[bool]:
+    if OP not in table.column_names:
+        return [False] * table.num_rows
+    return [op == DELETE for op in table.column(OP).to_pylist()]
+
+
+def own_query(
+    sql: str, parameters: Mapping[str, Scalar], stream: Stream, window: str, base_rows: bool
+) -> OwnQuery:
+    """Return the query that own rows are evaluated by.
+
+    Raises NotComputable if the answer with own rows can't be computed, and QueryProblem.
+    """
+    try:
+        query, schema = bound_query(sql, parameters, stream, window)
+    except NotComputable:
+        why = f"it reads more than {stream.name}: a view, or rows that refresh it"
+        raise _refused(why) from None
+    _check(query, schema, base_rows)
+    if not slides(query):
+        query = base_query(query, schema)
+    outputs = [output.expression for output in query.outputs]
+    arrival = schema.ordered_by is None
+    leg = query.leg
+    slid = isinstance(leg.window, TimeWindow) and leg.window.slide is not None
+    others: list[Expression] = [leg.where, *(key.expression for key in query.order_by)]
+    others += [expression for expression in outputs if not isinstance(expression, ColumnRef)]
+    return OwnQuery(
+        query,
+        schema,
+        columns_of(query),
+        _windowing(query, schema),
+        _places(outputs, ["ts"]) if arrival else (),
+        _places(outputs, schema.key) if schema.key else (),
+        arrival and (slid or _reads(others, "ts")),
+    )
+
+
+def _check(query: Query, schema: StreamSchema, base_rows: bool) -> None:
+    """Raise NotComputable if the store alone can tell what own rows do to the answer."""
+    if not isinstance(query.source, Leg) or query.leg.as_of is not None:
+        raise _refused("it is made of more than the rows of one stream")
+    if query.refresh is not None:
+        raise _refused("it has REFRESH, so that edits are not in it before a refresh point")
+    if not slides(query) and not base_rows:
+        raise _refused(
+            "it is made of several rows by groups, DISTINCT or LIMIT",
+            "keep it with base_rows=True too, or without edits",
+        )
+    plain = query.outputs if slides(query) else ()
+    expressions = [
+        output.expression
+        for output in query.outputs
+        if not (output in plain and isinstance(output.expression, ColumnRef))
+    ]
+    expressions += [query.leg.where, *(key.expression for key in query.order_by)]
+    if query.grouping is not None:
+        expressions += query.grouping.keys
+    if _reads(expressions, "row_id"):
+        raise _refused("it uses row_id, which the store assigns")
+    _check_window(query, schema)
+
+
+def _check_window(query: Query, schema: StreamSchema) -> None:
+    window = query.leg.window
+    if isinstance(window, RowWindow):
+        raise _refused("its window is of row ids, which the store assigns")
+    if isinstance(window, TimeWindow):
+        if schema.key and window.slide is not None:
+            raise _refused(f"with SLIDE, rows of {schema.name} end by time alone")
+        return
+    if window.slide is not None:
+        raise _refused("SLIDE counts all rows of the stream, which the copy does not have")
+    if query.leg.where != TRUE:
+        raise _refused(
+            "its window counts rows that do not satisfy WHERE, which the copy does not have"
+        )
+    source = query if slides(query) else base_query(query, schema)
+    outputs = [output.expression for output in source.outputs]
+    if window.partition_by and not _places(outputs, window.partition_by):
+        raise _refused(
+            "its window has partitions by columns that the copy does not have",
+            f"select {', '.join(window.partition_by)} too, or keep it without edits",
+        )
+
+
+def _windowing(query: Query, schema: StreamSchema) -> Windowing:
+    window = query.leg.window
+    outputs = [output.expression for output in query.outputs]
+    if isinstance(window, CountWindow):
+        return Windowing(0, window.rows, _places(outputs, window.partition_by))
+    assert isinstance(window, TimeWindow)
+    end = window.end
+    # A row of ts enters the window at ts + lag.
+    lag = max(0, 1 - end.offset) if end is not None and end.relative else 0
+    return Windowing(lag, None, ())
+
+
+def _places(outputs: Sequence[Expression], names: Sequence[str]) -> tuple[int, ...]:
+    """Return the places of plain columns among outputs; nothing if one of them is not there."""
+    places = [
+        [place for place, output in enumerate(outputs) if _is_column(output, name)]
+        for name in names
+    ]
+    if names == ["ts"]:
+        return tuple(places[0])
+    return tuple(matches_[0] for matches_ in places) if all(places) else ()
+
+
+def _is_column(expression: Expression, name: str) -> bool:
+    return isinstance(expression, ColumnRef) and expression.name == name
+
+
+def _reads(expressions: Sequence[Expression], name: str) -> bool:
+    return any(name in columns_in(expression) for expression in expressions)
+
+
+def _refused(why: str, hint: str = "keep it without edits") -> NotComputable:
+    message = f"own edits can't be shown in this answer: {why}"
+    detail = ErrorDetail("NOT_COMPUTABLE", hint=hint)
+    return NotComputable(f"{message}\nhint: {hint}", detail=detail)

@@ -1,0 +1,174 @@
+"""Own rows: what is queued for the stream of a copy, as the copy's query evaluates it.
+
+`_psoup_overlay_7` has those of copy 7. Rows are evaluated when they are queued, or when the text of
+the copy is learnt. The ids are those that the queue gave them.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from client_sdk.copies._file import catalog, tables
+from client_sdk.copies._file.catalog import Record
+from client_sdk.copies._file.records import Declaration, unseal
+from client_sdk.copies._query.base_rows import content_of, query_in
+from client_sdk.copies._queue.batches import ARROW, Piece, rows_of
+
+if TYPE_CHECKING:
+    from client_sdk.copies._overlay.evaluate import OwnQuery
+
+_HEAD = ("ts", "is_delete", "is_match", "sort_key", "key")
+
+
+@dataclass(frozen=True, slots=True)
+class OwnRow:
+    """A row that was queued, evaluated. `ts` is None if it is the stamp of arrival.
+
+    It `is_match` if it satisfies WHERE, and is no delete. `key` is the digest of its stream key.
+    """
+
+    row_id: int
+    ts: int | None
+    is_delete: bool
+    is_match: bool
+    sort_key: bytes
+    key: int | None
+    values: Sequence[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Windowing:
+    """What reading has to know of a window: a row enters it `lag` microseconds after its ts.
+
+    If it counts, it holds the newest `rows`, of each partition if there are `partition_places`.
+    """
+
+    lag: int
+    rows: int | None
+    partition_places: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A copy that shows own rows of a stream. `content` is its query, sealed."""
+
+    record: Record
+    content: str
+
+    @property
+    def query(self) -> OwnQuery:
+        return _own_query(self.content, self.record.declaration.base_rows)
+
+    @property
+    def stream(self) -> str:
+        content = unseal(self.content)
+        assert content is not None
+        name: str = content["stream"]["name"]
+        return name
+
+
+# Reads would otherwise parse and bind the text each time.
+@lru_cache(maxsize=256)
+def _own_query(content: str, base_rows: bool) -> OwnQuery:
+    # Imported here, because the rest of the SDK works without numpy and sqlglot.
+    from client_sdk.copies._overlay.evaluate import own_query
+
+    return own_query(*query_in(content), base_rows)
+
+
+def shown(connection: sqlite3.Connection, record: Record) -> Shown | None:
+    """Return a copy that shows own rows; None if it shows none, or has not learnt its query."""
+    if not record.declaration.edits:
+        return None
+    content = content_of(connection, record.declaration)
+    has_table = tables.exists(connection, tables.overlay_table(record.copy_id))
+    return Shown(record, content) if content is not None and has_table else None
+
+
+def showing(connection: sqlite3.Connection, stream: str) -> list[Shown]:
+    """Return the copies that show own rows of a stream."""
+    name = stream.lower()
+    ids = connection.execute("SELECT copy_id FROM _psoup_computed ORDER BY copy_id").fetchall()
+    records = [catalog.by_id(connection, copy_id) for (copy_id,) in ids]
+    copies = [shown(connection, record) for record in records if record is not None]
+    return [copy for copy in copies if copy is not None and copy.stream == name]
+
+
+# ---- writing
+
+
+def put(connection: sqlite3.Connection, stream: str, piece: Piece, first_row: int) -> None:
+    """Evaluate the rows of a piece that was queued, for each copy that shows them."""
+    if piece.kind == ARROW:
+        for copy in showing(connection, stream):
+            _put(connection, copy, piece, first_row)
+
+
+def rebuild(connection: sqlite3.Connection, declaration: Declaration) -> None:
+    """Evaluate all that is queued for the stream of a copy, whose query has just been learnt."""
+    drop(connection, declaration.copy_id)
+    content = content_of(connection, declaration)
+    record = catalog.by_id(connection, declaration.copy_id)
+    if content is None or record is None:
+        return
+    copy = Shown(record, content)
+    table, names = tables.overlay_table(record.copy_id), tables.value_names(copy.query.columns)
+    connection.execute(
+        f"CREATE TABLE {table} (row_id INTEGER PRIMARY KEY, {', '.join((*_HEAD, *names))})"
+    )
+    pieces = connection.execute(
+        "SELECT kind, payload, row_count, first_row FROM _psoup_queue WHERE lower(stream) = ?",
+        (copy.stream,),
+    ).fetchall()
+    for *fields, first_row in pieces:
+        piece = Piece(*fields)
+        if piece.kind == ARROW:
+            _put(connection, copy, piece, first_row)
+
+
+def _put(connection: sqlite3.Connection, copy: Shown, piece: Piece, first_row: int) -> None:
+    try:
+        rows = copy.query.evaluated(rows_of(piece), first_row, 0)
+    except (KeyError, ValueError):
+        # The stream has other columns than when the copy learnt it, or the piece is damaged. Its
+        # rows are not shown.
+        return
+    table = tables.overlay_table(copy.record.copy_id)
+    places = ", ".join("?" * (1 + len(_HEAD) + len(copy.query.columns)))
+    connection.executemany(f"INSERT OR REPLACE INTO {table} VALUES ({places})", map(_fields, rows))
+
+
+def _fields(row: OwnRow) -> tuple[Any, ...]:
+    head = row.row_id, row.ts, row.is_delete, row.is_match, row.sort_key, row.key
+    return (*head, *row.values)
+
+
+def remove(connection: sqlite3.Connection, first_row: int, count: int) -> None:
+    """Remove rows that left the queue from all copies."""
+    names = connection.execute("SELECT name FROM sqlite_master WHERE name GLOB '_psoup_overlay_*'")
+    for (table,) in names.fetchall():
+        connection.execute(
+            f"DELETE FROM {table} WHERE row_id >= ? AND row_id < ?", (first_row, first_row + count)
+        )
+
+
+def drop(connection: sqlite3.Connection, copy_id: int) -> None:
+    """Forget the own rows of a copy. They stay in the queue."""
+    connection.execute(f"DROP TABLE IF EXISTS {tables.overlay_table(copy_id)}")
+
+
+# ---- reading
+
+
+def read(connection: sqlite3.Connection, copy: Shown) -> list[OwnRow]:
+    """Return all own rows of a copy, in the order of queuing."""
+    table = tables.overlay_table(copy.record.copy_id)
+    rows = tables.read(connection, f"SELECT * FROM {table} ORDER BY row_id")
+    return [
+        OwnRow(row_id, ts, bool(is_delete), bool(is_match), sort_key, key, values)
+        for row_id, ts, is_delete, is_match, sort_key, key, *values in rows
+    ]

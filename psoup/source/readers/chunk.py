@@ -1,0 +1,197 @@
+"""Chunks of a file, which every reader yields, and how their columns are named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from client_sdk import Column, Stream
+from psoup.formats.convert import Converted
+from psoup.source.errors import BadInput
+
+ReportPosition = Callable[[int], None]
+
+# A file may have these columns beside the stream's: whether a line is a row or a delete, and the id
+# of the row that it may replace.
+OP = Column("_op", "TEXT")
+EXPECTED = Column("_expected", "BIGINT")
+BATCH_COLUMNS = (OP, EXPECTED)
+_BATCH_NAMES = frozenset(column.name for column in BATCH_COLUMNS)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How to read a file. `null` is the text for NULL in CSV.
+
+    `rename` maps a file's column to the stream's; `drop` are columns of the file to leave out. If
+    it is `lenient`, unknown columns are left out, and missing ones are NULL. `format` is one of
+    FORMATS, or empty if the file's name says it. `delimiter` is that of CSV, empty for the usual
+    one. `parse` are columns whose numbers may be texts in JSON.
+    """
+
+    rename: dict[str, str] = field(default_factory=dict)
+    drop: frozenset[str] = frozenset()
+    null: str = ""
+    lenient: bool = False
+    format: str = ""
+    delimiter: str = ""
+    encoding: str = "utf-8"
+    parse: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class BadLine:
+    """A line that can't be a row. `number` counts lines from 1 (for Parquet and Arrow: rows).
+
+    `record` is its place among the records of its chunk, bad ones included. `raw` is all of it, if
+    it is a text.
+    """
+
+    number: int
+    column: str
+    text: str
+    why: str
+    record: int = 0
+    raw: str = ""
+
+    def __str__(self) -> str:
+        where = f"line {self.number}" + (f", {self.column}" if self.column else "")
+        return f"{where}: {self.text[:60]!r} {self.why}"
+
+
+@dataclass(frozen=True, slots=True)
+class FileChunk:
+    """Good rows with the stream's columns, and the bad lines, which are left out.
+
+    `size` is how many bytes of the input it covers, if the input is read in order.
+    """
+
+    table: pa.Table
+    bad: tuple[BadLine, ...]
+    size: int = 0
+
+
+def column_map(header: Sequence[str], stream: Stream, options: Options) -> dict[str, str]:
+    """Return the file's column of each of the stream's columns; names may differ in case.
+
+    If the file has `_op`, it may lack columns that a delete does not need. Raises BadInput for any
+    other missing column, and for unknown ones, unless the options are lenient.
+    """
+    file_columns: dict[str, str] = {}
+    extra = []
+    names = {column.name for column in stream.columns}
+    for name in header:
+        target = options.rename.get(name, name.strip().lower())
+        if name in options.drop:
+            continue
+        if target in file_columns:
+            raise BadInput(
+                f"the file has two columns for {target}: {file_columns[target]!r} and {name!r}"
+            )
+        if target in names or target in _BATCH_NAMES:
+            file_columns[target] = name
+        else:
+            extra.append(name)
+    needed = {column.name for column in stream.columns if not column.optional}
+    if options.lenient or (OP.name in file_columns and stream.key):
+        needed = needed_by_deletes(stream)
+    missing = [c.name for c in stream.columns if c.name in needed and c.name not in file_columns]
+    if missing or not file_columns or (extra and not options.lenient):
+        raise BadInput(_mismatch(stream, header, missing, extra))
+    return file_columns
+
+
+def needed_by_deletes(stream: Stream) -> set[str]:
+    """Return the columns that a line with `_op` delete must have."""
+    return {*stream.key, *([stream.ordered_by] if stream.ordered_by else [])}
+
+
+def _mismatch(stream: Stream, header: Sequence[str], missing: list[str], extra: list[str]) -> str:
+    lines = [f"the file's columns are not those of {stream.name}"]
+    if len(header) == 1:
+        lines += [
+            f"  it has one column, {header[0][:80]!r}: is it separated by {mark!r}? (--delimiter)"
+            for mark in ";\t|,"
+            if mark in header[0]
+        ][:1]
+    if missing:
+        lines.append(f"  missing: {', '.join(missing)}   (--rename FILE_COLUMN={missing[0]})")
+    if extra:
+        lines.append(
+            f"  unknown: {', '.join(extra)[:500]}   (--drop {extra[0][:80]} leaves it out)"
+        )
+    return "\n".join(lines)
+
+
+def build(
+    stream: Stream,
+    arrays: dict[str, pa.Array],
+    convert: Callable[[pa.Array, Column], Converted],
+    number: Callable[[int], int],
+    early: Mapping[int, BadLine] | None = None,
+    lenient: bool = False,
+) -> FileChunk:
+    """Return the arrays as a chunk of the stream's types. A bad row is left out, and reported once.
+
+    `early` are the rows, by index, that are bad already; `number` returns a row's line. The
+    `record` of a bad line is its index. If it is `lenient`, a column that is missing is NULL.
+    """
+    # By the index of the row in this chunk. The first problem of a row is the one that is reported.
+    bad = dict(early or {})
+    columns = []
+    fields = [*stream.columns, *(column for column in BATCH_COLUMNS if column.name in arrays)]
+    length = len(next(iter(arrays.values()), ()))
+    for column in fields:
+        if column.name not in arrays:
+            # `_problems` refuses rows that may not lack it.
+            columns.append(column.fill(length))
+            continue
+        source = arrays[column.name]
+        array, failed = convert(source, column)
+        columns.append(array)
+        for index, why in failed.items():
+            line = BadLine(number(index), column.name, _text_of(source[index]), why)
+            bad.setdefault(index, line)
+    table = pa.Table.from_arrays(columns, names=[column.name for column in fields])
+    lacking = set() if lenient else {c.name for c in fields if not c.optional} - arrays.keys()
+    for name, wrong, why in _problems(table, stream, lacking):
+        for index in pc.indices_nonzero(wrong).to_pylist():
+            text = _text_of(table.column(name)[index]) if name in _BATCH_NAMES else ""
+            bad.setdefault(index, BadLine(number(index), name, text, why))
+    if bad:
+        keep = pa.array([index not in bad for index in range(table.num_rows)], pa.bool_())
+        table = table.filter(keep)
+    return FileChunk(
+        table, tuple(replace(line, record=index) for index, line in sorted(bad.items()))
+    )
+
+
+def _problems(
+    table: pa.Table, stream: Stream, missing: set[str]
+) -> Iterator[tuple[str, pa.ChunkedArray, str]]:
+    """Yield what the stream does not allow: a column, a mask of the bad rows, and why."""
+    if stream.ordered_by:
+        times = table.column(stream.ordered_by)
+        yield stream.ordered_by, times.is_null(), "the event time can't be NULL"
+    for name in stream.key:
+        yield name, table.column(name).is_null(), "a column of the stream key can't be NULL"
+    if EXPECTED.name in table.column_names:
+        expected = table.column(EXPECTED.name)
+        wrong = pc.less(expected, -1).fill_null(False) if stream.key else expected.is_valid()
+        why = "is no row id, nor -1 for none" if stream.key else "is given without a KEY to edit by"
+        yield EXPECTED.name, wrong, why
+    if OP.name in table.column_names:
+        ops = table.column(OP.name).fill_null("row")
+        allowed = pa.array(["row", "delete"] if stream.key else ["row"])
+        allowed_text = "row or delete" if stream.key else "row: the stream has no KEY to delete by"
+        yield OP.name, pc.invert(pc.is_in(ops, value_set=allowed)), f"is not {allowed_text}"
+        for name in sorted(missing):
+            yield name, pc.equal(ops, "row"), "is missing: only a delete may leave it out"
+
+
+def _text_of(value: pa.Scalar) -> str:
+    plain = value.as_py()
+    return plain.decode("utf-8", "backslashreplace") if isinstance(plain, bytes) else str(plain)

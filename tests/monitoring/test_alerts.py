@@ -1,0 +1,51 @@
+"""Alerts, runbook, dashboard and documentation name metrics and headings that exist."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+RULES = (ROOT / "deploy/prometheus/rules.yml").read_text()
+RUNBOOK = (ROOT / "docs/runbook.md").read_text()
+MONITOR = (ROOT / "docs/how-to/monitor.md").read_text()
+DASHBOARD = json.loads((ROOT / "deploy/grafana/psoup.json").read_text())
+# Metrics that a histogram has beside its name.
+SUFFIX = re.compile("_(bucket|count|sum)$")
+
+
+def documented() -> set[str]:
+    return set(re.findall(r"`(psoup_\w+)`", MONITOR))
+
+
+def queries() -> list[str]:
+    return [target["expr"] for panel in DASHBOARD["panels"] for target in panel["targets"]]
+
+
+def metrics_in(text: str) -> set[str]:
+    return {SUFFIX.sub("", name) for name in re.findall(r"\bpsoup_\w+", text)}
+
+
+def test_each_alert_has_a_heading_and_each_heading_an_alert() -> None:
+    anchors = re.findall(r"runbook: docs/runbook.md#(\S+)", RULES)
+    headings = [title.lower().replace(" ", "-") for title in re.findall("^## (.+)$", RUNBOOK, re.M)]
+    assert anchors == headings and len(anchors) == 11
+
+
+def test_each_heading_says_what_to_look_at_and_what_to_do() -> None:
+    for section in RUNBOOK.split("\n## ")[1:]:
+        assert "**Users**:" in section and "**Do**:" in section and "**Don't**" in section, section
+        assert section.count("```") == 2, section
+
+
+def test_every_metric_that_is_used_is_documented() -> None:
+    for text in (RULES, RUNBOOK, *queries()):
+        assert metrics_in(text) <= documented(), metrics_in(text) - documented()
+
+
+def test_every_alert_is_documented_and_tested() -> None:
+    alerts = re.findall(r"- alert: (\w+)", RULES)
+    assert re.findall(r"^\| `(Psoup\w+)` \|", MONITOR, re.M) == alerts
+    tested = (ROOT / "deploy/prometheus/rules_test.yml").read_text()
+    assert all(f"alertname: {alert}\n        exp_alerts" in tested for alert in alerts)

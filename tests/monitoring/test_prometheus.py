@@ -1,0 +1,105 @@
+"""A real Prometheus over a real server and a real engine: rules, dashboard, metrics, incidents."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from client_sdk import Client
+from tests.monitoring.test_alerts import ROOT, RULES, documented, queries
+from tests.support.monitoring import Scrape
+from tests.support.prometheus import Prometheus, find_program, running_prometheus
+from tests.support.system.processes import RunningStore
+
+pytestmark = [pytest.mark.long, pytest.mark.process]
+
+FOLDER = ROOT / "deploy" / "prometheus"
+
+
+def promtool(*arguments: str, text: str | None = None) -> str:
+    done = subprocess.run(
+        [find_program("promtool"), *arguments],
+        cwd=FOLDER,
+        input=text,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_rules_are_right_and_fire() -> None:
+    promtool("check", "config", "prometheus.yml")
+    promtool("check", "rules", "rules.yml")
+    promtool("test", "rules", "rules_test.yml")
+
+
+def expression_of(alert: str) -> str:
+    match = re.search(rf"- alert: {alert}\n +expr: >-\n +(.+)\n", RULES)
+    assert match is not None
+    return match[1]
+
+
+def test_metrics_dashboard_and_incidents(tmp_path: Path) -> None:
+    with RunningStore(tmp_path) as store:
+        target = store.start_server("--metrics", "127.0.0.1:0", "--compute-rows", "50")
+        engine = store.start_engine("--metrics", "127.0.0.1:0")
+        jobs = {
+            "psoup-server": store.servers[0].wait_for(r"metrics ready on (\S+)")[1],
+            "psoup-engine": engine.wait_for(r"metrics ready on (\S+)")[1],
+        }
+        with (
+            running_prometheus(tmp_path, jobs, FOLDER / "rules.yml") as prometheus,
+            Client(target) as client,
+        ):
+            client.define("CREATE STREAM s (a BIGINT)")
+            client.register("SELECT a FROM s WHERE a > 5", key="k")
+            client.publish("s", [{"a": n} for n in range(100)])
+            store.wait_until_matched(client)
+            assert len(list(client.invoke("k"))) == 94
+            prometheus.wait_for("psoup_epoch_number > 0")
+            prometheus.wait_for("psoup_step_rows_sum == 100")
+            prometheus.wait_for("psoup_files > 0")
+            check_metrics(jobs)
+            check_queries(prometheus)
+            check_engine_away(prometheus, store)
+
+
+def check_metrics(jobs: dict[str, str]) -> None:
+    """Assert that the processes have the documented metrics and no others, in good form."""
+    names = set()
+    for address in jobs.values():
+        scrape = Scrape(address)
+        promtool("check", "metrics", text=scrape.text)
+        for family in scrape.families:
+            if family.name.startswith("psoup_"):
+                names.add(f"{family.name}_total" if family.type == "counter" else family.name)
+    # A server without TLS has no certificate.
+    assert documented() - names == {"psoup_certificate_expiry_timestamp_seconds"}
+    assert names <= documented()
+
+
+def check_queries(prometheus: Prometheus) -> None:
+    """Assert that Prometheus has loaded all alerts, none of which fires, and runs every query."""
+    (group,) = prometheus.get("rules")["groups"]
+    assert len(group["rules"]) == 11
+    for rule in group["rules"]:
+        assert rule["health"] in ("ok", "unknown"), rule
+    for query in queries():
+        prometheus.query(query.replace("$__rate_interval", "1m"))
+
+
+def check_engine_away(prometheus: Prometheus, store: RunningStore) -> None:
+    """Kill the engine and start another, as the runbook says: the alert's expression follows."""
+    expression = expression_of("PsoupEngineAway")
+    assert prometheus.query(expression) == []
+    assert store.engine is not None
+    store.engine.kill()
+    prometheus.wait_for(expression)
+    prometheus.wait_for('up{job="psoup-engine"} == 0')
+    store.start_engine()
+    prometheus.wait_for("psoup_engine_up == 1")
