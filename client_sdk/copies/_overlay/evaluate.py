@@ -35,6 +35,8 @@ from querystem.query import Leg, Query
 from results.region import leaving, visible
 from results.window import CountWindow, RowWindow, TimeWindow
 
+__all__ = ["OwnQuery", "key_digests", "own_query"]
+
 _TS, _ROW_ID = Column("ts", "TIMESTAMP"), Column("row_id", "BIGINT")
 
 

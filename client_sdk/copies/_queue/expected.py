@@ -126,7 +126,7 @@ def as_seen(
     """
     copies = _copies(connection, stream)
     # Imported here, because the rest of the SDK works without numpy.
-    from datastem.equality import key_digests
+    from client_sdk.copies._overlay.evaluate import key_digests
 
     columns = [table.column(name).combine_chunks() for name in stream.key]
     digests = key_digests(columns).tolist()

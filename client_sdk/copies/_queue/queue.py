@@ -503,8 +503,9 @@ def delete_piece(connection: sqlite3.Connection, place: Place) -> None:
         "DELETE FROM _psoup_queue WHERE batch = ? AND piece = ? RETURNING first_row, row_count",
         place,
     ).fetchall()
-    own_rows.remove(connection, *rows[0])
-    expected.settle(connection, *rows[0], lambda own_row: expected.NOWHERE)
+    first_row, row_count = rows[0]
+    own_rows.remove(connection, first_row, row_count)
+    expected.settle(connection, first_row, row_count, lambda own_row: expected.NOWHERE)
 
 
 def requeue(connection: sqlite3.Connection, places: Sequence[Place]) -> None:
