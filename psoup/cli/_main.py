@@ -15,9 +15,11 @@ from psoup import umask
 from psoup.cli import (
     administer,
     clock,
+    config,
     copies,
     credentials,
     explain,
+    health,
     keys,
     policies,
     publish,
@@ -176,6 +178,8 @@ cli.add_command(queries.list_)
 cli.add_command(queries.unregister)
 cli.add_command(status.status)
 cli.add_command(clock.clock)
+cli.add_command(config.config)
+cli.add_command(health.health)
 cli.add_command(keys.key)
 cli.add_command(repair.repair)
 cli.add_command(restore.restore)

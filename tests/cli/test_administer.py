@@ -47,7 +47,7 @@ def test_who_may_do_what_and_how_much(tmp_path: Path) -> None:
             with Client(server.address) as client:
                 client.publisher(name).publish("trades", [{"symbol": "IBM"}])
         publishers = json.loads(run("publisher", "list", "a", "--json").stdout)
-        assert [(record["name"], record["sequence"]) for record in publishers] == [
+        assert [(entry["name"], entry["sequence"]) for entry in publishers] == [
             ("a1", 1),
             ("a2", 1),
         ]
@@ -67,7 +67,7 @@ def test_who_may_do_what_and_how_much(tmp_path: Path) -> None:
         assert "alice" in listed and "watches" in listed
         assert "registrations of tenant" in run("status").stdout
         status = json.loads(run("audit", "-n", "3", "--json").stdout)
-        assert [record["action"] for record in status] == [
+        assert [entry["action"] for entry in status] == [
             "set quota",
             "set quota",
             "forget publisher",
@@ -89,7 +89,7 @@ def test_who_may_do_what_and_how_much(tmp_path: Path) -> None:
         run("--tenant", "acme", "stream", "create", "CREATE STREAM theirs (a BIGINT) RETAIN 1 DAY")
         assert "theirs" in run("audit", "--all-tenants").stdout
         assert "theirs" in run("--tenant", "acme", "audit").stdout
-        lines = run("audit").stdout
-        assert "trades" in lines and "theirs" not in lines
+        entries = run("audit").stdout
+        assert "trades" in entries and "theirs" not in entries
     finally:
         server.stop()

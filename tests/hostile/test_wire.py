@@ -70,10 +70,10 @@ class Attacked:
             came = call(request, timeout=_SECONDS, metadata=metadata)
             got = b"".join(came) if described.server_streaming else came
         except grpc.RpcError as error:
-            trailer = b"".join(repr(entry).encode() for entry in error.trailing_metadata() or ())
-            is_answer = trailer or error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED
+            trailer = b"".join(repr(item).encode() for item in error.trailing_metadata() or ())
+            is_answered = trailer or error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED
             return (
-                error.code().name if is_answer else "HANGS",
+                error.code().name if is_answered else "HANGS",
                 f"{error.details()}".encode() + trailer,
             )
         return "OK", got
@@ -110,17 +110,9 @@ def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attacked]:
     batch = ipc(pa.table({"name": ["x", "y"], "a": [1, 2]}))
     attacker.publish("s", [{"name": "x", "a": 1}])
     handles = [attacker.register(sql).handle for sql in ("SELECT a FROM s", "SELECT a FROM k")]
-    own_words = [
-        "attacker",
-        "s",
-        "k",
-        "v",
-        "orders",
-        "SELECT a FROM s RANGE 1 HOUR",
-        "RANGE 1 HOUR",
-    ]
-    foreign_words = ["victim", "ann", "SELECT * FROM orders", "GRANT read ON ALL TO OWNER 'ann'"]
-    words = [*own_words, *foreign_words, *texts()[:60], *handles, handle, batch]
+    names = ["attacker", "s", "k", "v", "orders", "SELECT a FROM s RANGE 1 HOUR", "RANGE 1 HOUR"]
+    foreign_names = ["victim", "ann", "SELECT * FROM orders", "GRANT read ON ALL TO OWNER 'ann'"]
+    words = [*names, *foreign_names, *texts()[:60], *handles, handle, batch]
     with victim, attacker:
         yield Attacked(server, words, keys["attacker"], victim, handle)
     server.stop()

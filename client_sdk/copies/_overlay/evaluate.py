@@ -20,6 +20,7 @@ from client_sdk._wire.rows import DELETE, OP
 from client_sdk._wire.values import Column, Scalar
 from client_sdk.copies._file.tables import stored
 from client_sdk.copies._overlay.own_rows import OwnRow, Windowing
+from client_sdk.copies._overlay.source import LAST_ROWS
 from client_sdk.copies._query.compute import bound_query, columns_of
 from datastem.equality import key_digests
 from datastem.instants import FOR_EVER
@@ -34,9 +35,9 @@ from querystem.query import Leg, Query
 from results.region import leaving, visible
 from results.window import CountWindow, RowWindow, TimeWindow
 
+__all__ = ["OwnQuery", "key_digests", "own_query"]
+
 _TS, _ROW_ID = Column("ts", "TIMESTAMP"), Column("row_id", "BIGINT")
-# Added to the ids of own rows, which are negative, so that they are after all ids of the store.
-LAST_ROWS = 1 << 62
 
 
 @dataclass(frozen=True)

@@ -59,8 +59,12 @@ class Feed:
                 return
             except MarkMoved as error:
                 self.report.now("waiting", str(error))
-                await self._wait(self.fence.lost(self._sequence))
-                continue
+                try:
+                    await self._wait(self.fence.lost(self._sequence))
+                    continue
+                except PsoupError as failure:
+                    if not is_transient(failure):
+                        raise
             except SourceAway as error:
                 self.report.now("waiting", str(error))
             except PsoupError as error:
