@@ -176,7 +176,7 @@ def test_metadata_of_machines_is_not_posted_to(monkeypatch: pytest.MonkeyPatch) 
         def getpeername(self) -> tuple[str, int]:
             return "169.254.169.254", 80
 
-    monkeypatch.setattr(http_changes.http.client, "HTTPConnection", Connection)
+    monkeypatch.setattr("http.client.HTTPConnection", Connection)
     with pytest.raises(http_changes.DeliveryFailed, match="169.254"):
         http_changes.HttpChanges("http://hooks.example/x")._post("s/1-1", b"[]")
 
