@@ -118,9 +118,11 @@ def _measure_delta(report: Report, folder: Path, stream: Stream, commits: int) -
         deltalake.write_deltalake(path, table, mode="append")
     before = time.process_time()
     _drain(reader)
-    each = (time.process_time() - before) / commits * 1e3
+    milliseconds = (time.process_time() - before) / commits * 1e3
     aim = f"≤ {AIM_COMMIT_MS:g} ms"
-    report.add("a commit of a Delta table", each, "ms", aim=aim, met=each <= AIM_COMMIT_MS)
+    report.add(
+        "a commit of a Delta table", milliseconds, "ms", aim=aim, met=milliseconds <= AIM_COMMIT_MS
+    )
 
 
 def _drain(reader: DeltaReader) -> None:

@@ -127,6 +127,7 @@ from client_sdk.pulls import (
     pull_many,
     pull_once,
     run_pulls,
+    watch_pull,
 )
 
 __all__ = [
@@ -243,4 +244,5 @@ __all__ = [
     "pull_many",
     "pull_once",
     "run_pulls",
+    "watch_pull",
 ]

@@ -32,7 +32,7 @@ _OPERATORS: dict[type[Filter], str] = {
 
 
 @dataclass(frozen=True)
-class Question:
+class SparkQuestion:
     """What is read: the rows of a stream, the answer of a registration, or of a query."""
 
     stream: str = ""
@@ -41,7 +41,7 @@ class Question:
     window: str = ""
 
     @classmethod
-    def of(cls, options: SparkOptions) -> Question:
+    def of(cls, options: SparkOptions) -> SparkQuestion:
         """Raises ValueError unless exactly one of them is named."""
         question = cls(*(options.get(name) for name in ("stream", "key", "sql", "window")))
         if sum(map(bool, (question.stream, question.key, question.sql))) != 1:
@@ -105,12 +105,12 @@ class AnswerReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the answer as it is when the task runs."""
-        question = Question.of(self.options)
+        question = SparkQuestion.of(self.options)
         with self.options.client() as client, self._answer(client, question) as answer:
             for batch in answer:
                 yield batch.select(list(self.names))
 
-    def _answer(self, client: Client, question: Question) -> Any:
+    def _answer(self, client: Client, question: SparkQuestion) -> Any:
         if question.key:
             return client.invoke_stream(question.key, window=question.window or None)
         if question.sql:

@@ -9,7 +9,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from psoup.spark.options import SparkOptions
-from psoup.spark.reading import AnswerReader, Question
+from psoup.spark.reading import AnswerReader, SparkQuestion
 from psoup.spark.writing import BatchWriter, StreamWriter
 
 
@@ -24,7 +24,7 @@ class PsoupDataSource(DataSource):
         """Return the columns of the answer, or of the stream that is written to."""
         options = SparkOptions.of(self.options)
         with options.client() as client:
-            return from_arrow_schema(Question.of(options).schema(client))
+            return from_arrow_schema(SparkQuestion.of(options).schema(client))
 
     def reader(self, schema: StructType) -> AnswerReader:
         return AnswerReader(SparkOptions.of(self.options), schema.fieldNames())

@@ -133,12 +133,12 @@ def test_keys_tombstones_aside_and_replay(broker: KafkaBroker, sources: Sources)
 
 def test_debezium(broker: KafkaBroker, sources: Sources) -> None:
     broker.create_topic("t3")
-    one, two = {"id": 1, "v": "a"}, {"id": 2, "v": "b"}
+    first, second = {"id": 1, "v": "a"}, {"id": 2, "v": "b"}
     envelopes: list[object] = [
-        {"op": "c", "after": one, "source": {"ts_ms": 1_700_000_000_000}},
-        {"payload": {"op": "r", "after": two}},
-        {"op": "u", "before": two, "after": {"id": 5, "v": "e"}},
-        {"op": "d", "before": one},
+        {"op": "c", "after": first, "source": {"ts_ms": 1_700_000_000_000}},
+        {"payload": {"op": "r", "after": second}},
+        {"op": "u", "before": second, "after": {"id": 5, "v": "e"}},
+        {"op": "d", "before": first},
         {"op": "c", "after": {"id": 9, "v": "i"}},
     ]
     produce(broker, "t3", 0, envelopes)

@@ -35,8 +35,9 @@ COLUMNS = {"city": "address.lines[1]", "region": "$headers.region"}
 
 def chunk(mapping: RowMapping, *records: str) -> tuple[list[dict[str, Any]], list[str]]:
     rows = [mapping.row(load_json(r.encode()), {"headers.region": "eu"}) for r in records]
-    made = mapping.chunk(rows, range(len(rows)), {})
-    return made.table.to_pylist(), [f"{b.record} {b.column}: {b.why}" for b in made.bad]
+    result = mapping.chunk(rows, range(len(rows)), {})
+    bad = [f"{line.record} {line.column}: {line.why}" for line in result.bad]
+    return result.table.to_pylist(), bad
 
 
 def test_paths_and_what_is_about_a_record() -> None:

@@ -106,13 +106,13 @@ def test_a_snapshot_then_every_change(postgres: Any, sources: Sources) -> None:
     status = sources.psoup("source", "status", str(sources.file))
     assert status.wait() == 0 and "bytes of WAL kept" in status.text()
     # A second copy waits at the lock, and takes over.
-    other = sources.start("--standby")
-    other.wait_for("another process reads slot")
+    standby = sources.start("--standby")
+    standby.wait_for("another process reads slot")
     process.kill()
     insert(postgres, 40_000, 40_010)
     sources.wait_for(lambda: stored(sources) == table(postgres))
     # A slot that is gone: the table is read again, and what it lacks is deleted.
-    assert other.stop() == 143
+    assert standby.stop() == 143
     postgres.execute("SELECT pg_drop_replication_slot('psoup_orders')")
     postgres.execute("DELETE FROM orders WHERE id > 20000")
     last = sources.start()
@@ -191,7 +191,7 @@ def load(server: PostgresServer, seed: int, stop: threading.Event) -> None:
     while not stop.is_set():
         try:
             for _ in range(chance.randint(1, 20)):
-                key, other = chance.randrange(3500), chance.randrange(3500)
+                key, next_key = chance.randrange(3500), chance.randrange(3500)
                 match chance.randrange(4):
                     case 0:
                         cursor.execute(
@@ -204,7 +204,7 @@ def load(server: PostgresServer, seed: int, stop: threading.Event) -> None:
                     case 2:
                         cursor.execute("DELETE FROM orders WHERE id = %s", (key,))
                     case _:
-                        cursor.execute("UPDATE orders SET id = %s WHERE id = %s", (other, key))
+                        cursor.execute("UPDATE orders SET id = %s WHERE id = %s", (next_key, key))
             if chance.random() < 0.1:
                 connection.rollback()
             connection.commit()

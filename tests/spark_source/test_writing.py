@@ -11,7 +11,7 @@ import pytest
 from client_sdk import Client, ConnectionFailed, MockTransport
 from psoup.spark import writing
 from psoup.spark.options import SparkOptions
-from psoup.spark.reading import AnswerReader, Question
+from psoup.spark.reading import AnswerReader, SparkQuestion
 from psoup.spark.writing import BatchWriter, StreamWriter, TaskRows
 from tests.support.client_sdk.fake_store import FakeStore
 
@@ -110,7 +110,7 @@ def test_large_tasks_go_through_a_folder(
 )
 def test_options_are_checked(options: dict[str, str], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        Question.of(SparkOptions.of(options))
+        SparkQuestion.of(SparkOptions.of(options))
     with pytest.raises(ValueError, match="checkpointLocation"):
         StreamWriter(SparkOptions.of({"stream": "s"}))
 
@@ -119,11 +119,11 @@ def test_filters_that_the_store_takes() -> None:
     from pyspark.sql.datasource import EqualTo, In, IsNull, LessThan
 
     reader = AnswerReader(SparkOptions.of({"stream": "s"}), ["k", "v"])
-    rest = list(
+    untaken = list(
         reader.pushFilters(
             [EqualTo(("v",), "a"), LessThan(("k",), 3), In(("k",), (1, 2)), IsNull(("v",))]
         )
     )
-    assert rest == [IsNull(("v",))]
+    assert untaken == [IsNull(("v",))]
     assert reader.conditions == ['"v" = :p0', '"k" < :p1', '"k" IN (:p2, :p3)']
     assert reader.parameters == {"p0": "a", "p1": 3, "p2": 1, "p3": 2}

@@ -21,7 +21,7 @@ from psoup.source.readers.chunk import OP
 
 # A file is taken when it has not changed for this long.
 QUIET_SECONDS = 2.0
-# Files that are deleted or moved are not seen again.
+# Files that are deleted or moved do not come again.
 LEASE = timedelta(days=30)
 _HASH_BYTES = 1 << 20
 
@@ -81,7 +81,7 @@ class FolderConnector:
         )
         self.mapping = RowMapping(context.stream, settings.columns, settings.parse)
         # Since when each file is as it is now; and the digests of files.
-        self._seen: dict[Path, tuple[Stamp, float]] = {}
+        self._stamps: dict[Path, tuple[Stamp, float]] = {}
         self._digests: dict[tuple[Path, Stamp], str] = {}
         self._finished: set[tuple[Path, Stamp]] = set()
 
@@ -102,7 +102,7 @@ class FolderConnector:
 
     def _quiet(self) -> list[tuple[Path, Stamp]]:
         """Return the files that have not changed for QUIET_SECONDS."""
-        now, seen = time.monotonic(), dict[Path, tuple[Stamp, float]]()
+        now, stamps = time.monotonic(), dict[Path, tuple[Stamp, float]]()
         for name in glob.glob(self._pattern, recursive=True):
             path = Path(name)
             try:
@@ -112,11 +112,12 @@ class FolderConnector:
             if path.is_file():
                 # A file that was renamed to its place may have been quiet for long.
                 age = max(0.0, time.time() - stamp.mtime_ns / 1e9)
-                before = self._seen.get(path)
-                seen[path] = before if before and before[0] == stamp else (stamp, now - age)
-        self._seen = seen
-        self._digests = {key: digest for key, digest in self._digests.items() if key[0] in seen}
-        return [(path, stamp) for path, (stamp, at) in seen.items() if now - at >= QUIET_SECONDS]
+                before = self._stamps.get(path)
+                stamps[path] = before if before and before[0] == stamp else (stamp, now - age)
+        self._stamps = stamps
+        self._digests = {key: digest for key, digest in self._digests.items() if key[0] in stamps}
+        self._finished = {key for key in self._finished if key[0] in stamps}
+        return [(path, stamp) for path, (stamp, at) in stamps.items() if now - at >= QUIET_SECONDS]
 
     def _partition(self, path: Path, stamp: Stamp) -> Partition:
         digest = self._digests.get((path, stamp))

@@ -119,8 +119,8 @@ class _PipeInput(io.RawIOBase):
     def read(self, size: int | None = -1) -> bytes | None:
         if not self.waits:
             return self._read_some(READ_BYTES)
-        wanted = -1 if size is None else size
-        while not self._is_ended and (wanted < 0 or len(self._buffer) < wanted):
+        needed_bytes = -1 if size is None else size
+        while not self._is_ended and (needed_bytes < 0 or len(self._buffer) < needed_bytes):
             data = self._read_some(READ_BYTES)
             if data is None:
                 if self.is_closed:
@@ -129,7 +129,7 @@ class _PipeInput(io.RawIOBase):
             else:
                 self._is_ended = not data
                 self._buffer += data
-        end = len(self._buffer) if wanted < 0 else wanted
+        end = len(self._buffer) if needed_bytes < 0 else needed_bytes
         content = bytes(self._buffer[:end])
         del self._buffer[:end]
         self._position += len(content)

@@ -98,11 +98,11 @@ class TailReader:
                 self._head = os.pread(self._file.fileno(), _HEAD_BYTES, 0)
             return list(self._parser.feed(data))
         if self._is_replaced():
-            rest = list(self._parser.finish()) if self._has_header() else []
+            remaining = list(self._parser.finish()) if self._has_header() else []
             self._finished_ns = os.fstat(self._file.fileno()).st_mtime_ns
             self._file.close()
             self._file = None
-            return rest
+            return remaining
         return []
 
     def _has_header(self) -> bool:

@@ -203,7 +203,7 @@ def own_mark(mark: Mark) -> dict[str, Any]:
 
 
 def _stop(piece: Piece, start: int, rows: int, size: int) -> int:
-    """Return where a cut from `start` on has at most this many rows, and about as many bytes."""
+    """Return the end of a cut from `start` on with at most this many rows and bytes."""
     stop = min(piece.records, start + rows)
     while stop - start > 1 and _cut(piece, start, stop)[0].nbytes > size:
         stop = start + (stop - start) // 2

@@ -30,7 +30,7 @@ OpenReader = Callable[[Mark], Reader]
 class Feed:
     """Records of one reader into one stream, each once, under one publisher.
 
-    `open_reader` opens the place to read from at a mark, which is empty if there is none. `start`
+    `open_reader` opens the place to read from at a mark, which is empty for a first start. `start`
     is the mark to begin with if the store has none. `lease` is how long the store remembers the
     publisher. A feed with `patience_seconds` fails if the store does not answer for that long.
     """
@@ -59,8 +59,12 @@ class Feed:
                 return
             except MarkMoved as error:
                 self.report.now("waiting", str(error))
-                await self._wait(self.fence.lost(self._sequence))
-                continue
+                try:
+                    await self._wait(self.fence.lost(self._sequence))
+                    continue
+                except PsoupError as failure:
+                    if not is_transient(failure):
+                        raise
             except SourceAway as error:
                 self.report.now("waiting", str(error))
             except PsoupError as error:

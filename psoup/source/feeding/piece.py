@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from psoup.source.readers import BadLine, FileChunk
 
-# Where a reader goes on, as it wrote it itself. The keys below are added by the feed.
+# The place at which a reader goes on, as it wrote it itself. The keys below are added by the feed.
 Mark = Mapping[str, Any]
 # Records after the reader's own mark that are in the store already.
 ROW = "row"
@@ -89,7 +89,7 @@ class Reader(Protocol):
     can_seek: bool
 
     def poll(self, seconds: float) -> Piece | None:
-        """Return the next piece; None if there is none within this time.
+        """Return the next piece; None if nothing comes within this time.
 
         Raises SourceAway if the same may succeed later, and SourceError if not.
         """

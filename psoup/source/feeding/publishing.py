@@ -76,7 +76,7 @@ class Publishing:
     async def _publish_with_bad(self, batch: Batch) -> None:
         fresh = [row for row in batch.bad if not row.is_aside]
         if fresh and self._feed.bad_rows.policy == "stop":
-            # Of what comes before it, all is in the store.
+            # Everything before it goes into the store.
             if fresh[0].record:
                 await self._publish([batch.head(fresh[0].record).without_bad()])
             raise BadRowFound(f"bad row at {fresh[0]}; the next mark is {self._mark_after(batch)}")

@@ -206,8 +206,9 @@ def _places(count: int, invalid: list[int]) -> list[int]:
 
 
 def _with_sentinels(content: bytes) -> tuple[bool, bytes]:
-    """Return whether the content is UTF-8; and if not, the content with sentinels instead of what
-    is none. Arrow can't report a record that has the wrong number of fields and is no UTF-8.
+    """Return whether the content is UTF-8; and the content with sentinels for all other bytes.
+
+    Arrow can't report a record that has the wrong number of fields and is not UTF-8.
     """
     try:
         content.decode()

@@ -37,7 +37,7 @@ class JsonLinesParser:
 
     A row must have every column, null for NULL; a delete only those it needs. Instants and dates
     are strings. `fit` returns the row of an object that has other fields than the stream's
-    columns, and raises ValueError if there is none.
+    columns, and raises ValueError if it can't be one.
     """
 
     def __init__(

@@ -69,11 +69,11 @@ class Splitter:
         content = bytes(self._buffer[:end])
         del self._buffer[:end]
         first, self._line = self._line, self._line + content.count(b"\n")
-        bad = BadLine(first, "", _shown(content), why) if why else None
+        bad = BadLine(first, "", _excerpt(content), why) if why else None
         return RecordBlock(content, first, end, bad)
 
     def _boundary(self) -> int:
-        """Return the end of the last whole record in the buffer, 0 if there is none."""
+        """Return the end of the last whole record in the buffer, or 0."""
         end = self._buffer.rfind(b"\n")
         if self._quoted is None or b'"' not in self._buffer:
             return end + 1
@@ -106,7 +106,7 @@ class Splitter:
 
     def _take_dropped(self) -> RecordBlock:
         why = f"has {self._dropped:,} bytes, more than {MAX_RECORD_BYTES:,}"
-        bad = BadLine(self._line, "", _shown(self._dropped_head), why)
+        bad = BadLine(self._line, "", _excerpt(self._dropped_head), why)
         block = RecordBlock(b"", self._line, self._dropped, bad)
         self._dropped, self._line = 0, self._line + 1
         return block
@@ -118,5 +118,5 @@ def _quoted_values(delimiter: str) -> re.Pattern[bytes]:
     return re.compile(rb"(?:\A|(?<=" + before + rb'))"(?:[^"]|"")*+(?:"|\Z)')
 
 
-def _shown(content: bytes) -> str:
+def _excerpt(content: bytes) -> str:
     return content[:_SHOWN_BYTES].decode("utf-8", "backslashreplace").strip()

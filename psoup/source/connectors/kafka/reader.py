@@ -43,16 +43,22 @@ class KafkaReader:
         self._acknowledged = -1
         self._committed_at = time.monotonic()
         self._consumer = broker.consumer(self._note)
-        low, high = broker.watermarks(self._consumer, partition)
+        try:
+            self._assign(mark)
+        except BaseException:
+            self._consumer.close()
+            raise
+
+    def _assign(self, mark: Mark) -> None:
+        topic = self._broker.topic
+        low, high = self._broker.watermarks(self._consumer, self._partition)
         offset = int(mark["offset"]) if mark else low
         if not low <= offset <= high:
-            self._consumer.close()
             raise PlaceLost(
-                f"{broker.topic}[{partition}] has offsets {low} to {high}, and {offset} is needed: "
+                f"{topic}[{self._partition}] has offsets {low} to {high}, and {offset} is needed: "
                 f"{max(0, low - offset):,} messages are lost. Go on with skip --to earliest"
             )
-        self._offset = offset
-        self._consumer.assign([TopicPartition(broker.topic, partition, offset)])
+        self._consumer.assign([TopicPartition(topic, self._partition, offset)])
 
     def _note(self, error: Any) -> None:
         if error.code() == KafkaError._ALL_BROKERS_DOWN:

@@ -38,8 +38,8 @@ def create_slot(connection: Any, slot: str) -> tuple[str, str]:
 class TableSnapshot:
     """Pieces of a table as a slot's snapshot has it, then deletes of what only the stream has.
 
-    It can't be gone on with: whoever is interrupted begins again with another slot. Rows that were
-    published are updates to equal values then.
+    It can't be continued: a source that is interrupted begins again with another slot. Rows that
+    were published are updates to equal values then.
     """
 
     def __init__(
@@ -89,11 +89,11 @@ class TableSnapshot:
     def _missing(self, client: Client) -> Iterator[list[dict[str, str]]]:
         """Yield keys of the stream that the table does not have, page by page."""
         for keys in current_keys(client, self._mapping):
-            there = self._there(keys)
-            if missing := [key for key in keys if tuple(key.values()) not in there]:
+            present = self._present(keys)
+            if missing := [key for key in keys if tuple(key.values()) not in present]:
                 yield missing
 
-    def _there(self, keys: Sequence[dict[str, str]]) -> set[tuple[str, ...]]:
+    def _present(self, keys: Sequence[dict[str, str]]) -> set[tuple[str, ...]]:
         names = ", ".join(f"{quoted_name(name)}::text" for name in self._mapping.key_sources)
         with self._connection.cursor() as cursor:
             cursor.execute(

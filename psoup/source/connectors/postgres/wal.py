@@ -138,6 +138,7 @@ class PostgresReader:
                 f"{mark['lsn']}. Drop the slot, and the table is read again"
             )
         if mark.get("truncate"):
+            self._acknowledged = mark
             self._pieces = self._truncated(mark)
         self._start(lsn)
 
@@ -250,10 +251,9 @@ class PostgresReader:
 
     def _truncated(self, mark: Mark) -> Iterator[Piece]:
         """Yield deletes of all keys that the stream has when everything before is in the store."""
-        if self._stream is not None:
-            while self._acknowledged != mark:
-                time.sleep(0.01)
-                yield Piece(self._mapping.stream.schema.empty_table(), mark=mark)
+        while self._acknowledged != mark:
+            time.sleep(0.01)
+            yield Piece(self._mapping.stream.schema.empty_table(), mark=mark)
         with self._make_client() as client:
             for keys in current_keys(client, self._mapping):
                 deletes = self._maker.deletes(keys, self._time)
