@@ -14,6 +14,8 @@ from client_sdk import DEFAULT_TARGET
 from psoup import umask
 from psoup.cli import (
     administer,
+    backup,
+    check,
     clock,
     copies,
     credentials,
@@ -24,6 +26,7 @@ from psoup.cli import (
     publishers,
     pull,
     queries,
+    rebuild,
     repair,
     restore,
     serve,
@@ -176,7 +179,10 @@ cli.add_command(status.status)
 cli.add_command(clock.clock)
 cli.add_command(keys.key)
 cli.add_command(repair.repair)
+cli.add_command(backup.backup)
 cli.add_command(restore.restore)
+cli.add_command(check.check)
+cli.add_command(rebuild.rebuild)
 cli.add_command(administer.grant)
 cli.add_command(administer.quota)
 cli.add_command(administer.audit)
