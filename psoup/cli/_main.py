@@ -14,6 +14,8 @@ from client_sdk import DEFAULT_TARGET
 from psoup import umask
 from psoup.cli import (
     administer,
+    backup,
+    check,
     clock,
     config,
     copies,
@@ -26,6 +28,7 @@ from psoup.cli import (
     publishers,
     pull,
     queries,
+    rebuild,
     repair,
     restore,
     serve,
@@ -184,7 +187,10 @@ cli.add_command(config.config)
 cli.add_command(health.health)
 cli.add_command(keys.key)
 cli.add_command(repair.repair)
+cli.add_command(backup.backup)
 cli.add_command(restore.restore)
+cli.add_command(check.check)
+cli.add_command(rebuild.rebuild)
 cli.add_command(administer.grant)
 cli.add_command(administer.quota)
 cli.add_command(administer.audit)
