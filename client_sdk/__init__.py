@@ -52,7 +52,7 @@ from client_sdk._exceptions import (
 from client_sdk._grpc.effects import Retry
 from client_sdk._grpc.transports import AsyncTransport, Transport
 from client_sdk._mock import MockTransport, answer
-from client_sdk._publishing import AsyncPublisher, PublishedMany, Publisher
+from client_sdk._publishing import AsyncPublisher, MarkedBatch, PublishedMany, Publisher
 from client_sdk._requests import SEEN, Knowledge
 from client_sdk._session import DEFAULT_TARGET
 from client_sdk._wire.access import AuditRecord, Grant, PublisherRecord, Quota, QuotaLimit
@@ -127,6 +127,7 @@ from client_sdk.pulls import (
     pull_many,
     pull_once,
     run_pulls,
+    watch_pull,
 )
 
 __all__ = [
@@ -183,6 +184,7 @@ __all__ = [
     "LimitExceeded",
     "LocalQueryProblem",
     "LostRows",
+    "MarkedBatch",
     "Quarantined",
     "MockTransport",
     "NewKey",
@@ -242,4 +244,5 @@ __all__ = [
     "pull_many",
     "pull_once",
     "run_pulls",
+    "watch_pull",
 ]

@@ -16,7 +16,7 @@ from client_sdk import _flows
 from client_sdk._exceptions import InvalidRequest, LimitExceeded, PsoupError
 from client_sdk._grpc.effects import Attempts, Finish, Flow, Open, Pause, Read, Repeat, Write
 from client_sdk._session import MEBIBYTE, Session
-from client_sdk._wire.ipc import payloads, to_ipc
+from client_sdk._wire.ipc import payloads, row_too_large, to_ipc
 from client_sdk._wire.models import Published, Stream
 from client_sdk._wire.rows import EXPECTED, Rows, deletes, has_conditions, to_table
 from client_sdk._wire.values import duration, timestamp
@@ -40,6 +40,16 @@ class Numbering:
     publisher: str
     next_sequence: int
     lease: timedelta | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MarkedBatch:
+    """A batch for `publish_many` that is never cut, and has the mark that is kept with it. It may
+    have no rows.
+    """
+
+    rows: Rows
+    mark: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,32 +169,49 @@ def _identity_fields(numbering: Numbering, sequence: int) -> dict[str, Any]:
 def publish_many(
     session: Session,
     stream: str,
-    batches: Iterable[Rows],
+    batches: Iterable[Rows | MarkedBatch],
     numbering: Numbering,
     progress: Progress | None,
+    in_flight: int = IN_FLIGHT,
 ) -> Flow[PublishedMany]:
     """Number the batches, cut large ones, keep a few in flight, and continue after a lost
     connection.
     """
     schema = yield from _flows.stream(session, stream)
-    sender = _Sender(
-        session, numbering, _requests(session, schema, stream, batches, numbering), progress
-    )
+    requests = _requests(session, schema, stream, batches, numbering)
+    sender = _Sender(session, numbering, requests, progress, in_flight)
     yield from sender.run()
     return PublishedMany(sender.batches, sender.row_count, sender.duplicate_rows)
 
 
 def _requests(
-    session: Session, schema: Stream, stream: str, batches: Iterable[Rows], numbering: Numbering
+    session: Session,
+    schema: Stream,
+    stream: str,
+    batches: Iterable[Rows | MarkedBatch],
+    numbering: Numbering,
 ) -> Iterator[pb.PublishRequest]:
     sequence = numbering.next_sequence
     limit = min(BATCH_BYTES, session.max_message_bytes - IDENTITY_BYTES)
-    for rows in split(batches):
-        table = to_table(rows, schema)
+    for batch in split(batches):
+        if isinstance(batch, MarkedBatch):
+            payload = _marked_payload(session, to_table(batch.rows, schema), batch.mark)
+            fields = _identity_fields(numbering, sequence)
+            yield _request(session, stream, arrow=payload, mark=batch.mark, **fields)
+            sequence += 1
+            continue
+        table = to_table(batch, schema)
         for payload in _cut(session, table, limit) if table.num_rows else ():
             identity_fields = _identity_fields(numbering, sequence)
             yield _request(session, stream, arrow=payload, **identity_fields)
             sequence += 1
+
+
+def _marked_payload(session: Session, table: pa.Table, mark: bytes) -> bytes:
+    payload, limit = to_ipc(table), session.max_message_bytes - IDENTITY_BYTES - len(mark)
+    if len(payload) > limit:
+        raise row_too_large(len(payload), limit)
+    return payload
 
 
 def _cut(session: Session, table: pa.Table, limit: int) -> Iterator[bytes]:
@@ -214,7 +241,7 @@ def count_batches(session: Session, stream: str, batches: Rows | Iterable[Rows])
     return sum(1 for _ in counted)
 
 
-def split(batches: Rows | Iterable[Rows]) -> Iterator[Rows]:
+def split(batches: Rows | Iterable[Rows | MarkedBatch]) -> Iterator[Any]:
     """Yield the batches of an iterable; also of rows in one of the forms that `publish` takes.
 
     Rows that are dicts are taken as they come, BATCH_ROWS at a time, so that there may be no end of
@@ -248,8 +275,10 @@ class _Sender:
         numbering: Numbering,
         source: Iterator[pb.PublishRequest],
         progress: Progress | None,
+        in_flight: int = IN_FLIGHT,
     ) -> None:
         self._session = session
+        self._in_flight = in_flight
         self._numbering = numbering
         self._source = source
         self._progress = progress
@@ -277,7 +306,7 @@ class _Sender:
         timeout = self._attempts.remaining()
         # The rest of the call's time is for the acknowledgements of what is in flight.
         until = time.monotonic() + (timeout or 60.0) / 4
-        in_flight = 1 if self._attempts.count else IN_FLIGHT
+        in_flight = 1 if self._attempts.count else self._in_flight
         # `sent` counts the requests at the head of `_waiting` that were written to this call.
         # `resent` counts those that an earlier call may have delivered.
         sent, resent = 0, len(self._waiting)
@@ -290,7 +319,7 @@ class _Sender:
                 break
             reply = yield Read()
             self._acknowledge(reply, again=resent > 0)
-            sent, resent, in_flight = sent - 1, resent - 1, IN_FLIGHT
+            sent, resent, in_flight = sent - 1, resent - 1, self._in_flight
         yield Finish()
 
     def _pull(self, until: float) -> bool:
@@ -360,17 +389,23 @@ class Publisher:
         return published
 
     def publish_many(
-        self, stream: str, batches: Rows | Iterable[Rows], *, progress: Progress | None = None
+        self,
+        stream: str,
+        batches: Rows | Iterable[Rows | MarkedBatch],
+        *,
+        progress: Progress | None = None,
+        in_flight: int = IN_FLIGHT,
     ) -> PublishedMany:
         """Publish batches in order, several in flight, and cut large ones to what the server
         accepts.
 
-        `batches` is an iterable of batches, or rows as `publish` takes them, however many.
+        `batches` is an iterable of batches, or rows as `publish` takes them, however many. A
+        `MarkedBatch` has a mark, and is refused instead of cut.
         `progress` is called with each acknowledged batch. If this raises, acknowledged batches
         stay, and `next_sequence` is the first that is not acknowledged.
         """
         many: PublishedMany = self._run(
-            publish_many(self._session, stream, batches, self._numbering, progress)
+            publish_many(self._session, stream, batches, self._numbering, progress, in_flight)
         )
         return many
 
@@ -420,17 +455,23 @@ class AsyncPublisher:
         return published
 
     async def publish_many(
-        self, stream: str, batches: Rows | Iterable[Rows], *, progress: Progress | None = None
+        self,
+        stream: str,
+        batches: Rows | Iterable[Rows | MarkedBatch],
+        *,
+        progress: Progress | None = None,
+        in_flight: int = IN_FLIGHT,
     ) -> PublishedMany:
         """Publish batches in order, several in flight, and cut large ones to what the server
         accepts.
 
-        `batches` is an iterable of batches, or rows as `publish` takes them, however many.
+        `batches` is an iterable of batches, or rows as `publish` takes them, however many. A
+        `MarkedBatch` has a mark, and is refused instead of cut.
         `progress` is called with each acknowledged batch. If this raises, acknowledged batches
         stay, and `next_sequence` is the first that is not acknowledged.
         """
         many: PublishedMany = await self._run(
-            publish_many(self._session, stream, batches, self._numbering, progress)
+            publish_many(self._session, stream, batches, self._numbering, progress, in_flight)
         )
         return many
 

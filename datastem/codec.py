@@ -195,8 +195,8 @@ def _fits(got: pa.Schema, schema: StreamSchema, position: int) -> bool:
     fields |= {field.name: field.type for field in schema.payload if field.name not in later}
     required = fields.keys() - schema.optional.keys() - {column.name for column in schema.dropped}
     names = set(got.names)
-    known = all(fields.get(field.name) == field.type for field in got)
-    return known and len(names) == len(got) and required <= names
+    declared = all(fields.get(field.name) == field.type for field in got)
+    return declared and len(names) == len(got) and required <= names
 
 
 def _repeat(value: int, rows: int) -> pa.Array:

@@ -96,10 +96,10 @@ class Column:
         type_ = parse_type(text)
         if not more:
             return cls(name, type_)
-        (rest,) = more
-        default = constant_from_json(rest["default"], type_)
-        former = tuple((earlier, until) for earlier, until in rest["former"])
-        return cls(name, type_, rest["since"], default, rest["stored"], former)
+        (details,) = more
+        default = constant_from_json(details["default"], type_)
+        former = tuple((earlier, until) for earlier, until in details["former"])
+        return cls(name, type_, details["since"], default, details["stored"], former)
 
 
 # The columns that a batch may have beside those of its stream.

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 import re
-import sys
 
 # Control characters, marks that change the direction of a text, line separators, and halves of
 # surrogate pairs, which have no UTF-8.
@@ -34,17 +32,3 @@ def escaped_json(text: str) -> str:
     r"""Return JSON of one line with all special characters inside its texts as \u001b."""
     # `json.dumps` has escaped newlines and other controls already, so the rest is inside of texts.
     return _SPECIAL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
-
-
-class EscapingFormatter(logging.Formatter):
-    """A formatter whose records are one line each, but for a traceback below."""
-
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
-        return escaped(super().formatMessage(record))
-
-
-def log_to_stderr() -> None:
-    """Send this process's log to standard error, a line for each record."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(EscapingFormatter("%(asctime)s %(levelname)s %(message)s"))
-    logging.basicConfig(level=logging.INFO, handlers=[handler])

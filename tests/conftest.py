@@ -36,9 +36,6 @@ ROOT = Path(__file__).resolve().parents[1]
 # compiles less starts with half the processor time, and few threads collect little garbage.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
-# Until all tests are collected, whose modules are garbage never.
-gc.disable()
-
 settings.register_profile("default", derandomize=True, deadline=None, max_examples=SHORT_EXAMPLES)
 settings.register_profile("thorough", derandomize=True, deadline=None, max_examples=100)
 settings.register_profile("explore", deadline=None, max_examples=2000, print_blob=True)
@@ -56,10 +53,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     group_tests(items, name_groups=getattr(config.option, "loadgroup", False))
 
 
-def pytest_collection_finish() -> None:
-    """Leave what was imported and collected out of every later collection of garbage."""
-    gc.enable()
-    gc.freeze()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Collect no garbage while modules are imported, and leave them out of it ever after."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    """Let modules see their objects end."""
+    gc.unfreeze()
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -94,6 +101,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     from psoup.engine.spark.session import open_session
 
     session = open_session(tmp_path_factory.mktemp("spark"))
+    # To compile a plan takes longer than to interpret it for a few rows. Engines that run as
+    # processes, as that of `running`, compile theirs.
+    session.conf.set("spark.sql.codegen.wholeStage", "false")
+    session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
     yield session
     session.stop()
 
@@ -126,6 +137,11 @@ def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerPr
 def counted_ids(monkeypatch: pytest.MonkeyPatch) -> None:
     """Streams, views, composites and policies of this process have the ids 1, 2, …, for tests that
     name them."""
+    count_ids(monkeypatch)
+
+
+def count_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Do what `counted_ids` does, for a fixture of a wider scope."""
     ids = itertools.count(1)
     monkeypatch.setattr("psoup.write.ids.secrets.randbits", lambda bits: next(ids))
 

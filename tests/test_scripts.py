@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -176,3 +178,87 @@ def test_the_bill_of_materials_names_every_pin_and_every_jar() -> None:
     recorded = (ROOT / "psoup" / "engine" / "jars.sha256").read_text().splitlines()
     assert hashes == {line.split()[0] for line in recorded}
     assert len({component["bom-ref"] for component in components}) == len(components)
+
+
+# ---- scripts/test
+
+# What the script calls: ruff and the others do nothing, mypy and pytest say that they wait.
+PROGRAMS = """
+import os, signal, sys, time
+from pathlib import Path
+tool = sys.argv[2] if sys.argv[1] == "-m" else ""
+if tool == "mypy":
+    Path("mypy.pid").write_text(str(os.getpid()))
+    if MYPY_FAILS:
+        print("a.py:1: error: not an int", flush=True)
+        sys.exit(1)
+if tool == "pytest" and PYTEST_PASSES:
+    sys.exit(0)
+if tool in ("mypy", "pytest"):
+    Path(tool + ".started").touch()
+    try:
+        time.sleep(600)
+    except KeyboardInterrupt:
+        sys.exit(2)
+"""
+
+
+class Gate:
+    """A clone with the script alone."""
+
+    def __init__(self, root: Path, **settings: bool) -> None:
+        self.root = root
+        scripts = root / "scripts"
+        scripts.mkdir()
+        shutil.copy(ROOT / "scripts" / "test", scripts / "test")
+        shutil.copy(ROOT / "scripts" / "_env.sh", scripts / "real_env.sh")
+        lines = ["ensure_python() { :; }", "ensure_java() { :; }", "ensure_jars() { :; }"]
+        (scripts / "_env.sh").write_text(
+            "\n".join(["source scripts/real_env.sh", f"PYTHON={root}/python", *lines, ""])
+        )
+        (root / "programs.py").write_text(
+            "\n".join([*(f"{name} = {value}" for name, value in settings.items()), PROGRAMS])
+        )
+        self._write(root / "python", f'exec {sys.executable} {root}/programs.py "$@"')
+        self._write(scripts / "proto", "exit 0")
+
+    @staticmethod
+    def _write(path: Path, script: str) -> None:
+        path.write_text(f"#!/bin/bash\n{script}\n")
+        path.chmod(0o755)
+
+    def start(self) -> subprocess.Popen[str]:
+        command = ["bash", "scripts/test"]
+        return subprocess.Popen(
+            command, cwd=self.root, stderr=subprocess.PIPE, text=True, start_new_session=True
+        )
+
+    def is_mypy_running(self) -> bool:
+        return Path(f"/proc/{(self.root / 'mypy.pid').read_text()}").exists()
+
+
+def test_mypy_ends_the_tests_if_it_fails(tmp_path: Path) -> None:
+    process = Gate(tmp_path, MYPY_FAILS=True, PYTEST_PASSES=False).start()
+    _, errors = process.communicate(timeout=240)
+    assert process.returncode == 1
+    assert errors.endswith("a.py:1: error: not an int\npsoup: mypy failed\n")
+
+
+def test_mypy_fails_the_gate_after_the_tests_have_passed(tmp_path: Path) -> None:
+    process = Gate(tmp_path, MYPY_FAILS=True, PYTEST_PASSES=True).start()
+    _, errors = process.communicate(timeout=240)
+    assert process.returncode == 1
+    assert errors.endswith("a.py:1: error: not an int\npsoup: mypy failed\n")
+
+
+def test_ctrl_c_ends_the_tests_and_mypy(tmp_path: Path) -> None:
+    gate = Gate(tmp_path, MYPY_FAILS=False, PYTEST_PASSES=False)
+    process = gate.start()
+    while not all((tmp_path / f"{tool}.started").exists() for tool in ("mypy", "pytest")):
+        assert process.poll() is None
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGINT)
+    process.communicate(timeout=240)
+    assert process.returncode != 0
+    while gate.is_mypy_running():
+        time.sleep(0.01)

@@ -44,3 +44,17 @@ def test_the_counter_finds_vague_names_and_idioms(tmp_path: Path) -> None:
     words = count_words([python, page], tmp_path)
     assert words.names == ["a.py:1: found", "a.py:3: found"]
     assert words.idioms == ["a.py: where there", "a.md: Nobody", "a.md: told"]
+
+
+def test_the_counter_reads_comments_and_no_strings(tmp_path: Path) -> None:
+    python = tmp_path / "a.py"
+    lines = [
+        "# nobody",
+        'a = "# whom"  # whom',
+        'b = f"# told {a} é"  # told # telling',
+        '"""',
+        "#",
+    ]
+    python.write_text("\n".join([*lines, '# tells"""', ""]))
+    words = count_words([python], tmp_path)
+    assert words.idioms == ["a.py: nobody", "a.py: whom", "a.py: told", "a.py: telling"]

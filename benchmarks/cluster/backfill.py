@@ -30,6 +30,7 @@ def measure(clusters: Clusters, report: Report, folder: Path, quick: bool) -> No
         report.add("  jobs", measured.jobs, "jobs")
         report.add("  the driver", measured.driver, "s", ratio=measured.driver / measured.tasks,
                    beside="the tasks")  # fmt: skip
+        report.add("  the JVM's compilers and collectors", measured.runtime, "s")
     ratio = most.tasks / alone.tasks
     report.add(
         f"  processor time of all tasks, {most.cores} cores", most.tasks, "s",

@@ -47,6 +47,7 @@ def report_division(
         ratio = measured.driver / measured.tasks
         goal = {"aim": "≤ 0.1 ×", "met": ratio <= 0.1} if judge else {}
         report.add("  the driver", measured.driver, "s", ratio=ratio, beside="the tasks", **goal)
+        report.add("  the JVM's compilers and collectors", measured.runtime, "s")
         report.add("  tasks", sum(map(len, measured.stages)), "tasks")
         report.add("  shuffled", measured.shuffled, "bytes")
 

@@ -4,6 +4,9 @@ Python tasks run beside the JVM, so Spark does not count their processor time. T
 report it themselves (`psoup.engine.spark.jobs.Spent`). What the workers used for DataFrames is
 divided over the tasks of those by their run time.
 
+What the JVM does beside its tasks is the driver's, but for the threads that compile and collect
+garbage: they run beside everything else, and compile most while a session is new.
+
 A session divides work for any number of cores, and runs no more tasks at a time than the machine
 has cores: tasks that share a core would take each other's caches, and more processor time.
 """
@@ -23,7 +26,7 @@ from unittest.mock import patch
 
 from pyspark.sql import SparkSession
 
-from benchmarks.memory import descendants, processor
+from benchmarks.memory import descendants, processor, seconds_of_threads
 from psoup.engine.composites import boxes, growing, keeping
 from psoup.engine.matching import backfill
 from psoup.engine.spark import session
@@ -37,6 +40,8 @@ SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
 _CALL = "psoup.benchmark.call"
 # The modules that call `run_tasks` in a measured piece of work.
 _CALLERS = (step, backfill, boxes, growing, keeping)
+# How the names of the JVM's own threads begin: compilers and collectors.
+_RUNTIME_THREADS = ("C1 Compiler", "C2 Compiler", "Sweeper", "GC Thread", "G1 ")
 
 
 @dataclass(frozen=True)
@@ -73,11 +78,13 @@ def makespan(tasks: tuple[float, ...], cores: int) -> float:
 @dataclass
 class Measured:
     """What one piece of work took: the processor seconds of the tasks of each stage, in their
-    order, the driver's beside them, and the bytes shuffled."""
+    order, the driver's beside them, those of the JVM's compilers and collectors, and the bytes
+    shuffled."""
 
     cores: int
     stages: list[tuple[float, ...]] = field(default_factory=list)
     driver: float = 0.0
+    runtime: float = 0.0
     shuffled: int = 0
     jobs: int = 0
 
@@ -118,8 +125,11 @@ class Cluster:
     def measuring(self) -> Iterator[Measured]:
         measured, begin = Measured(self.cores), time.time()
         driver, jvm, workers = time.process_time(), processor([self._jvm]), self._workers()
+        runtime = seconds_of_threads(self._jvm, _RUNTIME_THREADS)
         yield measured
         measured.driver = time.process_time() - driver
+        runtime = seconds_of_threads(self._jvm, _RUNTIME_THREADS) - runtime
+        measured.runtime = max(runtime, 0.0)
         jvm, workers = processor([self._jvm]) - jvm, self._workers() - workers
         self._pieces.append(_Piece(measured, begin, time.time(), jvm, workers))
 
@@ -161,9 +171,9 @@ class Cluster:
                 ]
             measured.shuffled += job.shuffled
         measured.jobs = len(jobs)
-        # What the JVM did beside its tasks is the driver's: it schedules and collects.
+        # What the JVM did beside its tasks is the driver's: it schedules, and takes their results.
         in_tasks = sum(task.seconds for job in jobs for task in job.tasks)
-        measured.driver += max(piece.jvm - in_tasks, 0.0)
+        measured.driver += max(piece.jvm - in_tasks - measured.runtime, 0.0)
 
 
 class Clusters:
@@ -217,8 +227,9 @@ def read_events(path: Path) -> list[LoggedJob]:
                 jobs[event["Job ID"]] = begin, number, event["Stage IDs"]
             elif event["Event"] == "SparkListenerTaskEnd":
                 stage, metrics = event["Stage ID"], event["Task Metrics"]
+                spent = metrics["Executor CPU Time"] + metrics["Executor Deserialize CPU Time"]
                 tasks.setdefault(stage, {})[event["Task Info"]["Index"]] = TaskTimes(
-                    metrics["Executor CPU Time"] / _NANOSECONDS, metrics["Executor Run Time"] / 1e3
+                    spent / _NANOSECONDS, metrics["Executor Run Time"] / 1e3
                 )
                 written = metrics["Shuffle Write Metrics"]["Shuffle Bytes Written"]
                 shuffled[stage] = shuffled.get(stage, 0) + written

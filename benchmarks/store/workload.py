@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from client_sdk import Stream
 from psoup.cli.output import counted, note
 from psoup.cli.problems import fail
-from psoup.cli.readers import Options, read
+from psoup.source.readers import Options, read
 
 LANES, STATIONS = 8, 82
 BATCH_ROWS = 20_000

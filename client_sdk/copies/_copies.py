@@ -18,13 +18,13 @@ from client_sdk._grpc.effects import Flow
 from client_sdk._session import Closing, HandleLike, Session, handle_bytes
 from client_sdk._wire.values import Scalar, to_value
 from client_sdk.copies._changes.batch import ChangeBatch, leave_batch, open_batch
-from client_sdk.copies._changes.reported import ALL_CHANGES, WITHOUT_LEFT
+from client_sdk.copies._changes.reported import ALL_CHANGES, WITH_OWN, WITHOUT_LEFT
 from client_sdk.copies._file import catalog
 from client_sdk.copies._file.catalog import Recovered, recover
 from client_sdk.copies._file.clock import Clock, DeviceClock, machine_clock
 from client_sdk.copies._file.file import CopyFile, SyncLock
 from client_sdk.copies._file.records import Declaration
-from client_sdk.copies._query.answers import CopyClock
+from client_sdk.copies._query.answers import CopyClock, Reading
 from client_sdk.copies._query.base_rows import require
 from client_sdk.copies._query.reading import Copy, Parameters, run_query
 from client_sdk.copies._queue.batches import Sent
@@ -95,7 +95,8 @@ class Copies(Outbox, Closing):
         window: str | None = None,
         priority: int = 0,
         base_rows: bool = False,
-        changes: bool | Literal["without left"] = False,
+        changes: bool | Literal["without left", "with own"] = False,
+        edits: bool = False,
     ) -> Copy:
         """Declare a copy, by the text of its query or by the handle of a registration, and return
         it.
@@ -109,17 +110,23 @@ class Copies(Outbox, Closing):
         query. Copies with a higher `priority` are received first. `base_rows` keeps the rows that
         the answer is computed from, so that it can go on offline. With `changes`, changes of the
         answer are kept from the next sync on until `changes()` has returned them; "without left"
-        leaves out rows that leave by time.
+        leaves out rows that leave by time, and "with own" reports own edits too, once.
+
+        With `edits`, rows that this file has queued are in the answer at once, and `Copy.pending`
+        says which. If only the store can tell what they do to the answer, the first sync says so,
+        and the copy is kept without edits.
         """
         if (sql is None) == (handle is None):
             raise ValueError("keep() takes the text of a query or a handle, and not both")
         _check_name(name)
-        if base_rows:
+        if base_rows or edits:
             require()
         if base_rows and changes:
             raise ValueError(
                 "a copy of base rows has no changes: keep the answer too, without base_rows"
             )
+        if changes == WITH_OWN and not edits:
+            raise ValueError(f"changes={WITH_OWN!r} are of a copy that is kept with edits=True")
         declared = Declaration(
             copy_id=0,
             name=name,
@@ -132,6 +139,7 @@ class Copies(Outbox, Closing):
             key=new_key(name),
             handle=b"" if handle is None else handle_bytes(handle),
             changes=_changes(changes),
+            edits=edits,
         )
         with self._file.writing(durable=True) as connection:
             catalog.declare(connection, declared)
@@ -279,22 +287,32 @@ class Copies(Outbox, Closing):
             yield
 
     def query(
-        self, sql: str, parameters: Parameters = (), *, now: datetime | None = None
+        self,
+        sql: str,
+        parameters: Parameters = (),
+        *,
+        now: datetime | None = None,
+        queued: bool = True,
+        rejected: bool = False,
     ) -> list[dict[str, Any]]:
         """Run one SELECT of SQLite. Every copy that has been synced is a table of its name.
 
-        Raises LocalQueryProblem. See "SQL" in docs for how values look.
+        Copies that are kept with edits have their own edits as in `Copy.to_arrow`, and a column
+        `_pending`. Raises LocalQueryProblem. See "SQL" in docs for how values look.
         """
         with self._file.reading() as connection:
             records = catalog.records(connection)
             synced = [record for record in records if record.version is not None]
-            copies = [(record, self._now.now(record, now)) for record in synced]
+            copies = [
+                (record, Reading(self._now.moment(record, now), queued, rejected))
+                for record in synced
+            ]
             try:
                 rows = run_query(connection, sql, parameters, copies)
             except LocalQueryProblem as problem:
                 raise _explained(problem, records) from problem.__cause__
-        for record, moment in copies if now is None else ():
-            self._now.note(record, moment)
+        for record, reading in copies if now is None else ():
+            self._now.note(record, reading.moment.now)
         return rows
 
     @contextlib.contextmanager
@@ -342,9 +360,11 @@ def _in_hex(parameters: Mapping[str, Scalar] | None) -> dict[str, str]:
 def _changes(changes: bool | str) -> str:
     if changes is True or changes is False:
         return ALL_CHANGES if changes else ""
-    if changes != WITHOUT_LEFT:
-        raise ValueError(f"changes are True, False or {WITHOUT_LEFT!r}, not {changes!r}")
-    return WITHOUT_LEFT
+    if changes not in (WITHOUT_LEFT, WITH_OWN):
+        raise ValueError(
+            f"changes are True, False, {WITHOUT_LEFT!r} or {WITH_OWN!r}, not {changes!r}"
+        )
+    return changes
 
 
 def _options(

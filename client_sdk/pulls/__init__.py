@@ -29,6 +29,7 @@ from client_sdk.pulls._puller import Puller, hopeless, passes, run_pulls
 from client_sdk.pulls._pulling import pull_many, pull_once
 from client_sdk.pulls._schedule import Clock, Schedule, SystemClock, parse_duration, show_duration
 from client_sdk.pulls._sinks import FORMATS, format_of, sink_for
+from client_sdk.pulls._watching import watch_pull
 from psoup.formats.csv_safe import formula_safe, formula_safe_schema
 
 __all__ = [
@@ -62,4 +63,5 @@ __all__ = [
     "run_pulls",
     "show_duration",
     "sink_for",
+    "watch_pull",
 ]

@@ -1,4 +1,4 @@
-"""What changed in an answer, appended to a file of JSON lines or a Delta table, each change once.
+"""What changed in an answer, appended to a file of JSON lines, a Delta table or a receiver.
 
 The output itself says how far it has come: a line has the number of its change, a commit of Delta
 that of its last one. So a batch that comes again, because the process died before it was left, is
@@ -19,32 +19,27 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from datetime import datetime
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Protocol
 
 import pyarrow as pa
 
 from client_sdk._exceptions import BadPull, OutputFailed
-from client_sdk._wire.values import Column, schema_of
+from client_sdk._wire.values import schema_of
 from client_sdk.copies import ChangeBatch, Copies
+from client_sdk.pulls._change_lines import (
+    CHANGE_COLUMNS,
+    change_fields,
+    change_lines,
+    change_rows,
+)
+from client_sdk.pulls._http_changes import HttpChanges, is_url
 from client_sdk.pulls._receipt import ReceiptFile
 from client_sdk.pulls._sinks.delta import delta_module
-from psoup.formats.plain import plain_values
 
-# Names of the language don't begin with an underscore.
-_CHANGE_COLUMNS = (
-    Column("_number", "BIGINT"),
-    Column("_tag", "TEXT"),
-    Column("_why", "TEXT"),
-    Column("_at", "TIMESTAMP"),
-)
 _SUFFIXES = (".jsonl", ".ndjson", ".delta")
 _TAIL_BYTES = 1 << 16
-
-Row = dict[str, Any]
 
 
 class ChangeSink(Protocol):
@@ -62,8 +57,14 @@ class ChangeSink(Protocol):
         """
 
 
-def change_sink_for(path: Path) -> ChangeSink:
-    """Return the sink for a path, by its suffix. Raises BadPull."""
+def change_sink_for(target: Path | str, secret_file: Path | None = None) -> ChangeSink:
+    """Return the sink for a URL, or for a path by its suffix. Raises BadPull.
+
+    `secret_file` has the secret by which deliveries to a URL are signed.
+    """
+    if is_url(target):
+        return HttpChanges(str(target), secret_file)
+    path = Path(target)
     if path.suffix.lower() not in _SUFFIXES:
         raise BadPull(
             f"changes_to: {path}: changes are appended to JSON lines or a Delta table; end it in "
@@ -80,12 +81,11 @@ def change_sink_for(path: Path) -> ChangeSink:
         raise BadPull(str(error)) from error
 
 
-def append_changes(copies: Copies, name: str, path: Path, file: ReceiptFile) -> int:
-    """Append the changes of a copy to `path`, and return how many there were.
+def append_changes(copies: Copies, name: str, sink: ChangeSink, file: ReceiptFile) -> int:
+    """Append the changes of a copy to `sink`, and return how many there were.
 
     Raises OutputFailed; then the next pull appends them.
     """
-    sink = change_sink_for(path)
     with copies.changes(name) as batch:
         if batch.last:
             receipt = file.load()
@@ -97,24 +97,8 @@ def append_changes(copies: Copies, name: str, path: Path, file: ReceiptFile) -> 
             try:
                 sink.append(batch, goes_on=goes_on)
             except sink.failures as error:
-                raise OutputFailed(f"{path} could not be appended to: {error}") from error
+                raise OutputFailed(f"changes of {name} could not be appended: {error}") from error
     return len(batch)
-
-
-def _change_rows(batch: ChangeBatch, since: int) -> list[Row]:
-    """Return rows of the changes after the number `since`."""
-    return [
-        {
-            **_change_fields(change.number, change.tag, change.why, change.at),
-            **(change.row or change.old or {}),
-        }
-        for change in batch
-        if change.number > since
-    ]
-
-
-def _change_fields(number: int, tag: str, why: str, at: datetime | None = None) -> Row:
-    return {"_number": number, "_tag": tag, "_why": why, "_at": at}
 
 
 class JsonLineChanges:
@@ -128,26 +112,11 @@ class JsonLineChanges:
     def append(self, batch: ChangeBatch, *, goes_on: bool) -> None:
         with self._path.open("a+b") as file:
             since = self._cut(file) if goes_on else self._apart(file)
-            for line in self._lines(batch, since):
-                file.write(line)
+            for _, line in change_lines(batch, since):
+                file.write(line + b"\n")
             file.flush()
             # On the disk before the batch is left, which deletes the changes from the state file.
             os.fsync(file.fileno())
-
-    @staticmethod
-    def _lines(batch: ChangeBatch, since: int) -> Iterator[bytes]:
-        if since >= batch.last:
-            return
-        if batch.reset:
-            rows = list(_plain(list(batch.answer or ()), batch.columns))
-            yield _encoded({**_change_fields(batch.last, "reset", batch.reset), "rows": rows})
-            return
-        fresh = [change for change in batch if change.number > since]
-        rows = list(_plain(_change_rows(batch, since), (*_CHANGE_COLUMNS, *batch.columns)))
-        for change, row in zip(fresh, rows, strict=True):
-            if change.tag == "u" and change.old is not None:
-                row["_old"] = next(_plain([change.old], batch.columns))
-            yield _encoded(row)
 
     @staticmethod
     def _apart(file: IO[bytes]) -> int:
@@ -187,19 +156,6 @@ def _number_of(line: bytes) -> int:
     return number if isinstance(number, int) else 0
 
 
-def _plain(rows: Sequence[Row], columns: tuple[Column, ...]) -> Iterator[Row]:
-    """Yield rows of plain values."""
-    table = pa.Table.from_pylist(list(rows), schema=schema_of(columns)).combine_chunks()
-    for batch in table.to_batches():
-        values = [plain_values(array) for array, column in zip(batch.columns, columns, strict=True)]
-        for row in zip(*values, strict=True):
-            yield dict(zip((column.name for column in columns), row, strict=True))
-
-
-def _encoded(value: Row) -> bytes:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False).encode() + b"\n"
-
-
 class DeltaChanges:
     """A Delta table of changes, to which a batch is appended in one commit.
 
@@ -219,16 +175,16 @@ class DeltaChanges:
         if since >= batch.last:
             return
         if batch.reset:
-            first = [_change_fields(batch.last, "reset", batch.reset)]
-            again = _change_fields(batch.last, "=", batch.reset)
+            first = [change_fields(batch.last, "reset", batch.reset)]
+            again = change_fields(batch.last, "=", batch.reset)
             rows = [*first, *({**again, **row} for row in batch.answer or ())]
         else:
-            rows = _change_rows(batch, since)
+            rows = change_rows(batch, since)
         # The last number is in the same commit as the rows, so a repeat finds both or neither.
         done = self._delta.Transaction(app_id=f"psoup {batch.series}", version=batch.last)
         self._delta.write_deltalake(
             self._path,
-            pa.Table.from_pylist(rows, schema=schema_of((*_CHANGE_COLUMNS, *batch.columns))),
+            pa.Table.from_pylist(rows, schema=schema_of((*CHANGE_COLUMNS, *batch.columns))),
             mode="append",
             schema_mode="merge",
             commit_properties=self._delta.CommitProperties(app_transactions=[done]),

@@ -28,6 +28,7 @@ from typing import Any, NoReturn
 from client_sdk._credentials import Credentials
 from client_sdk._exceptions import BadPull
 from client_sdk._wire.values import Scalar
+from client_sdk.pulls._http_changes import is_url
 from client_sdk.pulls._pull import Hook, Pull, Store
 from client_sdk.pulls._puller import check_together
 from client_sdk.pulls._schedule import Schedule, parse_duration
@@ -39,6 +40,7 @@ _PULL_FIELDS = (
     *("sql", "key", "handle", "parameters", "lease", "window", "priority", "format", "always"),
     "csv_safe",
     "changes_to",
+    "changes_secret_file",
 )
 
 
@@ -225,6 +227,11 @@ def _path(value: Any, folder: Path) -> Path:
     return folder / Path(_text(value, folder)).expanduser()
 
 
+def _changes_target(value: Any, folder: Path) -> Path | str:
+    """Return the URL of a receiver, or a path."""
+    return _text(value, folder) if is_url(value) else _path(value, folder)
+
+
 def _parameters(value: Any, folder: Path) -> dict[str, Scalar]:
     if not isinstance(value, Mapping):
         raise ValueError("must be a table, as { least = 184.5 }")
@@ -263,7 +270,8 @@ PULL_KEYS: dict[str, Reader] = {
     "parameters": _parameters,
     "window": _text,
     "to": _path,
-    "changes_to": _path,
+    "changes_to": _changes_target,
+    "changes_secret_file": _path,
 }
 SHARED_KEYS: dict[str, Reader] = {
     "format": _format,

@@ -13,6 +13,7 @@ from client_sdk._credentials import Credentials
 from client_sdk._exceptions import BadPull
 from client_sdk._session import DEFAULT_TARGET
 from client_sdk._wire.values import Scalar
+from client_sdk.pulls._http_changes import is_url
 from client_sdk.pulls._schedule import ZERO, Schedule
 from client_sdk.pulls._sinks import FORMATS, format_of
 
@@ -72,9 +73,10 @@ class Pull:
     Give `sql`, which the pull registers itself, with a client key kept in its state; or `key`, the
     client key of a registration of the owner, which with `sql` too is registered if there is none;
     or `handle`, in hexadecimal. `state` is the file of the offline copy, by default beside the
-    output. Changes of the answer are appended to `changes_to`, JSON lines or a Delta table, if it
-    is given. With `always` the output is written even if it has the answer already. With `csv_safe`
-    a TEXT in CSV that a spreadsheet would take for a formula has an apostrophe before it.
+    output. Changes of the answer are appended to `changes_to`, if it is given: JSON lines, a Delta
+    table, or the URL of a receiver, signed by the secret in `changes_secret_file`. With `always`
+    the output is written even if it has the answer already. With `csv_safe` a TEXT in CSV that a
+    spreadsheet would take for a formula has an apostrophe before it.
 
     Raises BadPull, whose message begins with the field, if the values don't fit together.
     """
@@ -93,7 +95,8 @@ class Pull:
     schedule: Schedule | None = None
     always: bool = False
     csv_safe: bool = False
-    changes_to: Path | None = None
+    changes_to: Path | str | None = None
+    changes_secret_file: Path | None = None
     hook: Hook | None = None
     store: Store = field(default_factory=Store)
 
@@ -109,10 +112,12 @@ class Pull:
             raise BadPull(f"format: {self.format!r} is no format; one of {', '.join(FORMATS)}")
         if self.state_path.resolve() == self.to.resolve():
             raise BadPull("state: can't be the output itself")
-        if self.changes_to is not None:
+        if self.changes_to is not None and not is_url(self.changes_to):
             object.__setattr__(self, "changes_to", Path(self.changes_to))
-            if self.changes_to.resolve() in (self.state_path.resolve(), self.to.resolve()):
+            if self.changes_path in (self.state_path.resolve(), self.to.resolve()):
                 raise BadPull("changes_to: can't be the output or the state itself")
+        if self.changes_secret_file is not None and not is_url(self.changes_to):
+            raise BadPull("changes_secret_file: is for changes that go to a URL")
         self._check_source()
 
     def _check_source(self) -> None:
@@ -128,6 +133,11 @@ class Pull:
             raise BadPull("sql: missing; parameters and lease belong to a text")
         if self.lease is not None and self.lease <= ZERO:
             raise BadPull("lease: must be longer than nothing")
+
+    @property
+    def changes_path(self) -> Path | None:
+        """The file that changes are appended to; None if they go nowhere, or to a URL."""
+        return self.changes_to.resolve() if isinstance(self.changes_to, Path) else None
 
     @property
     def state_path(self) -> Path:

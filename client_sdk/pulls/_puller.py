@@ -170,8 +170,8 @@ def check_together(pulls: tuple[Pull, ...]) -> None:
         if earlier is not pull and {earlier.format, pull.format} != {"sqlite"}:
             raise BadPull(f"to: {pull.to} is the output of {earlier.name} too")
     for pull in pulls:
-        path = pull.changes_to
-        if path is not None and outputs.setdefault(path.resolve(), pull) is not pull:
+        path = pull.changes_path
+        if path is not None and outputs.setdefault(path, pull) is not pull:
             raise BadPull(f"changes_to: {path} is an output of another pull too")
 
 

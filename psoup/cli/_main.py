@@ -17,9 +17,11 @@ from psoup.cli import (
     backup,
     check,
     clock,
+    config,
     copies,
     credentials,
     explain,
+    health,
     keys,
     policies,
     publish,
@@ -30,8 +32,10 @@ from psoup.cli import (
     repair,
     restore,
     serve,
+    sources,
     status,
     streams,
+    top,
     views,
 )
 from psoup.cli.connection import Connection
@@ -166,6 +170,7 @@ cli.add_command(views.view)
 cli.add_command(policies.policy)
 cli.add_command(publish.publish)
 cli.add_command(publishers.publisher)
+cli.add_command(sources.source)
 cli.add_command(queries.register)
 cli.add_command(queries.register_many)
 cli.add_command(queries.invoke)
@@ -176,7 +181,10 @@ cli.add_command(explain.explain)
 cli.add_command(queries.list_)
 cli.add_command(queries.unregister)
 cli.add_command(status.status)
+cli.add_command(top.top)
 cli.add_command(clock.clock)
+cli.add_command(config.config)
+cli.add_command(health.health)
 cli.add_command(keys.key)
 cli.add_command(repair.repair)
 cli.add_command(backup.backup)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from client_sdk import DEFAULT_TARGET, Client, Credentials, Transport
+from client_sdk import DEFAULT_TARGET, AsyncClient, Client, Credentials, Transport
 from psoup.cli.problems import fail
 
 
@@ -35,3 +35,17 @@ class Connection:
             transport=self.transport,
             credentials=self.credentials,
         )
+
+    def async_client(self) -> AsyncClient:
+        """Return a client for an event loop; raise a Problem as `client` does."""
+        try:
+            return AsyncClient(
+                self.target,
+                tenant=self.tenant,
+                owner=self.owner,
+                timeout=self.timeout,
+                transport=self.transport,  # type: ignore[arg-type]
+                credentials=self.credentials,
+            )
+        except ValueError as error:
+            fail(str(error))

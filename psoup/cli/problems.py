@@ -10,6 +10,7 @@ import click
 
 from client_sdk import ConnectionFailed, PsoupError
 from psoup.cli.output import SentenceGroup, echo
+from psoup.source.errors import AnotherCopy, BadInput, BadSettings, SourceAway, SourceError
 
 REFUSED = 1
 USAGE = 2
@@ -53,6 +54,9 @@ def reported_problems(ctx: click.Context) -> Iterator[None]:
     except PsoupError as error:
         show(error)
         ctx.exit(exit_code(error))
+    except (SourceError, SourceAway) as error:
+        complain(str(error))
+        ctx.exit(source_code(error))
     except KeyboardInterrupt:
         complain("ended with Ctrl-C")
         ctx.exit(INTERRUPTED)
@@ -64,6 +68,17 @@ def exit_code(error: PsoupError) -> int:
     A server that answers with a reason has refused, even if it says that it is unavailable.
     """
     return NO_STORE if isinstance(error, ConnectionFailed) and not error.reason else REFUSED
+
+
+def source_code(error: Exception) -> int:
+    """Return the exit code of an error of a source, or of the SDK."""
+    if isinstance(error, PsoupError):
+        return exit_code(error)
+    if isinstance(error, SourceAway):
+        return TRY_LATER
+    if isinstance(error, BadInput | BadSettings):
+        return USAGE
+    return BUSY if isinstance(error, AnotherCopy) else REFUSED
 
 
 def show(error: PsoupError) -> None:

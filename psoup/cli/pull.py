@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 import click
 
-from client_sdk import Client
+from client_sdk import Client, PsoupError
 from client_sdk.pulls import (
     FORMATS,
     BadPull,
@@ -26,6 +26,7 @@ from client_sdk.pulls import (
     load_pulls,
     name_from,
     sink_for,
+    watch_pull,
 )
 from psoup.cli.connection import Connection
 from psoup.cli.output import echo
@@ -93,9 +94,14 @@ def duration_option(
 @duration_option("--backoff-cap", "The longest pause after failures.", "--every")
 @click.option(
     "--changes-to",
-    type=PATH,
-    metavar="FILE",
-    help="Append each change once, to changes.jsonl or changes.delta.",
+    metavar="FILE|URL",
+    help="Append each change once, to changes.jsonl or changes.delta, or post it to a URL.",
+)
+@click.option(
+    "--changes-secret-file", type=FILE, help="A file with the secret that signs posts to the URL."
+)
+@click.option(
+    "--watch", is_flag=True, help="Stay connected, and pull as soon as there is something new."
 )
 @click.option("--always", is_flag=True, help="Write OUTPUT even if nothing changed.")
 @click.option("--on-change", metavar="COMMAND", help="Run a hook in a shell after a change.")
@@ -123,6 +129,7 @@ def pull(
     check: bool,
     quiet: bool,
     lines: bool,
+    watch: bool,
     **pull_options: Any,
 ) -> None:
     """Keep the answer of a query up to date in a file.
@@ -135,6 +142,7 @@ def pull(
     psoup pull --sql "SELECT * FROM trades RANGE 1 HOUR" --to trades.csv --once
     psoup pull dear --to answers.sqlite --every 1h --jitter 5m --on-change ./load.sh
     psoup pull dear --to dear.csv --every 1m --changes-to changes.jsonl
+    psoup pull dear --to dear.csv --watch --changes-to https://hooks.example/dear
     psoup pull --file pulls.toml
     psoup pull --file pulls.toml --check
 
@@ -157,11 +165,15 @@ def pull(
             if file
             else (_from_options(_PullOptions(**pull_options), default_store),)
         )
+        if watch and (file or once or pulls[0].schedule is not None):
+            fail("--watch goes without --file, --once and --every")
         plan = PullPlan(
             pulls, once or all(planned.schedule is None for planned in pulls), connection
         )
         if check:
             plan.check()
+        elif watch:
+            context.exit(plan.watch(Reporter(quiet=quiet, lines=lines)))
         else:
             context.exit(plan.run(Reporter(quiet=quiet, lines=lines), changed_code))
     except BadPull as error:
@@ -196,6 +208,20 @@ class PullPlan:
                 return TERMINATED if self.once else 0
         return max(map(code_of, puller.given_up.values()))
 
+    def watch(self, reporter: Reporter) -> int:
+        """Return the exit code of the only pull, which stays connected."""
+        (pull,) = self.pulls
+        _check_outputs(pull)
+        error: PsoupError | None = None
+        with self._client(pull.store) as client, _terminating():
+            try:
+                for report in watch_pull(client, pull):
+                    reporter(report)
+                    error = report.error
+            except Terminated:
+                return 0
+        return 0 if error is None else code_of(error)
+
     def _client(self, store: Store) -> Client:
         return replace(
             self.connection,
@@ -211,7 +237,7 @@ def _check_outputs(pull: Pull) -> None:
     """Raise BadPull for an output that can't be one."""
     sink_for(pull.to, pull.format, pull.name)
     if pull.changes_to is not None:
-        change_sink_for(pull.changes_to)
+        change_sink_for(pull.changes_to, pull.changes_secret_file)
 
 
 @contextmanager
@@ -247,7 +273,8 @@ class _PullOptions:
     aligned: bool
     backoff: timedelta | None
     backoff_cap: timedelta | None
-    changes_to: Path | None
+    changes_to: str | None
+    changes_secret_file: Path | None
     always: bool
     on_change: str | None
     hook_limit: timedelta | None
@@ -287,6 +314,7 @@ def _from_options(options: _PullOptions, default_store: Store) -> Pull:
         schedule=_schedule(options),
         always=options.always,
         changes_to=options.changes_to,
+        changes_secret_file=options.changes_secret_file,
         hook=_hook(options),
         store=default_store,
     )

@@ -16,6 +16,7 @@ from functools import partial
 
 import pyarrow as pa
 
+from psoup.engine.composites.legs import JoinedLegs
 from psoup.engine.errors import SecondEngine
 from psoup.engine.matching.coverage import Cohorts
 from psoup.engine.ownership.fence import Fence
@@ -77,11 +78,23 @@ class Ledger:
         self.histories = Histories(self.store)
         self.interests = Interests()
         self.interests.refresh(state)
+        self._joined_legs: JoinedLegs | None = None
 
     @property
     def fence(self) -> Fence:
         """The right to delete, as long as the ledger's epoch is the newest."""
         return Fence(self.store, self.epochs_version)
+
+    @property
+    def joined_legs(self) -> JoinedLegs:
+        """The legs of registered joins; the same object until they change."""
+        registrations, _ = self.state.columns
+        composed, quarantined = registrations.composed_legs, self.state.quarantine.predicates
+        kept = self._joined_legs
+        # The arrays are compared by identity: they are made again when a join comes or ends.
+        if kept is None or kept.composed is not composed or kept.quarantined != quarantined:
+            kept = self._joined_legs = JoinedLegs(composed, quarantined)
+        return kept
 
     def folder(self, name: str) -> DeltaFolder:
         return self.store.table(name)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from psoup import lifeline, umask
+from psoup import configuration, lifeline, process_log, umask
 from psoup.command_help import HelpFormatter, format_size, parse_size
 from psoup.engine.engine import Engine
 from psoup.engine.errors import EngineError
@@ -24,7 +24,6 @@ from psoup.engine.settings import EngineSettings, Rest
 from psoup.engine.spark.adopted import serve
 from psoup.engine.spark.keep_alive import run_empty_job
 from psoup.engine.spark.session import make_scratch, open_session
-from psoup.escaping import log_to_stderr
 from psoup.monitoring import settings as monitoring
 from psoup.monitoring.settings import MonitoringSettings
 from psoup.monitoring.thread import ListenerThread
@@ -43,7 +42,7 @@ examples:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run until SIGTERM or SIGINT (return 0) or a failure (return 1)."""
     options = _parse(arguments)
-    log_to_stderr()
+    process_log.start_log(process_log.read_options(options))
     logging.getLogger("py4j").setLevel(logging.WARNING)
     ending = threading.Event()
     _listen(ending)
@@ -53,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         umask.set_umask(options.umask, options.store)
         _run(options, ending)
     except (EngineError, StoreError, argparse.ArgumentTypeError) as error:
-        log.error("%s", error, exc_info=error.__cause__)
+        log.error("the engine ends: %s", error, exc_info=error.__cause__)
         return 1
     return 0
 
@@ -64,6 +63,14 @@ def _listen(ending: threading.Event) -> None:
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = make_parser()
+    options = configuration.parse_configured(parser, "engine", arguments)
+    options.monitoring = monitoring.read_options(parser, options)
+    return options
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of an engine's options."""
     defaults = EngineSettings()
     parser = argparse.ArgumentParser(
         "psoup engine",
@@ -108,10 +115,10 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument(lifeline.OPTION, action="store_true", help=lifeline.HELP)
     parser.add_argument(umask.OPTION, type=umask.parse_umask, metavar="OCTAL", help=umask.HELP)
+    configuration.add_option(parser)
+    process_log.add_options(parser)
     monitoring.add_options(parser)
-    options = parser.parse_args(arguments)
-    options.monitoring = monitoring.read_options(parser, options)
-    return options
+    return parser
 
 
 def _add_sizes(parser: argparse.ArgumentParser, defaults: EngineSettings) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, aclosing, contextmanager, nullcontext
@@ -34,6 +35,8 @@ from psoup.server.sharing.room import SMALL_BYTES
 from psoup.server.status_codes import Context, code_of, reason_of, refuse
 from psoup.server.wire.checksums import garbled, has_checksum, is_intact, is_promised
 from psoup.server.wire.scanning import Malformed, scan, shape_of
+
+log = logging.getLogger("psoup.server")
 
 # Calls that gRPC holds until they are taken, some kilobytes each. By default it drops some beyond
 # 1,000, all beyond 3,000, and those that wait for half a minute.
@@ -100,6 +103,7 @@ class Admission(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
             _MAX_OPEN_CALLS, "calls without a credential", "", 10, _MAX_OPEN_CALLS_PER_CONNECTION
         )
         self._guarded: dict[str, Handler] = {}
+        self._slow_seconds = core.settings.log.call_seconds
 
     async def intercept_service(
         self, continuation: Find, details: grpc.HandlerCallDetails
@@ -169,14 +173,39 @@ class Admission(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         finally:
             if method.startswith(_SERVICE):
                 door = "http" if isinstance(context, OtherDoor) else "grpc"
-                self._core.metrics.end_call(
-                    method.removeprefix(_SERVICE),
-                    door,
-                    ending.code,
-                    ending.reason,
-                    time.monotonic() - began,
-                    0.0 if ending.call is None else ending.call.queued_seconds,
-                )
+                self._end(method, door, ending, time.monotonic() - began)
+
+    def _end(self, method: str, door: str, ending: _Ending, seconds: float) -> None:
+        rpc, call = method.removeprefix(_SERVICE), ending.call
+        queued = 0.0 if call is None else call.queued_seconds
+        self._core.metrics.end_call(rpc, door, ending.code, ending.reason, seconds, queued)
+        # A watch is open for as long as its client likes.
+        is_slow = self._slow_seconds is not None and seconds >= self._slow_seconds
+        if is_slow and method not in _WATCHES:
+            tenant, owner = ("", "") if call is None else (call.tenant, call.owner)
+            log.info(
+                "%s %s: %s in %.3f s, %.3f s of it queued; tenant %s, owner %s, by %s",
+                "slow" if self._slow_seconds else "call",
+                rpc,
+                ending.reason or ending.code,
+                seconds,
+                queued,
+                tenant,
+                owner,
+                door,
+                extra={
+                    "fields": {
+                        "method": rpc,
+                        "code": ending.code,
+                        "reason": ending.reason,
+                        "duration": round(seconds, 6),
+                        "queue": round(queued, 6),
+                        "tenant": tenant,
+                        "owner": owner,
+                        "door": door,
+                    }
+                },
+            )
 
     def _refuse(self, context: Context, ending: _Ending, method: str, error: Exception) -> None:
         principal = None if ending.call is None else ending.call.principal

@@ -23,9 +23,8 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from datastem.accept import Limits
-from psoup import lifeline, umask
+from psoup import configuration, lifeline, process_log, umask
 from psoup.command_help import HelpFormatter, format_size, parse_size
-from psoup.escaping import log_to_stderr
 from psoup.monitoring import settings as monitoring
 from psoup.monitoring.settings import MonitoringSettings
 from psoup.server.admission import QUEUE_OPTIONS, Admission
@@ -104,7 +103,7 @@ def _name_fields(proto: DescriptorProto, message: Descriptor) -> None:
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> Settings:
     parser = make_parser()
-    return read_settings(parser, parser.parse_args(arguments))
+    return read_settings(parser, configuration.parse_configured(parser, "server", arguments))
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -268,7 +267,9 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="SECONDS",
         help="how long to take calls after a signal to stop, while load balancers notice",
     )
+    configuration.add_option(parser)
     add_options(parser)
+    process_log.add_call_option(process_log.add_options(parser))
     monitoring.add_options(parser)
     return parser
 
@@ -302,6 +303,7 @@ def read_settings(parser: argparse.ArgumentParser, options: argparse.Namespace) 
         identity=read_options(parser, options),
         servers=options.servers,
         group=group,
+        log=process_log.read_options(options),
         monitoring=_monitoring(parser, options),
         drain_delay=max(0.0, options.drain_delay),
     )
@@ -517,7 +519,7 @@ def run(
 ) -> int:
     """Run a server as `main` does, with settings that were read. `command` and `ports` are for a
     group: the words that start a server with the same options, and the ports of other doors."""
-    log_to_stderr()
+    process_log.start_log(settings.log)
     try:
         umask.set_umask(settings.umask, settings.store)
         if settings.servers > 1:

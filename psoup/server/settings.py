@@ -15,6 +15,7 @@ from datastem.accept import Limits
 from datastem.instants import SECOND
 from psoup.errors import BadRequest
 from psoup.monitoring.settings import MonitoringSettings
+from psoup.process_log import LogSettings
 from psoup.server.group.membership import Membership
 from psoup.server.identity.settings import IdentitySettings
 from psoup.texts import NAME_BYTES, is_printable_name
@@ -76,6 +77,7 @@ class Settings:
     policy_lease: int = 30 * 24 * 3600
     servers: int = 1
     group: Membership | None = None
+    log: LogSettings = LogSettings()
     monitoring: MonitoringSettings | None = None
     drain_delay: float = 0.0
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 
@@ -54,8 +54,10 @@ class CompositeMark:
 
 def mark_row(composite_id: int, mark: CompositeMark) -> dict[str, Any]:
     """Return a mark as a value of the column `composites` of the epochs table."""
+    # Not `asdict`, which copies the ids of all admitted predicates one by one.
+    values = {field.name: getattr(mark, field.name) for field in fields(mark)}
     ranges = [{"low": low, "high": high} for low, high in mark.predicates]
-    return {"composite_id": composite_id} | asdict(mark) | {"predicates": ranges}
+    return {"composite_id": composite_id} | values | {"predicates": ranges}
 
 
 def read_mark(row: Mapping[str, Any]) -> tuple[int, CompositeMark]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import sys
 from collections.abc import Sequence
 
+from psoup import configuration
 from psoup.server.group.parent import Port
 from psoup.server.main import Server, make_parser, own_command, read_settings, run
 from psoup.web.settings import WebSettings, add_options, read_options
@@ -20,9 +22,8 @@ def missing_packages() -> list[str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a server as `psoup.server.main.main` does, with the options of the web port beside."""
-    parser = make_parser()
-    add_options(parser)
-    options = parser.parse_args(arguments)
+    parser = make_web_parser()
+    options = configuration.parse_configured(parser, "server", arguments)
     settings, web = read_settings(parser, options), read_options(options)
     command = own_command("psoup.web", arguments)
     if web is None:
@@ -32,6 +33,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     ports = [Port("--web", web.host, web.port)]
     return run(settings, command, lambda server: add_door(server, web), ports)
+
+
+def make_web_parser() -> argparse.ArgumentParser:
+    """Return the parser of a server's options, those of the web port included."""
+    parser = make_parser()
+    add_options(parser)
+    return parser
 
 
 def add_door(server: Server, settings: WebSettings) -> None:

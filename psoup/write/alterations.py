@@ -128,8 +128,9 @@ def _in_use(
         for registration in registrations
         if visible in (None, registration.owner)
     ][:_MAX_LISTED_REGISTRATIONS]
-    rest = len(registrations) - len(names)
-    listed = [*names, *([f"{rest:,} more" if names else f"{rest:,}"] if rest else [])]
+    unnamed = len(registrations) - len(names)
+    more = f"{unnamed:,} more" if names else f"{unnamed:,}"
+    listed = [*names, *([more] if unnamed else [])]
     return InUse(
         f"registrations reach further back than the new RETAIN of {stream.schema.name}: "
         f"{', '.join(listed)}",

@@ -4,6 +4,8 @@ whatever has happened since they were kept, and also if it is of an earlier view
 from __future__ import annotations
 
 import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -146,77 +148,88 @@ async def test_oracle_answers_with_kept_combinations_are_those_of_a_join(
     assert used > 20, "stored combinations were used"
 
 
-async def _registered(core: Core) -> bytes:
-    await define(core)
-    registered, _, _ = await register(core, new_call(), pb.RegisterRequest(sql=QUERIES[0]))
-    handle: bytes = registered.handles[0]
-    return handle
+class JoinedStore:
+    """A store with two streams whose combinations are stored, and one query that joins them."""
 
+    def __init__(self, core: Core, handle: bytes) -> None:
+        self._core, self._handle = core, handle
+        self.engine, self.maker = HandMadeEngine(core.store), AnswerMaker(core.store)
+        self._following = Following(core.store)
 
-def _compose(engine: HandMadeEngine, following: Following) -> None:
-    """Store all combinations that there are."""
-    engine.step()
-    (composite,) = engine.state.composites.values()
-    highs = [engine.state.streams[stream_id].high for stream_id in composite.legs]
-    local = [_local_predicates(engine, composite.id, leg) for leg in range(len(highs))]
-    engine.compose(composite.id, 0, highs, local, random.Random(1))
-    engine.step()
-    following.follow()
+    @staticmethod
+    @asynccontextmanager
+    async def open(path: Path) -> AsyncIterator[JoinedStore]:
+        async with running(path) as core:
+            await define(core)
+            request = pb.RegisterRequest(sql=QUERIES[0])
+            registered, _, _ = await register(core, new_call(), request)
+            yield JoinedStore(core, registered.handles[0])
+
+    async def publish(self, stream: str, items: list[int], at: list[int]) -> None:
+        await publish_rows(self._core, stream, **_prices(stream, items, at))
+
+    async def publish_pairs(self) -> None:
+        """Publish two rows of each stream, of which two combinations are in the answer."""
+        for stream in ("bids", "asks"):
+            await self.publish(stream, [1, 2], [NOW, NOW])
+
+    def compose(self) -> None:
+        """Store all combinations that there are."""
+        engine = self.engine
+        engine.step()
+        (composite,) = engine.state.composites.values()
+        highs = [engine.state.streams[stream_id].high for stream_id in composite.legs]
+        local = [_local_predicates(engine, composite.id, leg) for leg in range(len(highs))]
+        engine.compose(composite.id, 0, highs, local, random.Random(1))
+        engine.step()
+        self._following.follow()
+
+    def plan(self, window: Window | None = None) -> Plan:
+        return plan_of(self._following, self.maker, self._handle, window)
+
+    def answer(self, plan: Plan) -> list[dict[str, object]]:
+        return answer(self.maker, plan)
 
 
 async def test_combinations_before_a_narrow_window_are_kept_for_a_wide_one(tmp_path: Path) -> None:
     """A narrow window adds to what a wide one has kept; the next wide one lacks nothing."""
-    async with running(tmp_path / "store") as core:
-        engine, maker = HandMadeEngine(core.store), AnswerMaker(core.store)
-        handle = await _registered(core)
-        following = Following(core.store)
+    async with JoinedStore.open(tmp_path / "store") as store:
         # NOW of both streams is long after the rows that have partners.
         for stream, item in (("bids", 8), ("asks", 9)):
-            rows = _prices(stream, [item - 7, item], [NOW - 10 * HOUR, NOW])
-            await publish_rows(core, stream, **rows)
-        _compose(engine, following)
-        assert not answer(maker, plan_of(following, maker, handle, None))
-        await publish_rows(core, "bids", **_prices("bids", [2, 2], [NOW - 10 * HOUR] * 2))
-        _compose(engine, following)
-        narrow = TimeWindow(Bound(-7 * MINUTE, True))
-        assert not answer(maker, plan_of(following, maker, handle, narrow))
-        plan = plan_of(following, maker, handle, None)
+            await store.publish(stream, [item - 7, item], [NOW - 10 * HOUR, NOW])
+        store.compose()
+        assert not store.answer(store.plan())
+        await store.publish("bids", [2, 2], [NOW - 10 * HOUR] * 2)
+        store.compose()
+        assert not store.answer(store.plan(TimeWindow(Bound(-7 * MINUTE, True))))
+        plan = store.plan()
         assert plan.composite is not None
-        assert len(answer(maker, plan)) == len(joined(maker, plan)) == 2
-        assert kept_of(maker)
+        assert len(store.answer(plan)) == len(joined(store.maker, plan)) == 2
+        assert kept_of(store.maker)
 
 
 async def test_a_composite_that_starts_again_gives_no_combination_twice(tmp_path: Path) -> None:
-    async with running(tmp_path / "store") as core:
-        engine, maker = HandMadeEngine(core.store), AnswerMaker(core.store)
-        handle = await _registered(core)
-        following = Following(core.store)
-        for stream in ("bids", "asks"):
-            await publish_rows(core, stream, **_prices(stream, [1, 2], [NOW, NOW]))
-        _compose(engine, following)
-        before = plan_of(following, maker, handle, None)
-        assert len(answer(maker, before)) == 2
-        (composite_id,) = engine.composites
-        engine.forget_combinations(composite_id)
-        _compose(engine, following)
-        plan = plan_of(following, maker, handle, None)
+    async with JoinedStore.open(tmp_path / "store") as store:
+        await store.publish_pairs()
+        store.compose()
+        before = store.plan()
+        assert len(store.answer(before)) == 2
+        (composite_id,) = store.engine.composites
+        store.engine.forget_combinations(composite_id)
+        store.compose()
+        plan = store.plan()
         assert plan.composite is not None and plan.composite.mark.high == 4
-        assert len(answer(maker, plan)) == len(answer(maker, before)) == 2
-        assert len(answer(maker, plan)) == 2
+        assert len(store.answer(plan)) == len(store.answer(before)) == 2
+        assert len(store.answer(plan)) == 2
 
 
 async def test_combinations_of_stems_that_were_opened_again_are_not_used(tmp_path: Path) -> None:
     """Rows may be lost or back then: the stems of what is kept must be those of the answer."""
-    async with running(tmp_path / "store") as core:
-        engine, maker = HandMadeEngine(core.store), AnswerMaker(core.store)
-        handle = await _registered(core)
-        following = Following(core.store)
-        for stream in ("bids", "asks"):
-            await publish_rows(core, stream, **_prices(stream, [1, 2], [NOW, NOW]))
-        _compose(engine, following)
-        plan = plan_of(following, maker, handle, None)
-        assert len(answer(maker, plan)) == 2
-        (kept_rows,) = kept_of(maker)
+    async with JoinedStore.open(tmp_path / "store") as store:
+        await store.publish_pairs()
+        store.compose()
+        assert len(store.answer(store.plan())) == 2
+        (kept_rows,) = kept_of(store.maker)
         files = StemFiles(DeltaFolder(tmp_path), pa.schema([]), Memory(0))
         for place in range(len(kept_rows.stems)):
             stems = [*kept_rows.stems]

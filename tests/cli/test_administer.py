@@ -36,8 +36,8 @@ def test_who_may_do_what_and_how_much(tmp_path: Path) -> None:
         assert "write GRANT" in wrong and "other" not in run("stream", "list").stdout
         run("grant", "make", "GRANT publish ON ALL TO OWNER 'gate'")
         run("grant", "make", "REVOKE register ON trades FROM ROLE field")
-        found = json.loads(run("grant", "list", "--json").stdout)
-        assert [(one["object"], one["role"], one["owner"]) for one in found] == [
+        grants = json.loads(run("grant", "list", "--json").stdout)
+        assert [(grant["object"], grant["role"], grant["owner"]) for grant in grants] == [
             ("", "", "gate"),
             ("trades", "field", ""),
         ]
@@ -47,7 +47,10 @@ def test_who_may_do_what_and_how_much(tmp_path: Path) -> None:
             with Client(server.address) as client:
                 client.publisher(name).publish("trades", [{"symbol": "IBM"}])
         publishers = json.loads(run("publisher", "list", "a", "--json").stdout)
-        assert [(one["name"], one["sequence"]) for one in publishers] == [("a1", 1), ("a2", 1)]
+        assert [(entry["name"], entry["sequence"]) for entry in publishers] == [
+            ("a1", 1),
+            ("a2", 1),
+        ]
         assert "give names" in run("publisher", "forget", code=2).stderr
         assert "forgot 0 publishers" in run("publisher", "forget", "--idle", "1h").stderr
         assert "no publisher 'c'" in run("publisher", "forget", "b", "c", code=1).stderr
@@ -64,7 +67,11 @@ def test_who_may_do_what_and_how_much(tmp_path: Path) -> None:
         assert "alice" in listed and "watches" in listed
         assert "registrations of tenant" in run("status").stdout
         status = json.loads(run("audit", "-n", "3", "--json").stdout)
-        assert [one["action"] for one in status] == ["set quota", "set quota", "forget publisher"]
+        assert [entry["action"] for entry in status] == [
+            "set quota",
+            "set quota",
+            "forget publisher",
+        ]
         run("stream", "create", "CREATE STREAM doomed (a BIGINT) RETAIN 1 DAY")
         run("policy", "create", "CREATE POLICY few ON doomed USING (a < 3)")
         run("view", "create", "CREATE VIEW few_more AS SELECT a FROM doomed")
@@ -82,7 +89,7 @@ def test_who_may_do_what_and_how_much(tmp_path: Path) -> None:
         run("--tenant", "acme", "stream", "create", "CREATE STREAM theirs (a BIGINT) RETAIN 1 DAY")
         assert "theirs" in run("audit", "--all-tenants").stdout
         assert "theirs" in run("--tenant", "acme", "audit").stdout
-        own = run("audit").stdout
-        assert "trades" in own and "theirs" not in own
+        entries = run("audit").stdout
+        assert "trades" in entries and "theirs" not in entries
     finally:
         server.stop()

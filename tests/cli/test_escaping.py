@@ -11,7 +11,8 @@ import pytest
 
 from client_sdk import Client, PsoupError
 from psoup.cli.problems import show
-from psoup.escaping import EscapingFormatter, escaped, escaped_json
+from psoup.escaping import escaped, escaped_json
+from psoup.process_log import TextFormatter
 from tests.cli.conftest import Run
 from tests.conftest import ROOT
 
@@ -76,13 +77,13 @@ def test_every_printer_escapes() -> None:
 
 def test_log_lines(caplog: pytest.LogCaptureFixture) -> None:
     record = logging.LogRecord("psoup", logging.INFO, "", 1, "peer %s", (EVIL,), None)
-    line = EscapingFormatter("%(levelname)s %(message)s").format(record)
+    _, _, line = TextFormatter().format(record).split(" ", 2)
     assert line == f"INFO peer {SHOWN}"
     try:
         raise ValueError("of two\nlines")
     except ValueError as error:
         failed = logging.LogRecord("p", logging.ERROR, "", 1, "x", (), (type(error), error, None))
-    assert EscapingFormatter("%(message)s").format(failed).splitlines()[-1] == "lines"
+    assert TextFormatter().format(failed).splitlines()[-1] == "lines"
 
 
 FORMULAS = ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "＝1", "1=1", "", "'", None, "text"]

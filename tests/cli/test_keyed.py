@@ -129,7 +129,7 @@ def test_a_second_time_that_is_cut_is_carried_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The command keeps nothing of its own, so that a cut is to it what a kill is."""
-    monkeypatch.setattr("psoup.cli.readers.csv_reader.BLOCK_BYTES", 2_000)
+    monkeypatch.setattr("psoup.source.readers.READ_BYTES", 2_000)
     monkeypatch.setattr("client_sdk._grpc.effects.Retry.pause", lambda self, made: 0.0)
     a, b = write(tmp_path / "a.csv", "a", 1000), write(tmp_path / "b.csv", "b", 1000)
     for path in (a, b):

@@ -12,7 +12,7 @@ import pyarrow.parquet
 import pytest
 
 from client_sdk import Client, ConnectionFailed, InvalidRequest, MockTransport
-from psoup.cli import publish
+from psoup.cli import load
 from tests.cli.conftest import TRADES, Run
 
 GOOD = """At,symbol,price,size
@@ -233,7 +233,7 @@ def test_a_cut_is_said_and_carried_on_from(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("psoup.cli.readers.csv_reader.BLOCK_BYTES", 2_000)
+    monkeypatch.setattr("psoup.source.readers.READ_BYTES", 2_000)
     monkeypatch.setattr("client_sdk._grpc.effects.Retry.pause", lambda self, made: 0.0)
     path = tmp_path / "day.csv"
     lines = [f"2026-01-05 09:00:00,IBM,1.5,{n}\n" for n in range(1000)]
@@ -277,6 +277,6 @@ def test_a_file_that_changes_under_our_hands_is_refused(
     path = tmp_path / "day.csv"
     path.write_text(GOOD)
     stamps = iter([(1, 1), (2, 2)])
-    monkeypatch.setattr(publish.Load, "_stamp", lambda self: next(stamps))
+    monkeypatch.setattr(load.Load, "_stamp", lambda self: next(stamps))
     assert "changed while it was read" in run("publish", "trades", str(path), code=1).stderr
     assert client.stream("trades").row_count == 0

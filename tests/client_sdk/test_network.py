@@ -77,31 +77,31 @@ def test_several_servers_stand_in_a_list_or_have_commas_between() -> None:
 
 def test_calls_go_to_a_server_of_the_list_that_is_there() -> None:
     """A statement, too, which is never sent twice: the first server never saw it."""
-    with serving(FakeStore()) as gone:
+    with serving(FakeStore()) as absent:
         pass
     store = FakeStore()
-    with serving(store) as first, Client([gone, first]) as client:
+    with serving(store) as first, Client([absent, first]) as client:
         assert client.define("CREATE STREAM s (a BIGINT)").stream.name == "s"
-    with serving(store) as second, Client(f"{gone},{second}") as client:
+    with serving(store) as second, Client(f"{absent},{second}") as client:
         assert [stream.name for stream in client.streams()] == ["s"]
 
 
 async def test_an_async_client_goes_to_a_server_that_is_there() -> None:
     store = FakeStore()
-    with serving(store) as other:
+    with serving(store) as second:
         with serving(store) as first:
-            client = AsyncClient([first, other])
+            client = AsyncClient([first, second])
             await client.define("CREATE STREAM s (a BIGINT)")
         assert [stream.name for stream in await client.streams()] == ["s"]
         await client.close()
 
 
 def test_if_no_server_of_the_list_is_there_the_error_names_one() -> None:
-    with serving(FakeStore()) as one, serving(FakeStore()) as other:
+    with serving(FakeStore()) as first, serving(FakeStore()) as second:
         pass
-    with Client([one, other], retry=QUICK) as client, pytest.raises(ConnectionFailed) as caught:
+    with Client([first, second], retry=QUICK) as client, pytest.raises(ConnectionFailed) as caught:
         client.streams()
-    assert one in caught.value.message or other in caught.value.message
+    assert first in caught.value.message or second in caught.value.message
 
 
 def test_a_store_that_comes_back_is_found_at_once() -> None:

@@ -59,7 +59,7 @@ def accepted(schema: StreamSchema, table: pa.Table) -> Accepted:
     return accept(table, schema, 0, LIMITS)
 
 
-def shown(rows: pa.RecordBatch, names: Sequence[str]) -> list[str]:
+def texts_of(rows: pa.RecordBatch, names: Sequence[str]) -> list[str]:
     """Return rows as texts, in which -0.0 is not 0.0 and NaN is NaN."""
     return list(map(repr, rows.select(list(names)).to_pylist()))
 
@@ -70,8 +70,8 @@ def test_a_batch_is_the_same_on_both_sides_of_an_alter(seed: int) -> None:
     schemas = grown(dice, 6)
     newest = schemas[-1]
     for _ in range(20):
-        known = dice.randrange(len(schemas))
-        schema, later = schemas[known], schemas[dice.randrange(known, len(schemas))]
+        version = dice.randrange(len(schemas))
+        schema, later = schemas[version], schemas[dice.randrange(version, len(schemas))]
         rows: list[dict[str, Any]] = [
             {"a": number, **{c.name: c.default for c in newest.columns[1:]}} for number in range(3)
         ]
@@ -90,12 +90,12 @@ def test_a_batch_is_the_same_on_both_sides_of_an_alter(seed: int) -> None:
         first = accepted(schema, table_of(schema, rows, sent))
         again = accepted(later, table_of(later, rows, [column.name for column in later.columns]))
         assert first.digest == again.digest == first.request_digest == again.request_digest
-        position = 10 * known + 5
+        position = 10 * version + 5
         whole = table_of(newest, rows, newest.arrow.names).combine_chunks().to_batches()[0]
         for batch in (first, again):
             decoded = decode(newest, encode(batch.batch), 0, 0, position, digest=batch.digest)
             assert decoded.schema == stem_schema(newest)
-            assert shown(decoded, newest.arrow.names) == shown(whole, newest.arrow.names)
+            assert texts_of(decoded, newest.arrow.names) == texts_of(whole, newest.arrow.names)
 
 
 def test_what_is_not_the_default_is_another_batch() -> None:

@@ -62,3 +62,20 @@ def test_the_example(server: ServerProcess, tmp_path: Path) -> None:
     away = _offline(nowhere, path)
     assert away.startswith("offline: ") and "heavy now: 2" in away and "'Gouda'" in away
     assert "heavy now: 4" in _offline(server.address, path)
+
+
+def test_the_example_of_drivers(server: ServerProcess, tmp_path: Path) -> None:
+    command = [sys.executable, str(ROOT / "examples" / "drivers.py"), server.address, str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "Ann, in a tunnel: 1 a lamp (done); 2 a chair",
+        "  waiting: ['queued']",
+        "Bob changed {'item': 'two lamps'} and Ann {'done': True}",
+        "Ann, after both are out: 1 two lamps (done); 2 a chair",
+        "Ann, after a column was added: 1 two lamps (done); 2 a chair (done); 3 a table (1 row "
+        "sent)",
+        "  order 1: floor 0",
+        "  order 2: floor 0",
+        "  order 3: floor 4",
+    ]

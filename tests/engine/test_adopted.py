@@ -51,34 +51,34 @@ def running(store: Store, spark: SparkSession, **options: Any) -> Iterator[None]
 def test_it_runs_on_a_given_session_and_leaves_it_as_it_was(
     store: Store, author: Author, spark: SparkSession
 ) -> None:
-    given = spark.newSession()
-    given.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    user_session = spark.newSession()
+    user_session.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
     stream = author.create(READINGS)
     _, predicate = author.register(stream, above(1.0))
     position = author.publish(stream, readings([1, 2], [1.0, 2.0]))
-    with running(store, given):
+    with running(store, user_session):
         while store.epochs.latest()[1].position < position:
             time.sleep(0.01)
         with pytest.raises(SecondEngine, match="already runs"):
-            psoup.engine.run(str(store.root), spark=given)
+            psoup.engine.run(str(store.root), spark=user_session)
     assert matched(store, predicate) == [1]
-    assert given.conf.get("spark.sql.session.timeZone") == "Asia/Tokyo"
-    assert given.range(3).count() == 3, "the session is open"
+    assert user_session.conf.get("spark.sql.session.timeZone") == "Asia/Tokyo"
+    assert user_session.range(3).count() == 3, "the session is open"
     # The lock is free again, and a stand-by that nobody is before starts at once.
     later = author.publish(stream, readings([3], [3.0]))
-    with running(store, given, standby=True):
+    with running(store, user_session, standby=True):
         while store.epochs.latest()[1].position < later:
             time.sleep(0.01)
 
 
 @pytest.mark.spark
 def test_the_engine_s_own_session_has_its_settings(store: Store, spark: SparkSession) -> None:
-    given = spark.newSession()
-    given.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
-    session = adopt(given, store)
+    user_session = spark.newSession()
+    user_session.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    session = adopt(user_session, store)
     for name, value in adopted._RUNTIME_SETTINGS.items():
         assert session.conf.get(name) == value
-    assert session.sparkContext is given.sparkContext
+    assert session.sparkContext is user_session.sparkContext
 
 
 @pytest.mark.spark

@@ -12,12 +12,21 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from datastem.schema import Column, StreamSchema
-from datastem.types import BOOLEAN, DOUBLE, TEXT
+from datastem.schema import Column
+from datastem.types import BIGINT, BOOLEAN, DOUBLE, TEXT
 from psoup.engine.settings import EngineSettings
-from psoup.store import Position, Store, StreamAltered
-from querystem.expressions import Call, ColumnRef, Expression, Literal, Op
-from tests.support.engine.author import READINGS, Author, above, readings
+from psoup.store import Store
+from querystem.expressions import TRUE, Call, ColumnRef, Op
+from tests.support.engine.author import (
+    OTHER,
+    READINGS,
+    Author,
+    above,
+    add_column,
+    fee_is,
+    readings,
+)
+from tests.support.engine.composites import combinations, register_join
 from tests.support.engine.pump import Pump
 from tests.support.engine.reading import matched, stem_rows
 
@@ -26,23 +35,10 @@ pytestmark = pytest.mark.spark
 EAGER = EngineSettings(housekeeping=0.0, grace=0.0, merge_files=3, checkpoint_commits=2)
 
 
-def add_column(author: Author, stream: int, column: Column) -> StreamSchema:
-    """Append what ALTER STREAM does."""
-    state = author.state.streams[stream]
-    since = Position(author.state.position.version + 1, 0).packed
-    schema = replace(state.schema, columns=(*state.schema.columns, replace(column, since=since)))
-    author.append(StreamAltered(stream, state.version + 1, schema))
-    return schema
-
-
 def wider(sensors: list[int], values: list[float], **columns: pa.Array) -> pa.RecordBatch:
     batch = readings(sensors, values)
     arrays, names = [*batch.columns, *columns.values()], [*batch.schema.names, *columns]
     return pa.RecordBatch.from_arrays(arrays, names=names)
-
-
-def fee_is(value: float) -> Expression:
-    return Call(Op.EQ, (ColumnRef("fee", DOUBLE), Literal(value, DOUBLE)), BOOLEAN)
 
 
 def files(store: Store, stream: int) -> set[str]:
@@ -121,9 +117,9 @@ def test_an_alteration_between_any_two_steps(
     first = author.create(READINGS)
     add_column(author, first, Column("fee", DOUBLE, default=0.0))
     author.publish(first, readings([1], [1.0]))
-    gone = author.create(READINGS)
-    add_column(author, gone, Column("fee", DOUBLE))
-    author.drop(gone)
+    dropped = author.create(READINGS)
+    add_column(author, dropped, Column("fee", DOUBLE))
+    author.drop(dropped)
     _, free = author.register(first, fee_is(0.0))
     pump = Pump(store, spark)
     pump.step()
@@ -132,3 +128,27 @@ def test_an_alteration_between_any_two_steps(
     assert matched(store, free) == [0]
     assert [row["fee"] for row in stem_rows(store, first)] == [0.0, 3.0]
     assert store.state(store.epochs.latest()[1]).streams[first].version == 2
+
+
+ARROW_JOIN = EngineSettings(housekeeping=0.0, slice_rows=16, slice_seconds=0.0)
+SPARK_JOIN = replace(ARROW_JOIN, spark_join_factor=0, spark_slice_rows=64)
+
+
+@pytest.mark.parametrize("settings", [ARROW_JOIN, SPARK_JOIN], ids=["tasks", "spark"])
+def test_a_join_by_an_added_column_finds_old_rows(
+    store: Store, author: Author, spark: SparkSession, settings: EngineSettings
+) -> None:
+    orders, right = author.create(READINGS), author.create(OTHER)
+    author.publish(orders, readings([1] * 20, [0.0] * 20))
+    author.publish(right, readings([2, 5] * 10, [0.0] * 20))
+    pump = Pump(store, spark, settings)
+    pump.step()
+    add_column(author, orders, Column("part", BIGINT, default=5))
+    author.publish(orders, wider([1, 1], [0.0, 0.0], part=pa.array([2, 7])))
+    sides = ColumnRef("0.part", BIGINT), ColumnRef("1.sensor", BIGINT)
+    factor = Call(Op.EQ, sides, BOOLEAN)
+    joined = register_join(author, [(orders, TRUE), (right, TRUE)], [factor])
+    pump.run()
+    fives, twos = range(1, 20, 2), range(0, 20, 2)
+    expected = {(old, five) for old in range(20) for five in fives} | {(20, two) for two in twos}
+    assert set(combinations(store, joined.composite_id).values()) == expected

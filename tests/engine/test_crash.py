@@ -9,11 +9,21 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from datastem.schema import Column
+from datastem.types import DOUBLE
 from psoup.engine.settings import EngineSettings
 from psoup.store import Store
 from psoup.store.delta import commits as delta_commits
 from psoup.store.delta import durable
-from tests.support.engine.author import READINGS, Author, above, readings, sensor_is
+from tests.support.engine.author import (
+    READINGS,
+    Author,
+    above,
+    add_column,
+    fee_is,
+    readings,
+    sensor_is,
+)
 from tests.support.engine.killing import Killed, Killer
 from tests.support.engine.pump import Pump
 from tests.support.engine.reading import covered, matched, stem_rows
@@ -46,8 +56,11 @@ def write_log(store: Store) -> tuple[list[int], int, list[int]]:
     _, first = author.register(stream, above(7.5))
     _, second = author.register(stream, sensor_is(2))
     author.publish(stream, readings([2, 3], [0.0, 60.0]), "me")
+    add_column(author, stream, Column("fee", DOUBLE, default=1.5))
+    _, free = author.register(stream, fee_is(1.5))
+    author.publish(stream, readings([2, 3], [0.0, 60.0]), "me")
     ends.append(author.state.position.version)
-    return ends, stream, [first, second]
+    return ends, stream, [first, second, free]
 
 
 def drive(store: Store, spark: SparkSession, ends: list[int]) -> None:
@@ -72,6 +85,7 @@ def outcome(store: Store, stream: int, predicates: list[int]) -> dict[str, Any]:
         "publishers": state.publishers,
         "streams": {stream: epoch.streams[stream].high},
         "position": epoch.position,
+        "schema": state.streams[stream].schema,
     }
 
 
@@ -89,7 +103,7 @@ def test_killed_between_any_two_commits(
     whole = copy(store, tmp_path / "whole")
     drive(whole, spark, ends)
     expected = outcome(whole, stream, predicates)
-    assert expected["covered"] == [[(0, 22)], [(0, 22)]]
+    assert expected["covered"] == [[(0, 24)]] * 3
     passed = first
     while True:
         victim = copy(store, tmp_path / f"victim-{passed}")

@@ -70,9 +70,12 @@ class Attacked:
             came = call(request, timeout=_SECONDS, metadata=metadata)
             got = b"".join(came) if described.server_streaming else came
         except grpc.RpcError as error:
-            trailer = b"".join(repr(one).encode() for one in error.trailing_metadata() or ())
-            own = trailer or error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED
-            return error.code().name if own else "HANGS", f"{error.details()}".encode() + trailer
+            trailer = b"".join(repr(item).encode() for item in error.trailing_metadata() or ())
+            is_answered = trailer or error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED
+            return (
+                error.code().name if is_answered else "HANGS",
+                f"{error.details()}".encode() + trailer,
+            )
         return "OK", got
 
 
@@ -106,10 +109,10 @@ def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attacked]:
         attacker.define(sql)
     batch = ipc(pa.table({"name": ["x", "y"], "a": [1, 2]}))
     attacker.publish("s", [{"name": "x", "a": 1}])
-    own = [attacker.register(sql).handle for sql in ("SELECT a FROM s", "SELECT a FROM k")]
-    known = ["attacker", "s", "k", "v", "orders", "SELECT a FROM s RANGE 1 HOUR", "RANGE 1 HOUR"]
-    others = ["victim", "ann", "SELECT * FROM orders", "GRANT read ON ALL TO OWNER 'ann'"]
-    words = [*known, *others, *texts()[:60], *own, handle, batch]
+    handles = [attacker.register(sql).handle for sql in ("SELECT a FROM s", "SELECT a FROM k")]
+    names = ["attacker", "s", "k", "v", "orders", "SELECT a FROM s RANGE 1 HOUR", "RANGE 1 HOUR"]
+    foreign_names = ["victim", "ann", "SELECT * FROM orders", "GRANT read ON ALL TO OWNER 'ann'"]
+    words = [*names, *foreign_names, *texts()[:60], *handles, handle, batch]
     with victim, attacker:
         yield Attacked(server, words, keys["attacker"], victim, handle)
     server.stop()
@@ -118,11 +121,11 @@ def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attacked]:
 def request_of(draw: random.Random, method: str, words: list[Any]) -> Any:
     """A request whose tenant is left out as a rule, and whose text may be any."""
     message: Any = random_message(draw, SERVICE.methods_by_name[method].input_type, words)
-    for asked in (message, getattr(message, "sync", None)):
-        if asked is not None and "tenant" in asked.DESCRIPTOR.fields_by_name:
-            asked.tenant = draw.choice(["", "", "", "victim", asked.tenant])
-        if asked is not None and "sql" in asked.DESCRIPTOR.fields_by_name and draw.random() < 0.5:
-            asked.sql = mutated_text(draw, asked.sql or "SELECT a FROM s", words[:11])
+    for part in (message, getattr(message, "sync", None)):
+        if part is not None and "tenant" in part.DESCRIPTOR.fields_by_name:
+            part.tenant = draw.choice(["", "", "", "victim", part.tenant])
+        if part is not None and "sql" in part.DESCRIPTOR.fields_by_name and draw.random() < 0.5:
+            part.sql = mutated_text(draw, part.sql or "SELECT a FROM s", words[:11])
     if method == "Watch":
         message.rounds = 1
         message.sync.items.clear()

@@ -26,6 +26,7 @@ from tests.power.engine import EAGER
 from tests.power.recorder import Journal, environment
 from tests.power.world import STREAMS, Clients, check
 from tests.support.engine.pump import Pump
+from tests.support.lengths import scaled
 from tests.support.system.processes import START_SECONDS, RunningStore
 
 # In the group of the one test that needs Spark, so that one recording serves all of them: it takes
@@ -95,7 +96,7 @@ def test_the_recording_has_what_it_is_made_for(recording: Recording) -> None:
 
 def test_nothing_acknowledged_is_lost(recording: Recording, tmp_path: Path) -> None:
     rng = random.Random(SEED)
-    for number, cut in enumerate(cuts(recording, 30, rng)):
+    for number, cut in enumerate(cuts(recording, scaled(15), rng)):
         try_cut(recording, cut, tmp_path / f"{number}-{cut}", rng)
 
 

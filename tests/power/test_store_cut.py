@@ -15,6 +15,7 @@ from psoup.engine.repair.recover import open_ledger
 from psoup.store import Data, Entry, State, Store
 from tests.power.disk import Recording
 from tests.power.recorder import environment
+from tests.support.lengths import scaled
 from tests.support.system.processes import REPOSITORY
 
 SEED = 11
@@ -62,7 +63,7 @@ def try_cut(recording: Recording, cut: int, folder: Path, rng: random.Random) ->
 
 def test_a_store_opens_after_any_cut(recording: Recording, tmp_path: Path) -> None:
     rng = random.Random(SEED)
-    for number in range(80):
+    for number in range(scaled(40)):
         try_cut(recording, rng.randrange(len(recording) + 1), tmp_path / str(number), rng)
 
 

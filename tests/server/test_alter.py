@@ -111,22 +111,22 @@ class World:
     async def publish(self, core: Core) -> None:
         self.clock += self.dice.choice((1, SECOND))
         count = self.dice.randrange(1, 5)
-        known = len(self.added)
+        column_count = len(self.added)
         rows = []
         for _ in range(count):
             row: dict[str, Any] = {
                 "id": self.dice.randrange(6), "price": self.dice.choice((1.0, 2.5, None))
             }  # fmt: skip
             for place, (name, _, _, default, values) in enumerate(ADDED):
-                changed = place < known and self.dice.random() < 0.4
+                changed = place < column_count and self.dice.random() < 0.4
                 row[name] = self.dice.choice(values) if changed else default
             rows.append(row)
         schema = [("id", pa.int64()), ("price", pa.float64())]
         schema += [(name, FIELDS[type_]) for name, type_, *_ in ADDED]
         whole = pa.Table.from_pylist(rows, pa.schema(schema))
-        sent = whole.select([0, 1, *range(2, 2 + known)])
+        sent = whole.select([0, 1, *range(2, 2 + column_count)])
         # A publisher that does not know a column leaves it out, if all its rows have the default.
-        for name, _, _, default, _ in ADDED[:known]:
+        for name, _, _, default, _ in ADDED[:column_count]:
             same = all(repr(row[name]) == repr(default) for row in rows)
             if same and self.dice.random() < 0.7:
                 sent = sent.drop_columns([name])
@@ -411,9 +411,9 @@ def test_a_shorter_retain_needs_cascade(server: ServerProcess) -> None:
     assert done.ended.registration_count == 2
     assert server.values(near) == [[9]]
     for handle in (far, slow):
-        with pytest.raises(grpc.RpcError) as gone:
+        with pytest.raises(grpc.RpcError) as ended_call:
             server.values(handle)
-        assert detail(gone.value).reason == "UNKNOWN_HANDLE"
+        assert detail(ended_call.value).reason == "UNKNOWN_HANDLE"
     assert numbers(server) == [5, 9]
 
 
@@ -430,12 +430,44 @@ def test_copies_come_whole_after_another_retain(server: ServerProcess, seconds: 
     server.publish("e", events(12))
     parts = recharge(server, query, copy)
     assert begin_of(parts).mode == pb.SYNC_MODE_UNSPECIFIED
-    shown = {row.values[0] for row in copy.rows.values() if row.visible(START + 12 * SECOND)}
-    assert shown == set(numbers(server))
+    visible = {row.values[0] for row in copy.rows.values() if row.visible(START + 12 * SECOND)}
+    assert visible == set(numbers(server))
     # AHEAD and a column change no copy.
     server.define("ALTER STREAM e SET AHEAD 2 HOURS")
     server.define("ALTER STREAM e ADD COLUMN b TEXT")
     assert begin_of(recharge(server, query, copy)).mode == pb.SYNC_MODE_UNSPECIFIED
+
+
+def test_a_watch_goes_on(server: ServerProcess) -> None:
+    """A new column sends nothing; another RETAIN sends the answer whole."""
+    server.define(EVENTS)
+    server.publish("e", events(0, 5, 9))
+    handle = server.register("SELECT n FROM e WHERE n >= 0").handle
+    sync = pb.SyncRequest(tenant=server.tenant, items=[pb.SyncItem(handle=handle)])
+    call = server.stub.Watch(pb.WatchRequest(sync=sync), timeout=60)
+    copy = Copy()
+
+    def begin() -> pb.SyncBegin:
+        """Take the next round, and return how it began."""
+        parts: list[pb.SyncPart] = []
+        while not (parts and parts[-1].HasField("end")):
+            part = next(call)
+            if not part.HasField("beat"):
+                copy.take(part)
+                parts.append(part)
+        first: pb.SyncBegin = parts[0].begin
+        return first
+
+    assert begin().reason == pb.SYNC_REASON_FIRST
+    server.define("ALTER STREAM e ADD COLUMN fee DOUBLE DEFAULT 1")
+    server.publish("e", events(10))
+    server.publish("e", events(11).append_column("fee", pa.array([2.0])))
+    while (11,) not in [row.values for row in copy.rows.values()]:
+        assert begin().mode == pb.SYNC_MODE_UNSPECIFIED
+    server.define("ALTER STREAM e SET RETAIN 3 SECONDS")
+    assert begin().reason == pb.SYNC_REASON_RETENTION
+    assert sorted(row.values for row in copy.rows.values()) == [(9,), (10,), (11,)]
+    call.cancel()
 
 
 def test_ahead_holds_from_then_on(server: ServerProcess) -> None:

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from psoup.cli import cli
 from psoup.store import Store
 from psoup.store.log.log import PROOF_SECONDS
 from psoup.v1 import psoup_pb2 as pb
+from tests.conftest import count_ids
 from tests.damage import flip, flip_in, flip_in_column, named_files, tear_commit
 from tests.damage.world import DAY, answers, make, trips
 from tests.server.conftest import Start
@@ -30,9 +32,34 @@ pytestmark = pytest.mark.usefixtures("counted_ids")
 LOST = grpc.StatusCode.DATA_LOSS
 
 
+@dataclass(frozen=True)
+class SoundStore:
+    """A store without damage, and what it answers. Each test damages a copy."""
+
+    root: Path
+    handles: list[bytes]
+    answers: list[Any]
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> SoundStore:
+    folder = tmp_path_factory.mktemp("sound")
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        count_ids(monkeypatch)
+        handles = make(folder / "store")
+    # The server gets a copy, too: it writes.
+    shutil.copytree(folder / "store", folder / "served")
+    server = ServerProcess(folder / "served")
+    try:
+        return SoundStore(folder / "store", handles, answers(server, handles))
+    finally:
+        server.stop()
+
+
 @pytest.fixture
-def handles(tmp_path: Path) -> list[bytes]:
-    return make(tmp_path / "store")
+def handles(tmp_path: Path, sound: SoundStore) -> list[bytes]:
+    shutil.copytree(sound.root, tmp_path / "store")
+    return sound.handles
 
 
 @pytest.fixture
@@ -41,12 +68,9 @@ def store(tmp_path: Path, handles: list[bytes]) -> Store:
 
 
 @pytest.fixture
-def right(handles: list[bytes], start: Start) -> list[Any]:
+def right(sound: SoundStore) -> list[Any]:
     """What the store answers while it is sound."""
-    server = start()
-    expected = answers(server, handles)
-    server.stop()
-    return expected
+    return sound.answers
 
 
 def assert_lost(server: ServerProcess, handle: bytes, file: str, **fields: Any) -> None:

@@ -302,6 +302,38 @@ def test_bodies_are_bounded(web: WebServer, tenant: str) -> None:
     assert _post(web, tenant, b"{}", "application/x-protobuf").status == 415
 
 
+def test_rows_may_leave_an_added_column_out(web: WebServer, tenant: str) -> None:
+    """Each form, in rows that have it and rows that do not, and in chunks where none has."""
+    web.define("CREATE STREAM s (a BIGINT)", tenant=tenant)
+    web.define("ALTER STREAM s ADD COLUMN b DECIMAL(6,2) DEFAULT 1.25", tenant=tenant)
+    web.define("ALTER STREAM s ADD COLUMN c DATE DEFAULT DATE '2026-01-02'", tenant=tenant)
+    rows: list[dict[str, Any]] = [{"a": number} for number in range(3000)]
+    rows[1]["b"], rows[2]["c"], rows[2999]["b"] = "7.5", None, None
+    bodies = {
+        "application/json": json.dumps(rows),
+        "application/x-ndjson": "\n".join(map(json.dumps, rows)),
+        "text/csv": "a\n" + "\n".join(str(row["a"]) for row in rows),
+    }
+    for content_type, body in bodies.items():
+        reply = web.send("POST", "/v1/streams/s/rows", body.encode(), content_type, tenant=tenant)
+        assert reply.status == 200, reply
+    sql = "SELECT b, c, count(*) AS n FROM s GROUP BY b, c"
+    groups = web.get("/v1/ask", tenant=tenant, sql=sql, format="json").json()["rows"]
+    assert sorted(groups, key=str) == sorted(
+        [
+            ["1.25", "2026-01-02", 8994],
+            ["7.50", "2026-01-02", 2],
+            ["1.25", None, 2],
+            [None, "2026-01-02", 2],
+        ],
+        key=str,
+    )
+    reply = web.send(
+        "POST", "/v1/streams/s/rows", b'[{"b": "1"}]', "application/json", tenant=tenant
+    )
+    assert reply.status == 400 and reply.json()["reason"] == "MISSING_COLUMN"
+
+
 @pytest.mark.parametrize("media", ["application/json", "text/csv"])
 def test_an_edit_that_expects_another_row_is_a_conflict(
     web: WebServer, tenant: str, media: str

@@ -14,7 +14,7 @@ from client_sdk._wire.answers import python_rows
 from client_sdk._wire.values import Column, from_micros, schema_of
 from client_sdk.copies._changes import log
 from client_sdk.copies._changes.log import Entry
-from client_sdk.copies._changes.reported import Move, WrongRows, follow
+from client_sdk.copies._changes.reported import WITH_OWN, Move, WrongRows, follow
 from client_sdk.copies._changes.tagging import Tag, Why
 from client_sdk.copies._file import catalog, tables
 from client_sdk.copies._file.catalog import Record
@@ -33,8 +33,9 @@ class AnswerChange:
 
     `row` is the row now, None if it was removed; `old` the row before, None if it is new. `at` is
     the NOW of the sync, or the instant at which time alone changed it. `why` is "new", "changed",
-    "left" (its window, or the retention), "ended" (its stream key was updated or deleted) or "gone"
-    (a result that does not exist any more). Numbers ascend, and none is used twice in a file.
+    "left" (its window, or the retention), "ended" (its stream key was updated or deleted), "gone"
+    (a result that does not exist any more) or "own" (an own edit was queued, or refused). Numbers
+    ascend, and none is used twice in a file.
     """
 
     tag: Tag
@@ -115,7 +116,8 @@ def _moved_on(
 
     If rows are damaged, that is left to the next sync.
     """
-    moves = record.reported is not None and version.shape.slides
+    with_own = record.declaration.changes == WITH_OWN
+    moves = record.reported is not None and (version.shape.slides or with_own)
     if not (moves or record.reported_lost):
         return record
     try:

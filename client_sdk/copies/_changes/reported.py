@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 from client_sdk.copies._changes import log
+from client_sdk.copies._changes.own import OwnAnswer, renumber, with_own
 from client_sdk.copies._changes.tagging import Passage
 from client_sdk.copies._file import catalog, tables
 from client_sdk.copies._file.catalog import DAMAGED, REPLACED, Record
@@ -69,11 +70,23 @@ def follow(connection: sqlite3.Connection, record: Record, move: Move) -> None:
     reason = _reset_by(connection, record, move)
     if not reason:
         assert record.reported is not None
-        is_reported = _Report(connection, record, record.reported, move).report()
-        reason = "" if is_reported else DAMAGED
+        reason = "" if _report(connection, record, record.reported, move) else DAMAGED
     if reason:
         _begin(connection, record, move)
         log.reset(connection, record.copy_id, reason)
+
+
+def _report(connection: sqlite3.Connection, record: Record, reported: Reported, move: Move) -> bool:
+    """Report the changes, and return True. Return False if rows reported before are damaged."""
+    if record.declaration.changes != WITH_OWN:
+        return _Report(connection, record, reported, move).report()
+    renumbered = renumber(connection, record.copy_id, reported, move.version)
+    if renumbered is None:
+        return False
+    if renumbered != reported:
+        catalog.put_reported(connection, record.copy_id, renumbered)
+    with with_own(connection, record, move.version, move.now) as own_answer:
+        return _Report(connection, record, renumbered, move, own_answer).report()
 
 
 def _reset_by(connection: sqlite3.Connection, record: Record, move: Move) -> str:
@@ -137,17 +150,26 @@ def _between(before: int | None, after: int | None) -> str:
 
 
 class _Report:
-    """The report of one move of one copy."""
+    """The report of one move of one copy, to an answer with own edits if `own_answer` is one."""
 
     def __init__(
-        self, connection: sqlite3.Connection, record: Record, reported: Reported, move: Move
+        self,
+        connection: sqlite3.Connection,
+        record: Record,
+        reported: Reported,
+        move: Move,
+        own_answer: OwnAnswer | None = None,
     ) -> None:
         self._connection = connection
         self._record = record
         self._reported = reported
         self._move = move
         self._mirror = tables.reported_table(record.copy_id)
-        self._table = move.version.table
+        self._own = own_answer
+        self._table = move.version.table if own_answer is None else own_answer.table
+        self._now = move.now if own_answer is None else own_answer.now
+        # Own edits may have changed any row.
+        self._touched = move.touched if own_answer is None else None
 
     def report(self) -> bool:
         """Report the changes, and return True. Return False if rows reported before are damaged.
@@ -159,7 +181,7 @@ class _Report:
         waiting = self._mark()
         marked = f"row_id IN (SELECT row_id FROM {_MARKED_ROWS})"
         old = self._rows(f"SELECT * FROM {self._mirror} WHERE {marked}")
-        select = f"SELECT * FROM {self._table} WHERE {marked} AND {visible(self._move.now)}"
+        select = f"SELECT * FROM {self._table} WHERE {marked} AND {visible(self._now)}"
         new = self._rows(select)
         sums = Checksums(self._reported.shape.stored)
         if sums.wrong(old):
@@ -180,27 +202,27 @@ class _Report:
         """Mark the rows that may have changed, and return the ids of those that only time
         touched.
         """
-        execute, move = self._connection.execute, self._move
+        execute, now = self._connection.execute, self._now
         execute("CREATE TEMP TABLE IF NOT EXISTS _psoup_touched (row_id INTEGER PRIMARY KEY)")
         execute(f"DELETE FROM {_MARKED_ROWS}")
         # A row has changed if its pair of id and checksum is on one side only.
-        visible_rows = f"SELECT row_id, checksum FROM {self._table} WHERE {visible(move.now)}"
+        visible_rows = f"SELECT row_id, checksum FROM {self._table} WHERE {visible(now)}"
         reported_rows = f"SELECT row_id, checksum FROM {self._mirror}"
-        if move.touched is None:
+        if self._touched is None:
             self._mark_all(f"SELECT row_id FROM ({reported_rows} EXCEPT {visible_rows})")
             self._mark_all(f"SELECT row_id FROM ({visible_rows} EXCEPT {reported_rows})")
             return ()
         self._connection.executemany(
-            f"INSERT INTO {_MARKED_ROWS} VALUES (?)", ((row_id,) for row_id in move.touched)
+            f"INSERT INTO {_MARKED_ROWS} VALUES (?)", ((row_id,) for row_id in self._touched)
         )
-        if move.now == self._reported.now:
+        if now == self._reported.now:
             return ()
         # Rows that left and are no longer there were touched, when they expired.
         self._mark_all(
-            f"SELECT row_id FROM {self._table} WHERE {_between(self._reported.now, move.now)}"
+            f"SELECT row_id FROM {self._table} WHERE {_between(self._reported.now, now)}"
         )
         marked = {row_id for (row_id,) in execute(f"SELECT row_id FROM {_MARKED_ROWS}")}
-        return marked.difference(move.touched)
+        return marked.difference(self._touched)
 
     def _mark_all(self, ids: str) -> None:
         self._connection.execute(f"INSERT OR IGNORE INTO {_MARKED_ROWS} {ids}")
@@ -209,7 +231,7 @@ class _Report:
         """Return the rows that were in the file before. Those that a sync has just received were
         checked.
         """
-        return new if self._move.touched is None else [row for row in new if row[0] in waiting]
+        return new if self._touched is None else [row for row in new if row[0] in waiting]
 
     def _rows(self, select: str) -> list[StoredRow]:
         return tables.read(self._connection, select)
@@ -218,13 +240,15 @@ class _Report:
         record, move = self._record, self._move
         passage = Passage(
             move.version.shape,
-            move.now,
-            move.version.now if move.synced else move.now,
+            self._now,
+            move.version.now if move.synced else self._now,
             ended=self._ended(),
             waiting=waiting,
             twins=self._twins() if old and new else (),
             whole=move.whole,
             reports_left=record.declaration.changes != WITHOUT_LEFT,
+            own_ids=None if self._own is None else self._own.row_ids,
+            synced=move.synced,
         )
         log.append(self._connection, record.copy_id, passage.tags(old, new))
 
@@ -249,14 +273,12 @@ class _Report:
 
     def _put(self, old: list[StoredRow], new: list[StoredRow]) -> None:
         sums = self._reported.sums.minus(_checksums(old)).plus(_checksums(new))
-        reported = replace(
-            self._reported, shape=self._move.version.shape, now=self._move.now, sums=sums
-        )
+        reported = replace(self._reported, shape=self._move.version.shape, now=self._now, sums=sums)
         catalog.put_reported(self._connection, self._record.copy_id, reported)
         _forget_ended(self._connection, self._record.copy_id)
 
 
-ALL_CHANGES, WITHOUT_LEFT = "all", "without left"
+ALL_CHANGES, WITHOUT_LEFT, WITH_OWN = "all", "without left", "with own"
 
 
 def _checksums(rows: Iterable[StoredRow]) -> list[int]:

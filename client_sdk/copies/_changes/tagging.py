@@ -17,7 +17,7 @@ from client_sdk.copies._file.checksums import HEAD, SINCE_EVER, StoredRow
 from client_sdk.copies._file.records import Shape
 
 Tag = Literal["+", "u", "-"]
-Why = Literal["new", "changed", "left", "ended", "gone"]
+Why = Literal["new", "changed", "left", "ended", "gone", "own"]
 
 _ROW_ID, _FROM, _UNTIL, _SORT_KEY = range(4)
 
@@ -41,7 +41,8 @@ class Passage:
     stream key was updated or deleted. Rows with the ids `waiting` were in the file and entered by
     time. Keys in `twins` are on several rows of the next answer, and identify none of them. After a
     `whole` answer ids may differ from before. Unless `reports_left`, rows that left their window
-    are not reported.
+    are not reported. Rows with the `own_ids` are own edits; None if these are not reported. It is
+    `synced` unless time and own edits alone make the step.
     """
 
     shape: Shape
@@ -52,6 +53,8 @@ class Passage:
     twins: Collection[int] = ()
     whole: bool = False
     reports_left: bool = True
+    own_ids: Collection[int] | None = None
+    synced: bool = True
 
     def tags(self, old: Sequence[StoredRow], new: Sequence[StoredRow]) -> list[TaggedRow]:
         """Return the changes from rows of the answer before to rows of the next one, in order."""
@@ -120,13 +123,16 @@ class Passage:
         if not (self.shape.keyed or self.shape.by_checksum):
             return [self._removal(before), self._addition(after)]
         values = self._values(after), self._values(before)
-        return [self._with_sort_key(TaggedRow("u", "changed", self.at, *values), after)]
+        why: Why = "own" if self._is_own(after) or self._was_own(before) else "changed"
+        return [self._with_sort_key(TaggedRow("u", why, self.at, *values), after)]
 
     def _addition(self, row: StoredRow) -> tuple[tuple[Any, ...], TaggedRow]:
         begin = row[_FROM]
         # A row that became visible after the NOW of the sync entered by time, at its own instant.
         # So did a row that waited in the file.
         ahead = begin is not None and self.at is not None and begin > self.at
+        if self._is_own(row):
+            return self._with_sort_key(TaggedRow("+", "own", self.at, self._values(row), None), row)
         at = begin if ahead or row[_ROW_ID] in self.waiting else self.at
         return self._with_sort_key(TaggedRow("+", "new", at, self._values(row), None), row)
 
@@ -136,7 +142,19 @@ class Passage:
             at = row[_UNTIL]
         return self._with_sort_key(TaggedRow("-", why, at, None, self._values(row)), row)
 
+    def _is_own(self, row: StoredRow) -> bool:
+        return self.own_ids is not None and row[_ROW_ID] in self.own_ids
+
+    def _was_own(self, row: StoredRow) -> bool:
+        """Return whether a reported row was an own edit that the store has not taken."""
+        return self.own_ids is not None and row[_ROW_ID] < 0
+
     def _why(self, row: StoredRow) -> Why:
+        if self._was_own(row):
+            return "own"
+        if self.own_ids is not None and not self.synced and not self._expired(row):
+            # Neither a sync nor time has removed it, so an own delete has.
+            return "own"
         if row[_ROW_ID] in self.ended:
             return "ended"
         if self._expired(row):

@@ -282,12 +282,14 @@ def _declare_again(
         if before.changes:
             lose_reported(connection, inserted, REPLACED)
         return
-    fields = ("priority", "lease", "changes")
+    fields = ("priority", "lease", "changes", "edits")
     changeable = {name: getattr(declaration, name) for name in fields}
     if any(getattr(before, name) != value for name, value in changeable.items()):
         amend(connection, record.copy_id, **changeable)
     if before.changes and not declaration.changes:
         drop_changes(connection, record.copy_id)
+    if before.edits and not declaration.edits:
+        connection.execute(f"DROP TABLE IF EXISTS {tables.overlay_table(record.copy_id)}")
 
 
 def _succeeding(before: Declaration, declaration: Declaration) -> Declaration:

@@ -32,7 +32,7 @@ from client_sdk._wire.values import Column
 from client_sdk.copies._file.checksums import HEAD, Checksums, StoredRow, Sums
 from client_sdk.copies._file.records import Shape
 
-_HEAD = ("row_id", "visible_from", "visible_until", "sort_key", "checksum")
+HEAD_NAMES = ("row_id", "visible_from", "visible_until", "sort_key", "checksum")
 # How many rows are read at a time.
 _BATCH_ROWS = 10_000
 
@@ -57,9 +57,15 @@ def new(connection: sqlite3.Connection, copy_id: int, columns: Sequence[Column])
 
 def make(connection: sqlite3.Connection, table: str, columns: Sequence[Column]) -> None:
     """Create a table of rows."""
-    _, *head = _HEAD
+    _, *head = HEAD_NAMES
     names = ", ".join([*head, *value_names(columns)])
     connection.execute(f"CREATE TABLE {table} (row_id INTEGER PRIMARY KEY, {names})")
+
+
+def index_keys(connection: sqlite3.Connection, table: str, columns: Sequence[Column]) -> None:
+    """Index the stream keys of a table of keyed rows, if that is not done."""
+    key = value_names(columns)[-1]
+    connection.execute(f"CREATE INDEX IF NOT EXISTS {table}_key ON {table} ({key})")
 
 
 def value_names(columns: Sequence[Column]) -> list[str]:
@@ -119,7 +125,7 @@ class Changes:
         self._table = table
         # The digest is of checksums or of row ids, as the store chose for this answer.
         self._place = HEAD - 1 if shape.by_checksum else 0
-        self._number = _HEAD[self._place]
+        self._number = HEAD_NAMES[self._place]
         self._before = before
         self._added: list[int] = []
         self._removed: list[int] = []

@@ -10,6 +10,8 @@ that asks for the position of the last acknowledged piece has all of them in its
 from __future__ import annotations
 
 import sqlite3
+from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from client_sdk.copies._file.catalog import Record
@@ -55,28 +57,45 @@ def newest(connection: sqlite3.Connection) -> Acknowledged | None:
     return None if row is None else Acknowledged(*row)
 
 
-def void(connection: sqlite3.Connection, position: bytes) -> None:
+def real_ids(connection: sqlite3.Connection, row_ids: Sequence[int]) -> dict[int, int]:
+    """Return the ids that the store gave own rows, for those of which the file knows them."""
+    pieces = connection.execute(
+        "SELECT first_row, row_count, first_row_id FROM _psoup_queue "
+        "WHERE acknowledged_at IS NOT NULL AND first_row_id >= 0 ORDER BY first_row"
+    ).fetchall()
+    starts = [first for first, _, _ in pieces]
+    ids = {}
+    for row_id in row_ids:
+        place = bisect_right(starts, row_id) - 1
+        first, count, first_id = pieces[place] if place >= 0 else (row_id, 0, 0)
+        if row_id < first + count:
+            ids[row_id] = first_id + row_id - first
+    return ids
+
+
+def void(connection: sqlite3.Connection, position: bytes) -> bool:
     """Note that the store does not know a position: it was restored, and there is nothing to wait
-    for.
+    for. Return whether a piece had it.
     """
-    connection.execute(
+    cursor = connection.execute(
         "UPDATE _psoup_queue SET position = NULL "
         "WHERE acknowledged_at IS NOT NULL AND position = ?",
         (position,),
     )
+    return cursor.rowcount > 0
 
 
 def sweep(connection: sqlite3.Connection) -> None:
     """Delete the acknowledged pieces that no copy needs any more."""
     pieces = connection.execute(
         "SELECT batch, piece, stream, first_row, row_count FROM _psoup_queue "
-        "WHERE acknowledged_at IS NOT NULL"
+        "WHERE acknowledged_at IS NOT NULL ORDER BY first_row"
     ).fetchall()
     readers = {
         stream: own_rows.showing(connection, stream) for stream in {row[2] for row in pieces}
     }
     for batch, number, stream, first_row, count in pieces:
-        if not any(_lacks(shown.record, first_row) for shown in readers[stream]):
+        if not any(_lacks(copy.record, first_row) for copy in readers[stream]):
             connection.execute(
                 "DELETE FROM _psoup_queue WHERE batch = ? AND piece = ?", (batch, number)
             )

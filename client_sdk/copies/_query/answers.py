@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import pyarrow as pa
@@ -20,6 +22,8 @@ from client_sdk.copies._file.clock import DeviceClock
 from client_sdk.copies._file.file import BUSY_SECONDS, CopyFile
 from client_sdk.copies._file.records import Version
 from client_sdk.copies._file.tables import restored
+from client_sdk.copies._overlay.overlaid import Moment, overlay_at
+from client_sdk.copies._overlay.source import PENDING, Source, overlaid
 from client_sdk.copies._query.base_rows import ROW_ID, computation_of
 
 _BATCH_ROWS = 65_536
@@ -49,41 +53,75 @@ def answer_columns(connection: sqlite3.Connection, record: Record) -> tuple[Colu
     return version_of(record).shape.columns if computation is None else computation.columns
 
 
-def answer_at(connection: sqlite3.Connection, record: Record, now: int | None) -> pa.Table:
-    """Return the answer at `now`, in its order. If the copy has base rows, it is computed."""
-    batches = batches_at(connection, record, now, _BATCH_ROWS)
-    return pa.Table.from_batches(batches, schema_of(answer_columns(connection, record)))
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What is read of a copy: the answer of a `moment`, with own edits if `queued`, and then also
+    with those that were `rejected`. With `pending`, a column says which rows are own edits.
+    """
+
+    moment: Moment
+    queued: bool = True
+    rejected: bool = False
+    pending: bool = False
+
+
+def answer_at(connection: sqlite3.Connection, record: Record, reading: Reading) -> pa.Table:
+    """Return the answer, in its order. If the copy has base rows, it is computed."""
+    batches = batches_at(connection, record, reading, _BATCH_ROWS)
+    columns = answer_columns(connection, record)
+    return pa.Table.from_batches(batches, schema_of(read_columns(columns, reading)))
+
+
+def read_columns(columns: tuple[Column, ...], reading: Reading) -> tuple[Column, ...]:
+    """Return the columns of what is read, given those of the answer."""
+    return (*columns, PENDING) if reading.pending else columns
 
 
 def batches_at(
-    connection: sqlite3.Connection, record: Record, now: int | None, rows: int
+    connection: sqlite3.Connection, record: Record, reading: Reading, rows: int
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the answer at `now`, `rows` rows at a time."""
+    """Yield the answer, `rows` rows at a time."""
     columns = version_of(record).shape.columns
     stored = tables.value_names(columns)
     computation = computation_of(connection, record.declaration)
-    if computation is None:
-        yield from _rows_at(connection, record, now, columns, stored, rows)
-        return
-    columns = (Column(ROW_ID, "BIGINT"), *columns)
-    base = _rows_at(connection, record, now, columns, ["row_id", *stored], rows)
-    moment = None if now is None else from_micros(now)
-    answer = computation.answer(pa.Table.from_batches(base, schema_of(columns)), moment)
+    with source_at(connection, record, reading) as source:
+        if computation is None:
+            if reading.pending:
+                columns, stored = (*columns, PENDING), [*stored, source.pending]
+            yield from _rows_at(connection, record, source, columns, stored, rows)
+            return
+        columns = (Column(ROW_ID, "BIGINT"), *columns)
+        base = _rows_at(connection, record, source, columns, [source.row_id, *stored], rows)
+        table = pa.Table.from_batches(base, schema_of(columns))
+    moment = None if source.now is None else from_micros(source.now)
+    answer = computation.answer(table, moment, source.statuses if reading.pending else None)
     yield from answer.to_batches(max_chunksize=rows)
+
+
+@contextmanager
+def source_at(connection: sqlite3.Connection, record: Record, reading: Reading) -> Iterator[Source]:
+    """Yield the rows of a copy as SQL, with own edits if they are wanted."""
+    version, moment, overlay = version_of(record), reading.moment, None
+    if record.declaration.edits and reading.queued:
+        overlay = overlay_at(connection, record, moment, rejected=reading.rejected)
+    if overlay is None:
+        rows = f"main.{version.table} WHERE {visible(moment.now)}"
+        yield Source(rows, ORDER, moment.now)
+        return
+    with overlaid(connection, version, visible(overlay.now), overlay) as source:
+        yield source
 
 
 def _rows_at(
     connection: sqlite3.Connection,
     record: Record,
-    now: int | None,
+    source: Source,
     columns: tuple[Column, ...],
     stored: Sequence[str],
     rows: int,
 ) -> Iterator[pa.RecordBatch]:
-    names, table = ", ".join(stored), version_of(record).table
-    cursor = connection.execute(
-        f"SELECT {names} FROM {table} WHERE {visible(now)} ORDER BY {ORDER}"
-    )
+    names = ", ".join(stored)
+    cursor = connection.execute(f"SELECT {names} FROM {source.rows} ORDER BY {source.order}")
     while fetched := cursor.fetchmany(rows):
         series = zip(*fetched, strict=True)
         try:
@@ -128,6 +166,12 @@ class CopyClock:
         # The file has the NOW of other processes; `_latest` has what this one has not written yet.
         latest = max(record.latest_now or 0, self._latest.get(_key(record), 0))
         return max(self._clock.now(version.offset), version.now or 0, latest)
+
+    def moment(self, record: Record, instant: datetime | None) -> Moment:
+        """Return the instants at which a copy is read."""
+        now = self.now(record, instant)
+        present = now if instant is None else self.now(record, None)
+        return Moment(now, present, self._clock.offset(version_of(record).offset) or 0)
 
     def offset(self, record: Record) -> timedelta | None:
         """Return the store's clock minus the device's; None if that is unknown."""

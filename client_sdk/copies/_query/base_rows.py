@@ -29,6 +29,7 @@ from client_sdk._grpc.effects import Flow
 from client_sdk._session import Session
 from client_sdk._wire.models import Registration, Stream
 from client_sdk._wire.values import Column, Scalar, from_value, to_value
+from client_sdk.copies._file import tables
 from client_sdk.copies._file.file import CopyFile
 from client_sdk.copies._file.home import cache_stream, stream_content, stream_from
 from client_sdk.copies._file.records import Declaration, seal, unseal
@@ -154,6 +155,8 @@ def keep_query(
     }
     with file.writing() as connection:
         cache_stream(connection, stream)
+        # Own rows were evaluated by the query before.
+        connection.execute(f"DROP TABLE IF EXISTS {tables.overlay_table(declaration.copy_id)}")
         connection.execute(
             "INSERT OR REPLACE INTO _psoup_computed VALUES (?, ?)",
             (declaration.copy_id, seal(content)),
@@ -177,11 +180,15 @@ class Computation(Protocol):
     def sync_window(self) -> str:
         """The window whose base rows are to be synced; empty for the registered one."""
 
-    def answer(self, rows: pa.Table, now: datetime | None) -> pa.Table:
+    def answer(
+        self, rows: pa.Table, now: datetime | None, statuses: Mapping[int, str] | None = None
+    ) -> pa.Table:
         """Return what the store would answer at `now`, given no new data, in its order and types.
 
         `rows` are those of the copy that are visible at `now`, in any order: `_row_id` and the
-        columns the store sent. Raises ValueError if these are not the columns of this query.
+        columns the store sent. `statuses` are those of own rows, by their ids: then a last column
+        has the status of rows that are made of own ones. Raises ValueError if these are not the
+        columns of this query.
         """
 
 

@@ -12,22 +12,24 @@ replaced each other since.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from client_sdk._exceptions import ErrorDetail, NotComputable, QueryProblem
 from client_sdk._wire.models import Stream
 from client_sdk._wire.values import Column, Scalar, from_value, to_value
+from client_sdk.copies._overlay.source import PENDING
 from client_sdk.copies._query.base_rows import ROW_ID
 from datastem.instants import FOR_EVER, to_micros
 from datastem.schema import Column as DeclaredColumn
 from datastem.schema import StreamSchema
 from datastem.types import parse_type
-from querystem.evaluate import answer_of, rows_in_window
-from querystem.identity import base_query, slides
+from querystem.evaluate import answer_of, kept_rows, project, rows_in_window, rows_or_groups
+from querystem.identity import base_query, row_ids, slides
 from querystem.language import QueryError, bind_query, bind_window, window_text
 from querystem.query import Leg, Query
 from querystem.refresh import RefreshEvery
@@ -50,15 +52,35 @@ class Evaluated:
     window: TimeWindow | None
     sync_window: str
 
-    def answer(self, rows: pa.Table, now: datetime | None) -> pa.Table:
+    def answer(
+        self, rows: pa.Table, now: datetime | None, statuses: Mapping[int, str] | None = None
+    ) -> pa.Table:
         self._check(rows)
         # The base rows of such a query are the rows of its answer.
         if slides(self.query) and self.query.refresh is None:
-            return rows.select([column.name for column in self.base_columns])
+            answer = rows.select([column.name for column in self.base_columns])
+            ids = rows.column(ROW_ID).to_pylist()
+            return answer if statuses is None else _with_statuses(answer, ids, statuses)
         batch = _batch(rows)
         if self.window is not None:
             batch = self._refreshed(batch, self.window, now)
-        return pa.Table.from_batches([answer_of(self.query, [batch])])
+        if statuses is None:
+            return pa.Table.from_batches([answer_of(self.query, [batch])])
+        return self._with_statuses(batch, statuses)
+
+    def _with_statuses(self, batch: pa.RecordBatch, statuses: Mapping[int, str]) -> pa.Table:
+        """Return the answer with the statuses of rows, or of groups that have an own row."""
+        kept = kept_rows(self.query, rows_or_groups(self.query, [batch]))
+        outputs = project(self.query, kept)
+        ids = row_ids(self.query, kept, outputs).tolist()
+        of_answer: dict[int, str] = {}
+        for status in dict.fromkeys(statuses.values()):
+            own_ids = pa.array([row for row in statuses if statuses[row] == status], pa.int64())
+            own = batch.filter(pc.is_in(batch.column("row_id"), own_ids))
+            groups = rows_or_groups(self.query, [own])
+            names = row_ids(self.query, groups, project(self.query, groups)).tolist()
+            of_answer.update(dict.fromkeys(names, status))
+        return _with_statuses(pa.Table.from_batches([outputs]), ids, of_answer)
 
     def _refreshed(
         self, rows: pa.RecordBatch, window: TimeWindow, now: datetime | None
@@ -76,6 +98,11 @@ class Evaluated:
         if any(types.get(column.name) != column.arrow for column in expected):
             names = ", ".join(f"{column.name} {column.type}" for column in expected)
             raise ValueError(f"this query is computed from {names}; the copy has {rows.schema}")
+
+
+def _with_statuses(answer: pa.Table, ids: Sequence[int], statuses: Mapping[int, str]) -> pa.Table:
+    column = pa.array([statuses.get(row_id) for row_id in ids], PENDING.arrow)
+    return answer.append_column(PENDING.name, column)
 
 
 def computation(

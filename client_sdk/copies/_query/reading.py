@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import date, datetime
 from decimal import Decimal
@@ -20,14 +20,18 @@ from client_sdk.copies._file.catalog import Record
 from client_sdk.copies._file.file import CopyFile
 from client_sdk.copies._file.records import CopyState
 from client_sdk.copies._file.tables import quoted, sql_expression, stored
+from client_sdk.copies._overlay.overlaid import Status
+from client_sdk.copies._overlay.pending import pending_of
+from client_sdk.copies._overlay.source import PENDING, Source
 from client_sdk.copies._query.answers import (
-    ORDER,
     CopyClock,
+    Reading,
     answer_at,
     answer_columns,
     batches_at,
+    read_columns,
+    source_at,
     version_of,
-    visible,
 )
 
 
@@ -79,52 +83,111 @@ class Copy:
         with self._file.reading() as connection:
             return catalog.find(connection, self.name).declaration.stream or None
 
-    def to_arrow(self, now: datetime | None = None) -> pa.Table:
-        """Return the answer as an Arrow table. Raises NotSynced."""
-        return self._answer(now)[0]
+    @property
+    def edits(self) -> bool:
+        """True if own edits are shown in it."""
+        with self._file.reading() as connection:
+            return catalog.find(connection, self.name).declaration.edits
 
-    def _answer(self, now: datetime | None) -> tuple[pa.Table, tuple[Column, ...]]:
+    @property
+    def pending(self) -> dict[Any, Status]:
+        """The own edits that the store has not sent back yet, by their stream key (a tuple if it
+        has several columns), or by the id of the row if the stream has no key.
+
+        "queued" edits wait to be sent. "sent" ones are in the store, and in the copy with its next
+        sync. "rejected" ones were refused for good. What the store would make of an "unchecked" one
+        can't be said. Empty if the copy is kept without edits. Raises NotSynced.
+        """
         with self._file.reading() as connection:
             record = catalog.find(connection, self.name)
-            moment = self._now.now(record, now)
-            table = answer_at(connection, record, moment)
-            columns = answer_columns(connection, record)
+            return pending_of(connection, record, self._now.moment(record, None))
+
+    def to_arrow(
+        self,
+        now: datetime | None = None,
+        *,
+        queued: bool = True,
+        rejected: bool = False,
+        pending: bool = False,
+    ) -> pa.Table:
+        """Return the answer as an Arrow table. Raises NotSynced.
+
+        In a copy that is kept with edits, own edits are in it: without `queued` it is as the store
+        sent it, and with `rejected` the edits that the store refused are on top. With `pending` a
+        column `_pending` has the status of rows that are own edits.
+        """
+        return self._answer(now, queued, rejected, pending)[0]
+
+    def _answer(
+        self, now: datetime | None, queued: bool, rejected: bool, pending: bool = False
+    ) -> tuple[pa.Table, tuple[Column, ...]]:
+        with self._file.reading() as connection:
+            record = catalog.find(connection, self.name)
+            reading = Reading(self._now.moment(record, now), queued, rejected, pending)
+            table = answer_at(connection, record, reading)
+            columns = read_columns(answer_columns(connection, record), reading)
         # Reading at an explicit instant does not move the NOW of the copy.
         if now is None:
-            self._now.note(record, moment)
+            self._now.note(record, reading.moment.now)
         return table, columns
 
     def batches(
-        self, now: datetime | None = None, *, rows: int = 65_536
+        self,
+        now: datetime | None = None,
+        *,
+        rows: int = 65_536,
+        queued: bool = True,
+        rejected: bool = False,
+        pending: bool = False,
     ) -> Iterator[pa.RecordBatch]:
         """Yield the answer a batch at a time, for answers larger than memory.
 
         The file stays open at one moment until the last batch, so take all batches, in one thread.
+        Own edits are as in `to_arrow`.
         """
         with self._file.reading() as connection:
             record = catalog.find(connection, self.name)
-            yield from batches_at(connection, record, self._now.now(record, now), rows)
+            reading = Reading(self._now.moment(record, now), queued, rejected, pending)
+            yield from batches_at(connection, record, reading, rows)
 
-    def rows(self, now: datetime | None = None) -> list[dict[str, Any]]:
+    def rows(
+        self, now: datetime | None = None, *, queued: bool = True, rejected: bool = False
+    ) -> list[dict[str, Any]]:
         """Return the answer as dicts. Timestamps are aware datetimes in UTC, decimals Decimal, NULL
-        None.
+        None. Own edits are as in `to_arrow`.
         """
-        return python_rows(*self._answer(now))
+        return python_rows(*self._answer(now, queued, rejected))
 
-    def to_pandas(self, now: datetime | None = None) -> Any:
+    def to_pandas(
+        self,
+        now: datetime | None = None,
+        *,
+        queued: bool = True,
+        rejected: bool = False,
+        pending: bool = False,
+    ) -> Any:
         """Return the answer as a pandas DataFrame. pandas is not part of the base install."""
-        return to_pandas(self.to_arrow(now))
+        return to_pandas(self.to_arrow(now, queued=queued, rejected=rejected, pending=pending))
 
     def query(
-        self, sql: str, parameters: Parameters = (), *, now: datetime | None = None
+        self,
+        sql: str,
+        parameters: Parameters = (),
+        *,
+        now: datetime | None = None,
+        queued: bool = True,
+        rejected: bool = False,
     ) -> list[dict[str, Any]]:
-        """Run one SELECT of SQLite over the answer, a table of the copy's name."""
+        """Run one SELECT of SQLite over the answer, a table of the copy's name.
+
+        Own edits are as in `to_arrow`; a copy that is kept with edits has a column `_pending`.
+        """
         with self._file.reading() as connection:
             record = catalog.find(connection, self.name)
-            moment = self._now.now(record, now)
-            rows = run_query(connection, sql, parameters, [(record, moment)])
+            reading = Reading(self._now.moment(record, now), queued, rejected)
+            rows = run_query(connection, sql, parameters, [(record, reading)])
         if now is None:
-            self._now.note(record, moment)
+            self._now.note(record, reading.moment.now)
         return rows
 
     def __len__(self) -> int:
@@ -154,9 +217,9 @@ def run_query(
     connection: sqlite3.Connection,
     sql: str,
     parameters: Parameters,
-    copies: Iterable[tuple[Record, int | None]],
+    copies: Iterable[tuple[Record, Reading]],
 ) -> list[dict[str, Any]]:
-    """Run one SELECT, read-only. `copies` are those that have been synced, each with its NOW.
+    """Run one SELECT, read-only. `copies` are those that have been synced, each with what is read.
 
     Raises LocalQueryProblem.
     """
@@ -173,34 +236,43 @@ def run_query(
 
 @contextmanager
 def _views(
-    connection: sqlite3.Connection, copies: Iterable[tuple[Record, int | None]]
+    connection: sqlite3.Connection, copies: Iterable[tuple[Record, Reading]]
 ) -> Iterator[None]:
     created: list[str] = []
-    try:
-        for record, now in copies:
-            # Noted before the view is created, so that a failure in between leaves nothing behind.
-            created.append(f"VIEW temp.{quoted(record.name)}")
-            select = _select(record, now)
-            if record.declaration.base_rows:
-                created.append(f"TABLE temp.{_computed_table(record)}")
-                select = _select_computed(connection, record, now)
-            connection.execute(f"CREATE TEMP VIEW {quoted(record.name)} AS {select}")
-        yield
-    finally:
-        for name in created:
-            connection.execute(f"DROP {name.replace(' ', ' IF EXISTS ', 1)}")
+    # The sources of own edits are tables, which are dropped after the views.
+    with ExitStack() as sources:
+        try:
+            for record, requested in copies:
+                # Noted before the view is created, so that a failure in between leaves nothing
+                # behind.
+                created.append(f"VIEW temp.{quoted(record.name)}")
+                reading = replace(requested, pending=record.declaration.edits)
+                if record.declaration.base_rows:
+                    created.append(f"TABLE temp.{_computed_table(record)}")
+                    select = _select_computed(connection, record, reading)
+                else:
+                    source = sources.enter_context(source_at(connection, record, reading))
+                    select = _select(record, source, reading)
+                connection.execute(f"CREATE TEMP VIEW {quoted(record.name)} AS {select}")
+            yield
+        finally:
+            for name in created:
+                connection.execute(f"DROP {name.replace(' ', ' IF EXISTS ', 1)}")
 
 
-def _select(record: Record, now: int | None) -> str:
-    version = version_of(record)
-    values = _values(version.shape.columns)
-    return f"SELECT {values} FROM main.{version.table} WHERE {visible(now)} ORDER BY {ORDER}"
+def _select(record: Record, source: Source, reading: Reading) -> str:
+    columns = version_of(record).shape.columns
+    names = tables.value_names(columns)
+    if reading.pending:
+        columns, names = (*columns, PENDING), [*names, source.pending]
+    return f"SELECT {_values(columns, names)} FROM {source.rows} ORDER BY {source.order}"
 
 
-def _select_computed(connection: sqlite3.Connection, record: Record, now: int | None) -> str:
+def _select_computed(connection: sqlite3.Connection, record: Record, reading: Reading) -> str:
     """Create a table of the answer that is computed from base rows, and return a SELECT of it."""
-    columns, table = answer_columns(connection, record), _computed_table(record)
-    answer = answer_at(connection, record, now).combine_chunks()
+    columns = read_columns(answer_columns(connection, record), reading)
+    table = _computed_table(record)
+    answer = answer_at(connection, record, reading).combine_chunks()
     # One list of stored values for each column. Rows are inserted in the order of the answer, which
     # the rowids then keep.
     series = (
@@ -215,17 +287,17 @@ def _select_computed(connection: sqlite3.Connection, record: Record, now: int | 
     connection.execute(f"CREATE TEMP TABLE {table} ({', '.join(names)})")
     places = ", ".join("?" * len(names))
     connection.executemany(f"INSERT INTO temp.{table} VALUES ({places})", zip(*series, strict=True))
-    return f"SELECT {_values(columns)} FROM temp.{table} ORDER BY rowid"
+    return f"SELECT {_values(columns, names)} FROM temp.{table} ORDER BY rowid"
 
 
 def _computed_table(record: Record) -> str:
     return f"_psoup_computed_{record.copy_id}"
 
 
-def _values(columns: Sequence[Column]) -> str:
-    names = zip(tables.value_names(columns), columns, _distinct(columns), strict=True)
+def _values(columns: Sequence[Column], names: Sequence[str]) -> str:
+    places = zip(names, columns, _distinct(columns), strict=True)
     return ", ".join(
-        f"{sql_expression(place, column)} AS {quoted(name)}" for place, column, name in names
+        f"{sql_expression(place, column)} AS {quoted(name)}" for place, column, name in places
     )
 
 

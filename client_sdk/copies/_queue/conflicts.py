@@ -1,17 +1,18 @@
 """Conflicts: edits that the store refused because another row of their key is current.
 
 What waits for a key of a conflict is put aside with it, as BEHIND: it was made from a row that is
-not in the store. `resolve` and `take_theirs` queue it again.
+not in the store. `resolve` and `take_theirs` queue it again. Then it becomes a conflict by itself:
+its editor has not seen what was decided.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from client_sdk._wire.rows import EXPECTED, NO_ROW, Rows, to_table
+from client_sdk._wire.rows import EXPECTED, Rows, to_table
 from client_sdk.copies._file.file import CopyFile
 from client_sdk.copies._file.home import cached_stream
 from client_sdk.copies._file.records import unseal
@@ -31,10 +32,9 @@ from client_sdk.copies._queue.expected import (
     Seen,
     as_seen,
     ids_of,
-    is_delete,
     keys_of,
+    origin_of,
     own_ids,
-    settle,
     with_ids,
 )
 
@@ -66,7 +66,6 @@ class _Aside:
     """A piece that was put aside, and why. `record` is its row in the queue."""
 
     record: Sequence[Any]
-    first_row: int
     seen: Seen | None
     why: Mapping[str, Any]
 
@@ -118,13 +117,13 @@ def conflicts(file: CopyFile) -> list[EditConflict]:
 def _asides(connection: sqlite3.Connection) -> list[_Aside]:
     """Return the pieces of rows that were refused, in their order."""
     rows = connection.execute(
-        f"SELECT first_row, seen, refused, {queue.FIELDS} FROM _psoup_queue "
+        f"SELECT seen, refused, {queue.FIELDS} FROM _psoup_queue "
         f"WHERE {queue.REFUSED} AND kind = ? ORDER BY batch, piece",
         (ARROW,),
     ).fetchall()
     return [
-        _Aside(record, first_row, Seen.unsealed(seen), unseal(refused) or {})
-        for first_row, seen, refused, *record in rows
+        _Aside(record, Seen.unsealed(seen), unseal(refused) or {})
+        for seen, refused, *record in rows
     ]
 
 
@@ -167,46 +166,19 @@ def resolve(connection: sqlite3.Connection, batch: int, rows: Rows, room: Room) 
     ]
     piece = Piece.of_table(with_ids(table, expected))
     require_room([piece], room)
-    seen = Seen([bases.get(key) for key in keys], own_ids(expected))
-    number, first_row = queue.insert_batch(connection, aside.stream, [piece], seen.sealed())
-    new_ids = {
-        key: NO_ROW if deleted else first_row + place
-        for place, (key, deleted) in enumerate(zip(keys, is_delete(table), strict=True))
-    }
-
-    def moved(own_row: int) -> int:
-        key = old_keys[own_row - aside.first_row]
-        return new_ids.get(key, _without_condition(ids[key]))
-
-    _leave(connection, aside, moved)
+    origin = origin_of(connection, stream)
+    seen = Seen([bases.get(key) for key in keys], own_ids(expected), origin)
+    number = queue.insert_batch(connection, aside.stream, [piece], seen.sealed())
+    _leave(connection, aside)
     return number
 
 
 def take_theirs(connection: sqlite3.Connection, batch: int) -> None:
-    """Drop the edits of a conflict, and queue again what waits behind it.
-
-    That expects what the dropped edits did, so it is in conflict with the row that is there. Raises
-    ValueError.
-    """
-    aside = _conflict_of(connection, batch)
-    ids = ids_of(rows_of(aside.piece))
-    _leave(connection, aside, lambda own_row: _without_condition(ids[own_row - aside.first_row]))
+    """Drop the edits of a conflict, and queue again what waits behind it. Raises ValueError."""
+    _leave(connection, _conflict_of(connection, batch))
 
 
-def _leave(connection: sqlite3.Connection, aside: _Aside, moved: Callable[[int], int]) -> None:
-    """Delete a conflict, and queue again what waits behind it. `moved` returns the row that is
-    expected then, for each row of the conflict."""
-    settle(connection, aside.first_row, aside.piece.row_count, moved)
+def _leave(connection: sqlite3.Connection, aside: _Aside) -> None:
+    """Delete a conflict, and queue again what waits behind it."""
     queue.delete_piece(connection, aside.place)
-    waiting = [other.place for other in _asides(connection) if _is_behind(other, aside)]
-    queue.requeue(connection, waiting)
-
-
-def _is_behind(other: _Aside, aside: _Aside) -> bool:
-    return other.why.get("behind") == aside.place[0]
-
-
-def _without_condition(expected: int | None) -> int:
-    """Return what an edit expects that was made from one without a condition: no row, so that it
-    is refused if there is one."""
-    return NO_ROW if expected is None else expected
+    queue.requeue_behind(connection, [aside.place])

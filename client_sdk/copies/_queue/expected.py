@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import sqlite3
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +18,7 @@ import pyarrow as pa
 from client_sdk._wire.models import Stream
 from client_sdk._wire.rows import BATCH_COLUMNS, DELETE, EXPECTED, NO_ROW, OP
 from client_sdk.copies._file import tables
+from client_sdk.copies._file.home import cached_stream, home_of
 from client_sdk.copies._file.records import seal, unseal
 from client_sdk.copies._overlay import own_rows
 from client_sdk.copies._overlay.confirmed import is_covered
@@ -27,8 +28,14 @@ from client_sdk.copies._queue.batches import Piece, decode_rows, encode_rows, ro
 Row = dict[str, Any]
 # A stream key by its values.
 Key = tuple[Any, ...]
+# The numbers of a batch and of a piece in it.
+Place = tuple[int, int]
+# The ids of the store and the stream that row ids are of.
+Origin = tuple[str, int]
 
 _BATCH_NAMES = frozenset(column.name for column in BATCH_COLUMNS)
+# An id that no row has.
+NOWHERE = 1 << 62
 # How the record of an edit that expects own rows has them, for SQL to find it.
 _HAS_OWN = '"own":[-'
 
@@ -37,18 +44,19 @@ _HAS_OWN = '"own":[-'
 class Seen:
     """What a piece was made from: by place, the row of its key that was shown, or None.
 
-    `own` are the ids of own rows that it expects, and that the store has not taken yet.
+    `own` are the ids of own rows that it expects, and that the store has not taken yet. Other ids
+    are of the store and stream `origin`.
     """
 
     base: Sequence[Row | None]
-    own: Sequence[int] = ()
+    own: Sequence[int]
+    origin: Origin
 
     def sealed(self) -> str:
         places = [place for place, row in enumerate(self.base) if row is not None]
         rows = encode_rows([row for row in self.base if row is not None])
-        return seal(
-            {"base": rows, "count": len(self.base), "own": list(self.own), "places": places}
-        )
+        shown = {"base": rows, "count": len(self.base), "places": places}
+        return seal({**shown, "origin": list(self.origin), "own": list(self.own)})
 
     @classmethod
     def unsealed(cls, content: Any) -> Seen | None:
@@ -60,7 +68,8 @@ class Seen:
         rows = decode_rows(bytes.fromhex(record["base"]))
         for place, row in zip(record["places"], rows, strict=True):
             base[place] = row
-        return cls(base, record["own"])
+        store_id, stream_id = record["origin"]
+        return cls(base, record["own"], (store_id, stream_id))
 
 
 # ---- tables of edits
@@ -117,7 +126,7 @@ def as_seen(
     """
     copies = _copies(connection, stream)
     # Imported here, because the rest of the SDK works without numpy.
-    from datastem.equality import key_digests
+    from client_sdk.copies._overlay.evaluate import key_digests
 
     columns = [table.column(name).combine_chunks() for name in stream.key]
     digests = key_digests(columns).tolist()
@@ -125,7 +134,13 @@ def as_seen(
     for place, digest in enumerate(digests):
         if ids[place] is None:
             ids[place], shown[place] = _shown(connection, copies, digest)
-    return with_ids(table, ids), Seen(shown, own_ids(ids))
+    return with_ids(table, ids), Seen(shown, own_ids(ids), origin_of(connection, stream))
+
+
+def origin_of(connection: sqlite3.Connection, stream: Stream) -> Origin:
+    """Return the store and the stream that row ids are of."""
+    home = home_of(connection)
+    return "" if home is None else home.store_id, stream.id
 
 
 def _no_rows(count: int) -> list[Row | None]:
@@ -165,14 +180,14 @@ def _shown(
 def _own(
     connection: sqlite3.Connection, copies: Sequence[Shown], digest: int
 ) -> tuple[int, Row | None] | None:
-    """Return the newest own row of a key that waits, or that the store has taken and a copy still
-    lacks."""
+    """Return the newest own row of a key that waits, that is doubtful, or that the store has taken
+    and a copy still lacks."""
     overlay = tables.overlay_table(copies[0].record.copy_id)
     row = connection.execute(
         "SELECT own.row_id, kind, payload, row_count, first_row, acknowledged_at, first_row_id "
         f"FROM {overlay} AS own JOIN _psoup_queue AS queue "
         "ON own.row_id >= first_row AND own.row_id < first_row + row_count "
-        "WHERE own.key = ? AND refused IS NULL AND doubtful IS NULL "
+        "WHERE own.key = ? AND refused IS NULL "
         "ORDER BY own.row_id DESC LIMIT 1",
         (digest,),
     ).fetchone()
@@ -217,21 +232,27 @@ def _stored(
 # ---- own rows that get another id
 
 
-def take(connection: sqlite3.Connection, place: tuple[int, int], first_row_id: int) -> None:
+def take(connection: sqlite3.Connection, place: Place, first_row_id: int) -> None:
     """Let edits that were made from rows of a piece expect the ids that the store gave these."""
     row = connection.execute(
-        "SELECT first_row, row_count FROM _psoup_queue WHERE batch = ? AND piece = ?", place
+        "SELECT stream, first_row, row_count FROM _psoup_queue WHERE batch = ? AND piece = ?", place
     ).fetchone()
-    if row is not None:
-        first_row, count = row
-        settle(connection, first_row, count, lambda id_: id_ - first_row + first_row_id)
+    stream = None if row is None else cached_stream(connection, row[0])
+    if stream is not None:
+        _, first_row, count = row
+        origin = origin_of(connection, stream)
+        settle(connection, first_row, count, lambda id_: id_ - first_row + first_row_id, origin)
 
 
 def settle(
-    connection: sqlite3.Connection, first_row: int, count: int, moved: Callable[[int], int]
+    connection: sqlite3.Connection,
+    first_row: int,
+    count: int,
+    moved: Callable[[int], int],
+    origin: Origin | None = None,
 ) -> None:
     """Let edits that expect one of `count` own rows from `first_row` on expect the row `moved`
-    returns for it."""
+    returns for it. That is of the store and stream `origin`, unless it is None."""
     dependants = connection.execute(
         "SELECT batch, piece, stream, kind, payload, row_count, seen FROM _psoup_queue "
         "WHERE seen IS NOT NULL AND acknowledged_at IS NULL AND instr(seen, ?)",
@@ -243,18 +264,46 @@ def settle(
         if seen is None or not any(id_ in rows for id_ in seen.own):
             continue
         table = rows_of(Piece(*content))
-        ids = [moved(id_) if id_ is not None and id_ in rows else id_ for id_ in ids_of(table)]
-        piece = Piece.of_table(with_ids(table, ids))
-        connection.execute(
-            "UPDATE _psoup_queue SET payload = ?, checksum = ?, seen = ? "
-            "WHERE batch = ? AND piece = ?",
-            (
-                piece.payload,
-                piece.checksum(stream),
-                Seen(seen.base, own_ids(ids)).sealed(),
-                *(batch, number),
-            ),
-        )
+        ids = ids_of(table)
+        if origin is not None:
+            ids, seen = _of_origin(ids, seen, origin)
+        ids = [moved(id_) if id_ is not None and id_ in rows else id_ for id_ in ids]
+        _rewrite(connection, (batch, number), stream, with_ids(table, ids), seen)
+
+
+def _rewrite(
+    connection: sqlite3.Connection, place: Place, stream: str, table: pa.Table, seen: Seen
+) -> None:
+    """Put edits that expect other rows in the place of a piece's, which was not sent."""
+    piece, noted = Piece.of_table(table), replace(seen, own=own_ids(ids_of(table)))
+    connection.execute(
+        "UPDATE _psoup_queue SET payload = ?, checksum = ?, seen = ? WHERE batch = ? AND piece = ?",
+        (piece.payload, piece.checksum(stream), noted.sealed(), *place),
+    )
+
+
+def void(connection: sqlite3.Connection, place: Place, stream: str, origin: Origin) -> bool:
+    """Let a piece that was made from rows of another store, or of a stream that was dropped since,
+    expect a row that does not exist: the ids mean nothing here. Return False if it was not."""
+    row = connection.execute(
+        "SELECT kind, payload, row_count, seen FROM _psoup_queue WHERE batch = ? AND piece = ?",
+        place,
+    ).fetchone()
+    seen = None if row is None else Seen.unsealed(row[-1])
+    if seen is None or seen.origin == origin:
+        return False
+    table = rows_of(Piece(*row[:-1]))
+    ids, seen = _of_origin(ids_of(table), seen, origin)
+    _rewrite(connection, place, stream, with_ids(table, ids), seen)
+    return True
+
+
+def _of_origin(ids: list[int | None], seen: Seen, origin: Origin) -> tuple[list[int | None], Seen]:
+    """Return the ids without those of another store or stream, if the piece is from there."""
+    if seen.origin == origin:
+        return ids, seen
+    here = [NOWHERE if id_ is not None and id_ > NO_ROW else id_ for id_ in ids]
+    return here, replace(seen, origin=origin)
 
 
 def unsettled(piece: Piece) -> int | None:

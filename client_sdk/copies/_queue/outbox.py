@@ -135,8 +135,9 @@ class Outbox:
         """Queue rows in the place of a conflict, which may replace `theirs` of it. Return the
         number of the new batch.
 
-        Edits that wait behind the conflict are queued again after it. If the store has yet another
-        row when it is sent, it is a conflict again. Raises ValueError if that batch is none.
+        If the store has yet another row when it is sent, it is a conflict again. Edits that wait
+        behind the conflict are queued again, and become conflicts by themselves: they were made
+        without a look at these rows. Raises ValueError if that batch is no conflict.
         """
         with self._file.reading() as connection:
             home = home_of(connection)
@@ -148,8 +149,8 @@ class Outbox:
     def take_theirs(self, batch: int) -> None:
         """Drop the edits of a conflict, and leave the row that is in the store.
 
-        Edits that wait behind it are queued again. They are conflicts by themselves, since they
-        were made from the dropped one. Raises ValueError if that batch is no conflict.
+        Edits that wait behind it are queued again, and become conflicts by themselves. Raises
+        ValueError if that batch is no conflict.
         """
         with self._file.writing(durable=True) as connection:
             conflicts.take_theirs(connection, batch)
@@ -301,6 +302,7 @@ class Sending:
         self._clock = clock
         self._decide = decide
         self._decisions = 0
+        self._streams: dict[str, Stream] = {}
         self._session = session
         self._file = file
         self._queue = queue
@@ -371,6 +373,10 @@ class Sending:
             self._queue.replace(waiting, batches.fitted(table, room))
 
     def _publish(self, waiting: Waiting, home: Home) -> Flow[None]:
+        if waiting.piece.is_conditional:
+            stream = yield from self._learn(waiting.stream)
+            if self._queue.void(waiting, (home.store_id, stream.id)):
+                return
         if not self._queue.trying(waiting):
             return
         # Tenant and owner are named: a credential that changes now must not make it another's.
@@ -396,6 +402,12 @@ class Sending:
             rows=self.sent.rows + reply.row_count,
             duplicates=self.sent.duplicates + reply.duplicate,
         )
+
+    def _learn(self, name: str) -> Flow[Stream]:
+        """Return a stream as it is now, or was since this send began."""
+        if name not in self._streams:
+            self._streams[name] = yield from learn(self._session, self._file, name)
+        return self._streams[name]
 
     def _rename(self, waiting: Waiting, error: PsoupError) -> None:
         if self._queue.rename(waiting):

@@ -38,7 +38,7 @@ from client_sdk.copies._file.home import (
     take_new_name,
     use_up,
 )
-from client_sdk.copies._file.records import seal
+from client_sdk.copies._file.records import seal, unseal
 from client_sdk.copies._overlay import confirmed, own_rows
 from client_sdk.copies._queue import expected
 from client_sdk.copies._queue.batches import (
@@ -109,7 +109,7 @@ class Queue:
             return None
         with self._file.writing(durable=True) as connection:
             self._check_room(connection, pieces)
-            batch, _ = insert_batch(connection, stream, pieces)
+            batch = insert_batch(connection, stream, pieces)
         return batch
 
     def put_as_seen(self, stream: Stream, table: pa.Table, room: Room) -> int | None:
@@ -126,7 +126,7 @@ class Queue:
             pieces = [Piece.of_table(table)]
             require_room(pieces, room)
             self._check_room(connection, pieces)
-            batch, _ = insert_batch(connection, stream.name, pieces, seen.sealed())
+            batch = insert_batch(connection, stream.name, pieces, seen.sealed())
         return batch
 
     def _check_room(self, connection: sqlite3.Connection, pieces: Sequence[Piece]) -> None:
@@ -211,6 +211,17 @@ class Queue:
             if rows and isinstance(error, RowConflict):
                 rows += _put_behind(connection, sent)
         return [Rejected.from_row(row) for row in rows]
+
+    def void(self, waiting: Waiting, origin: expected.Origin) -> bool:
+        """Let a piece that was made from rows of another store or stream, and was not sent, expect
+        none of theirs. Return False if it was not."""
+        if waiting.tried is not None:
+            return False
+        place = waiting.batch, waiting.number
+        with self._file.writing() as connection:
+            if not _waits(connection, waiting):
+                return True
+            return expected.void(connection, place, waiting.stream, origin)
 
     def hold_back(self, waiting: Waiting) -> list[Rejected]:
         """Put a piece aside if it was made from own rows that the store has not taken: these were
@@ -316,13 +327,13 @@ def insert_batch(
     stream: str,
     pieces: Sequence[Piece],
     seen: str | None = None,
-) -> tuple[int, int]:
-    """Queue pieces at the end; return the number of the batch, and the id of its first row."""
+) -> int:
+    """Queue pieces at the end, and return the number of the batch."""
     batch = new_batch(connection)
     first_row = new_rows(connection, sum(piece.row_count for piece in pieces))
     origin = Origin(time.time_ns() // 1000, first_row, seen)
     _insert(connection, (batch, 0), stream, pieces, origin)
-    return batch, first_row
+    return batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -439,7 +450,7 @@ def put_aside(
 
 class PutAside:
     """The pieces that were put aside. Each method is one transaction; changes return a number of
-    pieces.
+    pieces. What was put aside behind them is queued again.
     """
 
     def __init__(self, file: CopyFile) -> None:
@@ -466,6 +477,7 @@ class PutAside:
             places = _places(connection, where, batch, "was put aside")
             for place in places:
                 delete_piece(connection, place)
+            requeue_behind(connection, places)
         return len(places)
 
     def _rows(self, where: str) -> list[Sequence[Any]]:
@@ -478,16 +490,21 @@ class PutAside:
         with self._file.writing(durable=True) as connection:
             places = _places(connection, where, batch, what)
             requeue(connection, places)
+            requeue_behind(connection, places)
         return len(places)
 
 
 def delete_piece(connection: sqlite3.Connection, place: Place) -> None:
-    """Delete a piece that was put aside, which must be there."""
-    rows = connection.execute(
+    """Delete a piece that was put aside, which must be there.
+
+    Edits that were made from its rows expect a row that will never be there, and become conflicts.
+    """
+    [(first_row, count)] = connection.execute(
         "DELETE FROM _psoup_queue WHERE batch = ? AND piece = ? RETURNING first_row, row_count",
         place,
     ).fetchall()
-    own_rows.remove(connection, *rows[0])
+    own_rows.remove(connection, first_row, count)
+    expected.settle(connection, first_row, count, lambda _: expected.NOWHERE)
 
 
 def requeue(connection: sqlite3.Connection, places: Sequence[Place]) -> None:
@@ -498,6 +515,20 @@ def requeue(connection: sqlite3.Connection, places: Sequence[Place]) -> None:
         if old not in numbers:
             numbers[old] = new_batch(connection)
         _requeue(connection, (old, number), numbers[old])
+
+
+def requeue_behind(connection: sqlite3.Connection, places: Sequence[Place]) -> None:
+    """Queue again what was put aside because it was made from edits of these places."""
+    batches = {batch for batch, _ in places}
+    rows = connection.execute(
+        f"SELECT batch, piece, refused FROM _psoup_queue WHERE {REFUSED} ORDER BY batch, piece"
+    ).fetchall()
+    behind = [
+        (batch, piece)
+        for batch, piece, refused in rows
+        if (unseal(refused) or {}).get("behind") in batches
+    ]
+    requeue(connection, behind)
 
 
 def _requeue(connection: sqlite3.Connection, place: Place, batch: int) -> None:

@@ -22,12 +22,14 @@ from client_sdk._exceptions import (
     UnknownCopy,
 )
 from client_sdk._grpc.effects import Attempts, Flow, Give, Hear, Listen, Pause, Repeat
-from client_sdk._session import Session
+from client_sdk._session import FOREIGN_POSITION, Session
 from client_sdk._wire.values import MOST_TYPED_BYTES, duration, from_value
 from client_sdk.copies._file import catalog
 from client_sdk.copies._file.clock import DeviceClock
 from client_sdk.copies._file.file import CopyFile
 from client_sdk.copies._file.home import home_of, learn, published_streams, visit
+from client_sdk.copies._overlay import confirmed
+from client_sdk.copies._overlay.learning import learn_edits
 from client_sdk.copies._query.base_rows import learn_computation
 from client_sdk.copies._queue.batches import Sent
 from client_sdk.copies._sync.items import Change, Item, Step
@@ -51,20 +53,24 @@ class SyncOptions:
     away: timedelta | None = None
     send: bool = True
 
-    def request(self, session: Session, items: Sequence[Item], budget: int) -> pb.SyncRequest:
-        """Return the request.
+    def request(
+        self, session: Session, items: Sequence[Item], budget: int, least: bytes
+    ) -> pb.SyncRequest:
+        """Return the request, whose answers include the position `least`.
 
         If the ids in repairs take more than a message may have, damaged copies are requested whole.
         """
-        request = self._request(session, items, budget)
+        request = self._request(session, items, budget, least)
         if request.ByteSize() > MOST_TYPED_BYTES:
             for item in items:
                 if item.repair.needed:
                     item.ask_whole()
-            request = self._request(session, items, budget)
+            request = self._request(session, items, budget, least)
         return request
 
-    def _request(self, session: Session, items: Sequence[Item], budget: int) -> pb.SyncRequest:
+    def _request(
+        self, session: Session, items: Sequence[Item], budget: int, least: bytes
+    ) -> pb.SyncRequest:
         return pb.SyncRequest(
             tenant=session.tenant,
             items=[item.to_wire() for item in items],
@@ -72,7 +78,7 @@ class SyncOptions:
             byte_budget=budget,
             one_position=self.one_position,
             away=None if self.away is None else duration(self.away),
-            least_position=session.position or b"",
+            least_position=least,
         )
 
 
@@ -160,8 +166,8 @@ def learn_streams(file: CopyFile, session: Session, items: Sequence[Item]) -> Fl
         learnt.add(registration.stream)
         _amend(file, item, stream=registration.stream)
     with file.reading() as connection:
-        known = published_streams(connection)
-    for name in known:
+        names = published_streams(connection)
+    for name in names:
         try:
             if name not in learnt:
                 yield from learn(session, file, name)
@@ -177,9 +183,58 @@ def prepare_item(file: CopyFile, session: Session, item: Item) -> Flow[None]:
     # `must_register` is True only once in a round, so this ends.
     while item.error is None:
         item.error = yield from learn_computation(file, session, item.declaration)
+        if item.error is None:
+            yield from _learn_edits(file, session, item)
         if not item.must_register:
             return
         yield from register(file, session, item)
+
+
+def _learn_edits(file: CopyFile, session: Session, item: Item) -> Flow[None]:
+    learnt = yield from learn_edits(file, session, item.declaration)
+    item.error = learnt.error
+    if learnt.refusal is not None:
+        item.refusal = learnt.refusal
+        item.declaration = replace(item.declaration, edits=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Least:
+    """The position that a call asks for. Its answers then have own rows up to the id `included`, if
+    acknowledged; `lags` is True if some of those are not sure to be in them.
+    """
+
+    position: bytes
+    included: int | None = None
+    lags: bool = False
+
+
+def least_of(file: CopyFile, session: Session, *, confirming: bool) -> Least:
+    """Return what a call is to ask for: what the client has seen, and what its queue has published.
+
+    The session may not know what another process, or one before, has published, and positions can't
+    be compared. Then it is the one, or if `confirming` the other.
+    """
+    with file.reading() as connection:
+        newest = confirmed.newest(connection)
+    if newest is None:
+        return Least(session.position or b"")
+    if newest.position is None or session.includes(newest.position):
+        return Least(session.position or b"", newest.first_row)
+    if confirming:
+        return Least(newest.position, newest.first_row)
+    return Least(session.position or b"", lags=True)
+
+
+def forget_position(file: CopyFile, session: Session, error: PsoupError, asked: bytes) -> bool:
+    """Forget a position that the store never had, as after a restore. Return whether the call is to
+    be repeated without it.
+    """
+    is_forgotten = session.forget(error, asked)
+    if error.reason != FOREIGN_POSITION or not asked:
+        return is_forgotten
+    with file.writing() as connection:
+        return confirmed.void(connection, asked) or is_forgotten
 
 
 def _amend(file: CopyFile, item: Item, **fields: Any) -> None:
@@ -202,6 +257,7 @@ class SyncRun:
         self._progress = False
         self._received = 0
         self._asked = b""
+        self._lags = self._confirming = False
 
     def flow(self) -> Flow[Synced]:
         self._items = open_items(self._file, self._options, self._clock)
@@ -209,6 +265,24 @@ class SyncRun:
             # Noted before any call: only a transfer of an earlier sync ends at an older position.
             item.resumed = item.staged
         yield from self._register()
+        yield from self._rounds()
+        if self._lags and self._has_budget:
+            # Another round trip for own edits whose acknowledgement this session has not seen.
+            self._confirming = True
+            for item in self._live():
+                item.ended = item.ended and not item.declaration.edits
+            yield from self._rounds()
+        # The byte budget is for the copies; descriptions of streams can wait for another sync.
+        if self._has_budget:
+            yield from learn_streams(self._file, self._session, self._items)
+        return self._synced()
+
+    @property
+    def _has_budget(self) -> bool:
+        return self._remaining_bytes is None or self._remaining_bytes > 0
+
+    def _rounds(self) -> Flow[None]:
+        """Make calls until nothing is due, or the byte budget is used up."""
         while due := self._due():
             try:
                 yield from self._call(due)
@@ -224,12 +298,8 @@ class SyncRun:
                     # here.
                     if not any(item.due for item in self._live()):
                         break
-            if self._remaining_bytes is not None and self._remaining_bytes <= 0:
+            if not self._has_budget:
                 break
-        # The byte budget is for the copies; descriptions of streams can wait for another sync.
-        if self._remaining_bytes is None or self._remaining_bytes > 0:
-            yield from learn_streams(self._file, self._session, self._items)
-        return self._synced()
 
     def _live(self) -> list[Item]:
         return [item for item in self._items if item.error is None]
@@ -267,9 +337,12 @@ class SyncRun:
 
     def _call(self, due: list[Item]) -> Flow[None]:
         self._progress = False
+        least = least_of(self._file, self._session, confirming=self._confirming)
+        self._lags = least.lags and any(item.declaration.edits for item in self._live())
         for item in due:
-            item.ask()
-        request = self._options.request(self._session, due, self._remaining_bytes or 0)
+            item.ask(least.included)
+        budget = self._remaining_bytes or 0
+        request = self._options.request(self._session, due, budget, least.position)
         self._asked = request.least_position
         yield Listen("Sync", request, self._attempts.remaining())
         # Items whose further parts in this call are ignored: they were refused, or are to be
@@ -299,7 +372,7 @@ class SyncRun:
 
     def _after(self, error: PsoupError) -> Flow[None]:
         """Wait after an error. Raises it if the call is not to be repeated."""
-        if self._session.forget(error, self._asked):
+        if forget_position(self._file, self._session, error, self._asked):
             return
         # The timeout limits the time without progress, not a transfer: staged parts are not sent
         # again.
@@ -378,6 +451,7 @@ class WatchRun:
         self._attempts = Attempts(session.retry, Repeat.READ, None)
         self._received_any = False
         self._asked = b""
+        self._included: int | None = None
         # The changes of this round, by name; and the errors of all rounds.
         self._round: dict[str, Change] = {}
         self._refused: dict[str, Change] = {}
@@ -396,7 +470,8 @@ class WatchRun:
             try:
                 yield from self._call(live)
                 # A server that ends each call at once must not cause a busy loop.
-                yield Pause(self._session.retry.pause(1))
+                if not self._has_news:
+                    yield Pause(self._session.retry.pause(1))
             except Overtaken:
                 # Another sync was faster: the watch continues at once from what the file has.
                 yield from self._end_round()
@@ -404,7 +479,7 @@ class WatchRun:
                 yield from self._end_round()
                 # A call on which parts were received has only come to its planned end.
                 timed_out = isinstance(error, Timeout) and self._received_any
-                if not timed_out and not self._session.forget(error, self._asked):
+                if not timed_out and not self._forget(error):
                     yield Pause(self._attempts.pause_after(error))
             for item in live:
                 if item.error is None:
@@ -420,9 +495,19 @@ class WatchRun:
             self._note_refusal(item)
 
     def _call(self, live: list[Item]) -> Flow[None]:
-        """Take parts until the call ends, or another one has to be made."""
+        """Take parts until the call ends, or another one has to be made.
+
+        That is so after an acknowledgement, because only the first round of a call waits for a
+        position.
+        """
+        least = self._least(live)
+        if any(self._lacks(item) for item in live):
+            # A Watch sends nothing for an item without news, and a Sync always an end.
+            if not (yield from self._confirm(live, least)):
+                return
+            least = self._least(live)
         request = pb.WatchRequest(
-            sync=self._options.request(self._session, live, 0),
+            sync=self._options.request(self._session, live, 0, least.position),
             every=None if self._every is None else duration(self._every),
         )
         self._received_any = False
@@ -433,6 +518,8 @@ class WatchRun:
             self._attempts.reset()
             if part.HasField("beat"):
                 yield from self._end_round()
+                if self._has_news:
+                    break
                 continue
             item = live[part.item]
             step = item.take(part)
@@ -446,7 +533,56 @@ class WatchRun:
             if len(live) == 1 and step in (Step.ENDED, Step.REFUSED):
                 # The server sends a beat after a round of several items only.
                 yield from self._end_round()
+                if self._has_news:
+                    break
         yield from self._end_round()
+
+    def _least(self, live: Sequence[Item]) -> Least:
+        least = least_of(self._file, self._session, confirming=True)
+        self._included = least.included
+        for item in live:
+            item.include(least.included)
+        return least
+
+    def _lacks(self, item: Item) -> bool:
+        """Return whether a copy shows own edits that the call includes."""
+        with self._file.reading() as connection:
+            record = catalog.by_id(connection, item.declaration.copy_id)
+        if record is None or record.version is None or not item.declaration.edits:
+            return False
+        return self._included is not None and not confirmed.is_covered(record, self._included)
+
+    def _confirm(self, live: Sequence[Item], least: Least) -> Flow[bool]:
+        """Sync once, so that copies have from the store what was acknowledged.
+
+        Return whether the watch can go on with the same items.
+        """
+        request = self._options.request(self._session, live, 0, least.position)
+        self._asked = request.least_position
+        yield Listen("Sync", request, self._session.timeout)
+        while (part := (yield Hear())) is not None:
+            item = live[part.item]
+            step = item.take(part)
+            if step is Step.WRONG or step is Step.REFUSED:
+                self._note_refusal(item)
+                yield from self._end_round()
+                return False
+            if step is Step.ENDED:
+                if item.change.status == "changed":
+                    self._round[item.name] = item.change
+                item.next_round()
+        yield from self._end_round()
+        return True
+
+    @property
+    def _has_news(self) -> bool:
+        """True if batches of the queue were acknowledged since the call began."""
+        with self._file.reading() as connection:
+            newest = confirmed.newest(connection)
+        return newest is not None and (self._included is None or newest.first_row > self._included)
+
+    def _forget(self, error: PsoupError) -> bool:
+        return forget_position(self._file, self._session, error, self._asked)
 
     def _note_refusal(self, item: Item) -> None:
         if item.error is not None and item.name not in self._refused:

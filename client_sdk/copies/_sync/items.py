@@ -15,6 +15,8 @@ from client_sdk.copies._file.catalog import Record
 from client_sdk.copies._file.clock import DeviceClock
 from client_sdk.copies._file.file import CopyFile
 from client_sdk.copies._file.records import Declaration, Shape, end_micros
+from client_sdk.copies._overlay import own_rows
+from client_sdk.copies._overlay.learning import needs_keys
 from client_sdk.copies._query.base_rows import sync_window
 from client_sdk.copies._sync.received import GARBLED, arrow_rows, ids_of, typed_rows
 from client_sdk.copies._sync.transfer import (
@@ -25,6 +27,7 @@ from client_sdk.copies._sync.transfer import (
     drop_stage,
     finish,
     forget_answer,
+    forget_query,
     reason_name,
     stage,
 )
@@ -56,7 +59,9 @@ class Item:
 
     `verified` is True if every row was read in this round; `repair` is what that showed to be
     necessary. `replaced` is True if the registration has another query since. `resumed` is True if
-    an earlier sync began the transfer: its end lacks what the caller has written since.
+    an earlier sync began the transfer: its end lacks what the caller has written since. Own rows up
+    to the id `included`, if acknowledged, are in what the call sends, and those up to `covered` in
+    the transfer under way. `refusal` says why own edits are not shown.
     """
 
     file: CopyFile
@@ -79,6 +84,9 @@ class Item:
     rows: int = 0
     removed: int = 0
     repaired: int = 0
+    included: int | None = None
+    covered: int | None = None
+    refusal: PsoupError | None = None
 
     @classmethod
     def open(cls, file: CopyFile, record: Record, hidden: bool, clock: DeviceClock) -> Item:
@@ -120,18 +128,27 @@ class Item:
     @property
     def change(self) -> Change:
         counts = self.whole, self.reason, self.rows, self.removed, self.repaired
-        if self.error is not None:
-            return Change("refused", *counts, error=self.error)
+        error = self.error or self.refusal
+        if error is not None:
+            return Change("refused", *counts, error=error)
         changed = self.whole or self.rows or self.removed
         status: Status = "changed" if changed else "unchanged"
         return Change("incomplete" if self.due else status, *counts)
 
     # ---- asking
 
-    def ask(self) -> None:
+    def ask(self, included: int | None) -> None:
         """Begin a call. After the end of a resumed transfer, it asks for what the store has now."""
         self.resumed = self.resumed and not self.ended
         self.ended = False
+        self.include(included)
+
+    def include(self, included: int | None) -> None:
+        """Note up to which own row a call includes what was acknowledged."""
+        self.included = included
+        if not self.staged:
+            # A staged transfer keeps its target, which an earlier call has fixed.
+            self.covered = included
 
     def reopen(self) -> None:
         """Continue from what the file has now. Parts since the last token are dropped."""
@@ -168,6 +185,10 @@ class Item:
                 return
             _, self.repair = verify(connection, base)
         self.verified = True
+        if self.declaration.edits:
+            # Own rows have no checksums; those of the queue have, and are evaluated again.
+            with self.file.writing() as connection:
+                own_rows.rebuild(connection, self.declaration)
         if not self.repair.needed:
             self._note_verified()
 
@@ -203,13 +224,14 @@ class Item:
         declaration, (token, resume) = self.declaration, self.basis
         with self.file.reading() as connection:
             window = sync_window(connection, declaration)
+            keyed = needs_keys(connection, declaration)
         item = pb.SyncItem(
             handle=declaration.handle,
             token=resume or token,
             window=window,
             priority=declaration.priority,
             base_rows=declaration.base_rows,
-            changes=bool(declaration.changes),
+            changes=bool(declaration.changes) or keyed,
         )
         if not (self.repair.whole and resume):
             # Requested again, a whole answer that is being transferred would start over.
@@ -252,16 +274,16 @@ class Item:
         return Step.HELD
 
     def _begin(self, begin: pb.SyncBegin) -> Step:
-        if begin.reason == pb.SYNC_REASON_REPLACED:
+        if begin.reason == pb.SYNC_REASON_REPLACED and not self.replaced:
             self.replaced = True
             self._forget_query()
-            if self.declaration.base_rows:
+            if self.declaration.base_rows or self.declaration.edits:
                 # The rows belong to a query that is to be learnt first. They are requested again
                 # after that.
                 return Step.WRONG
         if begin.reason == pb.SYNC_REASON_TARGET_GONE:
             # The server aims at what it has now instead.
-            self.resumed = False
+            self.resumed, self.covered = False, self.included
         is_whole = begin.mode == pb.SYNC_MODE_WHOLE
         if not is_whole and not self.basis[0]:
             # What was remembered of the answer before was damaged while a transfer was staged.
@@ -278,11 +300,13 @@ class Item:
         """Forget what was learnt of a query that another one has replaced: its stream.
 
         For base rows also how the answer is computed, and the rows, which are of no use any more.
+        For own edits how they are evaluated.
         """
         with self.file.writing() as connection:
             record = catalog.by_id(connection, self.declaration.copy_id)
             if record is not None:
                 catalog.amend(connection, record.copy_id, stream="")
+                forget_query(connection, record.copy_id)
                 if record.declaration.base_rows:
                     forget_answer(connection, record)
         self.declaration = replace(self.declaration, stream="")
@@ -306,7 +330,8 @@ class Item:
         copy_id, inbox, repair = self.declaration.copy_id, self.inbox, self.repair
         # Measured first, since the time that writing takes would be part of the offset.
         offset = self.clock.measure(end_micros(end, "store_now"))
-        ending = Ending(end, repair, self.hidden, offset, self.clock.now(offset))
+        now = self.clock.now(offset)
+        ending = Ending(end, repair, self.hidden, offset, now, self.covered)
         self.basis = finish(self.file, copy_id, self.basis, inbox, ending)
         self._count()
         self.repaired += len(repair.damaged)
@@ -316,12 +341,12 @@ class Item:
         # The rows before stay visible until a hidden version is promoted, and are scrubbed then.
         if self.replaces_everything and not self.hidden:
             self.file.scrub()
-        self.repair, self.ended = NO_REPAIR, True
+        self.repair, self.ended, self.covered = NO_REPAIR, True, self.included
 
     def next_round(self) -> None:
         """Begin another round, with its own counts."""
         self.ended, self.registered, self.verified, self.attempts = False, False, False, 0
-        self.whole, self.reason, self.replaced = False, "", False
+        self.whole, self.reason, self.replaced, self.refusal = False, "", False, None
         self.rows = self.removed = self.repaired = 0
 
     def _ask_otherwise(self, mismatch: Mismatch) -> None:
@@ -366,7 +391,8 @@ class Change:
 
     `status` is "changed", "unchanged", "incomplete" (the byte budget, or a transfer of one
     position, left the rest for the next sync; the copy is of an earlier position) or "refused"
-    (`error` says why; the copy is as it was). `whole` is True if all rows were sent, and `reason`
+    (`error` says why; the copy is as it was, or if only its own edits can't be shown, it is kept
+    without them). `whole` is True if all rows were sent, and `reason`
     says why. `rows` were received and `removed` deleted. `repaired` rows had been damaged.
     """
 

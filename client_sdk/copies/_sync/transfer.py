@@ -25,6 +25,7 @@ from client_sdk.copies._file.clock import DeviceClock, Offset
 from client_sdk.copies._file.file import CopyFile
 from client_sdk.copies._file.records import Shape, Stage, Version
 from client_sdk.copies._file.tables import Changes
+from client_sdk.copies._overlay import confirmed
 from client_sdk.copies._sync.verify import Repair
 from psoup.v1 import psoup_pb2 as pb
 
@@ -66,7 +67,8 @@ def stage(
 class Ending:
     """The end of a transfer. It makes the visible version or, if `hidden`, the following one.
 
-    `now` is the store's by the client's clock and its `offset`, in microseconds.
+    `now` is the store's by the client's clock and its `offset`, in microseconds. Acknowledged own
+    rows up to the id `covered` are in it; None if that is not known of any.
     """
 
     end: pb.SyncEnd
@@ -74,6 +76,7 @@ class Ending:
     hidden: bool
     offset: Offset | None
     now: int
+    covered: int | None = None
 
 
 def finish(file: CopyFile, copy_id: int, basis: Basis, inbox: Inbox, ending: Ending) -> Basis:
@@ -106,6 +109,9 @@ def finish(file: CopyFile, copy_id: int, basis: Basis, inbox: Inbox, ending: End
         version = Version.from_wire(
             ending.end, table, shape, before, base_rows, reason, ending.offset
         )
+        version = replace(version, covered=_covered(record, ending.covered))
+        if shape.keyed and record.declaration.edits:
+            tables.index_keys(connection, table, shape.stored)
         sums = NO_ROWS if before is None else before.sums
         changes = Changes(connection, table, shape, sums)
         if before is not None:
@@ -146,6 +152,16 @@ def _see(
         raise Mismatch(f"{record.name}: rows are damaged") from None
     # The reason has been reported with this move, and later moves must not repeat it.
     _put_versions(connection, record, replace(version, reason=""), None)
+    confirmed.sweep(connection)
+
+
+def _covered(record: Record, covered: int | None) -> int | None:
+    """Return up to which own row a new version has what the store has taken.
+
+    What an earlier version had, it has too.
+    """
+    before = None if record.base is None else record.base.covered
+    return max((row_id for row_id in (before, covered) if row_id is not None), default=None)
 
 
 def promote(file: CopyFile, copy_ids: Sequence[int], clock: DeviceClock) -> None:
@@ -168,7 +184,13 @@ def drop_stage(connection: sqlite3.Connection, record: Record) -> None:
 def forget_answer(connection: sqlite3.Connection, record: Record) -> None:
     """Make a copy one that has never been synced."""
     _put_versions(connection, record, None, None)
-    connection.execute("DELETE FROM _psoup_computed WHERE copy_id = ?", (record.copy_id,))
+    forget_query(connection, record.copy_id)
+
+
+def forget_query(connection: sqlite3.Connection, copy_id: int) -> None:
+    """Forget the query of a copy, and the own rows that were evaluated by it."""
+    connection.execute("DELETE FROM _psoup_computed WHERE copy_id = ?", (copy_id,))
+    connection.execute(f"DROP TABLE IF EXISTS {tables.overlay_table(copy_id)}")
 
 
 def _put_versions(

@@ -3,8 +3,10 @@
 The driver
     keeping       joins the rows of a step, in the step's epoch
     growing       enlarges boxes and admits more predicates, between steps
+    passes        what it remembers of predicates that came later
     bulk_join     Spark's join beside the loop, and when its result counts
     join_costs    whether Arrow or Spark joins old rows, by measurements
+    legs          the local predicates of registered joins, kept until they change
     wanting       the predicates over a composite, and what is stored for them
     boxes         units of work and their outcomes, for both
     order         the order in which legs are joined, by measurements

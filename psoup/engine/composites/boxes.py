@@ -13,11 +13,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-import numpy as np
 from pyspark.sql import SparkSession
 
 from psoup.engine.composites.admitting import piece_files
 from psoup.engine.composites.combining import JoinPlan
+from psoup.engine.composites.legs import LegPredicates
 from psoup.engine.composites.lookup.edges import KeyEdge, key_edges
 from psoup.engine.composites.order import Measured, best_orders
 from psoup.engine.composites.units import (
@@ -55,9 +55,6 @@ _MAX_ENTER_ROWS = 1 << 20
 
 _TRUE_KEY = predicate_key(TRUE)
 
-# The local predicates of each leg of a composite, ascending.
-LegPredicates = tuple[tuple[int, ...], ...]
-
 
 @lru_cache(maxsize=1024)
 def edges_of(legs: tuple[int, ...], factors: str, span: int | None) -> tuple[KeyEdge, ...]:
@@ -75,26 +72,10 @@ def composites_to_keep(ledger: Ledger) -> list[CompositeState]:
 
 def local_predicates(ledger: Ledger) -> dict[int, LegPredicates]:
     """Return the local predicates of registrations for each leg of every composite, by composite
-    id, without those in quarantine.
-
-    Legs that read one stream share their predicates: which leg of a query is which of the
-    composite's is not known here, and rows that are admitted without need do no harm.
-    """
-    registrations, _ = ledger.state.columns
-    composites, _, streams, predicates = registrations.composed_legs()
-    by_leg: dict[tuple[int, int], tuple[int, ...]] = {}
-    # Columns (composite, stream, predicate), one for each leg of a registration, sorted.
-    rows = np.unique(np.stack([composites, streams, predicates]), axis=1)
-    rows = rows[:, ~np.isin(rows[2], list(ledger.state.quarantine.predicates))]
-    # The places at which another pair of composite and stream begins.
-    places = np.flatnonzero(np.diff(rows[:2], axis=1).any(axis=0)) + 1
-    for part in np.split(rows, places, axis=1):
-        if part.shape[1]:
-            by_leg[int(part[0, 0]), int(part[1, 0])] = tuple(part[2].tolist())
-    return {
-        composite.id: tuple(by_leg.get((composite.id, stream), ()) for stream in composite.legs)
-        for composite in ledger.state.composites.values()
-    }
+    id, without those in quarantine."""
+    legs = ledger.joined_legs
+    composites = ledger.state.composites.values()
+    return {composite.id: legs.local(composite.id, composite.legs) for composite in composites}
 
 
 class CompositeBox:

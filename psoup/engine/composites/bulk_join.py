@@ -14,7 +14,8 @@ from functools import partial
 
 from pyspark.sql import SparkSession
 
-from psoup.engine.composites.boxes import CompositeBox, LegPredicates
+from psoup.engine.composites.boxes import CompositeBox
+from psoup.engine.composites.legs import LegPredicates
 from psoup.engine.composites.spark_join import Drafts, SparkJoin
 from psoup.engine.spark.bulk import BulkJob
 from psoup.store.state.losses import Hole
@@ -43,7 +44,7 @@ class BoxBasis:
         return (
             mark.since == self.since
             and mark.admitted == self.admitted
-            and box.measured.entered == self.admitted
+            and not any(box.measured.unadmitted)
             and all(now >= then for now, then in zip(mark.highs, self.highs, strict=True))
             and _holes(box) == self.holes
         )

@@ -1,11 +1,13 @@
 """The estimate of how many combinations a new row brings, from the newest rows of each leg.
 
 A composite begins only if they are few enough, and one that is suspended begins again once they
-are. Equal keys are counted; for inequalities pairs of some rows are tried.
+are. Equal keys are counted; for inequalities pairs of some rows are tried. Only combinations that a
+query wants are stored: their share is that of some combinations of the sampled rows.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,11 +15,13 @@ import numpy as np
 import pyarrow as pa
 
 from datastem.arrays import Int64s, Mask
+from psoup.engine.composites.combining import LegJoin
 from psoup.engine.composites.lookup.edges import KeyEdge
 from psoup.engine.composites.lookup.hashes import HashKey
 from psoup.engine.composites.reading import LegReading
-from psoup.engine.composites.runs import LegBatch
+from psoup.engine.composites.runs import LegBatch, key_rows
 from psoup.engine.composites.units import Arrival, CompositeWork
+from psoup.engine.composites.worker import wanted
 from psoup.engine.spark.jobs import Estimated, Outcome, SparkJob
 from querystem.expressions import Expression
 from querystem.join.sides import Side, true_pairs
@@ -25,6 +29,8 @@ from querystem.join.sides import Side, true_pairs
 # The newest rows of a leg that are looked at, and those of them whose pairs are tried.
 SAMPLE_ROWS = 1 << 16
 _PAIRED_ROWS = 1 << 10
+# The combinations that are tried by the predicates over the composite, at least.
+_TRIED_COMBINATIONS = 1 << 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +48,28 @@ def estimate(job: SparkJob, unit: EstimateUnit) -> list[Outcome]:
     batches = [reading.arrived(leg, arrival) for leg, arrival in enumerate(unit.arrivals)]
     sampled = [arrival.hi - arrival.lo for arrival in unit.arrivals]
     plan = unit.work.plan
-    return [Estimated(unit.work.id, *per_row(plan.edges, plan.span, batches, sampled, unit.rows))]
+    combinations = per_row(plan.edges, plan.span, batches, sampled, unit.rows)
+    return [Estimated(unit.work.id, *combinations, _wanted_share(job, reading, batches))]
+
+
+def _wanted_share(job: SparkJob, reading: LegReading, batches: Sequence[LegBatch]) -> float:
+    """Return the share of combinations that a predicate over the composite matches, by those of
+    some rows of the first leg."""
+    work, first = reading.work, batches[0]
+    if work.wants_all or not all(len(batch.ids) for batch in batches):
+        return 1.0
+    keyed = (key_rows(work.plan.edges, leg, batch) for leg, batch in enumerate(batches))
+    runs = [reading.runs(rows) for rows in keyed]
+    join = LegJoin(work.plan, runs, reading.key_columns, sys.maxsize)
+    # In any order, because the first rows may have combinations enough.
+    places = np.random.default_rng(0).permutation(_spread(len(first.ids)))
+    tried = matching = 0
+    for combinations in join.combinations(0, first.take(places)):
+        tried += len(combinations)
+        matching += len(wanted(job, reading, combinations))
+        if tried >= _TRIED_COMBINATIONS:
+            break
+    return matching / tried if tried else 1.0
 
 
 def per_row(

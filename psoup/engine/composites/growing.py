@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -20,7 +20,6 @@ from pyspark.sql import SparkSession
 from datastem.arrays import Int64s
 from psoup.engine.composites.boxes import (
     CompositeBox,
-    LegPredicates,
     composites_to_keep,
     find_combinations,
     local_predicates,
@@ -28,12 +27,19 @@ from psoup.engine.composites.boxes import (
 from psoup.engine.composites.bulk_join import BulkJoin
 from psoup.engine.composites.estimating import SAMPLE_ROWS, EstimateUnit, estimate
 from psoup.engine.composites.join_costs import JoinCosts
+from psoup.engine.composites.keeping import UNIT_ROWS
+from psoup.engine.composites.legs import LegPredicates, covered, without
+from psoup.engine.composites.passes import (
+    TASK_ROWS,
+    AdmissionPass,
+    CompletionPass,
+    task_ranges,
+)
 from psoup.engine.composites.spark_join import SparkJoin
 from psoup.engine.composites.units import NO_ROWS, Arrival, EnterUnit, Missing
 from psoup.engine.composites.wanting import CompositePredicates
 from psoup.engine.composites.worker import enter
 from psoup.engine.ledger import Ledger, stem_name
-from psoup.engine.matching.coverage import OPEN, Cohorts
 from psoup.engine.matching.predicates import Ranges
 from psoup.engine.settings import EngineSettings
 from psoup.engine.spark.jobs import Estimated, by_table, job_of, run_tasks
@@ -49,35 +55,6 @@ _MIN_SLICE_ROWS = 1 << 13
 _GRACE_SHARES = 8
 # How soon an idle engine looks whether a join beside the loop is done.
 _BULK_POLL_SECONDS = 0.25
-# Rows that are worth a separate task.
-_TASK_ROWS = 1 << 14
-
-
-@dataclass(slots=True)
-class AdmissionPass:
-    """The admission of local predicates, in slices: rows of leg k have entered up to `reached[k]`,
-    in a box that begins at `since`. `predicates` are the new ones of each leg."""
-
-    predicates: LegPredicates
-    since: int
-    reached: list[int]
-
-
-@dataclass(slots=True)
-class CompletionPass:
-    """The search for combinations of predicates over a composite that are not stored, in slices:
-    `legs[k]` are the predicates for which rows of leg k below `highs[k]` are joined, which was done
-    up to `reached[k]`, in a box that begins at `since`."""
-
-    predicates: Int64s
-    legs: list[Int64s]
-    since: int
-    reached: list[int]
-    highs: tuple[int, ...]
-
-    def is_among(self, predicates: Int64s) -> bool:
-        """Return True if these are predicates of the pass, and perhaps others."""
-        return bool(np.isin(self.predicates, predicates).all())
 
 
 @dataclass(slots=True)
@@ -169,7 +146,7 @@ class Growing:
     def _grow(self, box: CompositeBox, local: LegPredicates) -> bool:
         """Do the next slice of a composite; return False if there is no work. Only predicates that
         were matched with all rows count: their pieces say which rows are admitted."""
-        ready = covered(box, local)
+        ready = _ready(box, local)
         admitted = box.mark.admitted
         # An admitted predicate whose matches were dropped has to be back-filled first.
         if any(without(admitted, ready)):
@@ -197,22 +174,29 @@ class Growing:
         a new row would bring too many combinations; return False until every leg has one."""
         if not all(ready):
             return False
-        # One that was suspended must be well below the limit to begin again.
-        limit = box.max_combinations / (2 if box.mark.suspended else 1)
-        if self._estimated(box, ready) > limit:
+        if self._is_too_large(box, self._estimated(box, ready)):
             self._suspend(box)
             return True
         box.reset()
         wanting = CompositePredicates.of(box)
         # The box begins empty, so nothing of these is missing.
         predicates = wanting.ranges(wanting.admitted(box.composite.legs, ready))
-        measured = box.measured.with_entered(ready)
-        box.change(measured, admitted=ready, predicates=predicates)
+        box.change(admitted=ready, predicates=predicates)
         return self._begin(box)
 
-    def _estimated(self, box: CompositeBox, ready: LegPredicates) -> float:
-        """Return how many combinations an average new row would bring; if an inequality connects
-        legs, an average admitted one."""
+    def _is_too_large(self, box: CompositeBox, estimated: Estimated) -> bool:
+        """Return True if an average new row, or admitted one if an inequality connects legs, would
+        have more combinations stored or examined than a composite may have."""
+        per_row = estimated.per_admitted_row if box.is_range else estimated.per_row
+        # One that was suspended must be well below the limits to begin again.
+        share = 0.5 if box.mark.suspended else 1.0
+        limit = share * box.max_combinations
+        # As many as tasks of a large step may examine.
+        max_examined = max(limit, share * self.settings.max_candidates / UNIT_ROWS)
+        return per_row * estimated.wanted_share > limit or per_row > max_examined
+
+    def _estimated(self, box: CompositeBox, ready: LegPredicates) -> Estimated:
+        """Estimate how many combinations an average new row would bring."""
         highs = [box.high(leg) for leg in range(len(ready))]
         floors = [box.floor(leg) for leg in range(len(ready))]
         arrivals = tuple(
@@ -222,11 +206,7 @@ class Growing:
         rows = tuple(high - floor for high, floor in zip(highs, floors, strict=True))
         unit = EstimateUnit(box.work, arrivals, rows)
         outcomes = run_tasks(self.spark, job_of(box.ledger), estimate, [unit])
-        return max(
-            outcome.per_admitted_row if box.is_range else outcome.per_row
-            for outcome in outcomes
-            if isinstance(outcome, Estimated)
-        )
+        return next(outcome for outcome in outcomes if isinstance(outcome, Estimated))
 
     def _begin(self, box: CompositeBox) -> bool:
         """Write the next rows of the legs after the first to `joins/<id>`. With the last of them
@@ -262,7 +242,7 @@ class Growing:
         work = box.work
         return [
             EnterUnit(work, leg, box.arrival(leg, first, last, predicates, again))
-            for first, last in _tasks(low, high, self._parallelism)
+            for first, last in task_ranges(low, high, self._parallelism)
         ]
 
     def _enter(self, box: CompositeBox, units: Sequence[EnterUnit]) -> None:
@@ -302,7 +282,7 @@ class Growing:
         is expected to be faster, equalities alone connect the rows, and `joins/<id>` has exactly
         those that the admitted predicates match."""
         mark, settings = box.mark, self.settings
-        if box.measured.entered != mark.admitted or not all(edge.is_hashed for edge in box.edges):
+        if any(box.measured.unadmitted) or not all(edge.is_hashed for edge in box.edges):
             return 0
         if box.id in self._by_tasks:
             return 0
@@ -379,7 +359,7 @@ class Growing:
                 new, mark.since, [mark.since, *(0 for _ in mark.highs[1:])]
             )
             # Noted before rows enter: those of a pass that is given up remain in `joins/<id>`.
-            box.change(box.measured.with_entered(new))
+            box.change(box.measured.with_unadmitted(new))
         remaining_rows, units = self._slice_rows(box), list[EnterUnit]()
         for leg, predicates in enumerate(pass_.predicates):
             low, high = max(pass_.reached[leg], box.floor(leg)), mark.highs[leg]
@@ -392,7 +372,8 @@ class Growing:
         if all(reached >= high for reached, high in zip(pass_.reached, mark.highs, strict=True)):
             del self._admissions[box.id]
             pairs = zip(mark.admitted, pass_.predicates, strict=True)
-            box.change(admitted=tuple(tuple(sorted({*old, *more})) for old, more in pairs))
+            admitted = tuple(tuple(sorted({*old, *more})) for old, more in pairs)
+            box.change(box.measured.admitting(admitted), admitted=admitted)
         return True
 
     def _complete(self, box: CompositeBox, wanting: CompositePredicates, pending: Int64s) -> bool:
@@ -438,7 +419,7 @@ class Growing:
         """Join the rows of a slice; if `missing` is given, they are stored already, and only
         combinations of predicates in these ranges count. Return False if there are too many
         candidates: the next slice is smaller then, or the composite is suspended."""
-        tasks = min(self._parallelism, 1 + rows // _TASK_ROWS)
+        tasks = min(self._parallelism, 1 + rows // TASK_ROWS)
         if missing is None:
             units = box.combining(box.work, arrivals, tasks)
         else:
@@ -485,32 +466,10 @@ class Growing:
         self._rows[composite_id] = max(least, int(rows * factor))
 
 
-def covered(box: CompositeBox, local: LegPredicates) -> LegPredicates:
+def _ready(box: CompositeBox, local: LegPredicates) -> LegPredicates:
     """Return the predicates of each leg that were matched with all rows of their stream."""
-    coverage, legs = box.ledger.coverage, box.composite.legs
+    ledger = box.ledger
     return tuple(
-        _covered(coverage, stream, box.ledger.floor(stream), predicates)
-        for stream, predicates in zip(legs, local, strict=True)
+        covered(predicates, ledger.coverage.cohorts(stream), ledger.floor(stream))
+        for stream, predicates in zip(box.composite.legs, local, strict=True)
     )
-
-
-def without(predicates: LegPredicates, excluded: LegPredicates) -> LegPredicates:
-    """Return the predicates of each leg that are not excluded."""
-    return tuple(
-        tuple(id_ for id_ in ids if id_ not in set(excluded_ids))
-        for ids, excluded_ids in zip(predicates, excluded, strict=True)
-    )
-
-
-def _covered(
-    coverage: Cohorts, stream_id: int, floor: int, predicates: Sequence[int]
-) -> tuple[int, ...]:
-    cohorts = [cohort for cohort in coverage.cohorts(stream_id) if cohort.covers(floor, OPEN)]
-    return tuple(id_ for id_ in predicates if any(c.lo <= id_ < c.hi for c in cohorts))
-
-
-def _tasks(low: int, high: int, parallelism: int) -> Iterator[tuple[int, int]]:
-    """Yield the row ranges of the tasks of a slice."""
-    count = max(1, min(parallelism, 1 + (high - low) // _TASK_ROWS)) if high > low else 0
-    edges = [low + (high - low) * task // max(count, 1) for task in range(count + 1)]
-    yield from zip(edges[:-1], edges[1:], strict=True)

@@ -10,13 +10,13 @@ from pyspark.sql import SparkSession
 from psoup.engine.composites.boxes import (
     CompositeBox,
     JoinSummary,
-    LegPredicates,
     composites_to_keep,
     cut,
     find_combinations,
     local_predicates,
 )
 from psoup.engine.composites.intake import JoiningIntake
+from psoup.engine.composites.legs import LegPredicates, without
 from psoup.engine.composites.lookup.hashes import BUCKETS
 from psoup.engine.composites.units import Arrival, CombineUnit, EnterUnit
 from psoup.engine.composites.worker import enter
@@ -143,12 +143,10 @@ def _entered_units(
 
 def _drop_unused(box: CompositeBox, local: LegPredicates) -> None:
     """Remove the admitted predicates that no registration has any more."""
-    admitted = tuple(
-        tuple(id_ for id_ in ids if id_ in set(local_ids))
-        for ids, local_ids in zip(box.mark.admitted, local, strict=True)
-    )
-    if admitted != box.mark.admitted:
-        box.change(admitted=admitted)
+    unused = without(box.mark.admitted, local)
+    if any(unused):
+        admitted = without(box.mark.admitted, unused)
+        box.change(box.measured.with_unadmitted(unused), admitted=admitted)
 
 
 def _new_rows(box: CompositeBox) -> int:

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from itertools import permutations
 
 from datastem.instants import HOUR
+from psoup.engine.composites.legs import LegPredicates, without
 from psoup.engine.composites.lookup.edges import KeyEdge
 
 HALF_LIFE = 16  # steps
@@ -33,22 +34,25 @@ class Measured:
     """Measurements of a composite, stored as JSON in the mark's `order`.
 
     `orders[i]` are the legs with which rows of leg i are joined, in order. `fanouts` are (side,
-    probes, combinations), `recent` are (rows, combinations) of the last steps. `entered[k]` are the
-    predicates by which rows of leg k got into `joins/<id>`, also those no longer admitted. `rests`
-    are (instant, microseconds) of the last suspension: when it began, and how long it lasts at
-    least.
+    probes, combinations), `recent` are (rows, combinations) of the last steps. `unadmitted[k]` are
+    the predicates that are not yet or no longer admitted, by which rows of leg k got into
+    `joins/<id>`. `rests` are (instant, microseconds) of the last suspension: when it began, and how
+    long it lasts at least.
     """
 
     orders: tuple[tuple[int, ...], ...] = ()
     fanouts: tuple[tuple[int, float, float], ...] = ()
     recent: tuple[tuple[int, int], ...] = ()
-    entered: tuple[tuple[int, ...], ...] = ()
+    unadmitted: tuple[tuple[int, ...], ...] = ()
     rests: tuple[tuple[int, int], ...] = ()
 
     @classmethod
     def read(cls, text: str) -> Measured:
         """Return the measurements in a text of `text`; none if it is empty."""
         form = json.loads(text) if text else {}
+        if "entered" in form:
+            # Earlier engines also named the admitted predicates; too many do no harm.
+            form["unadmitted"] = form.pop("entered")
         return cls(**{name: tuple(map(tuple, rows)) for name, rows in form.items()})
 
     @property
@@ -89,12 +93,15 @@ class Measured:
         """Return True if the last rest is over."""
         return all(now - since >= length for since, length in self.rests)
 
-    def with_entered(self, predicates: Iterable[Iterable[int]]) -> Measured:
-        """Return the measurements with more predicates of each leg in `entered`."""
-        more = [set(ids) for ids in predicates]
-        before = self.entered or ((),) * len(more)
-        entered = (tuple(sorted(new.union(old))) for new, old in zip(more, before, strict=True))
-        return replace(self, entered=tuple(entered))
+    def with_unadmitted(self, predicates: LegPredicates) -> Measured:
+        """Return the measurements with more predicates of each leg in `unadmitted`."""
+        before = self.unadmitted or ((),) * len(predicates)
+        pairs = zip(before, predicates, strict=True)
+        return replace(self, unadmitted=tuple(tuple(sorted({*old, *new})) for old, new in pairs))
+
+    def admitting(self, predicates: LegPredicates) -> Measured:
+        """Return the measurements without predicates that are admitted now in `unadmitted`."""
+        return replace(self, unadmitted=without(self.unadmitted, predicates))
 
 
 Fanouts = Iterable[tuple[int, float, float]]

@@ -13,7 +13,8 @@ from functools import cached_property
 import numpy as np
 
 from datastem.arrays import Int64s
-from psoup.engine.composites.boxes import CompositeBox, LegPredicates
+from psoup.engine.composites.boxes import CompositeBox
+from psoup.engine.composites.legs import LegPredicates
 from psoup.engine.matching.predicates import Ranges
 from psoup.store.composite_marks import CompositeMark
 from querystem.expressions import TRUE, predicate_key
@@ -24,26 +25,29 @@ _TRUE_KEY = predicate_key(TRUE)
 @dataclass(frozen=True)
 class CompositePredicates:
     """The live predicates over a composite that are not in quarantine. `legs` has the columns
-    (predicate, stream, local predicate), with a row for each leg of a registration."""
+    (predicate, stream, local predicate), ascending by the first, with a row for each leg of a
+    registration."""
 
     legs: Int64s
     quarantined: Collection[int]
 
     @classmethod
     def of(cls, box: CompositeBox) -> CompositePredicates:
-        state = box.ledger.state
-        registrations, _ = state.columns
-        composites, *columns = registrations.composed_legs()
-        return cls(np.stack(columns)[:, composites == box.id], state.quarantine.predicates)
+        legs = box.ledger.joined_legs
+        return cls(legs.of(box.id), legs.quarantined)
 
     @cached_property
     def live(self) -> Int64s:
         """The ids of all live predicates, ascending."""
-        return np.unique(self.legs[0])
+        predicates = self.legs[0]
+        distinct: Int64s = predicates[np.diff(predicates, prepend=-1) > 0]
+        return distinct
 
     @cached_property
     def ids(self) -> Int64s:
         """The ids of those that are not in quarantine, ascending."""
+        if not self.quarantined:
+            return self.live
         return self.live[~np.isin(self.live, list(self.quarantined))]
 
     def pending(self, mark: CompositeMark) -> Int64s:

@@ -69,5 +69,5 @@ class Scrub:
             # Report it once; reads of the file report it again.
             if name not in self._reported:
                 self._reported.add(name)
-                log.error("%s", error)
+                log.error("damage was found: %s", error)
             return False

@@ -99,11 +99,12 @@ class IntakeJoin:
 @dataclass(frozen=True, slots=True)
 class Estimated:
     """The combinations of a composite that an average new row brings, and an average one that is
-    admitted."""
+    admitted; and the share of them that a predicate over the composite matches."""
 
     composite_id: int
     per_row: float
     per_admitted_row: float
+    wanted_share: float
 
 
 @dataclass(frozen=True, slots=True)

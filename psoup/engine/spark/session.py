@@ -35,6 +35,9 @@ _SETTINGS: dict[str, bool | float | int | str | None] = {
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
 }
+# The options of the driver's JVM, unless this variable is set. It schedules: what the second
+# compiler takes, it does not save.
+_JVM_VARIABLE, _JVM_OPTIONS = "SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1"
 
 
 def open_session(scratch: Path, *, master: str = "local[*]", ui: bool = False) -> SparkSession:
@@ -70,6 +73,7 @@ def open_session(scratch: Path, *, master: str = "local[*]", ui: bool = False) -
         builder = builder.config("spark.sql.shuffle.partitions", "2")
     if ui:
         builder = builder.config("spark.ui.enabled", "true")
+    os.environ.setdefault(_JVM_VARIABLE, _JVM_OPTIONS)
     return builder.getOrCreate()
 
 

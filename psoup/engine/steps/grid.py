@@ -1,9 +1,10 @@
 """The grid of a step: tasks are chunks of rows × groups of predicates.
 
-A chunk is a run of neighbouring log files. A group is a range of predicate ids. Most chunks have
-one group with all predicates. A chunk has more if its graph predicates (intervals, OR, LIKE) would
-take one task more than a second, by what tasks of earlier steps reported. Hashed predicates cost
-too little to divide: each group probes all of them, and keeps the matches of its own.
+A chunk is a run of neighbouring log files: a part of a step with enough bytes, or with enough work
+by what tasks of earlier steps reported. A group is a range of predicate ids. Most chunks have one
+group with all predicates. A chunk has more if its graph predicates (intervals, OR, LIKE) would take
+one task more than a second. Hashed predicates cost too little to divide: each group probes all of
+them, and keeps the matches of its own.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ from psoup.engine.spark.jobs import Outcome, Probed, Spent
 from psoup.engine.steps.pieces import IdRange
 from psoup.engine.steps.worker import Intake, LogFile, Task
 
-# Less work than this is not divided: a task costs some 10 ms, and decodes its rows again.
+# Less matching than this is no chunk: a task costs some 10 ms, and writes files of its own. To read
+# and store the rows takes about as long as to match them.
+_CHUNK_SECONDS = 0.125
+# Less work than this is not divided by predicates: each group decodes the rows of its chunk again.
 _GROUP_SECONDS = 1.0
 # Groups of a chunk may repeat at most this much of its divided work: rows decoded, hashed probes.
 _REPEATED_SHARE = 0.2
@@ -83,6 +87,13 @@ class StepCosts:
             size = min(size, max(affordable, settings.task_bytes))
         return StepLimits(commits, size)
 
+    def chunks(self, rows: Mapping[int, int]) -> int:
+        """Return how many chunks the work of some rows of each stream is worth, by what it costs to
+        match them."""
+        costs = ((self._streams[id_], rows[id_]) for id_ in self._streams.keys() & rows.keys())
+        seconds = sum((cost.divided + cost.repeated) * count for cost, count in costs)
+        return int(seconds / _CHUNK_SECONDS)
+
     def groups(self, stream_id: int, rows: int, most: int, end: int) -> list[IdRange]:
         """Return the ranges of predicate ids for the tasks of a chunk with some rows of a stream,
         at most `most`; together they hold all ids below `end`."""
@@ -138,15 +149,20 @@ def _smoothed(previous: float | None, latest: float) -> float:
     return latest if previous is None else (previous + latest) / 2
 
 
-def split_into_tasks(files: Sequence[LogFile], parallelism: int, task_bytes: int) -> list[Task]:
-    """Return log files split into at most `parallelism` chunks of about equal size."""
+def split_into_chunks(
+    files: Sequence[LogFile], parallelism: int, task_bytes: int, worth: int = 1
+) -> list[Task]:
+    """Return log files split into at most `parallelism` chunks of about equal size: as many as they
+    are `worth`, or as have at least `task_bytes`."""
     total = sum(file.size for file in files)
-    count = min(parallelism, 1 + total // task_bytes)
+    count = min(parallelism, max(1 + total // task_bytes, worth))
     parts: list[list[LogFile]] = [[] for _ in range(count)]
     before = 0
     for file in files:
-        # A file belongs to the part that holds its first byte, so each part is a run of neighbours.
-        parts[min(count - 1, before * count // max(total, 1))].append(file)
+        # A file belongs to the part with its middle byte, so each part is a run of neighbours,
+        # and as many files of about equal size as parts get one each.
+        middle = before + file.size // 2
+        parts[min(count - 1, middle * count // max(total, 1))].append(file)
         before += file.size
     return [tuple(part) for part in parts if part]
 

@@ -33,7 +33,7 @@ from psoup.engine.spark.jobs import (
     job_of,
     run_tasks,
 )
-from psoup.engine.steps.grid import StepCosts, StepLimits, cells, split_into_tasks
+from psoup.engine.steps.grid import StepCosts, StepLimits, cells, split_into_chunks
 from psoup.engine.steps.histories import closure_rows
 from psoup.engine.steps.worker import CLOSURE_BOUNDS, Intake, LogFile, fresh, write_segments
 from psoup.store.audit import AuditRecord, audit_rows, records_of
@@ -245,9 +245,11 @@ def _insert_and_probe(
         stream.id: stream.schema for stream in ledger.state.streams.values() if not stream.dropped
     }
     parallelism = spark.sparkContext.defaultParallelism
-    chunks = split_into_tasks(stretch.files, parallelism, settings.task_bytes)
+    counts = sum((Counter(by_stream) for by_stream in rows.values()), Counter[int]())
+    worth = memory.costs.chunks(counts)
+    chunks = split_into_chunks(stretch.files, parallelism, settings.task_bytes, worth)
     units = cells(chunks, rows, schemas, ends, memory.costs, parallelism)
-    outcomes = _take_in(ledger, spark, settings, memory, units, rows)
+    outcomes = _take_in(ledger, spark, settings, memory, units, counts)
     memory.costs.note(outcomes, stretch.size)
     for hole, count in Counter(o for o in outcomes if isinstance(o, Hole)).items():
         _check_hole(hole, count, units)
@@ -271,11 +273,10 @@ def _take_in(
     settings: EngineSettings,
     memory: StepMemory,
     units: list[Intake],
-    rows: Mapping[int, Mapping[int, int]],
+    counts: Mapping[int, int],
 ) -> list[Outcome]:
-    """Run the cells of a step's grid, which also join their rows if they can; return the
-    outcomes."""
-    counts = sum((Counter(by_stream) for by_stream in rows.values()), Counter[int]())
+    """Run the cells of a step's grid, which also join their rows if they can; return the outcomes.
+    `counts` has the number of rows by stream."""
     intakes = [] if memory.joins_apart else joining_intakes(ledger, settings, units, counts)
     if not any(intake.units for intake in intakes):
         return run_tasks(spark, job_of(ledger), fresh, units, most=len(units))

@@ -78,6 +78,12 @@ class DataReader:
         """Read some columns of all rows, by default all columns."""
         return self._try(lambda: self._opened().read(columns=columns))
 
+    def read_small(self, columns: Sequence[str]) -> pa.Table:
+        """Read some columns that take few bytes, without reading ahead and without threads."""
+        return self._try(
+            lambda: self._opened(pre_buffer=False).read(columns=columns, use_threads=False)
+        )
+
     def row_group(self, number: int, columns: Sequence[str] | None = None) -> pa.Table:
         rows = self._try(lambda: self._opened().read_row_group(number, columns=columns))
         return rows if columns is None else self._complete(rows, columns)

@@ -49,6 +49,7 @@ from querystem.views import ViewDefinition
 
 # The kinds that can't be read without their payload.
 WITH_PAYLOAD = frozenset({"register_many"})
+_INSTANTS = frozenset({"stamp", "min_ts", "max_ts", "before", "clock"})
 
 
 def to_table(entries: Sequence[Entry]) -> pa.Table:
@@ -60,12 +61,14 @@ def to_table(entries: Sequence[Entry]) -> pa.Table:
 
 def from_table(version: int, table: pa.Table) -> list[Entry]:
     """Return the entries of one commit. Raise UnsupportedFormat for an unknown kind of event."""
-    # As integers, because `to_pylist` would make a datetime of each instant.
-    instants = ("stamp", "min_ts", "max_ts", "before", "clock")
-    for name in [name for name in instants if name in table.column_names]:
-        index = table.column_names.index(name)
-        table = table.set_column(index, name, table.column(name).cast(pa.int64()))
-    return [_entry(version, row) for row in table.to_pylist()]
+    names = table.column_names
+    # Instants as integers, because `to_pylist` would make a datetime of each.
+    columns = [
+        column.cast(pa.int64()).to_pylist() if name in _INSTANTS else column.to_pylist()
+        for name, column in zip(names, table.columns, strict=True)
+    ]
+    rows = zip(*columns, strict=True)
+    return [_entry(version, dict(zip(names, row, strict=True))) for row in rows]
 
 
 def _row(entry: Entry) -> dict[str, Any]:

@@ -234,7 +234,7 @@ def _table(source: DataReader) -> pa.Table:
 
 
 def _headers(source: DataReader) -> pa.Table:
-    table = source.read(HEADER_COLUMNS)
+    table = source.read_small(HEADER_COLUMNS)
     if WITH_PAYLOAD.isdisjoint(table.column("kind").to_pylist()):
         return table
     return _without_data(source.whole())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -32,6 +32,9 @@ _CHUNK_ROWS = 1 << 16
 # The rows of one page whose texts are searched at most.
 _MAX_SEARCHED_ROWS = 1 << 16
 _NO_TRIGGER = RegisteredLeg(0, 0)
+# Legs of registrations with a composite: its id, the predicate over it, and the stream and the
+# predicate of each leg.
+ComposedLegs: TypeAlias = tuple[Int64s, Int64s, Int64s, Int64s]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +124,7 @@ class Registrations(ColumnMapping[bytes, Registration]):
         self._texts, self._parameters = InternedColumn(), TextColumn()
         self._forms = InternedColumn()
         self._composites, self._composite_predicates = SparseColumn(), SparseColumn()
+        self._composed_legs: ComposedLegs | None = None
         super().__init__(
             {
                 "handle": self._handles,
@@ -145,6 +149,20 @@ class Registrations(ColumnMapping[bytes, Registration]):
                 "more_triggers": self._more_triggers,
             }
         )
+
+    def __setitem__(self, key: bytes, value: Registration) -> None:
+        super().__setitem__(key, value)
+        if value.composite is not None:
+            self._composed_legs = None
+
+    def extend(self, table: pa.Table) -> None:
+        super().extend(table)
+        self._composed_legs = None
+
+    def _remove(self, row: int) -> None:
+        if self._composites[row]:
+            self._composed_legs = None
+        super()._remove(row)
 
     def find(self, tenant: str, owner: str, client_key: str) -> bytes | None:
         """Return the handle of the owner's registration with a client key; None if the key is
@@ -269,15 +287,24 @@ class Registrations(ColumnMapping[bytes, Registration]):
         """Return the handles of the registrations that read or are refreshed by a stream, by their
         query forms, of which few are different. It scans all registrations."""
         rows = np.flatnonzero(self._over([stream_id]) & self._alive.values)
-        codes, groups = np.unique(self._forms.codes[rows], return_inverse=True)
+        # Rows of one form are next to each other, and in their order.
+        rows = rows[np.argsort(self._forms.codes[rows], kind="stable")]
+        edges = np.flatnonzero(np.diff(self._forms.codes[rows])) + 1
         return {
             self._forms[int(members[0])]: [self._handles[row] for row in members.tolist()]
-            for members in (rows[groups == number] for number in range(len(codes)))
+            for members in np.split(rows, edges)
+            if len(members)
         }
 
-    def composed_legs(self) -> tuple[Int64s, Int64s, Int64s, Int64s]:
-        """Return the legs of all registrations that have a composite: its id, the predicate over
-        it, and the stream and the predicate of each leg."""
+    @property
+    def composed_legs(self) -> ComposedLegs:
+        """The legs of all registrations that have a composite; the same object until they
+        change."""
+        if self._composed_legs is None:
+            self._composed_legs = self._collect_composed_legs()
+        return self._composed_legs
+
+    def _collect_composed_legs(self) -> ComposedLegs:
         rows, composites = self._composites.nonzero
         # Both columns have a value for the same rows.
         _, predicates = self._composite_predicates.nonzero
@@ -484,6 +511,8 @@ class Registrations(ColumnMapping[bytes, Registration]):
 
     def _check(self) -> None:
         super()._check()
+        composed = self._collect_composed_legs()
+        assert all(map(np.array_equal, self.composed_legs, composed))
         handles = [self._handles[row] for row in range(len(self._positions))]
         order = list(zip(self._positions.values.tolist(), handles, strict=True))
         assert order == sorted(order)

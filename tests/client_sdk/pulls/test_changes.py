@@ -36,7 +36,7 @@ def measure(place: Place, room: str, temp: float) -> None:
 
 
 def appended(pull: Pull) -> list[dict[str, Any]]:
-    path = pull.changes_to
+    path = pull.changes_path
     assert path is not None
     if path.suffix == ".jsonl":
         return [json.loads(line) for line in path.read_text().splitlines()]
@@ -54,7 +54,7 @@ def test_each_pull_appends_what_changed(place: Place, pull: Pull) -> None:
         assert pull_once(place.client, pull).changes == 1
     assert pull_once(place.client, pull).changes == 0
     lines = appended(pull)
-    odd = float("inf") if pull.changes_to and pull.changes_to.suffix == ".delta" else "Infinity"
+    odd = float("inf") if pull.changes_path and pull.changes_path.suffix == ".delta" else "Infinity"
     assert tags(pull) == [("+", 99.0), ("u", 95.0), ("u", odd), ("-", odd)]
     assert [row["_why"] for row in lines] == ["new", "changed", "changed", "ended"]
     assert [row["_number"] for row in lines] == sorted(row["_number"] for row in lines)

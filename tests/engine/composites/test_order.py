@@ -86,5 +86,6 @@ def test_too_many_combinations_over_all_of_the_last_steps() -> None:
 
 
 def test_predicates_that_brought_rows_in_are_remembered() -> None:
-    measured = Measured().with_entered([(3,), ()]).with_entered([(1,), (2,)])
-    assert Measured.read(measured.text).entered == ((1, 3), (2,))
+    measured = Measured().with_unadmitted(((3,), ())).with_unadmitted(((1,), (2,)))
+    assert Measured.read(measured.text).unadmitted == ((1, 3), (2,))
+    assert measured.admitting(((1, 4), ())).unadmitted == ((3,), (2,))

@@ -93,6 +93,29 @@ def test_an_inequality_with_too_many_combinations_does_not_begin(
 
 
 @pytest.mark.spark
+def test_combinations_that_no_query_wants_do_not_keep_a_composite_from_beginning(
+    store: Store, author: Author, spark: SparkSession
+) -> None:
+    """Each row of one leg is below 20 rows of the other; each query wants one in 40 of those."""
+    r, s = author.create(READINGS), author.create(OTHER)
+    rows = readings(list(range(40)), [0.0] * 40)
+    author.publish(r, rows)
+    author.publish(s, rows)
+    queries = [
+        register_join(
+            author, [(r, sensor(Op.EQ, n)), (s, sensor(Op.EQ, n + 1))], [less(0, 1)], MINUTE
+        )
+        for n in range(39)
+    ]
+    Pump(store, spark, SMALL).run()
+    mark = mark_of(store, queries[0].composite_id)
+    assert mark.since == 0 and not mark.suspended
+    for query in queries:
+        assert_complete(store, query)
+    assert len(combinations(store, queries[0].composite_id)) == len(queries)
+
+
+@pytest.mark.spark
 def test_a_suspended_composite_begins_again_when_rows_have_few_combinations(
     store: Store, author: Author, spark: SparkSession
 ) -> None:

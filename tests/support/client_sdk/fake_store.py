@@ -49,6 +49,7 @@ class FakeStore:
         self.limits = pb.Limits()
         self._streams: dict[str, FakeStream] = {}
         self._registrations: dict[bytes, pb.Registration] = {}
+        self._marks: dict[tuple[str, str, str], bytes] = {}
         self._published: dict[
             tuple[tuple[str, str, str], int], tuple[bytes, pb.PublishResponse]
         ] = {}
@@ -257,24 +258,33 @@ class FakeStore:
         reply = self._accept(stream, request)
         if request.publisher:
             self._published[identity] = (content, reply)
+            self._marks[publisher] = request.mark
         return reply
 
     def ListPublishers(self, request: pb.ListPublishersRequest) -> pb.ListPublishersResponse:
-        last: dict[tuple[str, str], int] = {}
+        last, marked = dict[tuple[str, str], int](), dict[tuple[str, str], str]()
         for (tenant, named, name), sequence in self._published:
             owner = named or "main"
             is_listed = tenant == request.tenant and request.owner in ("", owner)
             if is_listed and name.startswith(request.prefix):
                 last[owner, name] = max(sequence, last.get((owner, name), 0))
+                marked[owner, name] = named
         return pb.ListPublishersResponse(
             publishers=[
-                pb.Publisher(owner=owner, name=name, sequence=sequence)
+                pb.Publisher(
+                    owner=owner,
+                    name=name,
+                    sequence=sequence,
+                    mark=self._marks[request.tenant, marked[owner, name], name],
+                )
                 for (owner, name), sequence in sorted(last.items())
             ]
         )
 
     def _check_expected(self, stream: FakeStream, table: pa.Table) -> None:
-        for place, row in enumerate(table.to_pylist()):
+        # Looking for a current row reads all of them.
+        rows = table.to_pylist() if "_expected" in table.column_names else []
+        for place, row in enumerate(rows):
             current = stream.current(row)
             row_id = -1 if current is None else current["row_id"]
             if row.get("_expected") not in (None, row_id):

@@ -6,6 +6,7 @@ import itertools
 import json
 import secrets
 import time
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -23,6 +24,7 @@ from psoup.store import (
     Register,
     State,
     Store,
+    StreamAltered,
     StreamCreated,
     StreamEnded,
     Trigger,
@@ -51,6 +53,10 @@ def above(limit: float) -> Expression:
 
 def sensor_is(number: int) -> Expression:
     return Call(Op.EQ, (ColumnRef("sensor", BIGINT), Literal(number, BIGINT)), BOOLEAN)
+
+
+def fee_is(value: float) -> Expression:
+    return Call(Op.EQ, (ColumnRef("fee", DOUBLE), Literal(value, DOUBLE)), BOOLEAN)
 
 
 def readings(sensors: list[int], values: list[float]) -> pa.RecordBatch:
@@ -157,3 +163,12 @@ class Author:
                 continue
             self.state.apply(entry)
             return position
+
+
+def add_column(author: Author, stream: int, column: Column) -> StreamSchema:
+    """Append what ALTER STREAM does."""
+    state = author.state.streams[stream]
+    since = Position(author.state.position.version + 1, 0).packed
+    schema = replace(state.schema, columns=(*state.schema.columns, replace(column, since=since)))
+    author.append(StreamAltered(stream, state.version + 1, schema))
+    return schema

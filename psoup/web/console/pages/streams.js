@@ -98,7 +98,7 @@ async function one({ root, signal, poll }, name) {
     h("div", { class: "columns" },
       publisher.node,
       h("section", { class: "panel" }, h("h2", null, "Text", space(), copyButton(() => [stream.sql, ...stream.policies].join(";\n"))), coloured(stream.sql), stream.policies.map(coloured),
-        table(["column", "type"], stream.columns.map((column) => [shown(column.name), h("code", null, column.type)]), { plain: true })),
+        table(["column", "type"], stream.columns.map((column) => [shown(column.name), h("span", null, h("code", null, column.type), column.optional ? [" added, default ", ...shown(String(column.default ?? "NULL"))] : null)]), { plain: true })),
       h("section", { class: "panel" }, h("h2", null, "Registrations"), readers)),
   );
   let rounds = 0;

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from client_sdk import Column, Stream
-from psoup.cli.problems import fail
 from psoup.formats.convert import Converted
+from psoup.source.errors import BadInput
 
 ReportPosition = Callable[[int], None]
 
@@ -26,22 +26,36 @@ _BATCH_NAMES = frozenset(column.name for column in BATCH_COLUMNS)
 class Options:
     """How to read a file. `null` is the text for NULL in CSV.
 
-    `rename` maps a file's column to the stream's; `drop` are columns of the file to leave out.
+    `rename` maps a file's column to the stream's; `drop` are columns of the file to leave out. If
+    it is `lenient`, unknown columns are left out, and missing ones are NULL. `format` is one of
+    FORMATS, or empty if the file's name says it. `delimiter` is that of CSV, empty for the usual
+    one. `parse` are columns whose numbers may be texts in JSON.
     """
 
     rename: dict[str, str] = field(default_factory=dict)
     drop: frozenset[str] = frozenset()
     null: str = ""
+    lenient: bool = False
+    format: str = ""
+    delimiter: str = ""
+    encoding: str = "utf-8"
+    parse: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class BadLine:
-    """A line that can't be a row. `number` counts lines from 1 (for Parquet: rows)."""
+    """A line that can't be a row. `number` counts lines from 1 (for Parquet and Arrow: rows).
+
+    `record` is its place among the records of its chunk, bad ones included. `raw` is all of it, if
+    it is a text.
+    """
 
     number: int
     column: str
     text: str
     why: str
+    record: int = 0
+    raw: str = ""
 
     def __str__(self) -> str:
         where = f"line {self.number}" + (f", {self.column}" if self.column else "")
@@ -50,17 +64,21 @@ class BadLine:
 
 @dataclass(frozen=True, slots=True)
 class FileChunk:
-    """Good rows with the stream's columns, and the bad lines, which are left out."""
+    """Good rows with the stream's columns, and the bad lines, which are left out.
+
+    `size` is how many bytes of the input it covers, if the input is read in order.
+    """
 
     table: pa.Table
     bad: tuple[BadLine, ...]
+    size: int = 0
 
 
 def column_map(header: Sequence[str], stream: Stream, options: Options) -> dict[str, str]:
     """Return the file's column of each of the stream's columns; names may differ in case.
 
-    If the file has `_op`, it may lack columns that a delete does not need. Fails for any other
-    missing column, and for unknown ones.
+    If the file has `_op`, it may lack columns that a delete does not need. Raises BadInput for any
+    other missing column, and for unknown ones, unless the options are lenient.
     """
     file_columns: dict[str, str] = {}
     extra = []
@@ -70,17 +88,19 @@ def column_map(header: Sequence[str], stream: Stream, options: Options) -> dict[
         if name in options.drop:
             continue
         if target in file_columns:
-            fail(f"the file has two columns for {target}: {file_columns[target]!r} and {name!r}")
+            raise BadInput(
+                f"the file has two columns for {target}: {file_columns[target]!r} and {name!r}"
+            )
         if target in names or target in _BATCH_NAMES:
             file_columns[target] = name
         else:
             extra.append(name)
     needed = {column.name for column in stream.columns if not column.optional}
-    if OP.name in file_columns and stream.key:
+    if options.lenient or (OP.name in file_columns and stream.key):
         needed = needed_by_deletes(stream)
     missing = [c.name for c in stream.columns if c.name in needed and c.name not in file_columns]
-    if missing or extra:
-        fail(_mismatch(stream, missing, extra))
+    if missing or not file_columns or (extra and not options.lenient):
+        raise BadInput(_mismatch(stream, header, missing, extra))
     return file_columns
 
 
@@ -89,12 +109,20 @@ def needed_by_deletes(stream: Stream) -> set[str]:
     return {*stream.key, *([stream.ordered_by] if stream.ordered_by else [])}
 
 
-def _mismatch(stream: Stream, missing: list[str], extra: list[str]) -> str:
+def _mismatch(stream: Stream, header: Sequence[str], missing: list[str], extra: list[str]) -> str:
     lines = [f"the file's columns are not those of {stream.name}"]
+    if len(header) == 1:
+        lines += [
+            f"  it has one column, {header[0][:80]!r}: is it separated by {mark!r}? (--delimiter)"
+            for mark in ";\t|,"
+            if mark in header[0]
+        ][:1]
     if missing:
         lines.append(f"  missing: {', '.join(missing)}   (--rename FILE_COLUMN={missing[0]})")
     if extra:
-        lines.append(f"  unknown: {', '.join(extra)}   (--drop {extra[0]} leaves it out)")
+        lines.append(
+            f"  unknown: {', '.join(extra)[:500]}   (--drop {extra[0][:80]} leaves it out)"
+        )
     return "\n".join(lines)
 
 
@@ -103,21 +131,22 @@ def build(
     arrays: dict[str, pa.Array],
     convert: Callable[[pa.Array, Column], Converted],
     number: Callable[[int], int],
-    early: Sequence[tuple[int, BadLine]] = (),
+    early: Mapping[int, BadLine] | None = None,
+    lenient: bool = False,
 ) -> FileChunk:
     """Return the arrays as a chunk of the stream's types. A bad row is left out, and reported once.
 
-    `early` are the rows, by index, that are bad already; `number` returns a row's line.
+    `early` are the rows, by index, that are bad already; `number` returns a row's line. The
+    `record` of a bad line is its index. If it is `lenient`, a column that is missing is NULL.
     """
     # By the index of the row in this chunk. The first problem of a row is the one that is reported.
-    bad = dict(early)
+    bad = dict(early or {})
     columns = []
     fields = [*stream.columns, *(column for column in BATCH_COLUMNS if column.name in arrays)]
-    length = len(next(iter(arrays.values())))
+    length = len(next(iter(arrays.values()), ()))
     for column in fields:
         if column.name not in arrays:
-            # Only a file with `_op` may lack a column that is not optional; `_problems` refuses its
-            # rows that are no deletes.
+            # `_problems` refuses rows that may not lack it.
             columns.append(column.fill(length))
             continue
         source = arrays[column.name]
@@ -127,16 +156,17 @@ def build(
             line = BadLine(number(index), column.name, _text_of(source[index]), why)
             bad.setdefault(index, line)
     table = pa.Table.from_arrays(columns, names=[column.name for column in fields])
-    lacking = {c.name for c in fields if not c.optional} - arrays.keys()
-    problems = _problems(table, stream, lacking)
-    for name, wrong, why in problems:
+    lacking = set() if lenient else {c.name for c in fields if not c.optional} - arrays.keys()
+    for name, wrong, why in _problems(table, stream, lacking):
         for index in pc.indices_nonzero(wrong).to_pylist():
             text = _text_of(table.column(name)[index]) if name in _BATCH_NAMES else ""
             bad.setdefault(index, BadLine(number(index), name, text, why))
     if bad:
         keep = pa.array([index not in bad for index in range(table.num_rows)], pa.bool_())
         table = table.filter(keep)
-    return FileChunk(table, tuple(sorted(bad.values(), key=lambda line: line.number)))
+    return FileChunk(
+        table, tuple(replace(line, record=index) for index, line in sorted(bad.items()))
+    )
 
 
 def _problems(

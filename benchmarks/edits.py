@@ -1,0 +1,99 @@
+"""Edits with `_expected`, beside publishes without a condition, by a server in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import count
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+import pyarrow as pa
+
+from benchmarks.report import Report
+from psoup.server.calls.publish import publish
+from psoup.server.core import Core
+from psoup.server.settings import Settings
+from psoup.store import Store
+from psoup.v1 import psoup_pb2 as pb
+from psoup.write.streams import Define
+from querystem.language import CreateStream, parse_statement
+from tests.support.server.callers import new_call
+from tests.support.server.process import ipc
+
+SQL = "CREATE STREAM orders (id BIGINT, item TEXT) KEY (id)"
+FILL_ROWS = 100_000
+# Rows of a batch, batches of a round, and callers that publish at once.
+SHAPES = ((1, 400, 16), (1_000, 40, 4))
+
+
+def run(folder: Path, quick: bool) -> Report:
+    stored, rounds = (100_000, 3) if quick else (1_000_000, 15)
+    report = Report("edits", f"{rounds} rounds, processor time of a server without a wire")
+    asyncio.run(_measure(folder, stored, rounds, report))
+    return report
+
+
+async def _measure(folder: Path, stored: int, rounds: int, report: Report) -> None:
+    for keys in (0, stored):
+        async with _server(folder / str(keys)) as core:
+            for first in range(0, keys, FILL_ROWS):
+                await _send(core, _table(first, FILL_ROWS, None))
+            for rows, batches, callers in SHAPES:
+                await _compare(core, keys, (rows, batches, callers), rounds, report)
+
+
+async def _compare(
+    core: Core, keys: int, shape: tuple[int, int, int], rounds: int, report: Report
+) -> None:
+    """Publish batches of new keys by turns, with and without a condition."""
+    rows, batches, callers = shape
+    times: dict[str, list[float]] = {"no condition": [], "_expected": []}
+    numbers = count(10**9 * (1 + rows), rows)
+    for _ in range(rounds):
+        for name, seconds in times.items():
+            expected = -1 if name == "_expected" else None
+            tables = [_table(next(numbers), rows, expected) for _ in range(batches)]
+            began = time.process_time()
+            await asyncio.gather(
+                *(_send_all(core, tables[caller::callers]) for caller in range(callers))
+            )
+            seconds.append(time.process_time() - began)
+    plain = median(times["no condition"])
+    for name, seconds in times.items():
+        ratio = {} if name == "no condition" else {"ratio": median(seconds) / plain}
+        beside = {"beside": "no condition"} if ratio else {}
+        what = f"{keys:,} keys stored, batches of {rows:,}: {name}"
+        report.add(what, median(seconds) / batches * 1e3, "ms", **ratio, **beside)
+
+
+@asynccontextmanager
+async def _server(folder: Path) -> AsyncIterator[Core]:
+    core = Core(Store.open(folder, create=True, sync=False), Settings(folder))
+    await core.start()
+    statement = parse_statement(SQL)
+    assert isinstance(statement, CreateStream)
+    await core.appender.submit(Define("main", "main", statement.schema))
+    try:
+        yield core
+    finally:
+        await core.stop()
+
+
+def _table(first: int, rows: int, expected: int | None) -> bytes:
+    columns = {"id": np.arange(first, first + rows), "item": ["lamp"] * rows}
+    if expected is not None:
+        columns["_expected"] = np.full(rows, expected)
+    return ipc(pa.table(columns))
+
+
+async def _send_all(core: Core, tables: list[bytes]) -> None:
+    for table in tables:
+        await _send(core, table)
+
+
+async def _send(core: Core, table: bytes) -> None:
+    await publish(core, new_call(), pb.PublishRequest(stream="orders", arrow=table))

@@ -1,0 +1,95 @@
+"""A fleet whose drivers edit orders on phones that are often offline.
+
+    python examples/drivers.py localhost:7181 folder
+
+1. Ann edits an order in a tunnel, and sees her edit at once.
+2. Bob, in another tunnel, edits the same order. Whoever comes out second is told, and decides.
+3. While both are away, the office adds a column to the orders. The phones go on as they are.
+
+The files of the phones are in the folder. Run it again: the orders begin anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from pathlib import Path
+from typing import Any
+
+from client_sdk import Client, Copies, EditConflict, NotFound
+
+ORDERS = "CREATE STREAM orders (id BIGINT, vehicle TEXT, item TEXT, done BOOLEAN) KEY (id)"
+MINE = "SELECT id, vehicle, item, done FROM orders WHERE vehicle = 'van 7' ORDER BY id"
+
+
+def main(target: str, folder: str) -> int:
+    with Client(target) as client, contextlib.ExitStack() as stack:
+        with contextlib.suppress(NotFound):
+            client.define("DROP STREAM orders")
+        client.define(ORDERS)
+        client.publish("orders", [order(1, "a lamp"), order(2, "a chair")])
+        ann, bob = (
+            stack.enter_context(phone(client, Path(folder) / f"{name}.db"))
+            for name in ("ann", "bob")
+        )
+        see_at_once(ann)
+        meet(client, ann, bob)
+        add_a_column(client, ann)
+    return 0
+
+
+def order(number: int, item: str, done: bool = False) -> dict[str, Any]:
+    return {"id": number, "vehicle": "van 7", "item": item, "done": done}
+
+
+def phone(client: Client, path: Path) -> Copies:
+    """Return the copies of a phone that has the orders of van 7."""
+    path.unlink(missing_ok=True)
+    copies = Copies(path)
+    copies.keep("mine", MINE, edits=True)
+    copies.sync(client)
+    return copies
+
+
+def see_at_once(ann: Copies) -> None:
+    """Edit an order without a connection: the copy shows it, and says that it waits."""
+    ann.publish("orders", [order(1, "a lamp", done=True)], expected="seen")
+    print("Ann, in a tunnel:", shown(ann))
+    print("  waiting:", list(ann["mine"].pending.values()))
+
+
+def meet(client: Client, ann: Copies, bob: Copies) -> None:
+    """Let two drivers edit one order offline. The second to come out decides."""
+    bob.publish("orders", [order(1, "two lamps")], expected="seen")
+    ann.sync(client)
+    bob.sync(client, on_conflict=merged)
+    ann.sync(client)
+    print("Ann, after both are out:", shown(ann))
+
+
+def merged(conflict: EditConflict) -> list[dict[str, Any]]:
+    """Return an order with what each of the two has changed."""
+    mine, base, theirs = conflict.mine, conflict.base or {}, conflict.theirs or {}
+    changed = {name: value for name, value in mine.items() if value != base.get(name)}
+    print("Bob changed", changed, "and Ann", {n: theirs[n] for n in mine if theirs[n] != base[n]})
+    return [{name: changed.get(name, theirs[name]) for name in mine}]
+
+
+def add_a_column(client: Client, ann: Copies) -> None:
+    """Add a column while a phone is away. What it queued without it is accepted."""
+    ann.publish("orders", [order(2, "a chair", done=True)], expected="seen")
+    client.define("ALTER STREAM orders ADD COLUMN floor BIGINT DEFAULT 0")
+    client.publish("orders", [order(3, "a table") | {"floor": 4}])
+    synced = ann.sync(client)
+    print("Ann, after a column was added:", shown(ann), f"({synced.sent.rows} row sent)")
+    for row in client.ask("SELECT id, floor FROM orders ORDER BY id").rows:
+        print(f"  order {row['id']}: floor {row['floor']}")
+
+
+def shown(copies: Copies) -> str:
+    rows = copies["mine"].rows()
+    return "; ".join(f"{row['id']} {row['item']}{' (done)' * row['done']}" for row in rows)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:3]))

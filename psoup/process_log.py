@@ -1,0 +1,147 @@
+"""The log of a process: lines of text for people, or objects of JSON for programs.
+
+Each record has an `event`, a stable name that does not change with the words of its message. The
+names are those of `EVENTS`, by the text of the message before values are filled in.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import re
+import sys
+import time
+import traceback
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from psoup.escaping import escaped, escaped_json
+from psoup.log_events import EVENTS
+
+LEVELS = ("debug", "info", "warning", "error")
+_FORMATS = ("text", "json")
+_LINES_PER_SECOND = 100
+UNNAMED = "unnamed"
+
+
+@dataclass(frozen=True, slots=True)
+class LogSettings:
+    """How lines are written, the least level, and how many seconds a call takes before it gets a
+    line; None for never."""
+
+    format: str = "text"
+    level: str = "info"
+    call_seconds: float | None = 1.0
+
+
+def add_options(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+    """Add the options of the log; return their group."""
+    group = parser.add_argument_group("log (docs/reference/metrics.md)")
+    group.add_argument(
+        "--log", choices=_FORMATS, default="text", help="how lines of the log are written"
+    )
+    group.add_argument(
+        "--log-level", choices=LEVELS, default="info", help="the least level that is written"
+    )
+    return group
+
+
+def add_call_option(group: argparse._ArgumentGroup) -> None:
+    """Add the option that only a process with calls has."""
+    group.add_argument(
+        "--log-calls",
+        type=parse_calls,
+        default="slow:1s",
+        metavar="none|all|slow:TIME",
+        help="which calls get a line: none, all, or those that took longer, such as slow:200ms",
+    )
+
+
+def parse_calls(text: str) -> float | None:
+    """Return the seconds after which a call gets a line; None for never. Raise
+    ArgumentTypeError."""
+    if text in ("none", "all"):
+        return None if text == "none" else 0.0
+    match = re.fullmatch(r"slow:(\d+(?:\.\d+)?)(ms|s)", text)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{text!r}: write none, all, or slow:200ms")
+    return float(match[1]) / (1000 if match[2] == "ms" else 1)
+
+
+def read_options(options: argparse.Namespace) -> LogSettings:
+    return LogSettings(options.log, options.log_level, getattr(options, "log_calls", None))
+
+
+def start_log(settings: LogSettings) -> None:
+    """Send this process's log to standard error."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter() if settings.format == "json" else TextFormatter())
+    handler.addFilter(Flood())
+    level = settings.level.upper()
+    logging.basicConfig(level=level, handlers=[handler])
+
+
+def event_of(record: logging.LogRecord) -> str:
+    """Return the stable name of what a record tells."""
+    return EVENTS.get(str(record.msg), UNNAMED)
+
+
+class TextFormatter(logging.Formatter):
+    """Writes records as one line each, but for a traceback below."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(message)s")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
+        return escaped(super().formatMessage(record))
+
+
+class JsonFormatter(logging.Formatter):
+    """Writes records as one object each, in one line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="microseconds")
+        fields = {
+            "ts": at.replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "event": event_of(record),
+            "message": record.getMessage(),
+            "logger": record.name,
+            **getattr(record, "fields", {}),
+        }
+        if record.exc_info and record.exc_info[0] is not None:
+            kind, error, trace = record.exc_info
+            fields["error.type"] = kind.__name__
+            fields["error.stack"] = "".join(traceback.format_exception(kind, error, trace))
+        return escaped_json(json.dumps(fields, ensure_ascii=False, default=str))
+
+
+@dataclass(slots=True)
+class _Second:
+    """The lines of one kind in one second: when it began, how many, and how many were left out."""
+
+    began: float
+    lines: int = 0
+    omitted: int = 0
+
+
+@dataclass(slots=True)
+class Flood:
+    """Lets at most so many lines of one kind through in a second, and says how many it left out
+    with the next one."""
+
+    limit: int = _LINES_PER_SECOND
+    _seconds: dict[str, _Second] = field(default_factory=dict)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        kind, now = event_of(record), time.monotonic()
+        second = self._seconds.get(kind)
+        if second is None or now - second.began >= 1.0:
+            if second is not None and second.omitted:
+                record.msg = f"{record.getMessage()} … and {second.omitted:,} like it before"
+                record.args = ()
+            self._seconds[kind] = second = _Second(now)
+        second.lines += 1
+        second.omitted += second.lines > self.limit
+        return second.lines <= self.limit

@@ -1,0 +1,1 @@
+"""Connectors: places to read from, each opened at a mark."""

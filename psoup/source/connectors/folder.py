@@ -1,0 +1,237 @@
+"""Files that are dropped into a folder. Each file is a partition, and is read once."""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from psoup.source.connectors.partition import Context, Partition, Records
+from psoup.source.errors import BadInput, BadSettings, PlaceLost
+from psoup.source.feeding.piece import Mark, Piece, decode_mark, first_piece
+from psoup.source.mapping import RowMapping
+from psoup.source.readers import FORMATS, FileChunk, Options, read
+from psoup.source.readers.chunk import OP
+
+# A file is taken when it has not changed for this long.
+QUIET_SECONDS = 2.0
+# Files that are deleted or moved do not come again.
+LEASE = timedelta(days=30)
+_HASH_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """The size, time of change and inode of a file: what is equal if it did not change."""
+
+    size: int
+    mtime_ns: int
+    inode: int
+
+    @classmethod
+    def of(cls, path: Path) -> Stamp:
+        stat = path.stat()
+        return cls(stat.st_size, stat.st_mtime_ns, stat.st_ino)
+
+    def mark(self, path: Path) -> Mark:
+        return {
+            "done": True,
+            "path": str(path)[-500:],
+            "size": self.size,
+            "mtime": self.mtime_ns,
+            "inode": self.inode,
+        }
+
+
+class FolderConnector:
+    """Files that match a pattern, in the order of their times and names.
+
+    A file's publisher is named after its path, size and content, so that a file is read once, and
+    a changed one again.
+    """
+
+    look_seconds = 1.0
+    parallel = 1
+    fresh_partitions = True
+
+    def __init__(self, context: Context) -> None:
+        settings = context.settings
+        self._context = context
+        self._pattern = str(settings.path("pattern"))
+        self._after = settings.text("after", "keep")
+        if self._after not in ("keep", "delete") and not self._after.startswith("move:"):
+            raise BadSettings('after: write "keep", "delete" or "move:FOLDER"')
+        form = "jsonl" if settings.format == "json" else settings.format
+        if form and form not in FORMATS:
+            raise BadSettings(f"format: one of {', '.join(FORMATS)}")
+        self._options = Options(
+            rename={path: column for column, path in settings.columns.items()},
+            null=settings.null,
+            lenient=True,
+            format=form,
+            delimiter=settings.delimiter,
+            encoding=settings.encoding,
+            parse=settings.parse,
+        )
+        self.mapping = RowMapping(context.stream, settings.columns, settings.parse)
+        # Since when each file is as it is now; and the digests of files.
+        self._stamps: dict[Path, tuple[Stamp, float]] = {}
+        self._digests: dict[tuple[Path, Stamp], str] = {}
+        self._finished: set[tuple[Path, Stamp]] = set()
+
+    def partitions(self, records: Records) -> list[Partition]:
+        done = {
+            (mark["path"], mark["size"], mark["mtime"], mark["inode"])
+            for mark in (decode_mark(record.mark) for record in records.values())
+            if mark.get("done")
+        }
+        quiet = [
+            (stamp, path)
+            for path, stamp in self._quiet()
+            if (path, stamp) not in self._finished
+            and (str(path)[-500:], stamp.size, stamp.mtime_ns, stamp.inode) not in done
+        ]
+        quiet.sort(key=lambda pair: (pair[0].mtime_ns, str(pair[1])))
+        return [self._partition(path, stamp) for stamp, path in quiet]
+
+    def _quiet(self) -> list[tuple[Path, Stamp]]:
+        """Return the files that have not changed for QUIET_SECONDS."""
+        now, stamps = time.monotonic(), dict[Path, tuple[Stamp, float]]()
+        for name in glob.glob(self._pattern, recursive=True):
+            path = Path(name)
+            try:
+                stamp = Stamp.of(path)
+            except FileNotFoundError:
+                continue
+            if path.is_file():
+                # A file that was renamed to its place may have been quiet for long.
+                age = max(0.0, time.time() - stamp.mtime_ns / 1e9)
+                before = self._stamps.get(path)
+                stamps[path] = before if before and before[0] == stamp else (stamp, now - age)
+        self._stamps = stamps
+        self._digests = {key: digest for key, digest in self._digests.items() if key[0] in stamps}
+        self._finished = {key for key in self._finished if key[0] in stamps}
+        return [(path, stamp) for path, (stamp, at) in stamps.items() if now - at >= QUIET_SECONDS]
+
+    def _partition(self, path: Path, stamp: Stamp) -> Partition:
+        digest = self._digests.get((path, stamp))
+        if digest is None:
+            digest = self._digests[path, stamp] = file_digest(path)
+
+        return Partition(
+            f"{self._context.settings.name}/{digest}",
+            lambda mark: FileReader(self, path, stamp, is_done=bool(mark.get("done"))),
+            lease=None if self._after == "keep" else LEASE,
+            finished=lambda: self._finish(path, stamp),
+        )
+
+    def _finish(self, path: Path, stamp: Stamp) -> None:
+        """Delete or move a file whose rows are in the store, unless it has changed since."""
+        self._finished.add((path, stamp))
+        if self._after == "keep":
+            return
+        try:
+            if Stamp.of(path) != stamp:
+                return
+            if self._after == "delete":
+                path.unlink()
+                return
+            folder = self._context.settings.folder / Path(self._after.removeprefix("move:"))
+            folder.mkdir(parents=True, exist_ok=True)
+            os.replace(path, _free(folder / path.name))
+        except FileNotFoundError:
+            return
+
+    def chunks(self, path: Path) -> Iterator[FileChunk]:
+        """Yield the chunks of a file."""
+        stream, options = self._context.stream, self._options
+        return read(path, stream, options, lambda position: None, self._fit)
+
+    def _fit(self, fields: dict[str, Any]) -> dict[str, Any]:
+        row = self.mapping.row(fields, {})
+        return row | {OP.name: fields[OP.name]} if OP.name in fields else row
+
+    def check(self) -> list[str]:
+        paths = sorted(path for path in glob.glob(self._pattern, recursive=True))
+        return [f"{len(paths):,} files match {self._pattern}"]
+
+    def sample(self, records: Records) -> Piece | None:
+        paths = sorted(path for path in map(Path, glob.glob(self._pattern, recursive=True)))
+        files = [path for path in paths if path.is_file()]
+        return first_piece(FileReader(self, files[0], Stamp.of(files[0]))) if files else None
+
+    def lag(self, records: Records) -> dict[str, dict[str, Any]]:
+        waiting = self.partitions(records)
+        return {self._context.settings.name: {"files": len(waiting)}}
+
+    def setup(self) -> str:
+        return ""
+
+
+class FileReader:
+    """A reader of one file. Its marks count records; the last one says that it is done."""
+
+    can_seek = True
+
+    def __init__(
+        self, connector: FolderConnector, path: Path, stamp: Stamp, is_done: bool = False
+    ) -> None:
+        self._path = path
+        self._stamp = stamp
+        # Another copy of the source may have read it to its end.
+        self._chunks = connector.chunks(path) if not is_done else iter(())
+        self._schema = connector._context.stream.schema
+
+    def poll(self, seconds: float) -> Piece | None:
+        try:
+            return Piece.of(next(self._chunks), where=f"{self._path.name}, ")
+        except StopIteration:
+            self._check()
+            mark = self._stamp.mark(self._path)
+            return Piece(self._schema.empty_table(), mark=mark, is_last=True)
+        except FileNotFoundError:
+            raise PlaceLost(f"{self._path} is not there any more") from None
+        except OSError as error:
+            raise BadInput(f"{self._path.name} can't be read: {error.strerror}") from None
+
+    def _check(self) -> None:
+        if Stamp.of(self._path) != self._stamp:
+            raise PlaceLost(
+                f"{self._path.name} changed while it was read; let programs write under another "
+                "name and rename the file when it is whole"
+            )
+
+    def acknowledge(self, mark: Mark) -> None:
+        """The file is finished by its connector."""
+
+    def interrupt(self) -> None:
+        """A poll does not wait."""
+
+    def close(self) -> None:
+        """The file is open only while it is read."""
+
+
+def file_digest(path: Path) -> str:
+    """Return the digest of a file's path, size and content."""
+    digest = hashlib.blake2b(digest_size=16)
+    digest.update(f"{path}\n{path.stat().st_size}\n".encode("utf-8", "surrogateescape"))
+    with path.open("rb") as file:
+        while data := file.read(_HASH_BYTES):
+            digest.update(data)
+    return digest.hexdigest()
+
+
+def _free(path: Path) -> Path:
+    """Return the path, or one with a number if there is such a file already."""
+    number = 1
+    free = path
+    while free.exists():
+        number += 1
+        free = path.with_name(f"{path.stem}-{number}{path.suffix}")
+    return free

@@ -1,0 +1,104 @@
+"""Kafka topics: one partition of the source for each partition of the topic."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+from psoup.source.connectors.kafka.broker import Broker
+from psoup.source.connectors.kafka.decoding import MessageDecoder
+from psoup.source.connectors.kafka.reader import KafkaReader
+from psoup.source.connectors.partition import Context, Partition, Records
+from psoup.source.errors import BadSettings, PlaceLost
+from psoup.source.feeding.piece import Mark, Piece, decode_mark, first_piece
+from psoup.source.mapping import RowMapping
+
+
+class KafkaConnector:
+    """A topic. Its messages are JSON objects, texts, or envelopes of Debezium."""
+
+    look_seconds = 30.0
+    parallel = 10_000
+    fresh_partitions = False
+
+    def __init__(self, context: Context) -> None:
+        settings = context.settings
+        self._context = context
+        self._topic = settings.text("topic")
+        file = settings.path("settings_file") if "settings_file" in settings.place else None
+        group = f"psoup-{settings.name}"
+        self._broker = Broker(settings.text("servers"), self._topic, group, file)
+        self._mapping = RowMapping(context.stream, settings.columns, settings.parse)
+        form = settings.format or "json"
+        self._decoder = MessageDecoder(context.stream, self._mapping, form)
+        self._topic_id = ""
+
+    def partitions(self, records: Records) -> list[Partition]:
+        topic_id, numbers = self._broker.describe()
+        if self._topic_id not in ("", topic_id):
+            raise PlaceLost(f"topic {self._topic} was made again; go on with skip --to earliest")
+        self._topic_id = topic_id
+        return [
+            Partition(
+                self._publisher(number), partial(self._open, number), partial(self._begin, number)
+            )
+            for number in numbers
+        ]
+
+    def _publisher(self, number: int) -> str:
+        return f"{self._context.settings.name}/{self._topic}/{number}"
+
+    def _begin(self, number: int, text: str) -> Mark:
+        if text.startswith("{"):
+            mark = decode_mark(text.encode())
+            return {"topic_id": self._topic_id, **mark}
+        consumer = self._broker.consumer()
+        try:
+            if text in ("earliest", "latest"):
+                offset = self._broker.watermarks(consumer, number)[text == "latest"]
+            else:
+                offset = self._broker.offset_at(consumer, number, _milliseconds(text))
+        finally:
+            consumer.close()
+        return {"topic_id": self._topic_id, "offset": offset}
+
+    def _open(self, number: int, mark: Mark) -> KafkaReader:
+        topic_id, _ = self._broker.describe()
+        return KafkaReader(self._broker, topic_id, number, self._decoder, mark)
+
+    def check(self) -> list[str]:
+        topic_id, numbers = self._broker.describe()
+        return [f"topic {self._topic} with {len(numbers)} partitions, id {topic_id}"]
+
+    def sample(self, records: Records) -> Piece | None:
+        for partition in self.partitions(records):
+            piece = first_piece(partition.open_reader(partition.begin("earliest")))
+            if piece is not None:
+                return piece
+        return None
+
+    def lag(self, records: Records) -> dict[str, dict[str, Any]]:
+        lags, consumer = dict[str, dict[str, Any]](), self._broker.consumer()
+        try:
+            for partition in self._broker.describe()[1]:
+                name = self._publisher(partition)
+                if name in records:
+                    _, high = self._broker.watermarks(consumer, partition)
+                    offset = int(decode_mark(records[name].mark)["offset"])
+                    lags[name] = {"messages": max(0, high - offset)}
+        finally:
+            consumer.close()
+        return lags
+
+    def setup(self) -> str:
+        return ""
+
+
+def _milliseconds(text: str) -> int:
+    try:
+        instant = datetime.fromisoformat(text)
+    except ValueError:
+        raise BadSettings(f"{text!r} is no instant; write earliest, latest or 2026-11-16") from None
+    instant = instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant
+    return round(instant.timestamp() * 1000)

@@ -1,0 +1,119 @@
+"""Connections to Kafka: settings, consumers, and what brokers know of a topic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+from confluent_kafka.admin import AdminClient
+
+from psoup.source.errors import BadSettings, SourceAway
+
+_SECONDS = 10.0
+_QUEUED_KILOBYTES = 16_384
+# What the source decides itself.
+_OWN_SETTINGS = frozenset(
+    {
+        "auto.offset.reset",
+        "bootstrap.servers",
+        "enable.auto.commit",
+        "enable.auto.offset.store",
+        "group.id",
+        "isolation.level",
+    }
+)
+
+
+def read_properties(path: Path) -> dict[str, str]:
+    """Return the settings of a file with lines `name=value`. Raises BadSettings."""
+    settings = {}
+    try:
+        lines = path.read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        raise BadSettings(f"settings_file {path} can't be read") from None
+    for number, line in enumerate(lines, 1):
+        if not line.strip() or line.lstrip().startswith(("#", "!")):
+            continue
+        name, equals, value = line.partition("=")
+        if not equals or name.strip() in _OWN_SETTINGS:
+            # The value could be a secret.
+            problem = "is set by the source" if equals else "write name=value"
+            raise BadSettings(f"settings_file {path}, line {number}: {problem}")
+        settings[name.strip()] = value.strip()
+    return settings
+
+
+class Broker:
+    """The brokers of a source. The settings file is read again for every connection."""
+
+    def __init__(self, servers: str, topic: str, group: str, settings_file: Path | None) -> None:
+        self._servers, self.topic, self._group = servers, topic, group
+        self._settings_file = settings_file
+
+    def _settings(self) -> dict[str, Any]:
+        extra = read_properties(self._settings_file) if self._settings_file else {}
+        return {
+            **extra,
+            "bootstrap.servers": self._servers,
+            "client.id": "psoup",
+            "topic.metadata.refresh.interval.ms": 10_000,
+        }
+
+    def consumer(self, on_error: Callable[[Any], None] = lambda error: None) -> Any:
+        """Return a consumer that reads only what is committed, and never moves by itself."""
+        settings = self._settings() | {
+            "group.id": self._group,
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "error",
+            "queued.max.messages.kbytes": _QUEUED_KILOBYTES,
+            "error_cb": on_error,
+            "log_level": 0,
+        }
+        try:
+            return confluent_kafka.Consumer(settings)
+        except confluent_kafka.KafkaException as error:
+            raise BadSettings(f"Kafka settings: {reason(error)}") from None
+
+    def describe(self) -> tuple[str, list[int]]:
+        """Return the id of the topic and its partitions. Raises SourceAway."""
+        admin = AdminClient(self._settings() | {"log_level": 0, "error_cb": lambda error: None})
+        topics = confluent_kafka.TopicCollection([self.topic])
+        try:
+            future = admin.describe_topics(topics, request_timeout=_SECONDS)[self.topic]
+            description = future.result(_SECONDS + 5.0)
+        except confluent_kafka.KafkaException as error:
+            if error.args[0].code() == confluent_kafka.KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise SourceAway(f"there is no topic {self.topic}") from None
+            raise SourceAway(f"Kafka: {reason(error)}") from None
+        except TimeoutError:
+            raise SourceAway("Kafka: no broker answers") from None
+        return str(description.topic_id), sorted(p.id for p in description.partitions)
+
+    def watermarks(self, consumer: Any, partition: int) -> tuple[int, int]:
+        """Return the first offset that is there, and the one after the last."""
+        place = confluent_kafka.TopicPartition(self.topic, partition)
+        try:
+            low, high = consumer.get_watermark_offsets(place, timeout=_SECONDS)
+        except confluent_kafka.KafkaException as error:
+            raise SourceAway(f"Kafka: {reason(error)}") from None
+        return int(low), int(high)
+
+    def offset_at(self, consumer: Any, partition: int, milliseconds: int) -> int:
+        """Return the first offset at or after an instant."""
+        place = confluent_kafka.TopicPartition(self.topic, partition, milliseconds)
+        try:
+            (result,) = consumer.offsets_for_times([place], timeout=_SECONDS)
+        except confluent_kafka.KafkaException as error:
+            raise SourceAway(f"Kafka: {reason(error)}") from None
+        if result.offset < 0:
+            return self.watermarks(consumer, partition)[1]
+        return int(result.offset)
+
+
+def reason(error: Exception) -> str:
+    inner = error.args[0] if error.args else error
+    return inner.str() if hasattr(inner, "str") else str(inner)[:300]

@@ -1,0 +1,114 @@
+"""The reader of one partition of a topic. Its mark is an offset of it."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import confluent_kafka
+from confluent_kafka import KafkaError, TopicPartition
+
+from psoup.source.connectors.kafka.broker import Broker
+from psoup.source.connectors.kafka.decoding import MessageDecoder
+from psoup.source.errors import PlaceLost, SourceAway
+from psoup.source.feeding.piece import Mark, Piece
+
+_MESSAGES = 10_000
+# How long more messages are waited for when some are there.
+_GATHER_SECONDS = 0.02
+_COMMIT_SECONDS = 5.0
+_LOST_CODES = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})
+
+
+class KafkaReader:
+    """A reader that is assigned to a partition by hand, and never moves by itself.
+
+    Offsets are also committed to the group, for tools that look there; they are never read.
+    """
+
+    can_seek = True
+
+    def __init__(
+        self, broker: Broker, topic_id: str, partition: int, decoder: MessageDecoder, mark: Mark
+    ) -> None:
+        if mark and mark["topic_id"] != topic_id:
+            raise PlaceLost(
+                f"topic {broker.topic} was made again: its id is {topic_id}, that of the mark "
+                f"{mark['topic_id']}. What the old one had after offset {mark['offset']} is lost; "
+                "go on with skip --to earliest"
+            )
+        self._broker, self._topic_id, self._partition = broker, topic_id, partition
+        self._decoder = decoder
+        self._failure: Any = None
+        self._acknowledged = -1
+        self._committed_at = time.monotonic()
+        self._consumer = broker.consumer(self._note)
+        try:
+            self._assign(mark)
+        except BaseException:
+            self._consumer.close()
+            raise
+
+    def _assign(self, mark: Mark) -> None:
+        topic = self._broker.topic
+        low, high = self._broker.watermarks(self._consumer, self._partition)
+        offset = int(mark["offset"]) if mark else low
+        if not low <= offset <= high:
+            raise PlaceLost(
+                f"{topic}[{self._partition}] has offsets {low} to {high}, and {offset} is needed: "
+                f"{max(0, low - offset):,} messages are lost. Go on with skip --to earliest"
+            )
+        self._consumer.assign([TopicPartition(topic, self._partition, offset)])
+
+    def _note(self, error: Any) -> None:
+        if error.code() == KafkaError._ALL_BROKERS_DOWN:
+            self._failure = error
+
+    def poll(self, seconds: float) -> Piece | None:
+        try:
+            messages = self._consumer.consume(1, seconds)
+            if messages:
+                messages += self._consumer.consume(_MESSAGES - 1, _GATHER_SECONDS)
+            self._commit()
+        except confluent_kafka.KafkaException as error:
+            raise SourceAway(f"Kafka: {error.args[0].str()}") from None
+        good = [message for message in messages if self._check(message)]
+        if not good:
+            if self._failure is not None:
+                raise SourceAway(f"Kafka: {self._failure.str()}")
+            return None
+        self._failure = None
+        return self._decoder.piece(good, self._mark)
+
+    def _check(self, message: Any) -> bool:
+        """Return whether it is a message. Raises SourceAway or PlaceLost for an error."""
+        error = message.error()
+        if error is None:
+            return True
+        if error.code() == KafkaError._PARTITION_EOF:
+            return False
+        if error.code() in _LOST_CODES:
+            raise PlaceLost(
+                f"{self._broker.topic}[{self._partition}]: {error.str()}; go on with skip"
+            )
+        # Also a topic that is unknown: a broker that starts does not know all of them at first.
+        raise SourceAway(f"Kafka: {error.str()}")
+
+    def _mark(self, offset: int) -> Mark:
+        return {"topic_id": self._topic_id, "offset": offset}
+
+    def acknowledge(self, mark: Mark) -> None:
+        self._acknowledged = int(mark["offset"])
+
+    def _commit(self) -> None:
+        if self._acknowledged < 0 or time.monotonic() - self._committed_at < _COMMIT_SECONDS:
+            return
+        place = TopicPartition(self._broker.topic, self._partition, self._acknowledged)
+        self._committed_at, self._acknowledged = time.monotonic(), -1
+        self._consumer.commit(offsets=[place], asynchronous=True)
+
+    def interrupt(self) -> None:
+        """A poll does not wait for long."""
+
+    def close(self) -> None:
+        self._consumer.close()

@@ -1,0 +1,67 @@
+"""The parts of a source that are read at the same time, each under a publisher of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Protocol
+
+from client_sdk import AsyncClient, PublisherRecord, Stream
+from psoup.source.feeding.feed import OpenReader
+from psoup.source.feeding.piece import Mark, Piece
+from psoup.source.settings import SourceSettings
+
+# What the store knows of the publishers of a source, by name.
+Records = Mapping[str, PublisherRecord]
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """A part of a source. `publisher` is its name in the store.
+
+    `begin` returns the mark to begin with if the store has none, for `earliest`, `latest` or
+    another text. `finished` is called when all of it is in the store.
+    """
+
+    publisher: str
+    open_reader: OpenReader
+    begin: Callable[[str], Mark] = lambda text: {}
+    lease: timedelta | None = None
+    finished: Callable[[], None] = lambda: None
+
+
+@dataclass
+class Context:
+    """What a connector works with: its settings, its stream, a client, and lines for people."""
+
+    settings: SourceSettings
+    stream: Stream
+    client: AsyncClient
+    notice: Callable[[str], None] = field(default=lambda line: None)
+
+
+class Connector(Protocol):
+    """A kind of source. Its methods are called in threads, one at a time."""
+
+    # How often to look for new partitions; 0 if there are never any.
+    look_seconds: float
+    # How many partitions are read at the same time.
+    parallel: int
+    # Whether a partition without a mark may be read although the stream has rows.
+    fresh_partitions: bool
+
+    def partitions(self, records: Records) -> list[Partition]:
+        """Return the partitions that are to be read now. Raises SourceAway or SourceError."""
+
+    def check(self) -> list[str]:
+        """Return lines about the source, for people. Raises as `partitions`."""
+
+    def sample(self, records: Records) -> Piece | None:
+        """Return the first records that there are, without changing anything anywhere."""
+
+    def lag(self, records: Records) -> dict[str, dict[str, Any]]:
+        """Return how far each publisher is behind, in rows, bytes or seconds."""
+
+    def setup(self) -> str:
+        """Return the statements that the other side needs."""

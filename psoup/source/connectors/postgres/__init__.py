@@ -1,0 +1,147 @@
+"""PostgreSQL tables: a snapshot, then the transactions of a replication slot, by wal2json."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from client_sdk import Client
+from psoup.source.connectors.partition import Context, Partition, Records
+from psoup.source.connectors.postgres.catalog import TableMapping, quoted, read_shape
+from psoup.source.connectors.postgres.changes import ChangeMaker
+from psoup.source.connectors.postgres.session import connect
+from psoup.source.connectors.postgres.snapshot import quoted_name
+from psoup.source.connectors.postgres.wal import PostgresReader
+from psoup.source.errors import BadSettings
+from psoup.source.feeding.piece import Mark, Piece, decode_mark
+
+_SLOT = re.compile(r"[a-z0-9_]{1,63}")
+_TABLE = re.compile(r"[^.,*\s]+\.[^.,*\s]+")
+_SIZE = re.compile(r"(\d+)\s*(MB|GB|TB)")
+_UNITS = {"MB": 10**6, "GB": 10**9, "TB": 10**12}
+_SAMPLE_ROWS = 10
+
+
+class PostgresConnector:
+    """One table. The stream's KEY is a unique key of it."""
+
+    look_seconds = 0.0
+    parallel = 1
+    fresh_partitions = False
+
+    def __init__(self, context: Context) -> None:
+        settings = context.settings
+        self._context = context
+        self._dsn_file = settings.path("dsn_file")
+        self._slot = settings.text("slot")
+        self._table = settings.text("table")
+        self._on_truncate = settings.text("on_truncate", "stop")
+        self._slot_most = (
+            _size(settings.text("slot_most")) if "slot_most" in settings.place else None
+        )
+        if not _SLOT.fullmatch(self._slot):
+            raise BadSettings("slot: a name of a slot has small letters, digits and _")
+        if not _TABLE.fullmatch(self._table):
+            raise BadSettings("table: write schema.table")
+        if self._on_truncate not in ("stop", "delete"):
+            raise BadSettings('on_truncate: write "stop" or "delete"')
+
+    def _client(self) -> Client:
+        store = self._context.settings.store
+        return Client(
+            store.target, tenant=store.tenant, owner=store.owner, credentials=store.credentials
+        )
+
+    def _mapping(self) -> TableMapping:
+        settings = self._context.settings
+        connection = connect(self._dsn_file)
+        try:
+            with connection.cursor() as cursor:
+                shape = read_shape(cursor, self._table)
+        finally:
+            connection.close()
+        if self._context.stream.stats is None:
+            raise BadSettings(
+                f"the source must be able to read all rows of stream {self._context.stream.name}: "
+                "snapshots are compared with them"
+            )
+        return TableMapping(self._context.stream, settings.columns, settings.parse, shape)
+
+    def partitions(self, records: Records) -> list[Partition]:
+        return [Partition(f"{self._context.settings.name}/{self._table}", self._open, self._begin)]
+
+    def _begin(self, text: str) -> Mark:
+        if text == "earliest":
+            return {}
+        if text == "latest":
+            raise BadSettings("a table is read as a whole first: --from earliest, or a mark")
+        return decode_mark(text.encode())
+
+    def _open(self, mark: Mark) -> PostgresReader:
+        with self._client() as client:
+            has_rows = bool(client.stream(self._context.stream.name).row_count)
+        return PostgresReader(
+            self._dsn_file,
+            self._table,
+            self._slot,
+            self._mapping(),
+            mark,
+            self._client,
+            has_rows,
+            self._on_truncate,
+            self._slot_most,
+        )
+
+    def check(self) -> list[str]:
+        self._mapping()
+        return [f"table {self._table}, slot {self._slot}"]
+
+    def sample(self, records: Records) -> Piece | None:
+        mapping = self._mapping()
+        sources = list(dict.fromkeys(mapping.sources[column.name] for column in mapping.columns))
+        texts = ", ".join(f"{quoted_name(name)}::text" for name in sources)
+        connection = connect(self._dsn_file)
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute(f"SELECT {texts} FROM {quoted(self._table)} LIMIT {_SAMPLE_ROWS}")
+                rows = [dict(zip(sources, row, strict=True)) for row in cursor.fetchall()]
+        finally:
+            connection.close()
+        maker = ChangeMaker(mapping)
+        chunk = maker.chunk([maker.row(row, "0/0", "1970-01-01 00:00:00.000000Z") for row in rows])
+        return Piece.of(chunk, {})
+
+    def lag(self, records: Records) -> dict[str, dict[str, Any]]:
+        connection = connect(self._dsn_file)
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute(
+                    "SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::bigint, "
+                    "pg_wal_lsn_diff(pg_current_wal_lsn(), confirmed_flush_lsn)::bigint "
+                    "FROM pg_replication_slots WHERE slot_name = %s",
+                    (self._slot,),
+                )
+                row = cursor.fetchone()
+        finally:
+            connection.close()
+        if row is None:
+            return {}
+        return {name: {"bytes behind": row[1], "bytes of WAL kept": row[0]} for name in records}
+
+    def setup(self) -> str:
+        """Return the statements that a superuser runs once. The source creates the slot itself."""
+        table = quoted(self._table)
+        return (
+            "-- postgresql.conf: wal_level = logical; the package wal2json\n"
+            f"ALTER TABLE {table} REPLICA IDENTITY FULL;\n"
+            "CREATE ROLE psoup LOGIN REPLICATION PASSWORD '…';\n"
+            f"GRANT SELECT ON {table} TO psoup;\n"
+            f"-- when the source is given up:\n-- SELECT pg_drop_replication_slot('{self._slot}');"
+        )
+
+
+def _size(text: str) -> int:
+    match = _SIZE.fullmatch(text)
+    if match is None:
+        raise BadSettings('slot_most: write "10GB"')
+    return int(match[1]) * _UNITS[match[2]]

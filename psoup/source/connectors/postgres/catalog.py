@@ -1,0 +1,136 @@
+"""What PostgreSQL knows of a table, and whether a stream can take its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from client_sdk import Column, Stream
+from psoup.source.errors import BadSettings, PlaceLost
+
+_WHOLE = {"smallint", "integer", "bigint"}
+_TYPES: dict[str, set[str]] = {
+    "BOOLEAN": {"boolean"},
+    "BIGINT": _WHOLE | {"oid"},
+    "DOUBLE": _WHOLE | {"real", "double precision", "numeric"},
+    "DECIMAL": _WHOLE | {"numeric"},
+    "TIMESTAMP": {"timestamp with time zone", "timestamp without time zone"},
+    "DATE": {"date"},
+}
+# Columns that are filled with something about a row.
+METADATA = {"$lsn", "$commit_time"}
+
+
+@dataclass(frozen=True, slots=True)
+class TableColumn:
+    """A column of a table: its type without length, and whether large values are kept apart."""
+
+    type: str
+    is_toasted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TableShape:
+    """A table: its columns, the columns of its unique keys, and its replica identity."""
+
+    name: str
+    columns: Mapping[str, TableColumn]
+    unique_keys: tuple[frozenset[str], ...]
+    identity: str
+
+    @property
+    def has_full_identity(self) -> bool:
+        return self.identity == "f"
+
+
+def read_shape(cursor: Any, table: str) -> TableShape:
+    """Return the shape of a table, named as `schema.table`. Raises BadSettings."""
+    cursor.execute("SELECT to_regclass(%s)::oid, current_setting('wal_level')", (quoted(table),))
+    oid, wal_level = cursor.fetchone()
+    if oid is None:
+        raise BadSettings(f"there is no table {table}")
+    if wal_level != "logical":
+        raise BadSettings("the server needs wal_level = logical")
+    cursor.execute(
+        "SELECT attname, format_type(atttypid, NULL), attstorage <> 'p' FROM pg_attribute "
+        "WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped",
+        (oid,),
+    )
+    columns = {name: TableColumn(kind, toasted) for name, kind, toasted in cursor.fetchall()}
+    cursor.execute(
+        "SELECT array_agg(attname::text) FROM pg_index JOIN pg_attribute ON attrelid = indrelid "
+        "AND attnum = ANY(indkey) WHERE indrelid = %s AND indisunique AND indpred IS NULL "
+        "AND indexprs IS NULL GROUP BY indexrelid",
+        (oid,),
+    )
+    keys = tuple(frozenset(names) for (names,) in cursor.fetchall())
+    cursor.execute("SELECT relreplident FROM pg_class WHERE oid = %s", (oid,))
+    return TableShape(table, columns, keys, cursor.fetchone()[0])
+
+
+def quoted(table: str) -> str:
+    """Return the name of a table as SQL writes it."""
+    return ".".join('"' + part.replace('"', '""') + '"' for part in table.split("."))
+
+
+class TableMapping:
+    """The column of a table, or `$lsn` or `$commit_time`, for each column of a stream.
+
+    Raises BadSettings if a type does not fit, or deletes and updates would not say enough.
+    """
+
+    def __init__(
+        self,
+        stream: Stream,
+        paths: Mapping[str, str],
+        parse: frozenset[str],
+        shape: TableShape,
+    ) -> None:
+        self.stream = stream
+        self.sources = {c.name: paths.get(c.name, c.name) for c in stream.columns}
+        self.columns = [c for c in stream.columns if self.sources[c.name] not in METADATA]
+        self.key_sources = [self.sources[name] for name in stream.key]
+        for column in self.columns:
+            self._check(column, parse, shape)
+        if not stream.key:
+            raise BadSettings(f"stream {stream.name} needs a KEY: that of table {shape.name}")
+        if frozenset(self.key_sources) not in shape.unique_keys:
+            raise BadSettings(
+                f"the KEY of {stream.name} must be a primary key or unique index of {shape.name}"
+            )
+        if stream.ordered_by and self.sources[stream.ordered_by] not in METADATA:
+            # A delete has only its identity.
+            self._need_full(shape, f"the event time {stream.ordered_by}")
+        for column in self.columns:
+            source = self.sources[column.name]
+            if shape.columns[source].is_toasted and source not in self.key_sources:
+                self._need_full(shape, f"column {source}, whose large values updates leave out")
+
+    def _check(self, column: Column, parse: frozenset[str], shape: TableShape) -> None:
+        source = self.sources[column.name]
+        if source not in shape.columns:
+            raise BadSettings(f"table {shape.name} has no column {source} for column {column.name}")
+        kind = shape.columns[source].type
+        fits = column.kind == "TEXT" or column.name in parse or kind in _TYPES[column.kind]
+        if not fits:
+            raise BadSettings(
+                f"column {source} is {kind}, and column {column.name} {column.type}; change the "
+                f'stream, or set parse = ["{column.name}"]'
+            )
+
+    def _need_full(self, shape: TableShape, why: str) -> None:
+        if not shape.has_full_identity:
+            raise BadSettings(
+                f"{why} needs: ALTER TABLE {shape.name} REPLICA IDENTITY FULL; or leave the column "
+                "out of the stream"
+            )
+
+    def check_fields(self, fields: Mapping[str, Any]) -> None:
+        """Raise PlaceLost if a record lacks a column that is mapped."""
+        for column in self.columns:
+            if self.sources[column.name] not in fields:
+                raise PlaceLost(
+                    f"a change of the table has no column {self.sources[column.name]} any more; "
+                    "begin again with --from earliest, with other columns"
+                )

@@ -1,0 +1,191 @@
+"""The loop of every source: ask the store for the mark, go there, read, publish rows and mark."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from client_sdk import AsyncClient, PsoupError, PublisherRecord, Stream
+from psoup.source.errors import PlaceLost, SourceAway
+from psoup.source.feeding.bad_rows import BadRows
+from psoup.source.feeding.batches import Assembler, Batch, own_mark
+from psoup.source.feeding.fence import CopyFence
+from psoup.source.feeding.piece import Mark, Reader, decode_mark
+from psoup.source.feeding.publishing import MarkMoved, Publishing, is_transient
+from psoup.source.feeding.queue import BatchQueue
+from psoup.source.feeding.report import Report
+
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.5, 30.0
+# How long what is in flight may take when the feed is to stop.
+STOP_SECONDS = 10.0
+
+OpenReader = Callable[[Mark], Reader]
+
+
+@dataclass
+class Feed:
+    """Records of one reader into one stream, each once, under one publisher.
+
+    `open_reader` opens the place to read from at a mark, which is empty for a first start. `start`
+    is the mark to begin with if the store has none. `lease` is how long the store remembers the
+    publisher. A feed with `patience_seconds` fails if the store does not answer for that long.
+    """
+
+    client: AsyncClient
+    stream: Stream
+    publisher: str
+    open_reader: OpenReader
+    bad_rows: BadRows = field(default_factory=BadRows)
+    start: Mark = field(default_factory=dict)
+    lease: timedelta | None = None
+    fence: CopyFence = field(default_factory=CopyFence)
+    patience_seconds: float | None = None
+    report: Report = field(default_factory=lambda: Report(""))
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    _store_id: str = ""
+
+    async def run(self) -> None:
+        """Feed until the reader has reached its end, or `stopping` is set. Raises SourceError, and
+        PsoupError if the store refuses."""
+        pause = FIRST_PAUSE_SECONDS
+        while not self.stopping.is_set():
+            rows = self.report.rows
+            try:
+                await self._run_once()
+                return
+            except MarkMoved as error:
+                self.report.now("waiting", str(error))
+                try:
+                    await self._wait(self.fence.lost(self._sequence))
+                    continue
+                except PsoupError as failure:
+                    if not is_transient(failure):
+                        raise
+            except SourceAway as error:
+                self.report.now("waiting", str(error))
+            except PsoupError as error:
+                if self.patience_seconds is not None or not is_transient(error):
+                    raise
+                self.report.now("waiting", error.message)
+            pause = FIRST_PAUSE_SECONDS if self.report.rows > rows else pause
+            await self._wait(asyncio.sleep(pause))
+            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+
+    async def record(self) -> PublisherRecord | None:
+        """Return what the store knows of the publisher."""
+        owner = await self.client.owner()
+        async for record in self.client.publishers(owner=owner, prefix=self.publisher):
+            if record.name == self.publisher:
+                return record
+        return None
+
+    async def _sequence(self) -> int:
+        record = await self.record()
+        return record.sequence if record else 0
+
+    async def _wait(self, waiting: Any) -> None:
+        """Wait, but not longer than until the feed is to stop."""
+        waiter = asyncio.ensure_future(waiting)
+        stop = asyncio.ensure_future(self.stopping.wait())
+        try:
+            await asyncio.wait((waiter, stop), return_when=asyncio.FIRST_COMPLETED)
+            if waiter.done():
+                waiter.result()
+        finally:
+            for task in (waiter, stop):
+                task.cancel()
+
+    async def _run_once(self) -> None:
+        await self._check_store()
+        record = await self.record()
+        mark = self._mark_of(record)
+        reader = await asyncio.to_thread(self.open_reader, own_mark(mark))
+        sequence = record.sequence + 1 if record else 1
+        publisher = self.client.publisher(self.publisher, next_sequence=sequence, lease=self.lease)
+        publishing = Publishing(self, publisher, reader, mark)
+        assembler = Assembler(reader, mark, self.stream.schema)
+        queue = BatchQueue()
+        reading = asyncio.create_task(self._read(assembler, queue))
+        self.report.now("reading")
+        try:
+            await self._publish(publishing, queue)
+        finally:
+            reading.cancel()
+            reader.interrupt()
+            # A poll that is under way ends in its own thread; only then the reader is closed.
+            with suppress(asyncio.CancelledError, Exception):
+                await reading
+            await asyncio.to_thread(reader.close)
+
+    def _mark_of(self, record: PublisherRecord | None) -> Mark:
+        if record is None:
+            return self.start
+        try:
+            return decode_mark(record.mark)
+        except ValueError:
+            raise PlaceLost(
+                f"the mark of publisher {self.publisher} was not written by a source; choose "
+                "another name"
+            ) from None
+
+    async def _check_store(self) -> None:
+        """Raise PlaceLost if another store answers than before: it has other marks."""
+        store_id = (await self.client.status()).store_id
+        if self._store_id not in ("", store_id):
+            raise PlaceLost("another store answers at the target; nothing was published to it")
+        self._store_id = store_id
+
+    async def _read(self, assembler: Assembler, queue: BatchQueue) -> None:
+        polling: asyncio.Future[Batch | None] | None = None
+        try:
+            while True:
+                polling = asyncio.ensure_future(asyncio.to_thread(assembler.next))
+                batch = await asyncio.shield(polling)
+                if batch is None:
+                    continue
+                await queue.put(batch)
+                if batch.is_last:
+                    return
+        except Exception as error:
+            await queue.fail(error)
+        finally:
+            if polling is not None and not polling.done():
+                with suppress(Exception):
+                    await polling
+
+    async def _publish(self, publishing: Publishing, queue: BatchQueue) -> None:
+        stop = asyncio.create_task(self.stopping.wait())
+        taking: asyncio.Task[list[Batch]] | None = None
+        try:
+            while True:
+                taking = asyncio.create_task(queue.take())
+                await asyncio.wait((taking, stop), return_when=asyncio.FIRST_COMPLETED)
+                if stop.done():
+                    return
+                batches = taking.result()
+                await self._finish_in_time(publishing.send(batches))
+                if batches[-1].is_last:
+                    self.report.now("done")
+                    return
+        finally:
+            for task in (taking, stop):
+                if task is not None:
+                    task.cancel()
+
+    async def _finish_in_time(self, sending: Any) -> None:
+        """Wait for a publish; when the feed is to stop, for STOP_SECONDS at most."""
+        task = asyncio.ensure_future(sending)
+        stop = asyncio.ensure_future(self.stopping.wait())
+        try:
+            await asyncio.wait((task, stop), return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                await asyncio.wait((task,), timeout=STOP_SECONDS)
+            if task.done():
+                task.result()
+        finally:
+            stop.cancel()
+            task.cancel()

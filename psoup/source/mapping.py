@@ -1,0 +1,127 @@
+"""From records of nested fields to rows of a stream."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+from client_sdk import Stream
+from psoup.formats.json_values import json_constant
+from psoup.source.errors import BadSettings
+from psoup.source.readers.chunk import OP, BadLine, FileChunk
+from psoup.source.readers.jsonl_reader import chunk_of_rows
+
+# More names of fields that are left out than this are not counted apart.
+_MOST_NAMES = 100
+_STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
+_PATH = re.compile(r"[^.\[\]]+(?:\.[^.\[\]]+|\[\d+\])*")
+METADATA = frozenset(
+    {"value", "key", "timestamp", "offset", "partition", "topic", "lsn", "commit_time"}
+)
+
+Row = dict[str, Any]
+
+
+class RowMapping:
+    """Fills the columns of a stream: by the paths in `columns`, else by name.
+
+    A path such as `a.b[0]` leads into a record; `$name` is about the record, such as `$timestamp`
+    or `$headers.region`. A field that is missing is NULL, or the column's default. Fields that no
+    column uses are left out, and counted in `left_out`. `parse` are columns whose numbers may be
+    texts.
+    """
+
+    def __init__(
+        self, stream: Stream, columns: Mapping[str, str], parse: frozenset[str] = frozenset()
+    ) -> None:
+        self._stream = stream
+        self._parse = parse
+        column_names = {column.name for column in stream.columns}
+        for name in (*columns, *parse):
+            if name not in column_names:
+                raise BadSettings(f"stream {stream.name} has no column {name}")
+        self._texts = {column.name for column in stream.columns if column.kind == "TEXT"}
+        self._metadata = {name: path[1:] for name, path in columns.items() if path[:1] == "$"}
+        for name in self._metadata.values():
+            if name not in METADATA and not name.startswith("headers."):
+                names = ", ".join(f"${metadata_name}" for metadata_name in sorted(METADATA))
+                raise BadSettings(f"${name} is unknown; it is one of {names}, $headers.NAME")
+        paths = {column.name: columns.get(column.name, column.name) for column in stream.columns}
+        self._paths = {
+            name: _steps(path) for name, path in paths.items() if name not in self._metadata
+        }
+        self._defaults = {
+            column.name: json_constant(column.default)
+            for column in stream.columns
+            if column.optional and column.name in self._paths
+        }
+        self._used = {steps[0] for steps in self._paths.values()}
+        self.left_out: Counter[str] = Counter()
+
+    def row(self, fields: Mapping[str, Any], metadata: Mapping[str, Any]) -> Row:
+        """Return the row of a record."""
+        row = {name: self._value(name, _follow(fields, path)) for name, path in self._paths.items()}
+        for name, default in self._defaults.items():
+            if row[name] is None and self._paths[name][0] not in fields:
+                row[name] = default
+        for name, source in self._metadata.items():
+            row[name] = metadata.get(source)
+        for name in fields.keys() - self._used:
+            if name in self.left_out or len(self.left_out) < _MOST_NAMES:
+                self.left_out[name] += 1
+        return row
+
+    def delete(self, fields: Mapping[str, Any], metadata: Mapping[str, Any]) -> Row:
+        """Return the row that deletes the key of a record."""
+        row = self.row(fields, metadata)
+        needed = {*self._stream.key, self._stream.ordered_by}
+        return {name: value if name in needed else None for name, value in row.items()} | {
+            OP.name: "delete"
+        }
+
+    def named(self, column: str, value: Any) -> Row:
+        """Return fields in which a column of the stream finds this value."""
+        fields: Row = {}
+        inner, steps = fields, self._paths.get(column, (column,))
+        for step in steps[:-1]:
+            inner = inner.setdefault(str(step), {})
+        inner[str(steps[-1])] = value
+        return fields
+
+    def _value(self, name: str, value: Any) -> Any:
+        if isinstance(value, dict | list) and name in self._texts:
+            return json.dumps(value, default=str, ensure_ascii=False)
+        return value
+
+    def chunk(
+        self, rows: Sequence[Row], places: Sequence[int], bad: dict[int, BadLine]
+    ) -> FileChunk:
+        """Return rows as a chunk; `places` number them, `bad` are those that are bad already."""
+        return chunk_of_rows(rows, self._stream, places, bad, self._parse)
+
+
+def load_json(content: bytes) -> Any:
+    """Return a JSON value with all digits of its numbers. Raises ValueError."""
+    try:
+        return json.loads(content.decode(), parse_float=Decimal)
+    except RecursionError:
+        raise ValueError("is nested too deep") from None
+
+
+def _steps(path: str) -> tuple[str | int, ...]:
+    if not _PATH.fullmatch(path):
+        raise BadSettings(f"{path!r} is no path; write a, a.b or a.b[0]")
+    return tuple(name or int(index) for name, index in _STEP.findall(path))
+
+
+def _follow(value: Any, path: tuple[str | int, ...]) -> Any:
+    for step in path:
+        if isinstance(step, int):
+            value = value[step] if isinstance(value, list) and step < len(value) else None
+        else:
+            value = value.get(step) if isinstance(value, Mapping) else None
+    return value

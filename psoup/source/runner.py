@@ -1,0 +1,189 @@
+"""The running of sources: one task for each partition of each source, in one process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from client_sdk import AsyncClient, NotFound, PsoupError, Stream
+from psoup.source.connectors.partition import Connector, Context, Partition, Records
+from psoup.source.connectors.registry import make_connector
+from psoup.source.errors import BadSettings, NoMark, SourceAway, SourceError
+from psoup.source.feeding.bad_rows import ASIDE_COLUMNS
+from psoup.source.feeding.feed import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, Feed
+from psoup.source.feeding.fence import CopyFence
+from psoup.source.feeding.publishing import is_transient
+from psoup.source.feeding.report import Report
+from psoup.source.settings import SourceSettings
+from psoup.source.status import StatusFile
+
+Notice = Callable[[str], None]
+
+
+async def source_records(client: AsyncClient, name: str) -> Records:
+    """Return what the store knows of the publishers of a source."""
+    owner = await client.owner()
+    publishers = client.publishers(owner=owner, prefix=f"{name}/")
+    return {record.name: record async for record in publishers}
+
+
+async def source_stream(client: AsyncClient, settings: SourceSettings) -> Stream:
+    """Return the stream of a source; create it if it is missing and the settings say how."""
+    try:
+        return await client.stream(settings.stream)
+    except NotFound:
+        if not settings.create:
+            raise
+    await client.define(settings.create)
+    return await client.stream(settings.stream)
+
+
+async def check_aside(client: AsyncClient, settings: SourceSettings) -> None:
+    """Raise BadSettings if the aside stream can't take bad rows."""
+    if not settings.aside:
+        return
+    stream = await client.stream(settings.aside)
+    columns = tuple((column.name, column.type) for column in stream.columns)
+    if columns != tuple((name, "TEXT") for name in ASIDE_COLUMNS) or stream.key:
+        raise BadSettings(
+            f"aside: stream {settings.aside} must have the columns {', '.join(ASIDE_COLUMNS)}, all "
+            "TEXT, and no KEY"
+        )
+
+
+@dataclass
+class SourceRunner:
+    """Runs one source until it stops or `stopping` is set.
+
+    `start` is where to begin if the store has no mark: `earliest`, `latest` or a mark. If it is
+    empty, a stream that has rows is not begun with.
+    """
+
+    settings: SourceSettings
+    status: StatusFile
+    notice: Notice
+    start: str = ""
+    standby: bool = False
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def run(self) -> None:
+        """Raises SourceError or PsoupError if the source can't go on; the status says why."""
+        try:
+            await self._run()
+        except (SourceError, PsoupError) as error:
+            self.status.source(self.settings.name, "stopped", str(error))
+            raise
+
+    async def _run(self) -> None:
+        pause = FIRST_PAUSE_SECONDS
+        self.status.source(self.settings.name, "starting")
+        async with self.settings.store.client() as client:
+            while not self.stopping.is_set():
+                try:
+                    await self._run_partitions(client)
+                    return
+                except SourceAway as error:
+                    message = str(error)
+                except PsoupError as error:
+                    if not is_transient(error):
+                        raise
+                    message = error.message
+                self.status.source(self.settings.name, "waiting", message)
+                self.notice(f"{self.settings.name}: waiting: {message}")
+                await self._sleep(pause)
+                pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+
+    async def _sleep(self, seconds: float) -> None:
+        try:
+            await asyncio.wait_for(self.stopping.wait(), seconds)
+        except TimeoutError:
+            return
+
+    async def _run_partitions(self, client: AsyncClient) -> None:
+        name = self.settings.name
+        stream = await source_stream(client, self.settings)
+        await check_aside(client, self.settings)
+        context = Context(self.settings, stream, client, self.notice)
+        connector = make_connector(context)
+        records = await source_records(client, name)
+        self._check_mark(connector, records, stream)
+        tasks: dict[str, asyncio.Task[None]] = {}
+        self.status.source(name, "running")
+        try:
+            while not self.stopping.is_set():
+                partitions = await asyncio.to_thread(connector.partitions, records)
+                for partition in partitions[: connector.parallel]:
+                    if partition.publisher not in tasks and len(tasks) < connector.parallel:
+                        tasks[partition.publisher] = asyncio.create_task(
+                            self._feed(client, stream, partition, bool(records))
+                        )
+                await self._wait(tasks, connector.look_seconds)
+                for publisher in [key for key, task in tasks.items() if task.done()]:
+                    tasks.pop(publisher).result()
+                if not tasks and not connector.look_seconds:
+                    return
+        finally:
+            # Feeds end by themselves if the source is to stop; after an error they are cut off.
+            for task in tasks.values() if not self.stopping.is_set() else ():
+                task.cancel()
+            await asyncio.gather(*tasks.values(), return_exceptions=True)
+
+    def _check_mark(self, connector: Connector, records: Records, stream: Stream) -> None:
+        if records or self.start or connector.fresh_partitions or not stream.row_count:
+            return
+        raise NoMark(
+            f"stream {stream.name} has rows, and the store has no mark of {self.settings.name}: "
+            "perhaps it ran as another owner. Say where to begin with --from earliest, latest or "
+            "a mark"
+        )
+
+    async def _wait(self, tasks: dict[str, asyncio.Task[None]], seconds: float) -> None:
+        stop = asyncio.ensure_future(self.stopping.wait())
+        try:
+            await asyncio.wait(
+                {stop, *tasks.values()},
+                timeout=seconds or None,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+        finally:
+            stop.cancel()
+
+    async def _feed(
+        self, client: AsyncClient, stream: Stream, partition: Partition, has_marks: bool
+    ) -> None:
+        # A partition that is new in a source that has marks begins at its beginning.
+        start = "earliest" if has_marks else self.start or "earliest"
+        report = Report(partition.publisher, self.notice)
+        self.status.add(self.settings.name, report)
+        try:
+            feed = Feed(
+                client,
+                stream,
+                partition.publisher,
+                partition.open_reader,
+                self.settings.policy(),
+                start=await asyncio.to_thread(partition.begin, start),
+                lease=partition.lease,
+                fence=CopyFence(self.standby),
+                report=report,
+                stopping=self.stopping,
+            )
+            await feed.run()
+            if report.state == "done":
+                await asyncio.to_thread(partition.finished)
+                self.status.remove(self.settings.name, report)
+        except (SourceError, PsoupError) as error:
+            report.now("stopped", str(error))
+            raise
+
+
+async def run_sources(runners: list[SourceRunner]) -> dict[str, Exception | None]:
+    """Run sources until all have stopped; return by name why they did."""
+    results = await asyncio.gather(*(runner.run() for runner in runners), return_exceptions=True)
+    outcome: dict[str, Exception | None] = {}
+    for runner, result in zip(runners, results, strict=True):
+        if isinstance(result, BaseException) and not isinstance(result, SourceError | PsoupError):
+            raise result
+        outcome[runner.settings.name] = result
+    return outcome

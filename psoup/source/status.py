@@ -1,0 +1,94 @@
+"""The status file beside sources.toml: what a running process reports about its sources."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from psoup.source.feeding.report import Report
+
+WRITE_SECONDS = 1.0
+
+
+@dataclass
+class StatusFile:
+    """The states of sources, and of the feeds of each. It is written at most once a second, and
+    only if something changed.
+    """
+
+    path: Path
+    _sources: dict[str, dict[str, Any]] = field(default_factory=dict)
+    _reports: dict[str, list[Report]] = field(default_factory=dict)
+    _changed: bool = True
+
+    @classmethod
+    def beside(cls, settings: Path) -> StatusFile:
+        return cls(settings.with_name(f"{settings.name}.status"))
+
+    def source(self, name: str, state: str, reason: str = "") -> None:
+        """Note the state of a source."""
+        self._sources[name] = {"state": state, "reason": reason, "since": time.time()}
+        self._changed = True
+
+    def add(self, name: str, report: Report) -> None:
+        """Note a feed of a source, instead of an earlier one of the same publisher."""
+        reports = self._reports.setdefault(name, [])
+        reports[:] = [item for item in reports if item.publisher != report.publisher]
+        reports.append(report)
+
+    def remove(self, name: str, report: Report) -> None:
+        """Forget a feed that is done."""
+        self._reports[name].remove(report)
+        self._changed = True
+
+    async def write_regularly(self) -> None:
+        """Write until the task is cancelled."""
+        while True:
+            self.write()
+            await asyncio.sleep(WRITE_SECONDS)
+
+    def write(self) -> None:
+        """Write the file as a whole, if something changed."""
+        reports = [report for feeds in self._reports.values() for report in feeds]
+        if not self._changed and not any(report.changed for report in reports):
+            return
+        self._changed = False
+        for report in reports:
+            report.changed = False
+        content = {
+            "pid": os.getpid(),
+            "at": time.time(),
+            "sources": {
+                name: state | {"feeds": [_plain(r) for r in self._reports.get(name, [])]}
+                for name, state in self._sources.items()
+            },
+        }
+        temporary = self.path.with_name(f"{self.path.name}.{os.getpid()}")
+        temporary.write_text(json.dumps(content))
+        os.replace(temporary, self.path)
+
+    def read(self) -> dict[str, Any]:
+        """Return the states that the last process wrote, by name of the source."""
+        try:
+            content = json.loads(self.path.read_text())
+            sources = content["sources"]
+        except (OSError, ValueError, KeyError, TypeError):
+            return {}
+        return sources if isinstance(sources, dict) else {}
+
+
+def _plain(report: Report) -> dict[str, Any]:
+    return {
+        "publisher": report.publisher,
+        "state": report.state,
+        "reason": report.reason[:1000],
+        "since": report.since,
+        "rows": report.rows,
+        "bad": report.bad,
+        "mark": report.mark,
+    }

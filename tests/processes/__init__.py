@@ -1,0 +1,1 @@
+"""Tests of what all processes have: their options and their log."""

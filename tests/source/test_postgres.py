@@ -1,0 +1,214 @@
+"""PostgreSQL tables as sources, with a real server and wal2json."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.source.conftest import Sources
+from tests.support.server.process import ServerProcess
+from tests.support.source.postgresql import PostgresServer, postgres_server
+
+pytestmark = [pytest.mark.process, pytest.mark.long]
+
+TABLE = """
+CREATE TABLE orders (id integer PRIMARY KEY, price numeric(12, 2), note text, at timestamptz,
+                     raw bytea, tags integer[]);
+ALTER TABLE orders REPLICA IDENTITY FULL;
+"""
+STREAM = (
+    "CREATE STREAM s (id BIGINT, price DECIMAL(12, 2), note TEXT, at TIMESTAMP, raw TEXT, "
+    "tags TEXT, place TEXT) KEY (id)"
+)
+SOURCE = f"""
+[sources.orders]
+postgres = {{ dsn_file = "dsn", slot = "psoup_orders", table = "public.orders" }}
+stream = "s"
+create = "{STREAM}"
+columns = {{ place = "$lsn" }}
+"""
+COLUMNS = "id, price, note, at, raw, tags"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
+    with postgres_server(tmp_path_factory.mktemp("postgres") / "server") as server:
+        yield server
+
+
+@pytest.fixture
+def postgres(server: PostgresServer, sources: Sources) -> Iterator[Any]:
+    (sources.folder / "dsn").write_text(server.dsn)
+    connection = server.connect()
+    cursor = connection.cursor()
+    cursor.execute(TABLE)
+    yield cursor
+    sources.close()
+    clean(cursor)
+    connection.close()
+
+
+def clean(cursor: Any) -> None:
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            cursor.execute("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots")
+            break
+        except Exception:
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+    cursor.execute("DROP TABLE orders")
+
+
+def stored(sources: Sources) -> list[tuple[Any, ...]]:
+    """Return the current rows of the stream, as texts of PostgreSQL."""
+    try:
+        rows = sources.client.ask("SELECT id, price, note, raw, tags FROM s ORDER BY id")
+    except Exception:
+        return []
+    return [tuple(row.values()) for row in rows]
+
+
+def table(cursor: Any) -> list[tuple[Any, ...]]:
+    cursor.execute("SELECT id, price, note, raw::text, tags::text FROM orders ORDER BY id")
+    return [tuple(row) for row in cursor.fetchall()]
+
+
+def insert(cursor: Any, first: int, last: int) -> None:
+    cursor.execute(
+        "INSERT INTO orders SELECT i, i + 0.25, 'n' || i, now(), '\\xdead', ARRAY[i, 2] "
+        "FROM generate_series(%s, %s) i",
+        (first, last - 1),
+    )
+
+
+def test_a_snapshot_then_every_change(postgres: Any, sources: Sources) -> None:
+    insert(postgres, 0, 25_000)
+    sources.write(SOURCE)
+    check = sources.psoup("source", "check", str(sources.file))
+    assert check.wait() == 0, check.text()
+    process = sources.start()
+    insert(postgres, 30_000, 30_100)
+    large = "".join(random.Random(7).choices("abcdefgh", k=20_000))
+    postgres.execute("UPDATE orders SET note = %s WHERE id = 7", (large,))
+    # The large value is not in the log of this update; the identity has it.
+    postgres.execute("UPDATE orders SET price = 1.5 WHERE id = 7")
+    postgres.execute("UPDATE orders SET id = -1 WHERE id = 8")
+    postgres.execute("DELETE FROM orders WHERE id BETWEEN 100 AND 12000")
+    postgres.execute("BEGIN; INSERT INTO orders (id) VALUES (77777); ROLLBACK")
+    sources.wait_for(lambda: stored(sources) == table(postgres))
+    status = sources.psoup("source", "status", str(sources.file))
+    assert status.wait() == 0 and "bytes of WAL kept" in status.text()
+    # A second copy waits at the lock, and takes over.
+    standby = sources.start("--standby")
+    standby.wait_for("another process reads slot")
+    process.kill()
+    insert(postgres, 40_000, 40_010)
+    sources.wait_for(lambda: stored(sources) == table(postgres))
+    # A slot that is gone: the table is read again, and what it lacks is deleted.
+    assert standby.stop() == 143
+    postgres.execute("SELECT pg_drop_replication_slot('psoup_orders')")
+    postgres.execute("DELETE FROM orders WHERE id > 20000")
+    last = sources.start()
+    sources.wait_for(lambda: stored(sources) == table(postgres))
+    # TRUNCATE stops the source.
+    postgres.execute("TRUNCATE orders")
+    assert last.wait() == 1 and "truncated" in last.text()
+    sources.write(SOURCE.replace('slot = "', 'on_truncate = "delete", slot = "'))
+    sources.start()
+    insert(postgres, 5, 8)
+    sources.wait_for(lambda: stored(sources) == table(postgres))
+
+
+def test_what_check_refuses(postgres: Any, sources: Sources) -> None:
+    postgres.execute("ALTER TABLE orders REPLICA IDENTITY DEFAULT")
+    sources.write(SOURCE)
+    check = sources.psoup("source", "check", str(sources.file))
+    assert check.wait() == 2 and "REPLICA IDENTITY FULL" in check.text()
+    sources.client.define("CREATE STREAM t (note BIGINT, id BIGINT) KEY (id)")
+    sources.write(SOURCE.replace('"s"', '"t"').replace('columns = { place = "$lsn" }', ""))
+    check = sources.psoup("source", "check", str(sources.file))
+    assert check.wait() == 2 and "column note is text" in check.text()
+    secret = SOURCE.replace('dsn_file = "dsn"', 'dsn = "postgres://u:tiger@h/d"')
+    sources.write(secret)
+    check = sources.psoup("source", "check", str(sources.file))
+    assert check.wait() == 2 and "dsn_file" in check.text() and "tiger" not in check.text()
+    (sources.folder / "dsn").write_text("host=/nowhere user=u password=tiger")
+    sources.write(SOURCE)
+    check = sources.psoup("source", "check", str(sources.file))
+    assert check.wait() == 75 and "tiger" not in check.text()
+
+
+def test_kills_under_load(
+    server: PostgresServer, own_server: list[ServerProcess], tmp_path: Path
+) -> None:
+    """Sources and the server are killed while the table changes; at the end the stream is it."""
+    sources = Sources(tmp_path, own_server[-1].address, "main")
+    port = own_server[-1].address.rpartition(":")[2]
+    (tmp_path / "dsn").write_text(server.dsn)
+    connection = server.connect()
+    cursor = connection.cursor()
+    cursor.execute(TABLE)
+    insert(cursor, 0, 3000)
+    sources.write(SOURCE)
+    stop = threading.Event()
+    loads = [threading.Thread(target=load, args=(server, seed, stop)) for seed in range(2)]
+    try:
+        for thread in loads:
+            thread.start()
+        processes = [sources.start("--standby"), sources.start("--standby")]
+        for turn in range(12):
+            time.sleep(1.0)
+            if turn % 4 == 3:
+                own_server[-1].kill()
+                own_server.append(ServerProcess(tmp_path / "store", "--port", port))
+            else:
+                processes[turn % 2].kill()
+                processes[turn % 2] = sources.start("--standby")
+        stop.set()
+        for thread in loads:
+            thread.join()
+        sources.wait_for(lambda: stored(sources) == table(cursor), 180)
+    finally:
+        stop.set()
+        sources.close()
+        clean(cursor)
+        connection.close()
+
+
+def load(server: PostgresServer, seed: int, stop: threading.Event) -> None:
+    """Change the table at random, in transactions that overlap with those of another session."""
+    chance = random.Random(seed)
+    connection = server.connect()
+    connection.autocommit = False
+    cursor = connection.cursor()
+    while not stop.is_set():
+        try:
+            for _ in range(chance.randint(1, 20)):
+                key, next_key = chance.randrange(3500), chance.randrange(3500)
+                match chance.randrange(4):
+                    case 0:
+                        cursor.execute(
+                            "INSERT INTO orders (id, price, note) VALUES (%s, 1, 'x') "
+                            "ON CONFLICT DO NOTHING",
+                            (key,),
+                        )
+                    case 1:
+                        cursor.execute("UPDATE orders SET price = price + 1 WHERE id = %s", (key,))
+                    case 2:
+                        cursor.execute("DELETE FROM orders WHERE id = %s", (key,))
+                    case _:
+                        cursor.execute("UPDATE orders SET id = %s WHERE id = %s", (next_key, key))
+            if chance.random() < 0.1:
+                connection.rollback()
+            connection.commit()
+        except Exception:
+            connection.rollback()
+        time.sleep(0.01)
+    connection.close()

@@ -1,0 +1,98 @@
+"""`format("psoup")` in a real Spark session, against a real server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from client_sdk import Client
+from psoup.spark import PsoupDataSource
+from tests.support.docs.markdown import blocks, read
+from tests.support.server.process import ServerProcess
+
+pytestmark = [pytest.mark.process, pytest.mark.long]
+
+
+@pytest.fixture
+def session(spark: Any) -> Any:
+    spark.dataSource.register(PsoupDataSource)
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    yield spark
+    spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+
+def psoup(reader: Any, server: ServerProcess, tenant: str) -> Any:
+    return reader.format("psoup").option("target", server.address).option("tenant", tenant)
+
+
+def test_write_and_read(session: Any, shared_server: ServerProcess, tenant: str) -> None:
+    with Client(shared_server.address, tenant=tenant) as client:
+        client.define("CREATE STREAM s (k BIGINT, v TEXT, price DECIMAL(9, 2), at TIMESTAMP)")
+        client.register("SELECT k, v FROM s WHERE k < 10", key="few")
+        frame = session.range(0, 25_000, numPartitions=3).selectExpr(
+            "id AS k",
+            "concat('v', id) AS v",
+            "CAST(id / 4 AS DECIMAL(9, 2)) AS price",
+            "TIMESTAMP '2026-01-05 09:00:00Z' AS at",
+        )
+        psoup(frame.write, shared_server, tenant).option("stream", "s").mode("append").save()
+        assert client.stream("s").row_count == 25_000
+    stream = psoup(session.read, shared_server, tenant).option("stream", "s").load()
+    assert stream.count() == 25_000
+    assert stream.exceptAll(frame).count() == 0
+    assert (
+        stream.filter("k = 7 AND v = 'v7'").collect()[0]["price"]
+        == frame.filter("k = 7").collect()[0]["price"]
+    )
+    few = psoup(session.read, shared_server, tenant).option("key", "few").load()
+    assert sorted(row["k"] for row in few.collect()) == list(range(10))
+    total = psoup(session.read, shared_server, tenant)
+    answer = total.option("sql", "SELECT count(*) AS n FROM s").load().collect()
+    assert [row["n"] for row in answer] == [25_000]
+
+
+def test_a_stream_of_batches_once_through_restarts(
+    session: Any, shared_server: ServerProcess, tenant: str, tmp_path: Path
+) -> None:
+    with Client(shared_server.address, tenant=tenant) as client:
+        client.define("CREATE STREAM s (k BIGINT)")
+        for turn in range(3):
+            session.range(turn * 100, turn * 100 + 100).selectExpr("id AS k").write.mode(
+                "append"
+            ).json(str(tmp_path / "in"))
+            source = session.readStream.schema("k BIGINT").json(str(tmp_path / "in"))
+            query = (
+                psoup(source.writeStream, shared_server, tenant)
+                .option("stream", "s")
+                .option("checkpointLocation", str(tmp_path / "checkpoint"))
+                .trigger(availableNow=True)
+                .start()
+            )
+            query.awaitTermination()
+            # As if Spark had died after the commit of the store and before its own.
+            commits = sorted((tmp_path / "checkpoint" / "commits").glob("[0-9]*"), key=_number)
+            if turn < 2:
+                commits[-1].unlink()
+        assert sorted(row["k"] for row in client.ask("SELECT k FROM s")) == list(range(300))
+
+
+def _number(path: Path) -> int:
+    return int(path.name)
+
+
+def test_the_page_runs_as_written(
+    session: Any, shared_server: ServerProcess, tenant: str, tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {"spark": session}
+    for block in blocks(read("docs/how-to/spark-jobs.md"), "python"):
+        text = block.text.replace(
+            'Client("localhost:7181")', f'Client("{shared_server.address}", tenant="{tenant}")'
+        )
+        text = text.replace(
+            '.option("target", "localhost:7181")',
+            f'.option("target", "{shared_server.address}").option("tenant", "{tenant}")',
+        )
+        exec(text, names)

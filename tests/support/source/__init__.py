@@ -1,0 +1,1 @@
+"""Parts outside of PSoup that tests of sources start themselves."""
