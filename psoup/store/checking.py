@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from random import Random
 
 import numpy as np
@@ -149,15 +150,14 @@ class _Checker:
         self._report.rows += sum(file.rows for file in files)
         self._report.predicates += len(ids)
         self.run(lambda: self._stem_problems(stream, files))
-        coverage = self._coverage(stream.id)
-        if coverage is not None:
-            self.run(lambda: self._coverage_problems(stream, coverage, active))
-            active_predicates = [state.predicates[id_] for id_ in active]
-            self.run(
-                lambda: self._match_problems(
-                    stream, files, coverage, active_predicates, share, dice
-                )
-            )
+        if (table := self._coverage_table) is not None:
+            entries = table.filter(pc.equal(table.column("stream_id"), pa.scalar(stream.id)))
+            high = self._epoch.streams[stream.id].high
+            floor = min((file.low["_row_id"] for file in files if file.low), default=high)
+            self.run(lambda: self._coverage_problems(stream, entries, floor, active))
+            coverage = StreamCoverage.of(entries, high)
+            tested = [state.predicates[id_] for id_ in active]
+            self.run(lambda: self._match_problems(stream, files, coverage, tested, share, dice))
         if stream.schema.key and stream.id not in self._epoch.unclosed:
             self.run(lambda: self._closure_problems(stream, files))
 
@@ -180,32 +180,31 @@ class _Checker:
 
     # ---- coverage
 
-    def _coverage(self, stream_id: int) -> StreamCoverage | None:
-        """Return the coverage of a stream; None if it can't be read, which is in the report."""
-        folder, snapshot = (
-            self._store.table("coverage"),
-            self._store.snapshot(self._epoch, "coverage"),
-        )
+    @cached_property
+    def _coverage_table(self) -> pa.Table | None:
+        """The coverage of all streams; None if it can't be read, which is in the report."""
+        snapshot = self._store.snapshot(self._epoch, "coverage")
         try:
-            table = read_files(folder, snapshot, COVERAGE)
+            return read_files(self._store.table("coverage"), snapshot, COVERAGE)
         except (CorruptStore, DataFileGone):
             return None
-        entries = table.filter(pc.equal(table.column("stream_id"), pa.scalar(stream_id)))
-        return StreamCoverage.of(entries, self._epoch.streams[stream_id].high)
 
     def _coverage_problems(
-        self, stream: StreamState, coverage: StreamCoverage, predicates: list[int]
+        self, stream: StreamState, entries: pa.Table, floor: int, predicates: list[int]
     ) -> Iterator[str]:
         """Every predicate is matched with new rows, and with no row that does not exist."""
-        name, high = stream.schema.name, coverage.high
+        name, high = stream.schema.name, self._epoch.streams[stream.id].high
+        coverage = StreamCoverage.of(entries, high)
+        # The entries without a last row: they grow with the stream.
+        open_ids = entries.filter(pc.is_null(entries.column("row_hi")))
+        bounds = [open_ids.column(side).to_numpy() for side in ("predicate_lo", "predicate_hi")]
         for predicate in predicates:
-            ranges = coverage.ranges(predicate)
-            # The newest rows are covered as soon as they are in the stem.
-            if high and (not ranges or ranges[-1][1] != high):
+            if not ((bounds[0] <= predicate) & (predicate < bounds[1])).any():
                 yield f"coverage: predicate {predicate} of {name} is not matched with new rows"
+            ranges = coverage.ranges(predicate)
             if ranges and (ranges[0][0] < 0 or ranges[-1][1] > high):
                 yield f"coverage: predicate {predicate} of {name} covers rows that do not exist"
-            self._report.uncovered += high - size(intersect(0, high, ranges))
+            self._report.uncovered += high - floor - size(intersect(floor, high, ranges))
 
     # ---- matches
 
@@ -271,14 +270,20 @@ class _Checker:
                     "do not"
                 )
 
+    @cached_property
+    def _match_files(self) -> dict[tuple[int, int], list[DataFile]]:
+        """The files of matches, by stream and segment."""
+        files: dict[tuple[int, int], list[DataFile]] = {}
+        for file in self._store.snapshot(self._epoch, "matches").files.values():
+            key = int(file.partition["stream_id"]), int(file.partition["segment"])
+            files.setdefault(key, []).append(file)
+        return files
+
     def _stored(self, stream_id: int, block: int) -> dict[int, list[Int64s]]:
         """Return the stored matches of a block: arrays of row ids by predicate."""
-        partition = {"stream_id": str(stream_id), "segment": str(block >> SEGMENT_BITS)}
         stored: dict[int, list[Int64s]] = {}
         root = self._store.table("matches").root
-        for file in self._store.snapshot(self._epoch, "matches").files.values():
-            if dict(file.partition) != partition:
-                continue
+        for file in self._match_files.get((stream_id, block >> SEGMENT_BITS), ()):
             table = reader(root, file).between("block", block, block + 1, _MATCH_COLUMNS)
             for predicate, _, bitmap in zip(*table.to_pydict().values(), strict=True):
                 lows = decode(bitmap).astype(np.int64) + (block << BLOCK_BITS)

@@ -45,6 +45,9 @@ class Checked:
         # Older rows are back-filled for this one.
         _, self.second = author.register(self.stream, sensor_is(2))
         Pump(store, spark).run()
+        # This one has met no row yet.
+        author.register(self.stream, above(0.25))
+        Pump(store, spark).step()
         author.publish(self.stream, readings([9], [9.0]))
 
     def problems(self, share: float = 1.0) -> list[str]:
