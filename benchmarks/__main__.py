@@ -20,7 +20,7 @@ BENCHMARKS = (
     *("kernel", "index", "joins", "joins_ahead", "found_ahead", "implied", "interest", "policies"),
     *("registrations", "overload", "paper", "paper.joins", "sync", "watch"),
     *("cluster", "security", "fairness", "soak", "bulk", "closures", "idle", "servers", "http"),
-    *("disk", "native", "alter", "many_joins", "edits", "sources"),
+    *("disk", "native", "overlay", "alter", "many_joins", "edits", "sources", "backup"),
 )
 
 _EPILOG = "benchmarks/run store --help: how to measure your own queries, rows or running store."

@@ -80,29 +80,26 @@ def _measure(
 ) -> None:
     dice = np.random.default_rng(secrets.randbits(32))
 
-    def step() -> None:
-        pump.step()
-
     def look() -> None:
         assert not pump.growing.advance(pump.ledger)
 
-    steps, looks = list[tuple[float, float]](), list[tuple[float, float]]()
+    steps, looks = list[tuple[float, float]](), list[float]()
     for _ in range(STEPS):
         for stream in streams:
             keys = dice.integers(0, joins, STEP_ROWS)
             arrays = [pa.array(keys), pa.array(dice.uniform(0, 20, STEP_ROWS))]
             author.publish(stream, pa.RecordBatch.from_arrays(arrays, schema=READINGS.arrow))
         author.flush()
-        steps.append(_spent(step))
+        steps.append(_spent(pump.step))
         # Queries and rows are matched; nothing of the composite is to do.
         pump.run()
-        looks.append(_spent(look))
+        looks.append(_spent(look)[0])
     marks = pump.ledger.composites
     assert all(mark.since == 0 and mark.high for mark in marks.values())
-    for what, spent in ((f"a step with {STEP_ROWS:,} rows a leg", steps), ("a look", looks)):
-        driver, processes = (1e3 * float(value) for value in np.median(spent, axis=0))
-        report.add(f"{joins:,} joins, {what}: the driver", driver, "ms")
-        report.add("  all processes", processes, "ms")
+    driver, processes = (1e3 * float(value) for value in np.median(steps, axis=0))
+    report.add(f"{joins:,} joins, a step with {STEP_ROWS:,} rows a leg: the driver", driver, "ms")
+    report.add("  all processes", processes, "ms")
+    report.add(f"{joins:,} joins, a look for work: the driver", 1e3 * np.median(looks), "ms")
 
 
 def _spent(work: Callable[[], None]) -> tuple[float, float]:

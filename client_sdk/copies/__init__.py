@@ -1,9 +1,10 @@
 """Copies of answers that a client keeps while it is offline.
 
-A program uses `Copies` (`_copies`) and each `Copy` of them. Five packages are behind these: `_file`
+A program uses `Copies` (`_copies`) and each `Copy` of them. Six packages are behind these: `_file`
 is the SQLite file with everything in it, `_sync` brings copies up to date and verifies them,
-`_changes` keeps changes until they are read, `_query` reads copies at an instant and by SQL, and
-`_queue` sends what was published offline.
+`_changes` keeps changes until they are read, `_query` reads copies at an instant and by SQL,
+`_queue` sends what was published offline, and `_overlay` shows it in copies before it has come
+back.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Loops in C that numpy has no single call for, if they were built.
 
-`core` is None if no compiler was there, or if PSOUP_NATIVE is 0. A caller has a numpy path beside
+`core` is None if no compiler was there, if it was built from older sources, or if PSOUP_NATIVE is
+0. A caller has a numpy path beside
 each of these functions, which gives the same bytes. Buffers must not be changed during a call.
 """
 
@@ -19,15 +20,18 @@ from datastem.arrays import Array, Int64s, UInt16s, UInt64s
 
 # The kinds of fields that `core.encode_fields` writes; fields.c has the same numbers.
 MESSAGE, VARINT, FIXED64, BYTES, DECIMAL = range(5)
+# What a core lacks that was built before the sources changed the last time.
+_NEWEST_FUNCTION = "find_codes"
 
 
 def _load() -> ModuleType | None:
     if os.environ.get("PSOUP_NATIVE") == "0":
         return None
     try:
-        return import_module("datastem.native._core")
+        module = import_module("datastem.native._core")
     except ImportError:
         return None
+    return module if hasattr(module, _NEWEST_FUNCTION) else None
 
 
 core = _load()
@@ -50,6 +54,28 @@ def group(numbers: Array, rows: Array) -> tuple[Int64s, Int64s, Array]:
         np.frombuffer(counts, np.int64),
         np.frombuffer(ordered, np.int32),
     )
+
+
+def search_runs(bounds: Int64s, begins: Array, ends: Array, keys: Int64s) -> Array:
+    """Return, for each key, where the bounds that are not above it end: among those from
+    `begins[n]` to `ends[n]`, which ascend."""
+    runs = _contiguous(begins, np.int32), _contiguous(ends, np.int32)
+    run_ends = _functions().search_runs(
+        _contiguous(bounds, np.int64), *runs, _contiguous(keys, np.int64)
+    )
+    return np.frombuffer(run_ends, np.int32)
+
+
+def find_codes(codes: UInt64s, buckets: Array, shift: int, wanted: UInt64s) -> Array:
+    """Return the place of each wanted code among ascending codes, or -1. Those whose high bits are
+    b are at the places from `buckets[b]` to `buckets[b + 1]`."""
+    places = _functions().find_codes(
+        _contiguous(codes, np.uint64),
+        _contiguous(buckets, np.int32),
+        shift,
+        _contiguous(wanted, np.uint64),
+    )
+    return np.frombuffer(places, np.int32)
 
 
 def encode_lists(counts: Int64s, lows: UInt16s) -> pa.Array:

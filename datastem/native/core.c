@@ -20,6 +20,14 @@ static PyMethodDef methods[] = {
      "Return the bytes of rows of protobuf fields, one row after another from `start` of the content\n"
      "on; row n begins offsets[n] (int32) bytes later. `fields` is a tuple of tuples (kind, tag,\n"
      "inside or scale, values, content, present); a message follows the fields inside it."},
+    {"search_runs", search_runs, METH_VARARGS,
+     "search_runs(bounds, begins, ends, keys) -> ends\n\n"
+     "Return, for key n (int64), where the bounds (int64) end that are not above it, among those from\n"
+     "begins[n] to ends[n] (int32), which ascend."},
+    {"find_codes", find_codes, METH_VARARGS,
+     "find_codes(codes, buckets, shift, wanted) -> places\n\n"
+     "Return the place (int32) of each wanted code (uint64) among the ascending codes, or -1. Those\n"
+     "with code >> shift == b are at the places from buckets[b] to buckets[b + 1] (int32)."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -30,3 +30,5 @@ PyObject *group(PyObject *module, PyObject *args);
 PyObject *encode_lists(PyObject *module, PyObject *args);
 PyObject *encode_lines(PyObject *module, PyObject *args);
 PyObject *encode_fields(PyObject *module, PyObject *args);
+PyObject *search_runs(PyObject *module, PyObject *args);
+PyObject *find_codes(PyObject *module, PyObject *args);

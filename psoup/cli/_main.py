@@ -14,6 +14,8 @@ from client_sdk import DEFAULT_TARGET
 from psoup import umask
 from psoup.cli import (
     administer,
+    backup,
+    check,
     clock,
     config,
     copies,
@@ -26,12 +28,14 @@ from psoup.cli import (
     publishers,
     pull,
     queries,
+    rebuild,
     repair,
     restore,
     serve,
     sources,
     status,
     streams,
+    top,
     views,
 )
 from psoup.cli.connection import Connection
@@ -177,12 +181,16 @@ cli.add_command(explain.explain)
 cli.add_command(queries.list_)
 cli.add_command(queries.unregister)
 cli.add_command(status.status)
+cli.add_command(top.top)
 cli.add_command(clock.clock)
 cli.add_command(config.config)
 cli.add_command(health.health)
 cli.add_command(keys.key)
 cli.add_command(repair.repair)
+cli.add_command(backup.backup)
 cli.add_command(restore.restore)
+cli.add_command(check.check)
+cli.add_command(rebuild.rebuild)
 cli.add_command(administer.grant)
 cli.add_command(administer.quota)
 cli.add_command(administer.audit)

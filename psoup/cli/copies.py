@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 
@@ -14,9 +14,9 @@ from client_sdk import Change, Copies, Sent, Synced, Unauthenticated, Verified
 from psoup.cli.copy_aside import discard, doubtful, rejected, requeue, resend
 from psoup.cli.copy_changes import changes
 from psoup.cli.copy_conflicts import conflicts, resolve
-from psoup.cli.copy_file import COPIES, connection_of, opened
+from psoup.cli.copy_file import COPIES, connection_of, opened, streams_with_edits, when_shown
 from psoup.cli.copy_queue import move, publish, report_sent, send
-from psoup.cli.copy_rows import query, rows
+from psoup.cli.copy_rows import pending, query, rows
 from psoup.cli.output import SentenceGroup, as_json, counted, echo, grid, note
 from psoup.cli.problems import REFUSED, fail, show
 from psoup.cli.texts import FILE, duration, parameters, size, sql_text
@@ -32,7 +32,8 @@ def copy() -> None:
     psoup copy sync phone.db                 the whole answer; later only what changed
     psoup copy rows phone.db dear            the answer now, without any connection
     psoup copy changes phone.db dear         what changed in it, each change once
-    psoup copy publish phone.db trades new.csv        is queued in the file …
+    psoup copy publish phone.db trades new.csv        is queued in the file, and shown at once
+                                             in copies that are kept with --edits …
     psoup copy sync phone.db                 … and is sent, exactly once, before the sync
     """
 
@@ -72,6 +73,12 @@ def copy() -> None:
     is_flag=True,
     help="With --changes: leave out rows that leave their window by time.",
 )
+@click.option(
+    "--edits",
+    is_flag=True,
+    help="Show queued rows in the answer at once. Needs pip install 'psoup[offline]'.",
+)
+@click.option("--with-own", is_flag=True, help="With --changes and --edits: report own edits too.")
 def keep(
     file: Path,
     name: str,
@@ -85,6 +92,8 @@ def keep(
     base_rows: bool,
     with_changes: bool,
     without_left: bool,
+    edits: bool,
+    with_own: bool,
 ) -> None:
     """Declare that FILE keeps the answer of a query as NAME. Needs no connection.
 
@@ -97,9 +106,14 @@ def keep(
                                      RANGE 1 HOUR" --base-rows --priority 5
     psoup copy keep phone.db fleet --handle 0f1e2d3c4b5a69788796a5b4c3d2e1f0
     psoup copy keep phone.db hot "SELECT room, temp FROM rooms WHERE temp > 80" --changes
+    psoup copy keep phone.db orders "SELECT id, item FROM orders" --edits
     """
     if without_left and not with_changes:
         fail("--without-left needs --changes")
+    if with_own and not (with_changes and edits):
+        fail("--with-own needs --changes and --edits")
+    if with_own and without_left:
+        fail("give --with-own or --without-left, not both")
     if handle is None:
         sql = sql_text(sql, text)
     elif sql is not None or text is not None or param:
@@ -114,9 +128,18 @@ def keep(
             priority=priority,
             lease=None if lease is None else duration(lease),
             base_rows=base_rows,
-            changes="without left" if without_left else with_changes,
+            changes=_kept_changes(with_changes, without_left, with_own),
+            edits=edits,
         )
     note(f"{file.name} keeps {name}; psoup copy sync {file} brings it up to date")
+
+
+def _kept_changes(
+    with_changes: bool, without_left: bool, with_own: bool
+) -> bool | Literal["without left", "with own"]:
+    if with_own:
+        return "with own"
+    return "without left" if without_left else with_changes
 
 
 @copy.command()
@@ -248,6 +271,7 @@ def status(file: Path, as_json_: bool) -> None:
     with opened(file) as copies:
         statuses = [_status(copies, name) for name in copies]
         queued = copies.queued
+        shown_streams = streams_with_edits(copies)
     if as_json_:
         queue = {"batches": queued.batches, "rows": queued.rows, "bytes": queued.bytes}
         aside = {"rejected": queued.rejected, "doubtful": queued.doubtful}
@@ -258,7 +282,7 @@ def status(file: Path, as_json_: bool) -> None:
     grid(heads, [[_cell_text(value) for value in line] for line in lines], empty="no copies yet")
     for name, stream in queued.streams.items():
         batches, rows = _batches(stream.batches), counted(stream.rows, "row")
-        note(f"queued for {name}: {batches}, {rows}; copies show them after a sync")
+        note(f"queued for {name}: {batches}, {rows}; {when_shown(name, shown_streams)}")
     if queued.rejected:
         note(f"refused: {_batches(queued.rejected)}; psoup copy rejected {file} shows them")
     if queued.doubtful:
@@ -409,6 +433,7 @@ def _sent(sent: Sent) -> dict[str, Any]:
 
 for _command in (
     rows,
+    pending,
     query,
     changes,
     publish,

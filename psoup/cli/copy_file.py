@@ -30,3 +30,16 @@ def opened(file: Path) -> Iterator[Copies]:
 def connection_of(context: click.Context) -> Connection:
     connection: Connection = context.obj
     return connection
+
+
+def streams_with_edits(copies: Copies) -> set[str]:
+    """Return the streams whose queued rows a copy of the file shows."""
+    streams = [copies[name].stream for name in copies if copies[name].edits]
+    return {stream for stream in streams if stream is not None}
+
+
+def when_shown(stream: str, shown_streams: set[str]) -> str:
+    """Return when queued rows are shown, for people."""
+    if stream.lower() in shown_streams:
+        return "copies kept with --edits show them now"
+    return "copies show them after a sync"

@@ -9,7 +9,14 @@ import pyarrow as pa
 
 from client_sdk import ConnectionFailed, Copies, Sent, Stream
 from psoup.cli.connection import Connection
-from psoup.cli.copy_file import COPIES, NEW_COPIES, connection_of, opened
+from psoup.cli.copy_file import (
+    COPIES,
+    NEW_COPIES,
+    connection_of,
+    opened,
+    streams_with_edits,
+    when_shown,
+)
 from psoup.cli.output import counted, note
 from psoup.cli.problems import REFUSED, fail, refuse, show
 from psoup.cli.progress import FileProgress
@@ -65,7 +72,7 @@ def publish(
             table = _rows(data, description, options, skip_bad)
             copies.publish(stream, table, expected="seen" if seen else None)
             rows = counted(table.num_rows, "row")
-            note(f"queued for {stream}: {rows}; copies show them after a sync")
+            note(f"queued for {stream}: {rows}; {when_shown(stream, streams_with_edits(copies))}")
         if until is not None:
             copies.heartbeat(stream, until)
             note(f"queued for {stream}: a heartbeat")

@@ -1,4 +1,4 @@
-"""A progress bar for a file being read, if standard error is a terminal."""
+"""Progress bars for files that are read or copied, if standard error is a terminal."""
 
 from __future__ import annotations
 
@@ -6,7 +6,14 @@ from pathlib import Path
 from types import TracebackType
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 
 from psoup.cli.output import counted
 from psoup.escaping import escaped
@@ -37,6 +44,43 @@ class FileProgress:
         self._progress.update(self._task, rows=counted(count, "row"))
 
     def __enter__(self) -> FileProgress:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._progress.stop()
+
+
+class CopyProgress:
+    """Shows how many bytes of many files are copied."""
+
+    def __init__(self, verb: str) -> None:
+        console = Console(stderr=True)
+        self._progress = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            DownloadColumn(),
+            TransferSpeedColumn(),
+            TimeRemainingColumn(),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self._task = self._progress.add_task(verb, total=None)
+
+    def begin(self, total: int) -> None:
+        """Take the number of bytes that are known so far."""
+        self._progress.update(self._task, total=total)
+
+    def advance(self, size: int) -> None:
+        """Take the size of a file that is done."""
+        self._progress.update(self._task, advance=size)
+
+    def __enter__(self) -> CopyProgress:
         self._progress.start()
         return self
 

@@ -1,34 +1,99 @@
-"""psoup restore: let clients use a store that was restored from a back-up."""
+"""psoup restore: make a store from a back-up."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from psoup.cli.output import note
-from psoup.cli.problems import refuse
+from psoup.cli.output import counted, note
+from psoup.cli.problems import fail, refuse
+from psoup.cli.progress import CopyProgress
 from psoup.cli.serve import require
+from psoup.cli.texts import instant
+from psoup.umask import set_umask
+
+if TYPE_CHECKING:
+    from psoup.store.backup.restoring import Instant, LogVersion
 
 
 @click.command()
-@click.argument("store", type=click.Path(path_type=Path))
+@click.argument(
+    "folders", metavar="TARGET STORE", nargs=-1, type=click.Path(path_type=Path), required=True
+)
+@click.option(
+    "--at",
+    metavar="INSTANT|POSITION",
+    show_default="the end of the newest back-up",
+    help="Leave out later commits: after an instant, a position, or a version of the log.",
+)
 @click.option(
     "--in-place",
     is_flag=True,
-    required=True,
-    help="The folder holds the back-up already. Stop servers and engine first.",
+    help="STORE holds a copy made by other means already. Stop servers and engine first.",
 )
-def restore(store: Path, in_place: bool) -> None:
-    """Begin a new incarnation of a store that was restored from a back-up.
+def restore(folders: tuple[Path, ...], at: str | None, in_place: bool) -> None:
+    """Make a store in an empty folder from a back-up of `psoup backup`.
 
-    Put the back-up into the folder, run this, then start the servers and the engine. Clients
-    forget what came after the back-up: their positions are refused, the SDK calls again without
-    them, and the next sync replaces their copies. Nothing else changes.
+    TARGET is the folder of all back-ups, or that of one of them. Clients notice the restore: their
+    positions are refused, the SDK calls again without them, and the next sync replaces their
+    copies. If it is interrupted, run the same command again.
+
+    With --in-place only STORE is given: a store that was copied or set back by other means, such as
+    a snapshot of the file system. Nothing changes but that clients notice.
 
     \b
-    psoup restore ./store --in-place
+    psoup restore /mnt/backups/store ./store
+    psoup restore /mnt/backups/store ./store --at 2026-11-16T09:00:00
+    psoup restore --in-place ./store
     """
+    if in_place:
+        if len(folders) != 1 or at is not None:
+            fail("--in-place takes one folder, and no --at")
+        _restore_in_place(folders[0])
+    elif len(folders) != 2:
+        fail("write `psoup restore TARGET STORE`, or `psoup restore --in-place STORE`")
+    else:
+        _restore(*folders, at)
+
+
+def _restore(target: Path, store: Path, at: str | None) -> None:
+    require("server")
+    from psoup.store import StoreError
+    from psoup.store.backup.restoring import restore
+    from psoup.store.errors import BackupFailed
+
+    set_umask()
+    try:
+        point = None if at is None else _point(at)
+        with CopyProgress(f"restoring {store}") as progress:
+            report = restore(target, store, point, progress)
+    except (BackupFailed, StoreError, OSError) as error:
+        refuse(f"the store was not restored: {error}")
+    note(
+        f"{store} is {report.generation.path.name} up to log version {report.log_end}: "
+        f"{counted(report.files, 'file')}",
+        "start the servers and the engine",
+    )
+
+
+def _point(text: str) -> Instant | LogVersion:
+    from datastem.instants import to_micros
+    from psoup.store.backup.restoring import POSITION_DIGITS, Instant, LogVersion
+
+    if len(text) == POSITION_DIGITS:
+        try:
+            return LogVersion.of_position(bytes.fromhex(text))
+        except ValueError:
+            fail(f"--at {text!r} is not a position in hexadecimal digits")
+    # A year alone is no instant here.
+    if text.isdecimal():
+        return LogVersion(int(text))
+    return Instant(to_micros(instant(text)))
+
+
+def _restore_in_place(store: Path) -> None:
     require("engine")
     from psoup.engine.errors import EngineError
     from psoup.engine.repair.restore import begin_incarnation

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
+from psoup.store.backup.pins import PIN_TIMEOUT_SECONDS
 from psoup.store.delta.checkpoints import LOG_RETENTION_MINUTES
 
 
@@ -73,6 +74,8 @@ class EngineSettings:
     # Commits before the last two checkpoints stay this long: a writer that stalls for less finds
     # its version taken.
     commit_grace: float = 60.0 * LOG_RETENTION_MINUTES
+    # The pin of a back-up whose counter stands still for this long is ignored.
+    pin_timeout: float = PIN_TIMEOUT_SECONDS
     # Files of like size that are merged into one, which is also the factor between sizes; and the
     # input of one merge.
     merge_files: int = 8

@@ -78,7 +78,6 @@ def method_handlers(core: Core) -> dict[str, Any]:
 def add_service(methods: Any, server: Any) -> None:
     """Register the handlers of all RPCs with a gRPC server whose interceptor is an Admission."""
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, methods),))
-    server.add_registered_method_handlers(SERVICE, methods)
 
 
 def _method_handler(core: Core, method: MethodDescriptor) -> Any:

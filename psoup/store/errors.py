@@ -9,6 +9,8 @@ StoreError
 ├── LogTrimmed         a version asked for is behind a checkpoint, or its events are in the tables
 └── ForeignPosition    a position of another store, or no position at all
 
+BackupFailed           a back-up can't be made or restored; no server raises it
+
 OSError
 ├── FileGone           a file that was written for a commit is gone, or may be any moment
 └── Unconfirmed        a commit was linked so late that its number may have been used before
@@ -49,6 +51,10 @@ class CorruptStore(StoreError):
 
 class Repairing(StoreError):
     pass
+
+
+class BackupFailed(Exception):
+    """A back-up can't be made or restored, or what it holds is damaged; the store is unchanged."""
 
 
 class LogTrimmed(StoreError):

@@ -35,6 +35,7 @@ SERVERS_LOCK = "servers.lock"
 ENGINE_LOCK = "engine.lock"
 MACHINES_LOCK = "machines.lock"
 NOTE_NAME = "repair.json"
+RESTORE_NOTE = "restore.json"
 
 # How often the engine writes its pulse, and how long the pulse may stand still before the engine
 # counts as gone. A busy machine may delay the writer or the reader.
@@ -72,7 +73,11 @@ def remove_note(root: Path) -> None:
 
 
 def refuse_unfinished(root: Path) -> None:
-    """Raise Repairing if a repair has not ended."""
+    """Raise Repairing if a repair or a restore has not ended."""
+    if (root / RESTORE_NOTE).exists():
+        raise Repairing(
+            f"{root} is being restored, or that was interrupted; run `psoup restore` again"
+        )
     if (root / NOTE_NAME).exists():
         raise Repairing(
             f"a repair of {root} was begun and has not ended; "

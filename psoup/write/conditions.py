@@ -18,7 +18,7 @@ from datastem.codec import decode
 from datastem.equality import key_digests
 from datastem.instants import FOR_EVER, format_instant
 from datastem.keyed_rows import KeyedRows, SortedRuns
-from datastem.schema import EXPECTED, NO_ROW, OP_ROW, StreamSchema
+from datastem.schema import EXPECTED, NO_ROW, OP, OP_ROW, StreamSchema
 from psoup.errors import ConflictRow, NotCurrent
 
 # An id that no row has, and no caller can send: the condition fails.
@@ -26,17 +26,47 @@ IMPOSSIBLE = -2
 
 
 @dataclass(frozen=True, slots=True)
-class Conditions:
-    """The rows of a batch that have an `_expected`: their places in the batch, the digests of their
-    stream keys, their ts (None if that is the stamp of arrival), and the expected ids.
+class ProposedRows:
+    """The rows of a batch that is not appended yet, by place: the digests of their stream keys,
+    their ts (None if that is the stamp of arrival), and their operations."""
 
-    `last` are the last rows of these keys, each with the id -1 if there is none, among the rows
+    keys: Int64s
+    ts: Int64s | None
+    ops: Int8s
+
+    @classmethod
+    def of(cls, batch: pa.RecordBatch, schema: StreamSchema) -> ProposedRows:
+        """Return the rows of an accepted batch."""
+        ts = None
+        if schema.ordered_by is not None:
+            ts = batch.column(schema.ordered_by).view(pa.int64()).to_numpy()
+        keys = key_digests([batch.column(name) for name in schema.key])
+        return cls(keys, ts, batch.column(OP).to_numpy())
+
+    @classmethod
+    def decoded(cls, payload: bytes, schema: StreamSchema) -> ProposedRows:
+        """Return the rows of a payload."""
+        # Behind all positions: the batch may have every column of the schema.
+        rows = KeyedRows.of(decode(schema, payload, 0, 0, FOR_EVER))
+        return cls(rows.keys, None if schema.ordered_by is None else rows.ts, rows.ops)
+
+    def at(self, first_row_id: int, stamp: int) -> KeyedRows:
+        """Return the rows as they are appended: with ids, and a stamp of arrival."""
+        ids = np.arange(first_row_id, first_row_id + len(self.keys))
+        ts = np.full(len(ids), stamp) if self.ts is None else self.ts
+        return KeyedRows(self.keys, ts, ids, self.ops)
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """The `rows` of a batch; the places of those that have an `_expected`, and the expected ids.
+
+    `last` are the last rows of their keys, each with the id -1 if there is none, among the rows
     with ids below `high`.
     """
 
+    rows: ProposedRows
     places: Int64s
-    keys: Int64s
-    ts: Int64s | None
     expected: Int64s
     last: KeyedRows | None = None
     high: int = 0
@@ -45,12 +75,12 @@ class Conditions:
     def of(cls, batch: pa.RecordBatch, expected: pa.Array, schema: StreamSchema) -> Conditions:
         """Return the conditions of an accepted batch, of which `expected` is the column."""
         places = np.flatnonzero(expected.is_valid().to_numpy(zero_copy_only=False))
-        rows = batch.take(pa.array(places))
-        ts = None
-        if schema.ordered_by is not None:
-            ts = rows.column(schema.ordered_by).view(pa.int64()).to_numpy()
-        keys = key_digests([rows.column(name) for name in schema.key])
-        return cls(places, keys, ts, expected.drop_null().to_numpy())
+        return cls(ProposedRows.of(batch, schema), places, expected.drop_null().to_numpy())
+
+    @property
+    def keys(self) -> Int64s:
+        """The digests of the stream keys that are expected to have a row."""
+        return self.rows.keys[self.places]
 
     def known(self, last: KeyedRows, high: int) -> Conditions:
         """Return the conditions with the last rows of their keys among those below an id."""
@@ -78,23 +108,22 @@ class Conditions:
                 field=EXPECTED,
                 hint="look at the row that is there now, and decide again",
             )
-        if self.ts is not None:
-            self._check_times(schema, last)
+        if self.rows.ts is not None:
+            self._check_times(schema, self.rows.ts[self.places], last)
 
-    def _check_times(self, schema: StreamSchema, last: KeyedRows) -> None:
+    def _check_times(self, schema: StreamSchema, ts: Int64s, last: KeyedRows) -> None:
         """Raise NotCurrent for a row that is older than the last one of its key: no answer of the
         present would show it."""
-        assert self.ts is not None
-        late = np.flatnonzero((last.ids != NO_ROW) & (self.ts < last.ts))
+        late = np.flatnonzero((last.ids != NO_ROW) & (ts < last.ts))
         if not len(late):
             return
-        place, ts = int(self.places[late[0]]), int(self.ts[late[0]])
+        place = int(self.places[late[0]])
         raise NotCurrent(
             f"row {place}: {schema.ordered_by} is earlier than that of the last row of its key, so "
             "it would not become the current one",
             row=place,
             field=schema.ordered_by or "",
-            got=format_instant(ts),
+            got=format_instant(int(ts[late[0]])),
             hint="give it a later time, or send it without _expected to put it into the past",
         )
 
@@ -113,28 +142,6 @@ def _later(last: KeyedRows, newest: SortedRuns) -> KeyedRows:
         np.where(later, new.ids, last.ids),
         np.where(later, new.ops, last.ops),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class ProposedRows:
-    """The rows of a batch that is not appended yet, by place: the digests of their stream keys,
-    their ts (None if that is the stamp of arrival), and their operations."""
-
-    keys: Int64s
-    ts: Int64s | None
-    ops: Int8s
-
-    @classmethod
-    def of(cls, payload: bytes, schema: StreamSchema) -> ProposedRows:
-        # Behind all positions: the batch may have every column of the schema.
-        rows = KeyedRows.of(decode(schema, payload, 0, 0, FOR_EVER))
-        return cls(rows.keys, None if schema.ordered_by is None else rows.ts, rows.ops)
-
-    def at(self, first_row_id: int, stamp: int) -> KeyedRows:
-        """Return the rows as they are appended: with ids, and a stamp of arrival."""
-        ids = np.arange(first_row_id, first_row_id + len(self.keys))
-        ts = np.full(len(ids), stamp) if self.ts is None else self.ts
-        return KeyedRows(self.keys, ts, ids, self.ops)
 
 
 @dataclass(frozen=True, slots=True)

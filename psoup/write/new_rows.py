@@ -42,14 +42,7 @@ async def read_new_rows(tail: KeyedTail, proposals: Iterable[Proposal[Any]]) -> 
             lows[batch.stream_id] = min(high, lows.get(batch.stream_id, high))
     if not lows:
         return NO_NEW_ROWS
-    schemas = {stream_id: tail.state.streams[stream_id].schema for stream_id in lows}
-    payloads = {
-        batch.digest: (batch.payload, schemas[batch.stream_id])
-        for batch in batches
-        if batch.stream_id in schemas and batch.rows
-    }
-    # Digests of keys are made one by one, so many of them take long.
-    proposed = await asyncio.to_thread(_proposed, payloads)
+    proposed = await _proposed(tail.state, [b for b in batches if b.stream_id in lows and b.rows])
     while True:
         version = tail.version
         accepted = {stream_id: await _read(tail, stream_id, low) for stream_id, low in lows.items()}
@@ -62,10 +55,21 @@ def _is_dropped(state: State, stream_id: int) -> bool:
     return state.streams[stream_id].dropped
 
 
-def _proposed(
-    payloads: Mapping[bytes, tuple[bytes, StreamSchema]],
-) -> dict[bytes, ProposedRows]:
-    return {digest: ProposedRows.of(*batch) for digest, batch in payloads.items()}
+async def _proposed(state: State, batches: Iterable[PublishBatch]) -> dict[bytes, ProposedRows]:
+    """Return the rows of batches by digest. Those of batches with conditions are known."""
+    proposed: dict[bytes, ProposedRows] = {}
+    payloads: dict[bytes, tuple[bytes, StreamSchema]] = {}
+    for batch in batches:
+        if batch.conditions is not None:
+            proposed[batch.digest] = batch.conditions.rows
+        else:
+            payloads[batch.digest] = batch.payload, state.streams[batch.stream_id].schema
+    # Digests of keys are made one by one, so many of them take long.
+    return proposed | (await asyncio.to_thread(_decoded, payloads) if payloads else {})
+
+
+def _decoded(payloads: Mapping[bytes, tuple[bytes, StreamSchema]]) -> dict[bytes, ProposedRows]:
+    return {digest: ProposedRows.decoded(*batch) for digest, batch in payloads.items()}
 
 
 async def _read(tail: KeyedTail, stream_id: int, low: int) -> KeyedRows | Exception:

@@ -238,6 +238,44 @@ def test_queued_rows_are_said_not_to_be_in_the_copy(
     assert "not sent yet" not in run("copy", "rows", file, "all").stderr
 
 
+def test_own_edits_are_shown_at_once(run: Run, file: str, client: Client, tmp_path: Path) -> None:
+    client.define("CREATE STREAM orders (id BIGINT, item TEXT) KEY (id)")
+    client.publish("orders", [{"id": 1, "item": "lamp"}])
+    text = "SELECT id, item FROM orders"
+    run("copy", "keep", file, "orders", text, "--edits", "--changes", "--with-own")
+    run("copy", "sync", file)
+    (tmp_path / "a.jsonl").write_text('{"id": 1, "item": "two lamps"}\n')
+    queued = run(*offline("copy", "publish", file, "orders", str(tmp_path / "a.jsonl"))).stderr
+    assert "queued for orders: 1 row; copies kept with --edits show them now" in queued
+    assert "copies kept with --edits show them now" in run("copy", "status", file).stderr
+    rows = run("copy", "rows", file, "orders", "--pending", "--format", "csv")
+    assert '1,"two lamps","queued"' in rows.stdout and "not sent yet: 1 row" in rows.stderr
+    stored = run("copy", "rows", file, "orders", "--stored", "--format", "csv")
+    assert '1,"lamp"' in stored.stdout and "and not shown" in stored.stderr
+    assert "queued" in run("copy", "query", file, "SELECT _pending FROM orders").stdout
+    assert "queued" not in run("copy", "query", file, "SELECT * FROM orders", "--stored").stdout
+    assert "own" in run("copy", "changes", file, "orders", "--json").stdout
+    pending = run("copy", "pending", file, "orders", "--json").stdout
+    assert json.loads(pending) == {"edit": 1, "status": "queued"}
+    client.define("DROP STREAM orders")
+    run("copy", "send", file, code=1)
+    assert "rejected" in run("copy", "pending", file, "orders").stdout
+    assert "two lamps" not in run("copy", "rows", file, "orders").stdout
+    assert "two lamps" in run("copy", "rows", file, "orders", "--rejected").stdout
+    assert (
+        "needs --changes and --edits"
+        in run("copy", "keep", file, "x", text, "--with-own", code=2).stderr
+    )
+
+
+def test_edits_that_can_t_be_shown_are_refused(run: Run, file: str) -> None:
+    run("copy", "keep", file, "n", "SELECT count(*) AS n FROM trades", "--edits")
+    refused = run("copy", "sync", file, code=1)
+    assert "refused" in refused.stdout and "own edits can't be shown" in refused.stderr
+    run("copy", "sync", file)
+    assert "no edits are pending" in run("copy", "pending", file, "n").stderr
+
+
 def test_a_budget_leaves_the_rest_for_later(run: Run, file: str, client: Client) -> None:
     client.define("CREATE STREAM wide (a BIGINT, b TEXT)")
     client.publish("wide", pa.table({"a": range(3000), "b": [f"{n:050d}" for n in range(3000)]}))

@@ -61,7 +61,7 @@ def test_work_that_takes_long_is_divided_however_few_its_bytes(
     files = next_stretch(store.log.folder, 0, StepLimits(100, 1 << 20)).files
     costs, end = StepCosts(), 1 << 40
     assert costs.chunks({1: 1_000}) == 0
-    costs.note([Probed(1, 0, 1_000, 1.0), Probed(2, 0, 1_000, 0.01)], 80)
+    costs.note([Probed(1, 0, 1_000, 0.5), Probed(2, 0, 1_000, 0.01)], 80)
     assert len(split_into_chunks(files, 8, end, costs.chunks({2: 1_000}))) == 1
     assert len(split_into_chunks(files, 8, end, costs.chunks({1: 1_000, 3: 9_000}))) == 4
     # No more than there are cores.

@@ -42,12 +42,12 @@ class Versions:
 
     def last(self, place: str, below: int | None = None) -> dict[str, Any] | None:
         """Return the last row of a key, a delete too, as known from ids below one."""
-        mine = [
+        key_rows = [
             row
             for row_id, row in self.rows.items()
             if row["place"] == place and (below is None or row_id < below)
         ]
-        return max(mine, key=lambda row: (row["ts"], row["row_id"]), default=None)
+        return max(key_rows, key=lambda row: (row["ts"], row["row_id"]), default=None)
 
     def current(self, place: str, below: int | None = None) -> int:
         last = self.last(place, below)
@@ -199,8 +199,8 @@ async def test_no_increment_is_lost_in_a_race_of_two_servers(tmp_path: Path) -> 
         for _ in range(turns):
             row = {"place": "a", "free": state["free"] + 1, "_expected": state["row_id"]}
             try:
-                mine = await send(core, [row])
-                state.update(row_id=mine.first_row_id, free=state["free"] + 1)
+                reply = await send(core, [row])
+                state.update(row_id=reply.first_row_id, free=state["free"] + 1)
                 done += 1
             except ConflictRow as conflict:
                 current = conflict.detail["current"]
@@ -223,11 +223,11 @@ async def test_no_increment_is_lost_in_a_race_of_two_servers(tmp_path: Path) -> 
 
 async def test_a_repeat_is_known_before_its_condition_is_checked(tmp_path: Path) -> None:
     world = World(tmp_path / "store", "", 0)
-    async with world.servers() as (core, other):
+    async with world.servers() as (core, second):
         row = {"place": "a", "free": 1, "_expected": -1}
         first = await send(core, [row], publisher="phone", sequence=1)
         await send(core, [{"place": "a", "free": 2, "_expected": first.first_row_id}])
-        again = await send(other, [row], publisher="phone", sequence=1)
+        again = await send(second, [row], publisher="phone", sequence=1)
         assert again.duplicate and again.first_row_id == first.first_row_id
         for changed in (None, first.first_row_id):
             with pytest.raises(ServerError) as caught:
@@ -262,8 +262,8 @@ async def test_an_edit_older_than_the_row_it_knows_is_refused(tmp_path: Path) ->
         # A late row without a condition is none: it did not become current.
         await send(core, [{"place": "a", "at": earlier}])
         edited = await send(core, [{"place": "a", "at": now, "_expected": first}])
-        gone = {"place": "a", "at": now, "_op": "delete", "_expected": edited.first_row_id}
-        await send(core, [gone])
+        delete_row = {"place": "a", "at": now, "_op": "delete", "_expected": edited.first_row_id}
+        await send(core, [delete_row])
         with pytest.raises(NotCurrent):
             await send(core, [{"place": "a", "at": earlier, "_expected": -1}])
         await send(core, [{"place": "a", "at": now, "_expected": -1}])

@@ -310,3 +310,30 @@ def test_legs_come_out_of_any_cut_of_an_array_as_they_were_put_in() -> None:
         legs.extend(pa.chunked_array([whole.slice(begin, 3), whole.slice(begin + 3)]))
         for order in (np.arange(20 - begin), np.arange(20 - begin)[::-1]):
             assert legs.take(order).to_pylist() == [lists[begin + row] for row in order]
+
+
+@given(OPERATIONS, st.integers(0, 25))
+def test_oracle_registrations_over_a_stream_by_their_forms(
+    steps: list[tuple[str, int]], cut: int
+) -> None:
+    base = Registrations()
+    draft = DraftRegistrations(base)
+    for place, (kind, number) in enumerate(steps):
+        registrations = base if place < cut else draft
+        value = registration(number, place + 1)
+        if kind == "remove":
+            if value.handle in registrations:
+                del registrations[value.handle]
+        else:
+            registrations[value.handle] = value
+    for stream_id in (1, 2, 3):
+        expected: dict[str, set[bytes]] = {}
+        for handle in draft:
+            value = draft[handle]
+            # In a store no view has the id of a stream.
+            streams = {leg.stream_id for leg in (*value.legs, *value.triggers)}
+            if stream_id in {*streams, *value.views}:
+                expected.setdefault(value.query, set()).add(handle)
+        grouped = draft.by_form(stream_id)
+        assert {form: set(handles) for form, handles in grouped.items()} == expected
+        assert sum(map(len, grouped.values())) == sum(map(len, expected.values()))

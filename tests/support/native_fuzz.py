@@ -61,6 +61,8 @@ def run_fuzz(core: ModuleType, seed: int, count: int) -> int:
 
 
 def _plain(name: str, result: Any) -> Any:
+    if isinstance(result, bytearray):
+        return bytes(result)
     if name != "encode_fields":
         return tuple(map(bytes, result))
     content, start, offsets = result
@@ -77,6 +79,35 @@ def _group(random: Random) -> Case:
     groups = _by_numpy(lambda: regroup(numbers, rows))
     expected = groups.numbers.tobytes(), groups.counts.tobytes(), groups.rows.tobytes()
     return "group", (numbers, rows), expected
+
+
+def _runs(random: Random) -> Case:
+    count = int(random.choice(_COUNTS))
+    bounds = np.sort(
+        random.choice([-(2**63), -7, 0, 1, 2**40, 2**63 - 1], int(random.choice(_COUNTS)))
+    )
+    edges = np.sort(random.integers(0, len(bounds) + 1, (count, 2)), axis=1).astype(np.int32)
+    begins, ends = edges[:, 0].copy(), edges[:, 1].copy()
+    keys = random.choice([-(2**63), -8, 0, 2**40 - 1, 2**63 - 1], count)
+    expected = [
+        begin + np.searchsorted(bounds[begin:end], key, "right")
+        for begin, end, key in zip(begins, ends, keys, strict=True)
+    ]
+    return "search_runs", (bounds, begins, ends, keys), np.array(expected, np.int32).tobytes()
+
+
+def _codes(random: Random) -> Case:
+    size = int(random.choice(_COUNTS[1:]))
+    most = int(random.choice([2**20, 2**63]))
+    codes = np.unique(random.integers(0, most, size).astype(np.uint64) * np.uint64(2))
+    bits = min(len(codes).bit_length() + 1, 32)
+    edges = np.arange(2**bits + 1, dtype=np.uint64)
+    buckets = np.searchsorted(codes >> np.uint64(64 - bits), edges).astype(np.int32)
+    wanted = random.choice(codes, int(random.choice(_COUNTS)))
+    wanted += random.integers(0, 2, len(wanted)).astype(np.uint64)
+    is_here = np.isin(wanted, codes)
+    places = np.where(is_here, np.searchsorted(codes, wanted), -1).astype(np.int32)
+    return "find_codes", (codes, buckets, 64 - bits, wanted), places.tobytes()
 
 
 def _set(random: Random, limit: int) -> np.ndarray:
@@ -158,7 +189,7 @@ def _by_numpy(call: Callable[[], Any]) -> Any:
         native.core = core
 
 
-_CASES: list[Callable[[Random], Case]] = [_group, _lists, _lines, _fields]
+_CASES: list[Callable[[Random], Case]] = [_group, _lists, _lines, _fields, _runs, _codes]
 
 
 # ---- damaged calls

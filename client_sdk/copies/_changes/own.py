@@ -40,8 +40,8 @@ def with_own(
     connection: sqlite3.Connection, record: Record, version: Version, now: int | None
 ) -> Iterator[OwnAnswer]:
     """Yield the answer of a version of a copy, with own edits."""
-    seen = replace(record, version=version)
-    overlay = overlay_at(connection, seen, Moment(now, now), rejected=False)
+    next_record = replace(record, version=version)
+    overlay = overlay_at(connection, next_record, Moment(now, now), rejected=False)
     if overlay is None:
         yield OwnAnswer(version.table, now, frozenset())
         return

@@ -85,8 +85,8 @@ def _report(connection: sqlite3.Connection, record: Record, reported: Reported, 
         return False
     if renumbered != reported:
         catalog.put_reported(connection, record.copy_id, renumbered)
-    with with_own(connection, record, move.version, move.now) as own:
-        return _Report(connection, record, renumbered, move, own).report()
+    with with_own(connection, record, move.version, move.now) as own_answer:
+        return _Report(connection, record, renumbered, move, own_answer).report()
 
 
 def _reset_by(connection: sqlite3.Connection, record: Record, move: Move) -> str:
@@ -150,7 +150,7 @@ def _between(before: int | None, after: int | None) -> str:
 
 
 class _Report:
-    """The report of one move of one copy, to an answer with own edits if there is an `own` one."""
+    """The report of one move of one copy, to an answer with own edits if `own_answer` is one."""
 
     def __init__(
         self,
@@ -158,18 +158,18 @@ class _Report:
         record: Record,
         reported: Reported,
         move: Move,
-        own: OwnAnswer | None = None,
+        own_answer: OwnAnswer | None = None,
     ) -> None:
         self._connection = connection
         self._record = record
         self._reported = reported
         self._move = move
         self._mirror = tables.reported_table(record.copy_id)
-        self._own = own
-        self._table = move.version.table if own is None else own.table
-        self._now = move.now if own is None else own.now
+        self._own = own_answer
+        self._table = move.version.table if own_answer is None else own_answer.table
+        self._now = move.now if own_answer is None else own_answer.now
         # Own edits may have changed any row.
-        self._touched = move.touched if own is None else None
+        self._touched = move.touched if own_answer is None else None
 
     def report(self) -> bool:
         """Report the changes, and return True. Return False if rows reported before are damaged.
@@ -247,7 +247,7 @@ class _Report:
             twins=self._twins() if old and new else (),
             whole=move.whole,
             reports_left=record.declaration.changes != WITHOUT_LEFT,
-            own=None if self._own is None else self._own.row_ids,
+            own_ids=None if self._own is None else self._own.row_ids,
             synced=move.synced,
         )
         log.append(self._connection, record.copy_id, passage.tags(old, new))

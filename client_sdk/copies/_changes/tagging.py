@@ -41,7 +41,7 @@ class Passage:
     stream key was updated or deleted. Rows with the ids `waiting` were in the file and entered by
     time. Keys in `twins` are on several rows of the next answer, and identify none of them. After a
     `whole` answer ids may differ from before. Unless `reports_left`, rows that left their window
-    are not reported. Rows with the ids `own` are own edits; None if these are not reported. It is
+    are not reported. Rows with the `own_ids` are own edits; None if these are not reported. It is
     `synced` unless time and own edits alone make the step.
     """
 
@@ -53,7 +53,7 @@ class Passage:
     twins: Collection[int] = ()
     whole: bool = False
     reports_left: bool = True
-    own: Collection[int] | None = None
+    own_ids: Collection[int] | None = None
     synced: bool = True
 
     def tags(self, old: Sequence[StoredRow], new: Sequence[StoredRow]) -> list[TaggedRow]:
@@ -143,16 +143,16 @@ class Passage:
         return self._with_sort_key(TaggedRow("-", why, at, None, self._values(row)), row)
 
     def _is_own(self, row: StoredRow) -> bool:
-        return self.own is not None and row[_ROW_ID] in self.own
+        return self.own_ids is not None and row[_ROW_ID] in self.own_ids
 
     def _was_own(self, row: StoredRow) -> bool:
         """Return whether a reported row was an own edit that the store has not taken."""
-        return self.own is not None and row[_ROW_ID] < 0
+        return self.own_ids is not None and row[_ROW_ID] < 0
 
     def _why(self, row: StoredRow) -> Why:
         if self._was_own(row):
             return "own"
-        if self.own is not None and not self.synced and not self._expired(row):
+        if self.own_ids is not None and not self.synced and not self._expired(row):
             # Neither a sync nor time has removed it, so an own delete has.
             return "own"
         if row[_ROW_ID] in self.ended:

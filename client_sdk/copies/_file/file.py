@@ -33,10 +33,11 @@ CREATE TABLE _psoup_computed (copy_id INTEGER PRIMARY KEY, content);
 CREATE TABLE _psoup_streams (name PRIMARY KEY, stream) WITHOUT ROWID;
 CREATE TABLE _psoup_publisher (name, next_sequence, next_batch, last_batch, next_row);
 CREATE TABLE _psoup_queue (
-    batch, piece, stream, kind, payload, row_count, checksum, queued_at, tried, refused, doubtful,
-    first_row, seen, acknowledged_at, position, first_row_id,
+    batch, piece, stream, kind, row_count, checksum, queued_at, tried, refused, doubtful,
+    first_row, acknowledged_at, position, first_row_id, seen, payload,
     UNIQUE (batch, piece)
 );
+CREATE INDEX _psoup_acknowledged ON _psoup_queue (first_row) WHERE acknowledged_at IS NOT NULL;
 CREATE TABLE _psoup_store (store);
 CREATE TABLE _psoup_ended (copy_id, row_id, PRIMARY KEY (copy_id, row_id)) WITHOUT ROWID;
 CREATE TABLE _psoup_changes (number INTEGER PRIMARY KEY AUTOINCREMENT, copy_id, content);

@@ -89,13 +89,13 @@ def sweep(connection: sqlite3.Connection) -> None:
     """Delete the acknowledged pieces that no copy needs any more."""
     pieces = connection.execute(
         "SELECT batch, piece, stream, first_row, row_count FROM _psoup_queue "
-        "WHERE acknowledged_at IS NOT NULL"
+        "WHERE acknowledged_at IS NOT NULL ORDER BY first_row"
     ).fetchall()
     readers = {
         stream: own_rows.showing(connection, stream) for stream in {row[2] for row in pieces}
     }
     for batch, number, stream, first_row, count in pieces:
-        if not any(_lacks(shown.record, first_row) for shown in readers[stream]):
+        if not any(_lacks(copy.record, first_row) for copy in readers[stream]):
             connection.execute(
                 "DELETE FROM _psoup_queue WHERE batch = ? AND piece = ?", (batch, number)
             )

@@ -24,6 +24,7 @@ from client_sdk.copies._overlay.source import LAST_ROWS
 from client_sdk.copies._query.compute import bound_query, columns_of
 from datastem.equality import key_digests
 from datastem.instants import FOR_EVER
+from datastem.schema import Column as DeclaredColumn
 from datastem.schema import StreamSchema
 from querystem.evaluate import project
 from querystem.expressions import TRUE, ColumnRef, Expression
@@ -46,7 +47,7 @@ class OwnQuery:
 
     `ts_places` are the columns of the answer that are the ts itself, if ts is the stamp of arrival;
     `key_places` those of the stream key, empty unless all of it is there. If it `moves`, rows are
-    to be evaluated at each read.
+    to be evaluated at each read. `defaults` are those of columns that a batch may lack.
     """
 
     query: Query
@@ -56,6 +57,7 @@ class OwnQuery:
     ts_places: tuple[int, ...]
     key_places: tuple[int, ...]
     moves: bool
+    defaults: Mapping[str, Scalar]
 
     def evaluated(self, table: pa.Table, first_row: int, arrival: int) -> list[OwnRow]:
         """Return the rows of a batch that was queued, in its order.
@@ -106,10 +108,7 @@ class OwnQuery:
 
     def _batch(self, table: pa.Table, ids: range, arrival: int) -> pa.RecordBatch:
         """Return the rows with `ts` and `row_id`, as the evaluator takes them."""
-        arrays = [
-            _single_array(table.column(column.name)).cast(column.type.arrow)
-            for column in self.schema.columns
-        ]
+        arrays = [self._column(table, column) for column in self.schema.columns]
         names = [column.name for column in self.schema.columns]
         if "ts" not in names:
             event = self.schema.ordered_by
@@ -118,6 +117,12 @@ class OwnQuery:
             names.append("ts")
         last_ids = pa.array(range(ids.start + LAST_ROWS, ids.stop + LAST_ROWS), pa.int64())
         return pa.RecordBatch.from_arrays([*arrays, last_ids], names=[*names, _ROW_ID.name])
+
+    def _column(self, table: pa.Table, column: DeclaredColumn) -> pa.Array:
+        if column.name in self.defaults and column.name not in table.column_names:
+            default = self.defaults[column.name]
+            return pa.array([default] * table.num_rows, column.type.arrow)
+        return _single_array(table.column(column.name)).cast(column.type.arrow)
 
     def _values(self, rows: pa.RecordBatch, ids: range) -> list[Sequence[Any]]:
         """Return the values of the answer's columns as the file holds them, column by column."""
@@ -168,6 +173,7 @@ def own_query(
         _places(outputs, ["ts"]) if arrival else (),
         _places(outputs, schema.key) if schema.key else (),
         arrival and (slid or _reads(others, "ts")),
+        {column.name: column.default for column in stream.columns if column.optional},
     )
 
 

@@ -119,7 +119,7 @@ def overlay_at(
     connection: sqlite3.Connection, record: Record, moment: Moment, *, rejected: bool
 ) -> Overlay | None:
     """Return the overlay of a copy that has been synced; None if it shows nothing."""
-    copy = own_rows.shown(connection, record)
+    copy = own_rows.shown_copy(connection, record)
     pieces = own_pieces(connection, copy) if copy is not None else []
     visible_pieces = [piece for piece in pieces if rejected or piece.status != "rejected"]
     version = record.version
@@ -162,9 +162,11 @@ class _Overlaying:
         else:
             current, hidden, unchecked = self._new(candidates), [], frozenset[int]()
         matches = [
-            replace(own, status="unchecked") if own.row.row_id in unchecked else own
-            for own in current
-            if own.row.is_match
+            replace(candidate, status="unchecked")
+            if candidate.row.row_id in unchecked
+            else candidate
+            for candidate in current
+            if candidate.row.is_match
         ]
         return Overlay(now, hidden, list(self._added(matches, now)), self._copy, unchecked)
 
@@ -198,8 +200,10 @@ class _Overlaying:
                 payload = self._connection.execute(
                     "SELECT payload FROM _psoup_queue WHERE first_row = ?", (piece.first_row,)
                 ).fetchone()[0]
-                table = rows_of(Piece(piece.kind, payload, piece.row_count))
-                rows += self._query.evaluated(table, piece.first_row, self._arrival(piece))
+                content = Piece(piece.kind, payload, piece.row_count)
+                rows += own_rows.evaluated(
+                    self._query, content, piece.first_row, self._arrival(piece)
+                )
         return rows
 
     def _arrival(self, piece: OwnPiece) -> int:
@@ -247,11 +251,11 @@ class _Overlaying:
         in_copy = set()
         for row_id, begin, *values, digest in self._base_rows(name, digests):
             key = self._key(digest, values)
-            own = latest.get(key)
-            if own is None:
+            candidate = latest.get(key)
+            if candidate is None:
                 continue
             in_copy.add(key)
-            if _follows(own, row_id, self._ts(begin)):
+            if _follows(candidate, row_id, self._ts(begin)):
                 hidden.append(row_id)
             else:
                 del latest[key]
@@ -282,10 +286,10 @@ class _Overlaying:
         names = ", ".join(tables.value_names(shape.stored))
         with temporary(
             self._connection, "value PRIMARY KEY", ((v,) for v in set(values))
-        ) as wanted:
+        ) as values_table:
             return tables.read(
                 self._connection,
-                f"SELECT row_id, visible_from, {names} FROM {wanted} "
+                f"SELECT row_id, visible_from, {names} FROM {values_table} "
                 f"CROSS JOIN {table} ON {column} = value",
             )
 
@@ -307,11 +311,11 @@ class _Overlaying:
             yield (row.row_id, begin, end, row.sort_key, 0, *values, *key), candidate.status
 
 
-def _follows(own: _Candidate, row_id: int, ts: int) -> bool:
+def _follows(candidate: _Candidate, row_id: int, ts: int) -> bool:
     """Return whether an own row comes after a row of its key in the copy, by (ts, row id)."""
-    if own.status == "rejected":
+    if candidate.status == "rejected":
         return True
-    if own.row.ts is not None and own.ts != ts:
-        return own.ts > ts
+    if candidate.row.ts is not None and candidate.ts != ts:
+        return candidate.ts > ts
     # With arrival time, and among equal ts, a row that the store has not numbered is the last.
-    return own.real_id is None or own.real_id > row_id
+    return candidate.real_id is None or candidate.real_id > row_id

@@ -80,7 +80,7 @@ def _own_query(content: str, base_rows: bool) -> OwnQuery:
     return own_query(*query_in(content), base_rows)
 
 
-def shown(connection: sqlite3.Connection, record: Record) -> Shown | None:
+def shown_copy(connection: sqlite3.Connection, record: Record) -> Shown | None:
     """Return a copy that shows own rows; None if it shows none, or has not learnt its query."""
     if not record.declaration.edits:
         return None
@@ -94,7 +94,7 @@ def showing(connection: sqlite3.Connection, stream: str) -> list[Shown]:
     name = stream.lower()
     ids = connection.execute("SELECT copy_id FROM _psoup_computed ORDER BY copy_id").fetchall()
     records = [catalog.by_id(connection, copy_id) for (copy_id,) in ids]
-    copies = [shown(connection, record) for record in records if record is not None]
+    copies = [shown_copy(connection, record) for record in records if record is not None]
     return [copy for copy in copies if copy is not None and copy.stream == name]
 
 
@@ -131,15 +131,22 @@ def rebuild(connection: sqlite3.Connection, declaration: Declaration) -> None:
 
 
 def _put(connection: sqlite3.Connection, copy: Shown, piece: Piece, first_row: int) -> None:
-    try:
-        rows = copy.query.evaluated(rows_of(piece), first_row, 0)
-    except (KeyError, ValueError):
-        # The stream has other columns than when the copy learnt it, or the piece is damaged. Its
-        # rows are not shown.
-        return
+    rows = evaluated(copy.query, piece, first_row, 0)
     table = tables.overlay_table(copy.record.copy_id)
     places = ", ".join("?" * (1 + len(_HEAD) + len(copy.query.columns)))
     connection.executemany(f"INSERT OR REPLACE INTO {table} VALUES ({places})", map(_fields, rows))
+
+
+def evaluated(query: OwnQuery, piece: Piece, first_row: int, arrival: int) -> list[OwnRow]:
+    """Return the rows of a piece, evaluated as if they came at `arrival`.
+
+    There are none if the piece is damaged, or has other columns than the stream had when the copy
+    learnt it: its rows are not shown.
+    """
+    try:
+        return query.evaluated(rows_of(piece), first_row, arrival)
+    except (KeyError, ValueError):
+        return []
 
 
 def _fields(row: OwnRow) -> tuple[Any, ...]:

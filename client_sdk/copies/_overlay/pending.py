@@ -18,7 +18,7 @@ def pending_of(connection: sqlite3.Connection, record: Record, moment: Moment) -
 
     A key of several columns is a tuple.
     """
-    copy = own_rows.shown(connection, record)
+    copy = own_rows.shown_copy(connection, record)
     if copy is None:
         return {}
     overlay = overlay_at(connection, record, moment, rejected=True)
@@ -31,9 +31,9 @@ def pending_of(connection: sqlite3.Connection, record: Record, moment: Moment) -
         ids = range(piece.first_row, piece.first_row + piece.row_count)
         for row_id, name in zip(ids, _names(connection, copy, piece, ids), strict=True):
             is_checked = row_id in evaluated and row_id not in unchecked
-            known = is_checked or piece.status == "rejected"
+            is_certain = is_checked or piece.status == "rejected"
             statuses.pop(name, None)
-            statuses[name] = piece.status if known else "unchecked"
+            statuses[name] = piece.status if is_certain else "unchecked"
     return statuses
 
 

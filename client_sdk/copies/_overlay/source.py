@@ -50,13 +50,13 @@ def overlaid(
     added = ((*row, status) for row, status in overlay.added)
     with (
         temporary(connection, "row_id INTEGER PRIMARY KEY", hidden) as hidden_ids,
-        temporary(connection, columns, added) as own,
+        temporary(connection, columns, added) as own_table,
     ):
         listed = ", ".join(names)
         rows = (
             f"SELECT {listed}, NULL AS pending, row_id AS place FROM main.{version.table} "
             f"WHERE {visible} AND row_id NOT IN (SELECT row_id FROM {hidden_ids}) "
-            f"UNION ALL SELECT {columns}, row_id + {LAST_ROWS} FROM {own}"
+            f"UNION ALL SELECT {columns}, row_id + {LAST_ROWS} FROM {own_table}"
         )
         statuses = {row[0] + LAST_ROWS: status for row, status in overlay.added}
         yield Source(

@@ -55,8 +55,8 @@ def answer_columns(connection: sqlite3.Connection, record: Record) -> tuple[Colu
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What is read of a copy: the answer of a `moment`, with own edits that are `queued`, or also
-    `rejected`, or neither. With `pending`, a column says which rows are own edits.
+    """What is read of a copy: the answer of a `moment`, with own edits if `queued`, and then also
+    with those that were `rejected`. With `pending`, a column says which rows are own edits.
     """
 
     moment: Moment
@@ -102,7 +102,7 @@ def batches_at(
 def source_at(connection: sqlite3.Connection, record: Record, reading: Reading) -> Iterator[Source]:
     """Yield the rows of a copy as SQL, with own edits if they are wanted."""
     version, moment, overlay = version_of(record), reading.moment, None
-    if record.declaration.edits and (reading.queued or reading.rejected):
+    if record.declaration.edits and reading.queued:
         overlay = overlay_at(connection, record, moment, rejected=reading.rejected)
     if overlay is None:
         rows = f"main.{version.table} WHERE {visible(moment.now)}"

@@ -84,6 +84,12 @@ class Copy:
             return catalog.find(connection, self.name).declaration.stream or None
 
     @property
+    def edits(self) -> bool:
+        """True if own edits are shown in it."""
+        with self._file.reading() as connection:
+            return catalog.find(connection, self.name).declaration.edits
+
+    @property
     def pending(self) -> dict[Any, Status]:
         """The own edits that the store has not sent back yet, by their stream key (a tuple if it
         has several columns), or by the id of the row if the stream has no key.

@@ -499,13 +499,12 @@ def delete_piece(connection: sqlite3.Connection, place: Place) -> None:
 
     Edits that were made from its rows expect a row that will never be there, and become conflicts.
     """
-    rows = connection.execute(
+    [(first_row, count)] = connection.execute(
         "DELETE FROM _psoup_queue WHERE batch = ? AND piece = ? RETURNING first_row, row_count",
         place,
     ).fetchall()
-    first_row, row_count = rows[0]
-    own_rows.remove(connection, first_row, row_count)
-    expected.settle(connection, first_row, row_count, lambda own_row: expected.NOWHERE)
+    own_rows.remove(connection, first_row, count)
+    expected.settle(connection, first_row, count, lambda _: expected.NOWHERE)
 
 
 def requeue(connection: sqlite3.Connection, places: Sequence[Place]) -> None:

@@ -500,10 +500,12 @@ class WatchRun:
         That is so after an acknowledgement, because only the first round of a call waits for a
         position.
         """
-        least = least_of(self._file, self._session, confirming=True)
-        self._included = least.included
-        for item in live:
-            item.include(least.included)
+        least = self._least(live)
+        if any(self._lacks(item) for item in live):
+            # A Watch sends nothing for an item without news, and a Sync always an end.
+            if not (yield from self._confirm(live, least)):
+                return
+            least = self._least(live)
         request = pb.WatchRequest(
             sync=self._options.request(self._session, live, 0, least.position),
             every=None if self._every is None else duration(self._every),
@@ -511,20 +513,14 @@ class WatchRun:
         self._received_any = False
         self._asked = request.sync.least_position
         yield Listen("Watch", request, _CALL_SECONDS)
-        # Items without a part in this call have nothing new, once a round has ended.
-        quiet = set(range(len(live)))
         while (part := (yield Hear())) is not None:
             self._received_any = True
             self._attempts.reset()
             if part.HasField("beat"):
-                for number in quiet:
-                    live[number].cover()
-                quiet.clear()
                 yield from self._end_round()
                 if self._has_news:
                     break
                 continue
-            quiet.discard(part.item)
             item = live[part.item]
             step = item.take(part)
             if step is Step.WRONG or item.must_register:
@@ -540,6 +536,43 @@ class WatchRun:
                 if self._has_news:
                     break
         yield from self._end_round()
+
+    def _least(self, live: Sequence[Item]) -> Least:
+        least = least_of(self._file, self._session, confirming=True)
+        self._included = least.included
+        for item in live:
+            item.include(least.included)
+        return least
+
+    def _lacks(self, item: Item) -> bool:
+        """Return whether a copy shows own edits that the call includes."""
+        with self._file.reading() as connection:
+            record = catalog.by_id(connection, item.declaration.copy_id)
+        if record is None or record.version is None or not item.declaration.edits:
+            return False
+        return self._included is not None and not confirmed.is_covered(record, self._included)
+
+    def _confirm(self, live: Sequence[Item], least: Least) -> Flow[bool]:
+        """Sync once, so that copies have from the store what was acknowledged.
+
+        Return whether the watch can go on with the same items.
+        """
+        request = self._options.request(self._session, live, 0, least.position)
+        self._asked = request.least_position
+        yield Listen("Sync", request, self._session.timeout)
+        while (part := (yield Hear())) is not None:
+            item = live[part.item]
+            step = item.take(part)
+            if step is Step.WRONG or step is Step.REFUSED:
+                self._note_refusal(item)
+                yield from self._end_round()
+                return False
+            if step is Step.ENDED:
+                if item.change.status == "changed":
+                    self._round[item.name] = item.change
+                item.next_round()
+        yield from self._end_round()
+        return True
 
     @property
     def _has_news(self) -> bool:

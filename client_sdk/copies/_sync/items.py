@@ -15,6 +15,7 @@ from client_sdk.copies._file.catalog import Record
 from client_sdk.copies._file.clock import DeviceClock
 from client_sdk.copies._file.file import CopyFile
 from client_sdk.copies._file.records import Declaration, Shape, end_micros
+from client_sdk.copies._overlay import own_rows
 from client_sdk.copies._overlay.learning import needs_keys
 from client_sdk.copies._query.base_rows import sync_window
 from client_sdk.copies._sync.received import GARBLED, arrow_rows, ids_of, typed_rows
@@ -23,7 +24,6 @@ from client_sdk.copies._sync.transfer import (
     Ending,
     Inbox,
     Mismatch,
-    cover,
     drop_stage,
     finish,
     forget_answer,
@@ -150,11 +150,6 @@ class Item:
             # A staged transfer keeps its target, which an earlier call has fixed.
             self.covered = included
 
-    def cover(self) -> None:
-        """Note that the call has nothing new, so that the copy has the own rows it includes."""
-        if self.covered is not None and self.declaration.edits and not self.staged:
-            cover(self.file, self.declaration.copy_id, self.basis, self.covered)
-
     def reopen(self) -> None:
         """Continue from what the file has now. Parts since the last token are dropped."""
         self.inbox = Inbox()
@@ -190,6 +185,10 @@ class Item:
                 return
             _, self.repair = verify(connection, base)
         self.verified = True
+        if self.declaration.edits:
+            # Own rows have no checksums; those of the queue have, and are evaluated again.
+            with self.file.writing() as connection:
+                own_rows.rebuild(connection, self.declaration)
         if not self.repair.needed:
             self._note_verified()
 
@@ -347,7 +346,7 @@ class Item:
     def next_round(self) -> None:
         """Begin another round, with its own counts."""
         self.ended, self.registered, self.verified, self.attempts = False, False, False, 0
-        self.whole, self.reason, self.replaced = False, "", False
+        self.whole, self.reason, self.replaced, self.refusal = False, "", False, None
         self.rows = self.removed = self.repaired = 0
 
     def _ask_otherwise(self, mismatch: Mismatch) -> None:

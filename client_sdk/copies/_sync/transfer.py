@@ -164,19 +164,6 @@ def _covered(record: Record, covered: int | None) -> int | None:
     return max((row_id for row_id in (before, covered) if row_id is not None), default=None)
 
 
-def cover(file: CopyFile, copy_id: int, basis: Basis, covered: int) -> None:
-    """Note that the visible version has all acknowledged own rows up to the id `covered`, because
-    the store has nothing newer. Do nothing if the copy has changed since.
-    """
-    with file.writing() as connection:
-        record = catalog.by_id(connection, copy_id)
-        if record is None or record.basis != basis or record.version is None:
-            return
-        version = replace(record.version, covered=_covered(record, covered))
-        catalog.put_versions(connection, copy_id, version, record.following, record.stage)
-        confirmed.sweep(connection)
-
-
 def promote(file: CopyFile, copy_ids: Sequence[int], clock: DeviceClock) -> None:
     """Make the following versions visible, all at once. Raises Mismatch if rows of one are
     damaged.

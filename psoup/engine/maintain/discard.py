@@ -1,7 +1,7 @@
 """Chores that discard old files: of the log, of Delta logs, and on disk.
 
 `Trim` removes consumed files from the log, `Checkpoint` replaces old commits, and `Vacuum` deletes
-files that no commit names any more.
+files that no commit names any more. All three pause while a back-up holds a pin.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pathlib import Path
 from psoup.engine.ledger import Ledger
 from psoup.engine.ownership.fence import Fence
 from psoup.engine.settings import EngineSettings
+from psoup.store.backup.pins import PinWatch
 from psoup.store.delta import DeltaFolder, Snapshot
 from psoup.store.delta.durable import MAX_WRITER_THREADS, together
 from psoup.store.errors import Conflict, LogTrimmed
@@ -33,6 +34,7 @@ class Trim:
 
     def __init__(self, settings: EngineSettings) -> None:
         self._commits = settings.trim_commits
+        self._pins = PinWatch(settings.pin_timeout)
         self._consumed: deque[int] = deque(maxlen=3)
         self._files: Snapshot | None = None
 
@@ -44,7 +46,7 @@ class Trim:
             return False
         folder = ledger.store.log.folder
         self._files = self._files_below(folder, self._consumed[0])
-        if len(self._files.files) < self._commits:
+        if len(self._files.files) < self._commits or _is_pinned(self._pins, ledger):
             return False
         self._remove(ledger)
         return True
@@ -71,6 +73,11 @@ class Trim:
                 continue
             self._files = Snapshot(files.version)
             return
+
+
+def _is_pinned(pins: PinWatch, ledger: Ledger) -> bool:
+    """Return True if a back-up needs what the newest epochs name."""
+    return pins.are_held(ledger.store.root, ledger.fence.delete)
 
 
 def files_below(folder: DeltaFolder, version: int) -> Snapshot:
@@ -101,6 +108,7 @@ class Vacuum:
 
     def __init__(self, settings: EngineSettings) -> None:
         self._grace = settings.grace
+        self._pins = PinWatch(settings.pin_timeout)
         self._every = max(settings.housekeeping, settings.grace / 8)
         self._next = 0.0
         self._unnamed: dict[Path, float] = {}
@@ -111,6 +119,8 @@ class Vacuum:
         if now >= self._next:
             self._next = now + self._every
             self._unnamed = {path: self._unnamed.get(path, now) for path in _unnamed(ledger)}
+            if _is_pinned(self._pins, ledger):
+                return False
             due = [path for path, since in self._unnamed.items() if now - since >= self._grace]
             log.debug("deleting %s", due)
             ledger.fence.delete(_drafts_naming(due, ledger.store.log.folder))
@@ -172,6 +182,8 @@ class Checkpoint:
         self._write_seconds = settings.housekeeping / 2
         self._drop_seconds = 2 * settings.housekeeping
         self._grace = settings.commit_grace
+        self._pins = PinWatch(settings.pin_timeout)
+        self._pinned = False
         self._done: dict[str, tuple[int, float]] = {}
         self._dropped: dict[str, float] = {}
         # When each floor of a table was first seen, oldest first.
@@ -183,6 +195,7 @@ class Checkpoint:
         versions["log"] = ledger.epoch.log_version
         due = ((name, version) for name, version in versions.items() if self._due(name, version))
         chosen = list(islice(due, MAX_WRITER_THREADS))
+        self._pinned = bool(chosen) and _is_pinned(self._pins, ledger)
         together(partial(self._write, ledger, name, version) for name, version in chosen)
         return bool(chosen)
 
@@ -193,7 +206,7 @@ class Checkpoint:
     def _write(self, ledger: Ledger, name: str, version: int) -> None:
         folder, now = ledger.folder(name), time.monotonic()
         ledger.fence.checkpoint(folder, version)
-        if now >= self._dropped.get(name, 0.0) + self._drop_seconds:
+        if not self._pinned and now >= self._dropped.get(name, 0.0) + self._drop_seconds:
             self._drop(ledger.fence, name, folder, now)
             self._dropped[name] = now
         self._done[name] = version, now

@@ -50,6 +50,7 @@ def mend(ledger: Ledger, name: str) -> None:
     table, _, path = name.rpartition("/") if "=" not in name else _in_partition(name)
     file = ledger.tables[table].files.get(path) if table in ledger.tables else None
     if table == "coverage":
+        log.error("%s is damaged; all rows are matched again", name)
         return restart_coverage(ledger)
     if file is None:
         raise _irreparable(name)
@@ -137,11 +138,22 @@ def rederive(ledger: Ledger, names: Iterable[str]) -> None:
     for composite_id in {stream_of(name) for name in names if name.startswith((STEM, JOINS))}:
         forget_composite(ledger, composite_id)
     if "closures" in names:
-        for stream in ledger.state.streams.values():
-            if stream.schema.key and stem_name(stream.id) in ledger.tables:
-                ledger.mark_unclosed(stream.id)
+        _mark_all_unclosed(ledger)
     if not MATCH_TABLES.isdisjoint(names):
+        log.error("the coverage is damaged; all rows are matched again")
         restart_coverage(ledger)
+
+
+def forget_closures(ledger: Ledger) -> None:
+    """Drop all closures, which are derived again. The caller publishes an epoch."""
+    ledger.commit("closures", (), ledger.files("closures"), operation="FORGET")
+    _mark_all_unclosed(ledger)
+
+
+def _mark_all_unclosed(ledger: Ledger) -> None:
+    for stream in ledger.state.streams.values():
+        if stream.schema.key and stem_name(stream.id) in ledger.tables:
+            ledger.mark_unclosed(stream.id)
 
 
 def _restart_damaged(ledger: Ledger, name: str) -> None:
@@ -177,9 +189,9 @@ def forget_matches(ledger: Ledger, stream_id: int, row_hi: int) -> None:
     write_coverage(ledger, "MEND")
 
 
-def restart_coverage(ledger: Ledger) -> None:
-    """Drop all matches and restart the coverage, so that back-fill matches all rows again."""
-    log.error("the coverage is damaged; all rows are matched again")
+def restart_coverage(ledger: Ledger, kind: str = "mend") -> None:
+    """Drop all matches and restart the coverage, so that back-fill matches all rows again. Publish
+    an epoch of this kind."""
     coverage, (_, predicates) = Cohorts(), ledger.state.columns
     for stream_id in filter(ledger.is_live, (*ledger.state.streams, *ledger.composites)):
         ids = np.sort(predicates.of_stream(stream_id))
@@ -192,7 +204,7 @@ def restart_coverage(ledger: Ledger) -> None:
     ledger.coverage = coverage
     ledger.commit("matches", (), ledger.files("matches"), operation="MEND")
     write_coverage(ledger, "MEND")
-    ledger.publish("mend")
+    ledger.publish(kind)
 
 
 def load_coverage(ledger: Ledger) -> None:
@@ -201,6 +213,7 @@ def load_coverage(ledger: Ledger) -> None:
     try:
         ledger.coverage = Cohorts.load(read_files(folder, ledger.tables["coverage"], COVERAGE))
     except (CorruptStore, FileNotFoundError):
+        log.error("the coverage is damaged; all rows are matched again")
         restart_coverage(ledger)
 
 

@@ -25,8 +25,9 @@ from psoup.engine.spark.jobs import Outcome, Probed, Spent
 from psoup.engine.steps.pieces import IdRange
 from psoup.engine.steps.worker import Intake, LogFile, Task
 
-# Less work than this is no chunk: a task costs some 10 ms, and writes files of its own.
-_CHUNK_SECONDS = 0.25
+# Less matching than this is no chunk: a task costs some 10 ms, and writes files of its own. To read
+# and store the rows takes about as long as to match them.
+_CHUNK_SECONDS = 0.125
 # Less work than this is not divided by predicates: each group decodes the rows of its chunk again.
 _GROUP_SECONDS = 1.0
 # Groups of a chunk may repeat at most this much of its divided work: rows decoded, hashed probes.

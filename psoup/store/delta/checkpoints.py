@@ -161,7 +161,7 @@ class Checkpoints:
         write_durably(path, lambda target: _write(target, content))
         # The pointer comes last, so that it always leads to a checkpoint that can be read.
         replace_file(self._commits.check_path(version), json.dumps(_check_of(content)).encode())
-        replace_file(self._pointer, self._pointing_to(version))
+        replace_file(self._pointer, self.pointing_to(version))
 
     def is_below_floor(self, version: int) -> bool:
         """Return True if `version` is behind two checkpoints, so that its number may have been free
@@ -204,7 +204,7 @@ class Checkpoints:
         if readable is None:
             remove([self._pointer])
         elif self._pointed() != readable.version:
-            replace_file(self._pointer, self._pointing_to(readable.version))
+            replace_file(self._pointer, self.pointing_to(readable.version))
 
     def _pointed(self) -> int | None:
         try:
@@ -212,7 +212,8 @@ class Checkpoints:
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
-    def _pointing_to(self, version: int) -> bytes:
+    def pointing_to(self, version: int) -> bytes:
+        """Return the content of the pointer to a checkpoint."""
         rows = pq.read_metadata(self._commits.checkpoint_path(version)).num_rows
         return json.dumps({"version": version, "size": rows}).encode()
 

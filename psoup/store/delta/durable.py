@@ -10,6 +10,7 @@ import os
 import shutil
 import time
 import uuid
+import zlib
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -24,6 +25,9 @@ MAX_WRITER_THREADS = 8
 # A file that no commit names is not removed before this age, whatever the engine's `--grace`: its
 # commit may be about to be linked. A commit never names a file older than half of this.
 MIN_GRACE_SECONDS = 60.0
+
+# Files are copied in pieces of this size.
+_COPY_BYTES = 1 << 20
 
 # This clock goes on while the machine sleeps.
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
@@ -113,8 +117,9 @@ def _link(draft: Path, target: Path, identity: os.stat_result) -> None:
         raise
 
 
-def replace_file(target: Path, content: bytes) -> None:
-    """Replace `target` by a file with this content, durably."""
+def replace_file(target: Path, content: bytes, *, sync_name: bool = True) -> None:
+    """Replace `target` by a file with this content, durably; with `sync_name` False the caller
+    syncs the folder."""
     draft = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
     try:
         draft.write_bytes(content)
@@ -124,7 +129,41 @@ def replace_file(target: Path, content: bytes) -> None:
         os.replace(draft, target)
     finally:
         draft.unlink(missing_ok=True)
-    sync_folder(target.parent)
+    if sync_name:
+        sync_folder(target.parent)
+
+
+def copy_file(source: Path, target: Path) -> tuple[int, int]:
+    """Copy a file that does not change; return the size and the CRC-32 of the copied bytes.
+
+    The copy is synced before it has its name, so a file of this name is always whole. It has
+    no rights that the original lacks. The caller syncs the folder.
+    """
+    draft = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
+    size = crc = 0
+    try:
+        with source.open("rb") as reading:
+            mode = os.fstat(reading.fileno()).st_mode & 0o777
+            descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+            with os.fdopen(descriptor, "wb") as writing:
+                while piece := reading.read(_COPY_BYTES):
+                    writing.write(piece)
+                    size, crc = size + len(piece), zlib.crc32(piece, crc)
+                writing.flush()
+                os.fsync(writing.fileno())
+        os.replace(draft, target)
+    finally:
+        draft.unlink(missing_ok=True)
+    return size, crc
+
+
+def crc_of(path: Path) -> tuple[int, int]:
+    """Return the size and the CRC-32 of a file."""
+    size = crc = 0
+    with path.open("rb") as reading:
+        while piece := reading.read(_COPY_BYTES):
+            size, crc = size + len(piece), zlib.crc32(piece, crc)
+    return size, crc
 
 
 def remove(paths: Iterable[Path]) -> None:

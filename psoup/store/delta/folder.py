@@ -259,6 +259,27 @@ class DeltaFolder:
             commit.change(files)
         return Snapshot(version, files)
 
+    def cut_log(self, version: int, end: int) -> dict[str, bytes]:
+        """Return the files of a Delta log, by name, that lead to `version` and to every later
+        version up to `end`: the newest readable checkpoint at or before `version`, and the commits
+        after it.
+
+        Raise CorruptStore or LogTrimmed if a commit is missing.
+        """
+        base = self._checkpoints.base(version)
+        files: dict[str, bytes] = {}
+        if base is not None:
+            checkpoint = self._commits.checkpoint_path(base.version)
+            for path in (checkpoint, self._commits.check_path(base.version)):
+                files[path.name] = path.read_bytes()
+            files["_last_checkpoint"] = self._checkpoints.pointing_to(base.version)
+        for number in range(0 if base is None else base.version + 1, end + 1):
+            # Read first: it raises if the commit is damaged.
+            if self.read_commit(number) is None:
+                raise self._commits.absence_of(number, end)
+            files[self._commits.path(number).name] = self._commits.path(number).read_bytes()
+        return files
+
     def checkpoint(self, version: int | None = None) -> None:
         """Write a Delta checkpoint at a version, the newest by default, durably."""
         self._checkpoints.write(self.snapshot(version))

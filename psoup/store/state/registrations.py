@@ -287,10 +287,13 @@ class Registrations(ColumnMapping[bytes, Registration]):
         """Return the handles of the registrations that read or are refreshed by a stream, by their
         query forms, of which few are different. It scans all registrations."""
         rows = np.flatnonzero(self._over([stream_id]) & self._alive.values)
-        codes, groups = np.unique(self._forms.codes[rows], return_inverse=True)
+        # Rows of one form are next to each other, and in their order.
+        rows = rows[np.argsort(self._forms.codes[rows], kind="stable")]
+        edges = np.flatnonzero(np.diff(self._forms.codes[rows])) + 1
         return {
             self._forms[int(members[0])]: [self._handles[row] for row in members.tolist()]
-            for members in (rows[groups == number] for number in range(len(codes)))
+            for members in np.split(rows, edges)
+            if len(members)
         }
 
     @property

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from datastem import native
 from datastem.arrays import Array, Int64s, Mask, UInt64s
 from datastem.types import Kind, Type
 from querystem.index.byte_slices import MASKS, WORD_BYTES, ByteSlices, equal_slices
@@ -179,6 +180,10 @@ class Combinations:
         Most codes are the first of their bucket; the others are looked for behind it, all at once.
         The code behind an empty bucket is of another bucket, and so another code.
         """
+        if native.core is not None:
+            native_places = native.find_codes(self.codes, self.buckets, int(self._shift), codes)
+            rows = (native_places >= 0).nonzero()[0]
+            return rows, native_places.take(rows).astype(np.int64)
         bucket = (codes >> self._shift).view(np.int64)
         code_places = self.buckets.take(bucket)
         hit = self.codes.take(code_places, mode="clip") == codes

@@ -12,6 +12,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from datastem import native
 from datastem.arrays import Array, Int64s, Mask
 from querystem.expressions import Expression
 from querystem.index.batch import EVERYTHING, ProbeBatch
@@ -71,6 +72,8 @@ class Ladder:
 
     def _search(self, places: Int64s, keys: Int64s) -> Array:
         begins, ends = self.begins.take(places), self.begins.take(places + 1)
+        if native.core is not None:
+            return native.search_runs(self.bounds, begins, ends, keys)
         if len(places) <= _FEW_ROWS:
             runs = zip(begins.tolist(), ends.tolist(), keys, strict=True)
             run_ends = [

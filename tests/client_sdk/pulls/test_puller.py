@@ -49,7 +49,7 @@ class Counting(GrpcTransport):
     """The network, with a list of the calls made over it."""
 
     def __init__(self, target: str) -> None:
-        super().__init__(target, 16 << 20)
+        super().__init__((target,), 16 << 20)
         self.calls: list[str] = []
 
     def unary(self, method: str, request: Message, timeout: float | None) -> Any:

@@ -15,7 +15,7 @@ from psoup.cli import cli
 from tests.support.docs.markdown import blocks
 
 # Commands over a file of copies that need no connection: they are run without one.
-OFFLINE = ("keep", "rows", "query", "publish", "status", "changes")
+OFFLINE = ("keep", "rows", "query", "publish", "status", "changes", "pending")
 NOWHERE = "127.0.0.1:1"
 
 

@@ -34,5 +34,5 @@ def run(folder: Path, seed: int, answers: int) -> int:
             world.turn()
     finally:
         world.close()
-    assert world.changed > answers / 10
+    assert world.changed > answers / 3
     return world.compared

@@ -121,12 +121,14 @@ def test_a_session_that_has_seen_another_position_asks_twice(
         copies.publish("orders", [order(1, "lamp")])
         copies.send(store.client)
         written = store.client._session.position
-        other = Client(transport=store.line, retry=Retry(attempts=3, first=0.0))
-        other.publish("orders", [order(2, "chair")])
+        second_client = Client(transport=store.line, retry=Retry(attempts=3, first=0.0))
+        second_client.publish("orders", [order(2, "chair")])
         store.line.calls.clear()
-        copies.sync(other)
-        asked = [request.least_position for method, request in store.line.calls if method == "Sync"]
-        assert asked == [other._session.position, written]
+        copies.sync(second_client)
+        positions = [
+            request.least_position for method, request in store.line.calls if method == "Sync"
+        ]
+        assert positions == [second_client._session.position, written]
         assert copies["orders"].pending == {} and items(copies) == {1: "lamp", 2: "chair"}
 
 
@@ -292,6 +294,46 @@ def test_edits_that_can_t_be_shown(store: InsideStore, copies: Copies, text: str
     assert copies.sync(store.client).complete
     copies.keep("c", text, edits=True)
     assert copies.sync(store.client)["c"].rows == 0, "declared again, it is not sent whole"
+
+
+def test_a_stream_that_was_made_again_with_other_columns(
+    store: InsideStore, orders: Copies
+) -> None:
+    orders.publish("orders", [order(4, "table")])
+    store.client.define("DROP STREAM orders")
+    store.client.define(
+        "CREATE STREAM orders (id BIGINT, region TEXT, item TEXT, n BIGINT) KEY (id)"
+    )
+    store.client.publish("orders", [{**order(7, "sofa"), "n": 1}])
+    orders.sync(store.client, send=False)
+    assert items(orders) == {7: "sofa"} and orders["orders"].pending == {4: "unchecked"}
+    assert len(orders.sync(store.client).sent.rejected) == 1
+    assert items(orders) == {7: "sofa"} and orders["orders"].pending == {4: "rejected"}
+
+
+def test_a_column_that_was_added_while_the_device_was_away(
+    store: InsideStore, orders: Copies
+) -> None:
+    """Rows that were queued without it have its default."""
+    orders.publish("orders", [order(4, "table")])
+    store.client.define("ALTER STREAM orders ADD COLUMN fee BIGINT DEFAULT 7")
+    orders.keep("fees", "SELECT id, fee FROM orders", edits=True)
+    orders.sync(store.client, send=False)
+    fees = [{"id": id_, "fee": 7} for id_ in (1, 2, 3, 4)]
+    assert orders["fees"].rows() == fees and items(orders)[4] == "table"
+    orders.publish("orders", [{**order(5, "rug"), "fee": 9}])
+    assert items(orders)[5] == "rug"
+    orders.sync(store.client)
+    assert orders["fees"].rows() == [*fees, {"id": 5, "fee": 9}]
+
+
+def test_damaged_own_rows_are_evaluated_again(store: InsideStore, orders: Copies) -> None:
+    orders.publish("orders", [order(4, "table")])
+    with orders._file.writing() as connection:
+        connection.execute("UPDATE _psoup_overlay_1 SET c1 = 'damaged'")
+        connection.execute("UPDATE _psoup_copies SET sound = NULL")
+    orders.sync(store.client, send=False)
+    assert items(orders)[4] == "table"
 
 
 def test_groups_over_base_rows(store: InsideStore, orders: Copies) -> None:

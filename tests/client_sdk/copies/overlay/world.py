@@ -49,6 +49,10 @@ TS_ANSWERS = [
 ]
 
 
+# Rows of answers, by the names of copies.
+Answers = dict[str, list[tuple[Any, ...]]]
+
+
 @dataclass
 class Kept:
     stream: str
@@ -91,12 +95,15 @@ class World:
         self.devices = [self._open(number) for number in range(self.devices_count)]
         for device in self.devices:
             device.sync(self.store.client)
+        # The streams that each device has waiting edits of, and whether deletes are among them.
+        self.waiting: list[set[str]] = [set() for _ in self.devices]
+        self.deletes = [False] * len(self.devices)
 
     def _open(self, number: int) -> Copies:
         device = Copies(self.folder / f"device{number}.db", clock=self.store.now)
-        for place, kept in enumerate(self.answers):
+        for place, declared in enumerate(self.answers):
             name = f"c{place}"
-            device.keep(name, kept.text, base_rows=kept.base_rows, edits=True)
+            device.keep(name, declared.text, base_rows=declared.base_rows, edits=True)
         return device
 
     def close(self) -> None:
@@ -141,60 +148,71 @@ class World:
     # ---- one device is away, and comes back
 
     def turn(self) -> None:
-        """Let others write, sync a device, edit there, and compare before and after sending."""
+        """Let others write, bring a device up to date, edit there, and compare before and after
+        sending. Sometimes the device stays away with its edits.
+        """
         client = self.store.client
         for _ in range(self.chance.randrange(3)):
             stream = self.chance.choice(list(STREAMS))
             client.publish(stream, self.rows(stream, deletes=True))
             self.wait()
-        device = self.chance.choice(self.devices)
-        device.sync(client)
+        number = self.chance.randrange(len(self.devices))
+        device, streams = self.devices[number], self.waiting[number]
+        device.sync(client, send=False)
         deletes = self.chance.random() < 0.5
-        streams = set()
+        self.deletes[number] |= deletes
         for _ in range(self.chance.randint(1, 3)):
             stream = self.chance.choice(list(STREAMS))
             streams.add(stream)
             self.edit(device, stream, deletes)
             self.wait()
-        shown, plain = self._shown(device), self._shown(device, queued=False)
-        names = [name for name in shown if self._is_exact(device, name, deletes, streams)]
-        self.skipped += len(shown) - len(names)
+        if self.chance.random() < 0.3:
+            # It stays away, and others write before it comes back.
+            return
+        deletes, self.deletes[number] = self.deletes[number], False
+        edited = [name for name in device if self._stream(name) in streams]
+        visible_rows = self._shown(device, edited)
+        plain = self._shown(device, edited, queued=False)
+        names = [name for name in edited if self._is_exact(device, name, deletes)]
+        self.skipped += len(edited) - len(names)
         device.send(client)
-        between = self._shown(device)
-        answers = self._answers(device)
+        between = self._shown(device, edited)
+        answers = self._answers(device, edited)
         for name in names:
-            assert shown[name] == answers[name], (self._about(name), "queued")
+            assert visible_rows[name] == answers[name], (self._about(name), "queued")
             assert between[name] == answers[name], (self._about(name), "sent")
+        streams.clear()
         device.sync(client)
-        after = self._shown(device)
-        for name in shown:
+        after = self._shown(device, edited)
+        for name in visible_rows:
             assert after[name] == answers[name], (self._about(name), "synced")
             assert device[name].pending == {}
         self.compared += 2 * len(names)
-        self.changed += 2 * sum(shown[name] != plain[name] for name in names)
+        self.changed += 2 * sum(visible_rows[name] != plain[name] for name in names)
         with device._file.reading() as connection:
             assert connection.execute("SELECT count(*) FROM _psoup_queue").fetchone() == (0,)
 
-    def _shown(self, device: Copies, *, queued: bool = True) -> dict[str, list[tuple[Any, ...]]]:
+    def _stream(self, name: str) -> str:
+        return self.answers[int(name[1:])].stream
+
+    def _shown(self, device: Copies, names: list[str], *, queued: bool = True) -> Answers:
         return {
             name: [tuple(row.values()) for row in device[name].rows(queued=queued)]
-            for name in device
+            for name in names
         }
 
-    def _answers(self, device: Copies) -> dict[str, list[tuple[Any, ...]]]:
+    def _answers(self, device: Copies, names: list[str]) -> Answers:
         answers = {}
-        for name in device:
+        for name in names:
             handle = device[name].handle
             assert handle is not None
             rows = self.store.client.invoke(handle).rows
             answers[name] = [tuple(row.values()) for row in rows]
         return answers
 
-    def _is_exact(self, device: Copies, name: str, deletes: bool, streams: set[str]) -> bool:
-        kept = self.answers[int(name[1:])]
-        if kept.stream not in streams:
-            return True
-        if kept.counts_keys and deletes:
+    def _is_exact(self, device: Copies, name: str, deletes: bool) -> bool:
+        declared = self.answers[int(name[1:])]
+        if declared.counts_keys and deletes:
             return False
         return "unchecked" not in device[name].pending.values()
 

@@ -144,9 +144,9 @@ def test_a_dropped_edit_leaves_those_behind_it_in_conflict(store: InsideStore, p
     ann.publish("orders", [order(1, "c")], expected="seen")
     store.client.publish("orders", [order(1, "theirs")])
     ann.send(store.client)
-    for mine in "abc":
+    for item in "abc":
         [conflict] = ann.conflicts
-        assert (conflict.mine["item"], (conflict.theirs or {})["item"]) == (mine, "theirs")
+        assert (conflict.mine["item"], (conflict.theirs or {})["item"]) == (item, "theirs")
         ann.take_theirs(conflict.batch)
         ann.send(store.client)
     assert not ann.conflicts and not ann.rejected and not ann.queued
@@ -172,16 +172,16 @@ def test_a_callback_decides_in_the_sync(store: InsideStore, phone: Open) -> None
     for number in range(3):
         ann.publish("orders", [order(number, "mine")], expected="seen")
     store.client.publish("orders", [order(n, "theirs") for n in range(3)])
-    asked: list[int] = []
+    ids: list[int] = []
 
     def decide(conflict: EditConflict) -> Any:
         number = conflict.mine["id"]
-        asked.append(number)
-        theirs = (conflict.theirs or {})["item"]
-        return ([order(number, f"mine and {theirs}")], [], None)[number]
+        ids.append(number)
+        their_item = (conflict.theirs or {})["item"]
+        return ([order(number, f"mine and {their_item}")], [], None)[number]
 
     sent = ann.sync(store.client, on_conflict=decide).sent
-    assert asked == [0, 1, 2]
+    assert ids == [0, 1, 2]
     assert (sent.batches, [rejected.batch for rejected in sent.rejected]) == (1, [3])
     assert items(store) == {0: "mine and theirs", 1: "theirs", 2: "theirs"}
     assert [conflict.mine["id"] for conflict in ann.conflicts] == [2]
@@ -195,15 +195,15 @@ def test_a_send_ends_although_others_edit_all_the_time(
     ann = phone("ann")
     ann.publish("orders", [order(1, "mine")], expected="seen")
     store.client.publish("orders", [order(1, "theirs 0")])
-    asked = []
+    conflicts: list[EditConflict] = []
 
     def decide(conflict: EditConflict) -> Any:
-        asked.append(conflict)
-        store.client.publish("orders", [order(1, f"theirs {len(asked)}")])
+        conflicts.append(conflict)
+        store.client.publish("orders", [order(1, f"theirs {len(conflicts)}")])
         return [conflict.mine]
 
     ann.send(store.client, on_conflict=decide)
-    assert len(asked) == 5 and len(ann.conflicts) == 1
+    assert len(conflicts) == 5 and len(ann.conflicts) == 1
     assert items(store) == {1: "theirs 5"}
 
 
@@ -264,9 +264,10 @@ def test_a_batch_that_expects_rows_is_never_cut(
     assert ann.send(store.client).batches == 1
     ann.publish("orders", [order(number, "y") for number in range(3)], expected="seen")
     monkeypatch.setattr(Room, "of", classmethod(lambda cls, *_: cls(bytes=100_000, rows=2)))
-    for given in ([{**row, "_expected": -1} for row in rows], rows):
+    for batch_rows in ([{**row, "_expected": -1} for row in rows], rows):
         with pytest.raises(LimitExceeded, match="it is not cut"):
-            ann.publish("orders", given, expected=None if "_expected" in given[0] else "seen")
+            expected = None if "_expected" in batch_rows[0] else "seen"
+            ann.publish("orders", batch_rows, expected=expected)  # type: ignore[arg-type]
     [rejected] = ann.send(store.client).rejected
     assert rejected.reason == "BATCH_TOO_LARGE"
 
@@ -298,13 +299,13 @@ def test_ids_of_another_store_mean_nothing(store: InsideStore, phone: Open, tmp_
     ann = phone("ann")
     ann.publish("orders", [order(1, "mine")], expected="seen")
     (tmp_path / "other").mkdir()
-    other = InsideStore(tmp_path / "other")
-    other.client.define(ORDERS)
-    other.client.publish("orders", [order(1, "of another store")])
-    ann.move(other.client)
-    ann.send(other.client)
-    assert ann.conflicts[0].theirs_id == 0 and items(other) == {1: "of another store"}
-    other.close()
+    second_store = InsideStore(tmp_path / "other")
+    second_store.client.define(ORDERS)
+    second_store.client.publish("orders", [order(1, "of another store")])
+    ann.move(second_store.client)
+    ann.send(second_store.client)
+    assert ann.conflicts[0].theirs_id == 0 and items(second_store) == {1: "of another store"}
+    second_store.close()
 
 
 def test_an_edit_made_from_a_doubtful_one_waits_for_the_decision(

@@ -71,11 +71,11 @@ class World:
     def edit(self, copies: Copies) -> None:
         # Some keys are edited by everybody, others now and then.
         key = int(len(KEYS) * self.dice.random() ** 2)
-        seen = {row["id"]: row["version"] for row in copies["orders"].rows()}
-        version = self.new_version(seen.get(key))
+        versions = {row["id"]: row["version"] for row in copies["orders"].rows()}
+        version = self.new_version(versions.get(key))
         self.uncertain.add(version)
         row: dict[str, Any] = {"id": key, "version": version}
-        if key in seen and self.dice.random() < 0.1:
+        if key in versions and self.dice.random() < 0.1:
             row["_op"] = "delete"
         copies.publish("orders", [row], expected="seen")
         self.uncertain.discard(version)
@@ -83,16 +83,16 @@ class World:
     def decide(self, conflict: EditConflict) -> Any:
         """Return what an application makes of a conflict; note it before it takes effect."""
         self.conflicts += 1
-        mine, choice = conflict.mine["version"], self.dice.random()
+        version, choice = conflict.mine["version"], self.dice.random()
         if choice < 0.3:
             return None
-        self.decided.add(mine)
+        self.decided.add(version)
         if choice < 0.6:
             return []
-        theirs = None if conflict.theirs is None else conflict.theirs["version"]
-        version = self.new_version(theirs)
-        self.uncertain.add(version)
-        return [{"id": conflict.mine["id"], "version": version}]
+        their_version = None if conflict.theirs is None else conflict.theirs["version"]
+        merged = self.new_version(their_version)
+        self.uncertain.add(merged)
+        return [{"id": conflict.mine["id"], "version": merged}]
 
     def settle(self, copies: Copies) -> None:
         """Decide about conflicts that were left."""
@@ -129,16 +129,16 @@ class World:
     def finish(self) -> None:
         """Sync every device without faults, and check that each edit has a fate."""
         self.faults = 0.0
-        told: set[str] = set()
+        reported: set[str] = set()
         for phone in self.phones:
             with Copies(phone) as copies:
                 synced = copies.sync(self.client)
                 assert synced.sent.error is None and not copies.queued
                 for aside in (*copies.rejected, *copies.doubtful):
-                    told |= set(aside.content.column("version").to_pylist())
+                    reported |= set(aside.content.column("version").to_pylist())
         stored = [version for versions in self.versions().values() for version, _ in versions]
         assert max(Counter(stored).values()) == 1, "no edit is in the store twice"
-        lost = self.saw.keys() - set(stored) - told - self.decided - self.uncertain
+        lost = self.saw.keys() - set(stored) - reported - self.decided - self.uncertain
         assert not lost
 
     def versions(self) -> dict[int, list[tuple[str, bool]]]:

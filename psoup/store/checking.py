@@ -1,0 +1,347 @@
+"""The check of a whole store: that its tables say what follows from its rows and its log.
+
+`inspection` finds files that can't be read. This module compares what is in them: coverage with
+rows and predicates, matches with the conditions evaluated again, closures with the rows, and the
+epoch with the log. Combinations of composites are not made again. A pin keeps the files on the disk
+meanwhile, so it may run beside servers and the engine.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from random import Random
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from datastem.arrays import Int64s
+from datastem.blocks import BLOCK_BITS, BLOCK_ROWS
+from datastem.codec import HISTORY_COLUMNS, are_rows, query_view, stem_schema, with_optional
+from datastem.history import all_closures
+from datastem.keyed_rows import KeyedRows
+from psoup.store import inspection
+from psoup.store.backup.pins import Pin
+from psoup.store.delta.files import DataFile
+from psoup.store.delta.reading import DataFileGone, reader, single_batch
+from psoup.store.epochs import Epoch
+from psoup.store.errors import CorruptStore, LogTrimmed
+from psoup.store.layout import COVERAGE, SEGMENT_BITS
+from psoup.store.log.events import Data
+from psoup.store.state.predicates import Predicate
+from psoup.store.state.state import State
+from psoup.store.state.streams import StreamState
+from psoup.store.store import Store
+from psoup.store.tables import read_files
+from querystem.expressions import from_json
+from querystem.kernel import matches
+from results.bitmaps import decode
+from results.id_sets import Range, intersect, size
+from results.stored_matches import StreamCoverage
+
+_MATCH_COLUMNS = ("predicate_id", "block", "bitmap")
+
+
+@dataclass(slots=True)
+class CheckReport:
+    """What a check found: `problems` for people, and how much it has looked at. `uncovered` counts
+    pairs of a row and a predicate that no match is stored for: servers compute those."""
+
+    problems: list[str]
+    rows: int = 0
+    predicates: int = 0
+    uncovered: int = 0
+    blocks: int = 0
+    checked_blocks: int = 0
+
+
+def check(
+    store: Store,
+    share: float,
+    *,
+    dice: Random | None = None,
+    progress: Callable[[str], None] = lambda stage: None,
+) -> CheckReport:
+    """Check a store; evaluate the matches of a `share` of its blocks again, of each stream at least
+    one. `progress` is called with the name of each stage. Raise CorruptStore if the log or the
+    epoch can't be read."""
+    with Pin(store.root):
+        report = CheckReport([])
+        progress("files")
+        report.problems += _damage(store)
+        _, epoch = store.epochs.latest()
+        checker = _Checker(store, epoch, report)
+        progress("log")
+        checker.run(checker.log_problems)
+        state = store.state(epoch)
+        streams = [stream for stream in state.streams.values() if stream.id in epoch.streams]
+        for stream in streams:
+            if not stream.dropped:
+                progress(f"stream {stream.schema.name}")
+                checker.check_stream(state, stream, share, dice or Random())
+        return report
+
+
+def _damage(store: Store) -> Iterator[str]:
+    """Yield what `psoup repair` would list, without losses that were accepted."""
+    losses = inspection.losses(store)
+    for finding in inspection.damage(store):
+        rows = finding.rows
+        if rows is None or not any(loss.contains(rows) for loss in losses.accepted):
+            yield finding.problem
+
+
+class _Checker:
+    def __init__(self, store: Store, epoch: Epoch, report: CheckReport) -> None:
+        self._store = store
+        self._epoch = epoch
+        self._report = report
+        # Files that can't be read are in the report already.
+        self._lost = {hole.file for hole in epoch.losses.holes}
+
+    def run(self, problems: Callable[[], Iterator[str]]) -> None:
+        """Add problems to the report. Files that can't be read were reported before."""
+        try:
+            self._report.problems += problems()
+        except (CorruptStore, DataFileGone, LogTrimmed) as error:
+            if str(error) not in self._report.problems:
+                self._report.problems.append(str(error))
+
+    # ---- the epoch and the log
+
+    def log_problems(self) -> Iterator[str]:
+        """Compare the epoch with the log: row ids and stamps go on after it without a gap."""
+        epoch, log = self._epoch, self._store.log
+        log.prove_end(epoch.log_version)
+        if epoch.position.version > epoch.log_version:
+            yield (
+                f"epoch {epoch.number} is at position {epoch.position}, but has consumed the log "
+                f"only up to version {epoch.log_version}"
+            )
+        highs = {stream_id: mark.high for stream_id, mark in epoch.streams.items()}
+        last_stamp = epoch.clock
+        for version in range(epoch.log_version + 1, log.latest_version(epoch.log_version) + 1):
+            for entry in log.read(version, payloads=False):
+                if entry.stamp < last_stamp:
+                    yield f"version {version} of the log has a stamp before that of an earlier one"
+                last_stamp = max(last_stamp, entry.stamp)
+                event = entry.event
+                if not isinstance(event, Data) or not event.rows:
+                    continue
+                high = highs.get(event.stream_id, 0)
+                if event.first_row_id != high:
+                    yield (
+                        f"version {version} of the log begins at row {event.first_row_id} of "
+                        f"stream number {event.stream_id}, which had {high} rows"
+                    )
+                highs[event.stream_id] = event.first_row_id + event.rows
+
+    # ---- a stream
+
+    def check_stream(self, state: State, stream: StreamState, share: float, dice: Random) -> None:
+        _, predicates = state.columns
+        ids = predicates.of_stream(stream.id)
+        # Servers compute what is in quarantine, whatever the tables say.
+        active = [id_ for id_ in ids.tolist() if id_ not in state.quarantine.predicates]
+        files = self._stem_files(stream)
+        self._report.rows += sum(file.rows for file in files)
+        self._report.predicates += len(ids)
+        self.run(lambda: self._stem_problems(stream, files))
+        coverage = self._coverage(stream.id)
+        if coverage is not None:
+            self.run(lambda: self._coverage_problems(stream, coverage, active))
+            known = [state.predicates[id_] for id_ in active]
+            self.run(lambda: self._match_problems(stream, files, coverage, known, share, dice))
+        if stream.schema.key and stream.id not in self._epoch.unclosed:
+            self.run(lambda: self._closure_problems(stream, files))
+
+    def _stem_files(self, stream: StreamState) -> list[DataFile]:
+        snapshot = self._store.stem_snapshot(self._epoch, stream.id)
+        lost, name = self._lost, f"stems/{stream.id}"
+        return [file for path, file in snapshot.files.items() if f"{name}/{path}" not in lost]
+
+    def _stem_problems(self, stream: StreamState, files: list[DataFile]) -> Iterator[str]:
+        """Compare the row ids of all files with each other and with the epoch."""
+        root, high = self._store.stem(stream.id).root, self._epoch.streams[stream.id].high
+        parts = [reader(root, file).read(["_row_id"]).column(0).to_numpy() for file in files]
+        ids = np.sort(np.concatenate([np.empty(0, np.int64), *parts]))
+        if len(ids) and (ids[0] < 0 or ids[-1] >= high):
+            yield f"the stem of {stream.schema.name} has rows past {high}, the end of the epoch"
+        if (repeated := ids[1:][np.diff(ids) == 0]).size:
+            yield f"the stem of {stream.schema.name} has the row {repeated[0]} twice"
+        # Without retention and losses no row ever leaves.
+        is_whole = stream.schema.retain is None and not self._epoch.losses.accepted
+        if is_whole and not self._lost and len(ids) < high and not repeated.size:
+            yield f"the stem of {stream.schema.name} has {len(ids)} of {high} rows"
+
+    # ---- coverage
+
+    def _coverage(self, stream_id: int) -> StreamCoverage | None:
+        """Return the coverage of a stream; None if it can't be read, which is in the report."""
+        folder, snapshot = (
+            self._store.table("coverage"),
+            self._store.snapshot(self._epoch, "coverage"),
+        )
+        try:
+            table = read_files(folder, snapshot, COVERAGE)
+        except (CorruptStore, DataFileGone):
+            return None
+        own = table.filter(pc.equal(table.column("stream_id"), pa.scalar(stream_id)))
+        return StreamCoverage.of(own, self._epoch.streams[stream_id].high)
+
+    def _coverage_problems(
+        self, stream: StreamState, coverage: StreamCoverage, predicates: list[int]
+    ) -> Iterator[str]:
+        """Every predicate is matched with new rows, and with no row that does not exist."""
+        name, high = stream.schema.name, coverage.high
+        for predicate in predicates:
+            ranges = coverage.ranges(predicate)
+            # The newest rows are covered as soon as they are in the stem.
+            if high and (not ranges or ranges[-1][1] != high):
+                yield f"coverage: predicate {predicate} of {name} is not matched with new rows"
+            if ranges and (ranges[0][0] < 0 or ranges[-1][1] > high):
+                yield f"coverage: predicate {predicate} of {name} covers rows that do not exist"
+            self._report.uncovered += high - size(intersect(0, high, ranges))
+
+    # ---- matches
+
+    def _match_problems(
+        self,
+        stream: StreamState,
+        files: list[DataFile],
+        coverage: StreamCoverage,
+        predicates: list[Predicate],
+        share: float,
+        dice: Random,
+    ) -> Iterator[str]:
+        blocks = sorted({block for file in files for block in _blocks(file)})
+        count = min(len(blocks), max(1, round(share * len(blocks))))
+        self._report.blocks += len(blocks)
+        for block in sorted(dice.sample(blocks, count)):
+            self._report.checked_blocks += 1
+            rows = self._rows(stream, files, block)
+            yield from self._block_problems(stream, block, rows, coverage, predicates)
+
+    def _rows(self, stream: StreamState, files: list[DataFile], block: int) -> pa.RecordBatch:
+        """Return the rows of a block, in any order."""
+        schema, root = stream.schema, self._store.stem(stream.id).root
+        names, lo = stem_schema(schema).names, block << BLOCK_BITS
+        parts = []
+        for file in files:
+            if block in _blocks(file):
+                source = reader(root, file, schema.optional)
+                part = source.between("_row_id", lo, lo + BLOCK_ROWS, names)
+                parts.append(with_optional(part, names, schema.optional))
+        return single_batch(pa.concat_tables(parts))
+
+    def _block_problems(
+        self,
+        stream: StreamState,
+        block: int,
+        rows: pa.RecordBatch,
+        coverage: StreamCoverage,
+        predicates: list[Predicate],
+    ) -> Iterator[str]:
+        ids, view, visible = rows.column("_row_id").to_numpy(), query_view(rows), are_rows(rows)
+        stored, lo = self._stored(stream.id, block), block << BLOCK_BITS
+        for predicate in predicates:
+            ranges = intersect(lo, lo + BLOCK_ROWS, coverage.ranges(predicate.id))
+            if not ranges:
+                continue
+            where = from_json(json.loads(predicate.key))
+            try:
+                expected = np.sort(ids[matches(where, view) & visible])
+            except (ArithmeticError, ValueError, pa.ArrowException) as error:
+                yield f"predicate {predicate.id} of {stream.schema.name} fails: {error}"
+                continue
+            lows = stored.get(predicate.id, [])
+            own = np.sort(np.concatenate([np.empty(0, np.int64), *lows]))
+            # Matches of rows that left the stem stay until their file is rewritten.
+            own = own[np.isin(own, ids)]
+            own, expected = _within(own, ranges), _within(expected, ranges)
+            missing, extra = np.setdiff1d(expected, own), np.setdiff1d(own, expected)
+            if len(missing) or len(extra):
+                yield (
+                    f"matches: predicate {predicate.id} of {stream.schema.name} lacks "
+                    f"{len(missing)} rows of block {block} that match, and has {len(extra)} that "
+                    "do not"
+                )
+
+    def _stored(self, stream_id: int, block: int) -> dict[int, list[Int64s]]:
+        """Return the stored matches of a block: arrays of row ids by predicate."""
+        partition = {"stream_id": str(stream_id), "segment": str(block >> SEGMENT_BITS)}
+        stored: dict[int, list[Int64s]] = {}
+        root = self._store.table("matches").root
+        for file in self._store.snapshot(self._epoch, "matches").files.values():
+            if dict(file.partition) != partition:
+                continue
+            table = reader(root, file).between("block", block, block + 1, _MATCH_COLUMNS)
+            for predicate, _, bitmap in zip(*table.to_pydict().values(), strict=True):
+                lows = decode(bitmap).astype(np.int64) + (block << BLOCK_BITS)
+                stored.setdefault(predicate, []).append(lows)
+        return stored
+
+    # ---- closures
+
+    def _closure_problems(self, stream: StreamState, files: list[DataFile]) -> Iterator[str]:
+        """Every row that a later one of its key ends has a closure, at that instant.
+
+        If rows leave by retention, the row that ended another one may be gone: its closure is then
+        earlier than the remaining rows say.
+        """
+        root = self._store.stem(stream.id).root
+        parts = [KeyedRows.of(reader(root, file).read(list(HISTORY_COLUMNS))) for file in files]
+        rows = KeyedRows.joined(parts)
+        expected = _first_ends(
+            (closures.ids, closures.ends)
+            for closures in all_closures(rows.take(np.argsort(rows.ids)))
+        )
+        stored = _first_ends(self._stored_closures(stream.id))
+        thinned = stream.schema.retain is not None
+        present = set(rows.ids.tolist())
+        wrong = [
+            row_id
+            for row_id, end in expected.items()
+            if (own := stored.get(row_id)) is None or own > end or (own < end and not thinned)
+        ]
+        if not thinned:
+            wrong += [id_ for id_ in stored if id_ in present and id_ not in expected]
+        if wrong:
+            yield (
+                f"closures: {len(wrong)} rows of {stream.schema.name} end at other instants than "
+                f"their successors say, such as row {min(wrong)}"
+            )
+
+    def _stored_closures(self, stream_id: int) -> Iterator[tuple[Int64s, Int64s]]:
+        root = self._store.table("closures").root
+        for file in self._store.snapshot(self._epoch, "closures").files.values():
+            if file.partition["stream_id"] == str(stream_id):
+                table = reader(root, file).read(["row_id", "end"])
+                ends = table.column("end").cast(pa.int64()).to_numpy()
+                yield table.column("row_id").to_numpy(), ends
+
+
+def _blocks(file: DataFile) -> range:
+    """Return the blocks that a file of a stem may have rows of."""
+    if not file.low:
+        return range(0)
+    return range(file.low["_row_id"] >> BLOCK_BITS, (file.high["_row_id"] >> BLOCK_BITS) + 1)
+
+
+def _within(ids: Int64s, ranges: list[Range]) -> Int64s:
+    """Return the ids, ascending, that are in one of the ranges."""
+    bounds = np.array(ranges).reshape(-1)
+    # An odd place is after the beginning of a range and before its end.
+    inside: Int64s = ids[np.searchsorted(bounds, ids, side="right") % 2 == 1]
+    return inside
+
+
+def _first_ends(parts: Iterator[tuple[Int64s, Int64s]]) -> dict[int, int]:
+    """Return the earliest end of each row: later closures are corrected by late rows."""
+    ends: dict[int, int] = {}
+    for ids, instants in parts:
+        for row_id, end in zip(ids.tolist(), instants.tolist(), strict=True):
+            ends[row_id] = min(end, ends.get(row_id, end))
+    return ends
