@@ -20,7 +20,17 @@ BENCHMARKS = (
     *("kernel", "index", "joins", "joins_ahead", "found_ahead", "implied", "interest", "policies"),
     *("registrations", "overload", "paper", "paper.joins", "sync", "watch"),
     *("cluster", "security", "fairness", "soak", "bulk", "closures", "idle", "servers", "http"),
-    *("disk", "native", "overlay", "alter", "many_joins", "edits", "sources", "backup"),
+    *(
+        "disk",
+        "native",
+        "overlay",
+        "alter",
+        "many_joins",
+        "edits",
+        "sources",
+        "backup",
+        "monitoring",
+    ),
 )
 
 _EPILOG = "benchmarks/run store --help: how to measure your own queries, rows or running store."

@@ -36,7 +36,7 @@ def run(folder: Path, quick: bool) -> Report:
         (folder / str(count)).mkdir()
         with RunningStore(folder / str(count)) as store:
             target = store.start_server("--servers", str(count))
-            handle = _fill(store)
+            handle = fill(store)
             pids = store.servers[0].children() if count > 1 else [store.servers[0].pid]
             invoker = Invoker(target, handle)
             invoker.run(calls // 8)
@@ -58,7 +58,7 @@ def run(folder: Path, quick: bool) -> Report:
     return report
 
 
-def _fill(store: RunningStore) -> bytes:
+def fill(store: RunningStore) -> bytes:
     with store.client() as client:
         client.define(STREAM)
         numbers = range(ROWS)

@@ -32,7 +32,7 @@ def backup(
 
     TARGET gets a folder for each back-up. Files that the last one has are linked, not copied. A
     back-up is finished when it has a manifest; after a failure or Ctrl-C, run the command again
-    and it goes on. Meanwhile a pin in the store keeps the engine from deleting files.
+    and it goes on. While it runs, a pin in the store keeps the engine from deleting files.
 
     \b
     psoup backup ./store /mnt/backups/store

@@ -18,7 +18,7 @@ def rebuild(store: Path) -> None:
     """Drop what the engine has derived in the store in this folder. Stop the engine first.
 
     Drops matches, coverage, combinations of joins, and closures. Rows, the log and registrations
-    stay. Answers stay the same: servers, which may run meanwhile, compute what is missing. The next
+    stay. Answers stay the same: running servers compute what is missing. The next
     engine derives it again, what windows reach first.
 
     \b

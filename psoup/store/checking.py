@@ -2,8 +2,8 @@
 
 `inspection` finds files that can't be read. This module compares what is in them: coverage with
 rows and predicates, matches with the conditions evaluated again, closures with the rows, and the
-epoch with the log. Combinations of composites are not made again. A pin keeps the files on the disk
-meanwhile, so it may run beside servers and the engine.
+epoch with the log. Combinations of composites are not made again. A pin keeps the files on the
+disk, so it may run beside servers and the engine.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from random import Random
 
 import numpy as np
@@ -149,11 +150,14 @@ class _Checker:
         self._report.rows += sum(file.rows for file in files)
         self._report.predicates += len(ids)
         self.run(lambda: self._stem_problems(stream, files))
-        coverage = self._coverage(stream.id)
-        if coverage is not None:
-            self.run(lambda: self._coverage_problems(stream, coverage, active))
-            known = [state.predicates[id_] for id_ in active]
-            self.run(lambda: self._match_problems(stream, files, coverage, known, share, dice))
+        if (table := self._coverage_table) is not None:
+            entries = table.filter(pc.equal(table.column("stream_id"), pa.scalar(stream.id)))
+            high = self._epoch.streams[stream.id].high
+            floor = min((file.low["_row_id"] for file in files if file.low), default=high)
+            self.run(lambda: self._coverage_problems(stream, entries, floor, active))
+            coverage = StreamCoverage.of(entries, high)
+            tested = [state.predicates[id_] for id_ in active]
+            self.run(lambda: self._match_problems(stream, files, coverage, tested, share, dice))
         if stream.schema.key and stream.id not in self._epoch.unclosed:
             self.run(lambda: self._closure_problems(stream, files))
 
@@ -171,39 +175,36 @@ class _Checker:
             yield f"the stem of {stream.schema.name} has rows past {high}, the end of the epoch"
         if (repeated := ids[1:][np.diff(ids) == 0]).size:
             yield f"the stem of {stream.schema.name} has the row {repeated[0]} twice"
-        # Without retention and losses no row ever leaves.
-        is_whole = stream.schema.retain is None and not self._epoch.losses.accepted
-        if is_whole and not self._lost and len(ids) < high and not repeated.size:
+        if len(ids) < high and not (repeated.size or self._has_left(stream)):
             yield f"the stem of {stream.schema.name} has {len(ids)} of {high} rows"
 
     # ---- coverage
 
-    def _coverage(self, stream_id: int) -> StreamCoverage | None:
-        """Return the coverage of a stream; None if it can't be read, which is in the report."""
-        folder, snapshot = (
-            self._store.table("coverage"),
-            self._store.snapshot(self._epoch, "coverage"),
-        )
+    @cached_property
+    def _coverage_table(self) -> pa.Table | None:
+        """The coverage of all streams; None if it can't be read, which is in the report."""
+        snapshot = self._store.snapshot(self._epoch, "coverage")
         try:
-            table = read_files(folder, snapshot, COVERAGE)
+            return read_files(self._store.table("coverage"), snapshot, COVERAGE)
         except (CorruptStore, DataFileGone):
             return None
-        own = table.filter(pc.equal(table.column("stream_id"), pa.scalar(stream_id)))
-        return StreamCoverage.of(own, self._epoch.streams[stream_id].high)
 
     def _coverage_problems(
-        self, stream: StreamState, coverage: StreamCoverage, predicates: list[int]
+        self, stream: StreamState, entries: pa.Table, floor: int, predicates: list[int]
     ) -> Iterator[str]:
         """Every predicate is matched with new rows, and with no row that does not exist."""
-        name, high = stream.schema.name, coverage.high
+        name, high = stream.schema.name, self._epoch.streams[stream.id].high
+        coverage = StreamCoverage.of(entries, high)
+        # The entries without a last row: they grow with the stream.
+        open_ids = entries.filter(pc.is_null(entries.column("row_hi")))
+        bounds = [open_ids.column(side).to_numpy() for side in ("predicate_lo", "predicate_hi")]
         for predicate in predicates:
-            ranges = coverage.ranges(predicate)
-            # The newest rows are covered as soon as they are in the stem.
-            if high and (not ranges or ranges[-1][1] != high):
+            if not ((bounds[0] <= predicate) & (predicate < bounds[1])).any():
                 yield f"coverage: predicate {predicate} of {name} is not matched with new rows"
+            ranges = coverage.ranges(predicate)
             if ranges and (ranges[0][0] < 0 or ranges[-1][1] > high):
                 yield f"coverage: predicate {predicate} of {name} covers rows that do not exist"
-            self._report.uncovered += high - size(intersect(0, high, ranges))
+            self._report.uncovered += high - floor - size(intersect(floor, high, ranges))
 
     # ---- matches
 
@@ -257,11 +258,11 @@ class _Checker:
                 yield f"predicate {predicate.id} of {stream.schema.name} fails: {error}"
                 continue
             lows = stored.get(predicate.id, [])
-            own = np.sort(np.concatenate([np.empty(0, np.int64), *lows]))
+            stored_ids = np.sort(np.concatenate([np.empty(0, np.int64), *lows]))
             # Matches of rows that left the stem stay until their file is rewritten.
-            own = own[np.isin(own, ids)]
-            own, expected = _within(own, ranges), _within(expected, ranges)
-            missing, extra = np.setdiff1d(expected, own), np.setdiff1d(own, expected)
+            stored_ids = stored_ids[np.isin(stored_ids, ids)]
+            stored_ids, expected = _within(stored_ids, ranges), _within(expected, ranges)
+            missing, extra = np.setdiff1d(expected, stored_ids), np.setdiff1d(stored_ids, expected)
             if len(missing) or len(extra):
                 yield (
                     f"matches: predicate {predicate.id} of {stream.schema.name} lacks "
@@ -269,14 +270,20 @@ class _Checker:
                     "do not"
                 )
 
+    @cached_property
+    def _match_files(self) -> dict[tuple[int, int], list[DataFile]]:
+        """The files of matches, by stream and segment."""
+        files: dict[tuple[int, int], list[DataFile]] = {}
+        for file in self._store.snapshot(self._epoch, "matches").files.values():
+            key = int(file.partition["stream_id"]), int(file.partition["segment"])
+            files.setdefault(key, []).append(file)
+        return files
+
     def _stored(self, stream_id: int, block: int) -> dict[int, list[Int64s]]:
         """Return the stored matches of a block: arrays of row ids by predicate."""
-        partition = {"stream_id": str(stream_id), "segment": str(block >> SEGMENT_BITS)}
         stored: dict[int, list[Int64s]] = {}
         root = self._store.table("matches").root
-        for file in self._store.snapshot(self._epoch, "matches").files.values():
-            if dict(file.partition) != partition:
-                continue
+        for file in self._match_files.get((stream_id, block >> SEGMENT_BITS), ()):
             table = reader(root, file).between("block", block, block + 1, _MATCH_COLUMNS)
             for predicate, _, bitmap in zip(*table.to_pydict().values(), strict=True):
                 lows = decode(bitmap).astype(np.int64) + (block << BLOCK_BITS)
@@ -286,41 +293,59 @@ class _Checker:
     # ---- closures
 
     def _closure_problems(self, stream: StreamState, files: list[DataFile]) -> Iterator[str]:
-        """Every row that a later one of its key ends has a closure, at that instant.
-
-        If rows leave by retention, the row that ended another one may be gone: its closure is then
-        earlier than the remaining rows say.
-        """
+        """Compare the closures with those that follow from the rows."""
         root = self._store.stem(stream.id).root
         parts = [KeyedRows.of(reader(root, file).read(list(HISTORY_COLUMNS))) for file in files]
         rows = KeyedRows.joined(parts)
-        expected = _first_ends(
-            (closures.ids, closures.ends)
-            for closures in all_closures(rows.take(np.argsort(rows.ids)))
-        )
-        stored = _first_ends(self._stored_closures(stream.id))
-        thinned = stream.schema.retain is not None
-        present = set(rows.ids.tolist())
-        wrong = [
-            row_id
-            for row_id, end in expected.items()
-            if (own := stored.get(row_id)) is None or own > end or (own < end and not thinned)
-        ]
-        if not thinned:
-            wrong += [id_ for id_ in stored if id_ in present and id_ not in expected]
-        if wrong:
+        derived = all_closures(rows.take(np.argsort(rows.ids)))
+        expected = _triples([(part.ids, part.ends, part.by) for part in derived])
+        stored = _triples(list(self._stored_closures(stream.id)))
+        wrong = _late(expected, stored) if self._has_left(stream) else _different(expected, stored)
+        if len(wrong):
             yield (
                 f"closures: {len(wrong)} rows of {stream.schema.name} end at other instants than "
-                f"their successors say, such as row {min(wrong)}"
+                f"later rows of their keys say, such as row {wrong[0]}"
             )
 
-    def _stored_closures(self, stream_id: int) -> Iterator[tuple[Int64s, Int64s]]:
+    def _has_left(self, stream: StreamState) -> bool:
+        """Return True if rows of a stream may be gone, by retention or by loss."""
+        losses = self._epoch.losses
+        return stream.schema.retain is not None or bool(losses.holes or losses.accepted)
+
+    def _stored_closures(self, stream_id: int) -> Iterator[tuple[Int64s, Int64s, Int64s]]:
         root = self._store.table("closures").root
         for file in self._store.snapshot(self._epoch, "closures").files.values():
             if file.partition["stream_id"] == str(stream_id):
-                table = reader(root, file).read(["row_id", "end"])
+                table = reader(root, file).read(["row_id", "end", "by"])
                 ends = table.column("end").cast(pa.int64()).to_numpy()
-                yield table.column("row_id").to_numpy(), ends
+                yield table.column("row_id").to_numpy(), ends, table.column("by").to_numpy()
+
+
+def _triples(parts: list[tuple[Int64s, Int64s, Int64s]]) -> Int64s:
+    """Return closures as an array of (row id, end, by) in each row, sorted, without repetitions."""
+    arrays = [np.stack(part, axis=1) for part in parts]
+    triples: Int64s = np.unique(np.concatenate([np.empty((0, 3), np.int64), *arrays]), axis=0)
+    return triples
+
+
+def _different(expected: Int64s, stored: Int64s) -> Int64s:
+    """Return the ids of rows with closures that only one of both has."""
+    triples, counts = np.unique(np.concatenate([expected, stored]), axis=0, return_counts=True)
+    ids: Int64s = np.unique(triples[counts == 1, 0])
+    return ids
+
+
+def _late(expected: Int64s, stored: Int64s) -> Int64s:
+    """Return the ids of rows whose stored closures are missing, or later than expected. They may be
+    earlier: the row that ended another one may be gone."""
+    # The earliest end of each row, which comes first.
+    ids, places = np.unique(expected[:, 0], return_index=True)
+    stored_ids, stored_places = np.unique(stored[:, 0], return_index=True)
+    _, common, stored_common = np.intersect1d(ids, stored_ids, return_indices=True)
+    in_time = np.zeros(len(ids), np.bool_)
+    in_time[common] = stored[stored_places[stored_common], 1] <= expected[places[common], 1]
+    late: Int64s = ids[~in_time]
+    return late
 
 
 def _blocks(file: DataFile) -> range:
@@ -336,12 +361,3 @@ def _within(ids: Int64s, ranges: list[Range]) -> Int64s:
     # An odd place is after the beginning of a range and before its end.
     inside: Int64s = ids[np.searchsorted(bounds, ids, side="right") % 2 == 1]
     return inside
-
-
-def _first_ends(parts: Iterator[tuple[Int64s, Int64s]]) -> dict[int, int]:
-    """Return the earliest end of each row: later closures are corrected by late rows."""
-    ends: dict[int, int] = {}
-    for ids, instants in parts:
-        for row_id, end in zip(ids.tolist(), instants.tolist(), strict=True):
-            ends[row_id] = min(end, ends.get(row_id, end))
-    return ends

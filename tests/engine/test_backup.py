@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from random import Random
 
@@ -10,10 +11,12 @@ from pyspark.sql import SparkSession
 
 from psoup.engine.settings import EngineSettings
 from psoup.store import Store
-from psoup.store.backup import copying, making
+from psoup.store.backup import copying
 from psoup.store.backup.copying import damaged_files
 from psoup.store.backup.making import BackupOptions, back_up
+from psoup.store.backup.pins import Pin
 from psoup.store.backup.restoring import restore
+from psoup.store.delta import durable
 from psoup.store.errors import BackupFailed, StoreError
 from tests.support.engine.author import READINGS, Author, above, readings, sensor_is
 from tests.support.engine.pump import Pump
@@ -51,10 +54,10 @@ class Working:
 
     def go_on(self) -> None:
         self.publish()
-        for _ in range(self.dice.randrange(1, 4)):
-            self.pump.step()
-            for _ in range(11):
-                self.pump.maintenance.advance(self.pump.ledger)
+        self.pump.step()
+        # Each chore has its turn.
+        for _ in range(11):
+            self.pump.maintenance.advance(self.pump.ledger)
 
     def check(self, root: Path, log_end: int) -> int:
         """Check a restored store after an engine has run on it; return how many rows it has."""
@@ -80,12 +83,12 @@ def working(store: Store, author: Author, spark: SparkSession) -> Working:
     return working
 
 
-def _interleave(working: Working, patch: pytest.MonkeyPatch) -> None:
-    """Let the engine work before some of the files are copied, one after the other."""
-    copy_file = copying.copy_file
+def _interleave(working: Working, patch: pytest.MonkeyPatch, pause: int) -> None:
+    """Let the engine work before every `pause`-th file that is copied, one after the other."""
+    copy_file, numbers = durable.copy_file, itertools.count(1)
 
     def copy(source: Path, target: Path) -> tuple[int, int]:
-        if working.dice.random() < 0.4:
+        if next(numbers) % pause == 0:
             working.go_on()
         return copy_file(source, target)
 
@@ -93,12 +96,15 @@ def _interleave(working: Working, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(copying, "copy_file", copy)
 
 
+@pytest.mark.parametrize(
+    ("pause", "back_ups"), [(10, 1), pytest.param(2, 3, marks=pytest.mark.long)]
+)
 def test_a_back_up_beside_a_working_engine_is_a_prefix(
-    working: Working, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    working: Working, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pause: int, back_ups: int
 ) -> None:
     with monkeypatch.context() as patch:
-        _interleave(working, patch)
-        for number in range(2):
+        _interleave(working, patch, pause)
+        for number in range(back_ups):
             acknowledged = len(working.rows)
             report = back_up(working.store.root, tmp_path / "target")
             generation = report.generation
@@ -116,10 +122,10 @@ def test_without_its_pin_a_back_up_is_not_finished(
     for chore in working.pump.maintenance._chores:
         if hasattr(chore, "_pins"):
             chore._pins._timeout = 0.0
-    _interleave(working, monkeypatch)
+    _interleave(working, monkeypatch, 5)
     with pytest.raises((BackupFailed, StoreError, FileNotFoundError)):
         back_up(working.store.root, tmp_path / "target")
-    monkeypatch.setattr(making.Pin, "check", lambda pin: None)
+    monkeypatch.setattr(Pin, "check", lambda pin: None)
     with pytest.raises((BackupFailed, StoreError, FileNotFoundError)):
         for _ in range(5):
             back_up(working.store.root, tmp_path / "target", BackupOptions(verify=True))

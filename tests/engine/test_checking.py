@@ -45,20 +45,24 @@ class Checked:
         # Older rows are back-filled for this one.
         _, self.second = author.register(self.stream, sensor_is(2))
         Pump(store, spark).run()
+        # This one has met no row yet.
+        author.register(self.stream, above(0.25))
+        Pump(store, spark).step()
         author.publish(self.stream, readings([9], [9.0]))
 
     def problems(self, share: float = 1.0) -> list[str]:
         return check(Store.open(self.store.root), share).problems
 
-    def rewrite(self, name: str, change: Callable[[pa.Table], pa.Table], pick: int = 0) -> None:
-        """Replace a file of a table by a changed one, with right checksums, by an epoch."""
+    def rewrite(self, name: str, change: Callable[[pa.Table], pa.Table]) -> None:
+        """Replace a file of a table, or all files of the coverage, by a changed one with right
+        checksums, by an epoch."""
         ledger = open_ledger(self.store)
-        file = sorted(ledger.files(name), key=lambda each: each.path)[pick]
-        root = ledger.folder(name).root
-        table = change(reader(root, file).whole())
-        bounds = [bound for bound in file.low if bound in table.column_names]
-        added = write_data_file(root, table, partition=file.partition, bounds=bounds, sync=False)
-        ledger.commit(name, [added], [file], operation="TEST")
+        files = ledger.files(name) if name == "coverage" else ledger.files(name)[:1]
+        root, first = ledger.folder(name).root, files[0]
+        table = change(pa.concat_tables([reader(root, file).whole() for file in files]))
+        bounds = [bound for bound in first.low if bound in table.column_names]
+        added = write_data_file(root, table, partition=first.partition, bounds=bounds, sync=False)
+        ledger.commit(name, [added], files, operation="TEST")
         ledger.publish("test")
 
 
@@ -140,8 +144,11 @@ def test_contradictions_of_derived_tables_are_listed_and_rebuilt(
 def test_contradictions_of_rows_are_listed(checked: Checked) -> None:
     checked.rewrite(f"stems/{checked.stream}", _other_row)
     assert any("twice" in problem for problem in checked.problems())
+
+
+def test_a_missing_row_is_listed(checked: Checked) -> None:
     checked.rewrite(f"stems/{checked.stream}", _without_its_last_row)
-    assert any("rows" in problem for problem in checked.problems())
+    assert any("has 11 of 12 rows" in problem for problem in checked.problems())
 
 
 def test_an_epoch_that_differs_from_the_log_is_listed(checked: Checked) -> None:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
 
@@ -31,6 +32,7 @@ QUERIES = [
     "WHERE a.city = 'Rome' AND a.n <= {most} AND b.n <= {most}",
 ]
 REGISTERED = "SELECT n, city FROM s WHERE n % 5 = {remainder}"
+START = datetime(2026, 1, 1, tzinfo=UTC)
 CITIES = ["Rome", "Oslo", "Lima"]
 
 
@@ -49,7 +51,7 @@ class Load:
             while not self.ending.wait(0.01):
                 numbers = range(self.rows, self.rows + dice.randint(1, 30))
                 batch = [
-                    {"n": n, "city": CITIES[n % 3], "at": f"2026-01-01T00:00:00.{n % 10**6:06d}"}
+                    {"n": n, "city": CITIES[n % 3], "at": START + timedelta(milliseconds=n)}
                     for n in numbers
                 ]
                 publisher.publish("s", batch)
@@ -105,13 +107,13 @@ def compare(original: Client, folder: Path, acknowledged: int) -> None:
         assert sorted(numbers) == list(range(len(numbers))) and len(numbers) >= acknowledged
         for text in QUERIES:
             query = text.format(most=most)
-            restored, expected = (each.ask(query).to_arrow() for each in (client, original))
+            restored, expected = (store.ask(query).to_arrow() for store in (client, original))
             assert restored.sort_by(_order(restored)).equals(expected.sort_by(_order(expected)))
         for remainder in range(5):
             answer = client.invoke(f"r{remainder}").to_arrow().column("n").to_pylist()
             assert sorted(answer) == list(range(remainder, len(numbers), 5))
         # It goes on from the row it has.
-        client.publish("s", [{"n": -1, "city": "Rome", "at": "2026-06-01T00:00:00"}])
+        client.publish("s", [{"n": -1, "city": "Rome", "at": START + timedelta(days=99)}])
 
 
 def _order(table: object) -> list[tuple[str, str]]:
@@ -130,6 +132,7 @@ def run(tmp_path: Path, kills: int, back_ups: int) -> None:
         for number in range(back_ups):
             killed_back_ups(first, target, kills // back_ups, dice)
             acknowledged = load.rows
+            assert acknowledged > 0
             finish(psoup("backup", first.store, target, "--verify"))
             folder = tmp_path / f"restored-{number}"
             folder.mkdir()

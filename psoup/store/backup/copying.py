@@ -29,7 +29,7 @@ class FileMark:
         return cls(len(content), zlib.crc32(content))
 
 
-class Copier:
+class FileCopier:
     """Copies files into the folder `target`; `marks` has what it copied, by path.
 
     `base` is an earlier copy, with the marks of its files: a file that it has is linked. `check` is

@@ -15,7 +15,7 @@ import re
 import time
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -152,7 +152,7 @@ class Target:
     def drop_before(self, instant: int) -> int:
         """Remove the generations that were begun before an instant, except for the newest; return
         how many. Also remove the rest of those whose removal was interrupted."""
-        old = [each for each in self.generations[:-1] if each.header.begun < instant]
+        old = [copy for copy in self.generations[:-1] if copy.header.begun < instant]
         for generation in old:
             remove([generation.path / _MANIFEST])
         for path in self._root.iterdir():
@@ -180,18 +180,13 @@ def locked_target(root: Path, store: str) -> Iterator[Target]:
 @contextmanager
 def read_target(root: Path) -> Iterator[list[Generation]]:
     """Open a target, or the folder of one generation, and return its generations, oldest first.
-    No back-up is made or removed there meanwhile."""
+    No back-up is made or removed there within the context."""
     if not root.is_dir():
         raise BackupFailed(f"{root} is not a folder with back-ups")
-    if (single := read_generation(root)) is not None:
-        folder, own = root.parent, [single]
-    else:
-        folder, own = root, None
-    if not (folder / _LOCK).exists():
-        yield generations(root) if own is None else own
-        return
-    with _lock(folder, os.O_RDONLY, fcntl.LOCK_SH):
-        yield generations(root) if own is None else own
+    single = read_generation(root)
+    folder = root if single is None else root.parent
+    with _lock(folder, os.O_RDONLY, fcntl.LOCK_SH) if (folder / _LOCK).exists() else nullcontext():
+        yield generations(root) if single is None else [single]
 
 
 def now_micros() -> int:

@@ -2,7 +2,7 @@
 
 It is the store as a kill of all processes would leave it: the tables of the newest epoch, each
 Delta log cut at the version that the epoch names, and the log up to its end. A pin keeps these
-files on the disk meanwhile.
+files on the disk until it is finished.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from psoup.store.backup.copying import Copier, FileMark, damaged_files
+from psoup.store.backup.copying import FileCopier, FileMark, damaged_files
 from psoup.store.backup.generations import Generation, Header, Target, locked_target, now_micros
 from psoup.store.backup.pins import PIN_RENEWAL_SECONDS, Pin
 from psoup.store.delta import Snapshot
@@ -36,7 +36,7 @@ class Progress(Protocol):
 
 
 class NoProgress:
-    """A progress that nobody watches."""
+    """A progress that is not shown."""
 
     def begin(self, total: int) -> None:
         pass
@@ -107,7 +107,7 @@ class _Making:
             # After the pin was written: the engine keeps what this epoch names.
             epochs_version, epoch = self._store.epochs.latest()
             target.begin()
-            copier = Copier(
+            copier = FileCopier(
                 target.draft,
                 base=(base.store, base.marks()) if base else None,
                 check=pin.check,
@@ -152,7 +152,7 @@ class _Making:
         return replace(report, dropped=target.drop_before(begun - options.keep))
 
     def _copy_tables(
-        self, copier: Copier, epoch: Epoch, epochs_version: int, lost: tuple[str, ...]
+        self, copier: FileCopier, epoch: Epoch, epochs_version: int, lost: tuple[str, ...]
     ) -> None:
         snapshots = {
             name: (self._store.table(name).snapshot(version), version)
@@ -168,12 +168,12 @@ class _Making:
         for name, (_, version) in snapshots.items():
             copier.put(_placed(name, self._store.table(name).cut_log(version, version)))
 
-    def _copy_log(self, copier: Copier, epoch: Epoch, log_end: int) -> None:
+    def _copy_log(self, copier: FileCopier, epoch: Epoch, log_end: int) -> None:
         folder = self._store.log.folder
         copier.copy(self._store.root, _data_files("log", folder.snapshot(log_end)))
         copier.put(_placed("log", folder.cut_log(epoch.log_version, log_end)))
 
-    def _copy_token_key(self, copier: Copier) -> None:
+    def _copy_token_key(self, copier: FileCopier) -> None:
         path = self._store.root / TOKEN_KEY
         if not path.exists():
             raise BackupFailed("the store has no token.key: its servers have another file")
@@ -181,7 +181,7 @@ class _Making:
         copier.marks[TOKEN_KEY] = FileMark(*crc_of(path))
         copier.copy_again(self._store.root, TOKEN_KEY, copier.marks[TOKEN_KEY])
 
-    def _verify(self, copier: Copier, check: Callable[[], None]) -> tuple[str, ...]:
+    def _verify(self, copier: FileCopier, check: Callable[[], None]) -> tuple[str, ...]:
         """Read all files again; return those that were damaged, and are copied again."""
         damaged = tuple(damaged_files(self._target.draft, copier.marks))
         for path in damaged:

@@ -106,8 +106,9 @@ class PinWatch:
         now = time.monotonic()
         previous, self._seen = self._seen, {}
         for path, content in _contents(root / PINS):
-            seen = previous.get(path)
-            since = now if seen is None or seen[0] != content else seen[1]
+            last_content, since = previous.get(path, (None, now))
+            if content != last_content:
+                since = now
             if now - since >= self._timeout:
                 delete([path])
             else:
@@ -123,7 +124,7 @@ def _contents(folder: Path) -> Iterable[tuple[Path, bytes]]:
         return
     for name in names:
         path = folder / name
-        # Its owner may remove it meanwhile.
+        # Its owner may remove it at the same time.
         with contextlib.suppress(FileNotFoundError, IsADirectoryError):
             if name.endswith(".json"):
                 yield path, path.read_bytes()

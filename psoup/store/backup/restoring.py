@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from datastem.instants import format_instant
-from psoup.store.backup.copying import Copier
+from psoup.store.backup.copying import FileCopier
 from psoup.store.backup.generations import Generation, now_micros, read_target
 from psoup.store.backup.making import NoProgress, Progress
 from psoup.store.delta.durable import make_folder, remove, replace_file, sync_folder
@@ -94,12 +94,12 @@ def _choose(
     """Return the newest back-up whose epoch is not after `at`."""
     generations = list(generations)
     if isinstance(at, LogVersion) and at.identity:
-        if all(each.header.identity != at.identity for each in generations):
+        if all(copy.header.identity != at.identity for copy in generations):
             raise BackupFailed("the position belongs to another store, or another incarnation")
-        generations = [each for each in generations if each.header.identity == at.identity]
+        generations = [copy for copy in generations if copy.header.identity == at.identity]
     if not generations:
         raise BackupFailed(f"{target} holds no finished back-up")
-    early = [each for each in generations if _is_before(each, at)]
+    early = [copy for copy in generations if _is_before(copy, at)]
     if not early:
         first = generations[0].header
         raise BackupFailed(
@@ -165,19 +165,19 @@ def _begin(root: Path, generation: Generation, log_end: int) -> None:
     replace_file(root / RESTORE_NOTE, note)
 
 
-def _copy(generation: Generation, root: Path, log_end: int, progress: Progress) -> Copier:
+def _copy(generation: Generation, root: Path, log_end: int, progress: Progress) -> FileCopier:
     marks = generation.marks()
     files = {path: mark for path, mark in marks.items() if not _is_after(path, log_end)}
     if log_end < generation.header.log_end:
         folder = Store(generation.store, sync=False).log.folder
-        wanted = folder.snapshot(log_end).files
+        remaining = folder.snapshot(log_end).files
         files = {
             path: mark
             for path, mark in files.items()
-            if not path.startswith("log/part-") or path.removeprefix("log/") in wanted
+            if not path.startswith("log/part-") or path.removeprefix("log/") in remaining
         }
     progress.begin(sum(mark.size for mark in files.values()))
-    copier = Copier(root, report=progress.advance)
+    copier = FileCopier(root, report=progress.advance)
     copier.copy(generation.store, files)
     copier.sync_folders()
     return copier
@@ -207,5 +207,5 @@ def _begin_incarnation(root: Path, generation: Generation) -> None:
     sync_folder(root)
 
 
-def _size(copier: Copier) -> int:
+def _size(copier: FileCopier) -> int:
     return sum(mark.size for mark in copier.marks.values())

@@ -184,6 +184,8 @@ to = "other.csv"
 tls_ca = "pki/ca.pem"
 tls_cert = "pki/bob.pem"
 tls_key = "pki/bob.key"
+changes_to = "https://hooks.example/other"
+changes_secret_file = "secret"
 """
 
 

@@ -1,4 +1,4 @@
-"""A back-up holds what its manifest names, goes on where it was stopped, and is a store."""
+"""A back-up holds what its manifest names, goes on after an interruption, and is a store."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from psoup.store.backup.generations import Generation, read_target
 from psoup.store.backup.making import BackupOptions, back_up
 from psoup.store.backup.pins import PINS
 from psoup.store.backup.restoring import restore
+from psoup.store.delta import durable
 from psoup.store.errors import BackupFailed
 from tests.store.backup.life import Life, all_prices, answers
 
@@ -75,14 +76,20 @@ def test_the_next_back_up_links_what_the_last_one_has(life: Life, tmp_path: Path
     life.engine.step()
     second = back_up(life.root, target)
     assert 0 < second.copied < first.copied / 2
-    one, two = listed(target)
-    assert (one.header.epoch, two.header.epoch) == (2, 3)
-    shared = [path for path in two.marks() if (one.store / path).exists()]
-    linked = [path for path in shared if os.path.samefile(one.store / path, two.store / path)]
+    first_copy, second_copy = listed(target)
+    assert (first_copy.header.epoch, second_copy.header.epoch) == (2, 3)
+    shared = [path for path in second_copy.marks() if (first_copy.store / path).exists()]
+    linked = [
+        path
+        for path in shared
+        if os.path.samefile(first_copy.store / path, second_copy.store / path)
+    ]
     assert len(linked) > 10
-    assert all(one.marks()[path] != two.marks()[path] for path in set(shared) - set(linked))
+    assert all(
+        first_copy.marks()[path] != second_copy.marks()[path] for path in set(shared) - set(linked)
+    )
     # The first one stays what it was, also without the second.
-    shutil.rmtree(two.path)
+    shutil.rmtree(second_copy.path)
     assert all_prices(restored(target, tmp_path / "second")) == list(range(10))
 
 
@@ -93,7 +100,7 @@ def test_the_back_up_after_a_full_disk_goes_on(
     for _ in range(6):
         life.publish(3)
         life.engine.step()
-    target, copy_file, names = tmp_path / "target", copying.copy_file, list[str]()
+    target, copy_file, names = tmp_path / "target", durable.copy_file, list[str]()
 
     def copy(source: Path, path: Path) -> tuple[int, int]:
         names.append(path.name)
@@ -129,7 +136,7 @@ def test_a_back_up_whose_pin_is_ignored_has_no_manifest(
     life.begin()
     life.publish(5)
     life.engine.step()
-    copy_file = copying.copy_file
+    copy_file = durable.copy_file
 
     def copy(source: Path, path: Path) -> tuple[int, int]:
         for pin in (life.root / PINS).iterdir():
@@ -209,7 +216,11 @@ def test_old_back_ups_are_removed(
         monkeypatch.setattr(making, "now_micros", lambda hours=hours: begun + hours * HOUR)
         report = back_up(life.root, target, BackupOptions(keep=2 * HOUR))
     assert report.dropped == 1
-    assert [each.path.name[:6] for each in listed(target)] == ["000002", "000003", "000004"]
+    assert [generation.path.name[:6] for generation in listed(target)] == [
+        "000002",
+        "000003",
+        "000004",
+    ]
     monkeypatch.setattr(making, "now_micros", lambda: begun + 99 * HOUR)
     back_up(life.root, target, BackupOptions(keep=2 * HOUR))
     (newest,) = listed(target)
@@ -232,13 +243,13 @@ def test_targets_that_are_refused(life: Life, tmp_path: Path) -> None:
     (full / "letter.txt").write_text("dear")
     done = run("backup", life.root, full)
     assert done.exit_code == 1 and "letter.txt" in done.output
-    other = Life(tmp_path / "other")
-    other.close()
-    back_up(other.root, tmp_path / "target")
+    stranger = Life(tmp_path / "other")
+    stranger.close()
+    back_up(stranger.root, tmp_path / "target")
     done = run("backup", life.root, tmp_path / "target")
     assert done.exit_code == 1 and "another store" in done.output
-    with generations.locked_target(tmp_path / "target", Store(other.root).id):
-        done = run("backup", other.root, tmp_path / "target")
+    with generations.locked_target(tmp_path / "target", Store(stranger.root).id):
+        done = run("backup", stranger.root, tmp_path / "target")
     assert done.exit_code == 1 and "in use" in done.output
     assert len(listed(tmp_path / "target")) == 1
 

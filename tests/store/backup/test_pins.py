@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from psoup.engine.maintain import Chore
 from psoup.engine.maintain.discard import Checkpoint, Trim, Vacuum
 from psoup.engine.repair.recover import open_ledger
 from psoup.engine.settings import EngineSettings
@@ -100,7 +101,7 @@ def test_trim_checkpoint_and_vacuum_wait_for_pins(tmp_path: Path) -> None:
     settings = EngineSettings(
         housekeeping=0.0, grace=0.0, commit_grace=0.0, trim_commits=2, checkpoint_commits=2
     )
-    chores = [Trim(settings), Checkpoint(settings), Vacuum(settings)]
+    chores: list[Chore] = [Trim(settings), Checkpoint(settings), Vacuum(settings)]
 
     def round() -> Iterable[str]:
         for _ in range(3):

@@ -1,0 +1,67 @@
+"""What metrics cost: the same invokes to a server with a port for metrics and to one without."""
+
+from __future__ import annotations
+
+import urllib.request
+from pathlib import Path
+
+import grpc
+import numpy as np
+
+from benchmarks.memory import processor
+from benchmarks.report import Report
+from benchmarks.servers import fill
+from psoup.v1 import psoup_pb2 as pb
+from psoup.v1.psoup_pb2_grpc import PsoupStub
+from tests.support.system.processes import RunningStore
+
+AIM = 1.02
+SCRAPES = 50
+
+
+def run(folder: Path, quick: bool) -> Report:
+    turns, calls = (6, 300) if quick else (20, 1_000)
+    report = Report("monitoring", f"{turns} turns of {calls:,} invokes of 100 rows each")
+    with RunningStore(folder) as store:
+        plain = store.start_server()
+        handle = fill(store)
+        watched = store.start_server("--metrics", "127.0.0.1:0")
+        address = store.servers[1].wait_for(r"metrics ready on (\S+)")[1]
+        seconds: dict[str, list[float]] = {plain: [], watched: []}
+        pids = dict(zip((plain, watched), (server.pid for server in store.servers), strict=True))
+        request = pb.InvokeRequest(handle=handle, encoding=pb.ENCODING_ARROW, one_message=True)
+        with grpc.insecure_channel(plain) as first, grpc.insecure_channel(watched) as second:
+            stubs = {plain: PsoupStub(first), watched: PsoupStub(second)}
+            for turn in range(-1, turns):
+                order = (plain, watched) if turn % 2 else (watched, plain)
+                for target in order:
+                    before = processor([pids[target]])
+                    for _ in range(calls):
+                        for _ in stubs[target].Invoke(request):
+                            pass
+                    # The first turn warms up.
+                    if turn >= 0:
+                        seconds[target].append((processor([pids[target]]) - before) / calls)
+        without, with_metrics = (float(np.median(seconds[target])) for target in (plain, watched))
+        ratio = with_metrics / without
+        report.add("invoke without metrics: processor time", 1e3 * without, "ms")
+        report.add(
+            "invoke with metrics: processor time",
+            1e3 * with_metrics,
+            "ms",
+            ratio=ratio,
+            beside="without",
+            aim=f"≤ {AIM} ×",
+            met=ratio <= AIM,
+        )
+        before = processor([pids[watched]])
+        for _ in range(SCRAPES):
+            with urllib.request.urlopen(f"http://{address}/metrics") as response:
+                size = len(response.read())
+        report.add(
+            f"{SCRAPES} scrapes at once, for each: processor time",
+            1e3 * (processor([pids[watched]]) - before) / SCRAPES,
+            "ms",
+        )
+        report.add("a page", size, "bytes")
+    return report
