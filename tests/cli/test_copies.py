@@ -163,12 +163,12 @@ def test_what_was_refused_is_shown_mended_or_dropped(
 def test_conflicts_are_shown_and_decided(
     run: Run, file: str, client: Client, tmp_path: Path
 ) -> None:
-    client.define("CREATE STREAM orders (id BIGINT, item TEXT) KEY (id)")
-    client.publish("orders", [{"id": 1, "item": "theirs"}, {"id": 2, "item": "theirs"}])
+    client.define("CREATE STREAM parts (id BIGINT, item TEXT) KEY (id)")
+    client.publish("parts", [{"id": 1, "item": "theirs"}, {"id": 2, "item": "theirs"}])
     data = tmp_path / "edits.jsonl"
     for id_ in (1, 2):
         data.write_text(json.dumps({"id": id_, "item": "mine", "_expected": -1}))
-        run("copy", "publish", file, "orders", str(data))
+        run("copy", "publish", file, "parts", str(data))
     refused = run("copy", "send", file, code=1).stderr
     assert "psoup copy conflicts" in refused
     shown = [
@@ -187,7 +187,7 @@ def test_conflicts_are_shown_and_decided(
     run("copy", "resolve", file, "2", "--theirs")
     assert "sent 1 batch" in run("copy", "send", file).stderr
     assert "no edit is in conflict" in run("copy", "conflicts", file).stderr
-    answer = client.ask("SELECT id, item FROM orders").rows
+    answer = client.ask("SELECT id, item FROM parts").rows
     assert {row["id"]: row["item"] for row in answer} == {1: "mine", 2: "theirs"}
 
 
