@@ -239,29 +239,29 @@ def test_queued_rows_are_said_not_to_be_in_the_copy(
 
 
 def test_own_edits_are_shown_at_once(run: Run, file: str, client: Client, tmp_path: Path) -> None:
-    client.define("CREATE STREAM orders (id BIGINT, item TEXT) KEY (id)")
-    client.publish("orders", [{"id": 1, "item": "lamp"}])
-    text = "SELECT id, item FROM orders"
-    run("copy", "keep", file, "orders", text, "--edits", "--changes", "--with-own")
+    client.define("CREATE STREAM tasks (id BIGINT, item TEXT) KEY (id)")
+    client.publish("tasks", [{"id": 1, "item": "lamp"}])
+    text = "SELECT id, item FROM tasks"
+    run("copy", "keep", file, "tasks", text, "--edits", "--changes", "--with-own")
     run("copy", "sync", file)
     (tmp_path / "a.jsonl").write_text('{"id": 1, "item": "two lamps"}\n')
-    queued = run(*offline("copy", "publish", file, "orders", str(tmp_path / "a.jsonl"))).stderr
-    assert "queued for orders: 1 row; copies kept with --edits show them now" in queued
+    queued = run(*offline("copy", "publish", file, "tasks", str(tmp_path / "a.jsonl"))).stderr
+    assert "queued for tasks: 1 row; copies kept with --edits show them now" in queued
     assert "copies kept with --edits show them now" in run("copy", "status", file).stderr
-    rows = run("copy", "rows", file, "orders", "--pending", "--format", "csv")
+    rows = run("copy", "rows", file, "tasks", "--pending", "--format", "csv")
     assert '1,"two lamps","queued"' in rows.stdout and "not sent yet: 1 row" in rows.stderr
-    stored = run("copy", "rows", file, "orders", "--stored", "--format", "csv")
+    stored = run("copy", "rows", file, "tasks", "--stored", "--format", "csv")
     assert '1,"lamp"' in stored.stdout and "and not shown" in stored.stderr
-    assert "queued" in run("copy", "query", file, "SELECT _pending FROM orders").stdout
-    assert "queued" not in run("copy", "query", file, "SELECT * FROM orders", "--stored").stdout
-    assert "own" in run("copy", "changes", file, "orders", "--json").stdout
-    pending = run("copy", "pending", file, "orders", "--json").stdout
+    assert "queued" in run("copy", "query", file, "SELECT _pending FROM tasks").stdout
+    assert "queued" not in run("copy", "query", file, "SELECT * FROM tasks", "--stored").stdout
+    assert "own" in run("copy", "changes", file, "tasks", "--json").stdout
+    pending = run("copy", "pending", file, "tasks", "--json").stdout
     assert json.loads(pending) == {"edit": 1, "status": "queued"}
-    client.define("DROP STREAM orders")
+    client.define("DROP STREAM tasks")
     run("copy", "send", file, code=1)
-    assert "rejected" in run("copy", "pending", file, "orders").stdout
-    assert "two lamps" not in run("copy", "rows", file, "orders").stdout
-    assert "two lamps" in run("copy", "rows", file, "orders", "--rejected").stdout
+    assert "rejected" in run("copy", "pending", file, "tasks").stdout
+    assert "two lamps" not in run("copy", "rows", file, "tasks").stdout
+    assert "two lamps" in run("copy", "rows", file, "tasks", "--rejected").stdout
     assert (
         "needs --changes and --edits"
         in run("copy", "keep", file, "x", text, "--with-own", code=2).stderr

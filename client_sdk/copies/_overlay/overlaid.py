@@ -251,11 +251,11 @@ class _Overlaying:
         in_copy = set()
         for row_id, begin, *values, digest in self._base_rows(name, digests):
             key = self._key(digest, values)
-            own_row = latest.get(key)
-            if own_row is None:
+            latest_row = latest.get(key)
+            if latest_row is None:
                 continue
             in_copy.add(key)
-            if _follows(own_row, row_id, self._ts(begin)):
+            if _follows(latest_row, row_id, self._ts(begin)):
                 hidden.append(row_id)
             else:
                 del latest[key]
