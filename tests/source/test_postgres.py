@@ -37,8 +37,8 @@ COLUMNS = "id, price, note, at, raw, tags"
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
-    with postgres_server(tmp_path_factory.mktemp("postgres") / "server") as server:
+def server() -> Iterator[PostgresServer]:
+    with postgres_server() as server:
         yield server
 
 

@@ -7,6 +7,7 @@ import os
 import pwd
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,9 +30,6 @@ class PostgresServer:
         self._log = folder / "log"
         self._user = "postgres" if os.geteuid() == 0 else None
         if self._user:
-            # pytest's folders are closed to others.
-            for parent in (folder, *folder.parents[:3]):
-                os.chmod(parent, 0o755)
             account = pwd.getpwnam(self._user)
             os.chown(folder, account.pw_uid, account.pw_gid)
         self._run("initdb", "-D", str(folder / "data"), "-A", "trust", "-U", "postgres", "-N")
@@ -68,7 +66,7 @@ class PostgresServer:
 
 
 @contextlib.contextmanager
-def postgres_server(folder: Path) -> Iterator[PostgresServer]:
+def postgres_server() -> Iterator[PostgresServer]:
     """Start a server; skip the test, with the reason, if that is impossible on this machine."""
     pytest.importorskip("psycopg2")
     if not (BINARIES / "initdb").exists():
@@ -76,12 +74,16 @@ def postgres_server(folder: Path) -> Iterator[PostgresServer]:
     library = _wal2json()
     if library is None:
         pytest.skip(f"no wal2json: install {PACKAGE}")
-    folder.mkdir()
-    server = PostgresServer(folder, library)
+    # Not in pytest's folder, which is closed to the user that the server runs as.
+    folder = Path(tempfile.mkdtemp(prefix="psoup-postgres-"))
     try:
-        yield server
+        server = PostgresServer(folder, library)
+        try:
+            yield server
+        finally:
+            server.stop()
     finally:
-        server.stop()
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _wal2json() -> Path | None:

@@ -55,7 +55,7 @@ class PostgresReader:
         self._has_actions = False
         self._snapshot: TableSnapshot | None = None
         self._stream: Any = None
-        self._acknowledged: Mark = {}
+        self._acknowledged: Mark = mark
         self._control = connect(dsn_file)
         self._control.autocommit = True
         self._replication = connect(dsn_file, replication=True)
@@ -82,37 +82,40 @@ class PostgresReader:
     # ---- the snapshot
 
     def _begin_snapshot(self, mark: Mark, has_rows: bool) -> None:
-        slot = self._query(
-            "SELECT active FROM pg_replication_slots WHERE slot_name = %s", self._slot
-        )
-        if slot is not None:
-            if mark.get("slot") != self._slot:
-                raise PlaceLost(
-                    f"slot {self._slot} is there, and the store has no mark of it: take another "
-                    f"name, or SELECT pg_drop_replication_slot('{self._slot}')"
-                )
-            # A snapshot that was interrupted: its slot has begun, and its snapshot is gone.
-            self._query("SELECT pg_drop_replication_slot(%s)", self._slot)
-        lsn, name = create_slot(self._replication, self._slot)
-        self._snapshot = TableSnapshot(
-            self._dsn_file, self._table, self._mapping, self._slot, lsn, name
-        )
+        if mark.get("slot") != self._slot and self._has_slot():
+            raise PlaceLost(
+                f"slot {self._slot} is there, and the store has no mark of it: take another name, "
+                f"or SELECT pg_drop_replication_slot('{self._slot}')"
+            )
         client = self._make_client() if has_rows or mark else None
-        self._pieces = self._snapshot_pieces(lsn, client)
+        self._pieces = self._snapshot_pieces(client)
 
-    def _snapshot_pieces(self, lsn: str, client: Client | None) -> Iterator[Piece]:
-        assert self._snapshot is not None
+    def _has_slot(self) -> bool:
+        text = "SELECT 1 FROM pg_replication_slots WHERE slot_name = %s"
+        return self._query(text, self._slot) is not None
+
+    def _snapshot_pieces(self, client: Client | None) -> Iterator[Piece]:
         empty = self._mapping.stream.schema.empty_table()
-        # The store has to know of the slot before rows are there: a kill begins again.
-        yield Piece(empty, mark={"phase": "snapshot", "slot": self._slot, "rows": 0})
+        begin = {"phase": "snapshot", "slot": self._slot, "rows": 0}
+        # The store has to know of the slot before it is there: a kill begins again.
+        yield Piece(empty, mark=begin)
+        while self._acknowledged != begin:
+            time.sleep(0.01)
+            yield Piece(empty, mark=begin)
         try:
+            if self._has_slot():
+                # Of a snapshot that was interrupted, and is gone.
+                self._query("SELECT pg_drop_replication_slot(%s)", self._slot)
+            lsn, name = create_slot(self._replication, self._slot)
+            self._snapshot = TableSnapshot(
+                self._dsn_file, self._table, self._mapping, self._slot, lsn, name
+            )
             yield from self._snapshot.pieces(client)
+            self._snapshot.close()
         finally:
             if client is not None:
                 client.close()
-            self._snapshot.close()
-        mark = {"phase": "wal", "slot": self._slot, "lsn": lsn}
-        yield Piece(empty, mark=mark)
+        yield Piece(empty, mark={"phase": "wal", "slot": self._slot, "lsn": lsn})
         self._start(parse_lsn(lsn))
 
     # ---- the log
@@ -127,8 +130,6 @@ class PostgresReader:
         )
         if slot is None or slot[1] == "lost":
             # The table is read again, and what it lacks is deleted.
-            if slot is not None:
-                self._query("SELECT pg_drop_replication_slot(%s)", self._slot)
             self._begin_snapshot({"slot": self._slot}, has_rows=True)
             return
         lsn = parse_lsn(mark["lsn"])
@@ -138,7 +139,6 @@ class PostgresReader:
                 f"{mark['lsn']}. Drop the slot, and the table is read again"
             )
         if mark.get("truncate"):
-            self._acknowledged = mark
             self._pieces = self._truncated(mark)
         self._start(lsn)
 
