@@ -97,7 +97,7 @@ def _interleave(working: Working, patch: pytest.MonkeyPatch, pause: int) -> None
 
 
 @pytest.mark.parametrize(
-    ("pause", "back_ups"), [(10, 1), pytest.param(2, 3, marks=pytest.mark.long)]
+    ("pause", "back_ups"), [(10, 1), pytest.param(5, 2, marks=pytest.mark.long)]
 )
 def test_a_back_up_beside_a_working_engine_is_a_prefix(
     working: Working, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pause: int, back_ups: int
