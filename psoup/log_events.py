@@ -85,6 +85,7 @@ EVENTS: Mapping[str, str] = {
     "LOST: %s is damaged, and with it %d records of the audit": "audit-lost",
     "%s is damaged; its rows were still in the log": "damaged-rows-in-log",
     "%s is damaged; its rows are matched again": "damaged-matches",
+    "%s is damaged; all rows are matched again": "damaged-all-matches",
     "the coverage is damaged; all rows are matched again": "damaged-coverage",
     "%s is damaged; the combinations are found again": "damaged-combinations",
     "%s is damaged; the stream's closures are derived again": "damaged-closures",

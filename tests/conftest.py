@@ -11,6 +11,7 @@ import gc
 import itertools
 import os
 import secrets
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,6 +36,10 @@ ROOT = Path(__file__).resolve().parents[1]
 # For every JVM of the run, also those of engines that tests start. Tests are short: a JVM that
 # compiles less starts with half the processor time, and few threads collect little garbage.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
+# A shell lets its background jobs ignore Ctrl-C, and so would all processes that tests start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("default", derandomize=True, deadline=None, max_examples=SHORT_EXAMPLES)
 settings.register_profile("thorough", derandomize=True, deadline=None, max_examples=100)

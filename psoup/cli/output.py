@@ -15,7 +15,7 @@ import click
 import pyarrow as pa
 import pyarrow.csv
 from rich.cells import cell_len
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.markup import escape
 from rich.padding import Padding
 from rich.table import Table
@@ -56,6 +56,11 @@ def console(least_width: int = 0) -> Console:
     """Return standard output, at least `least_width` wide; a pipe is never wrapped."""
     standard = Console()
     return Console(width=max(standard.width, least_width) if standard.is_terminal else _PIPE_WIDTH)
+
+
+def draw(content: RenderableType) -> None:
+    """Print texts and tables of rich, whose words the caller has escaped."""
+    console().print(content)
 
 
 def echo(text: str = "", *, err: bool = False, label: str = "") -> None:

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from client_sdk import Client, ConnectionFailed, StoreStatus, Stream
 from psoup.cli.connection import Connection
-from psoup.cli.output import as_json, console, echo
+from psoup.cli.output import as_json, console, draw, echo
 from psoup.escaping import escaped
 
 _MOST_STREAMS = 20
@@ -70,7 +70,7 @@ def top(connection: Connection, once: bool, as_json_: bool, every: float) -> Non
             if as_json_:
                 echo(as_json(look))
             else:
-                console().print(_screen(look, connection.target))
+                draw(_screen(look, connection.target))
             return
         _watch(looks, connection.target)
 

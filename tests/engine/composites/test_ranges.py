@@ -93,6 +93,7 @@ def test_an_inequality_with_too_many_combinations_does_not_begin(
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_combinations_that_no_query_wants_do_not_keep_a_composite_from_beginning(
     store: Store, author: Author, spark: SparkSession
 ) -> None:
