@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 
 import pytest
 from click.testing import CliRunner
@@ -19,9 +20,12 @@ def run(address: str, *arguments: str) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
-@pytest.fixture
-def address(shared_server: ServerProcess) -> str:
-    return shared_server.address
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a server that nobody else uses: a screen shows only the busiest."""
+    server = ServerProcess(tmp_path_factory.mktemp("top") / "store")
+    yield server.address
+    server.stop()
 
 
 def test_a_look_shows_streams_and_work(address: str) -> None:
