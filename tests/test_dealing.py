@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.conftest import ROOT
 
 CONFTEST = """
@@ -43,6 +45,7 @@ def test_with_spark(spark, address):
 """
 
 
+@pytest.mark.long
 def test_a_shared_fixture_is_made_in_one_process(tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     (tmp_path / "conftest.py").write_text(CONFTEST)

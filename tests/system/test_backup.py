@@ -153,6 +153,7 @@ def run(tmp_path: Path, kills: int, back_ups: int) -> None:
             compare(original, folder, acknowledged)
 
 
+@pytest.mark.long  # tests/engine/test_backup.py has a short one, without processes
 def test_a_back_up_under_load_answers_as_the_original(tmp_path: Path) -> None:
     run(tmp_path, kills=1, back_ups=1)
 
