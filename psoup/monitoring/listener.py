@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 from typing import NamedTuple
 
+from psoup.addresses import bound_socket
 from psoup.monitoring.settings import MonitoringSettings
 
 _MAX_CONNECTIONS = 32
@@ -57,13 +58,7 @@ class MonitoringListener:
     def listen(self) -> None:
         """Take the port. Raise OSError if it is not free."""
         host, port = self._settings.host, self._settings.port
-        try:
-            self._socket = socket.create_server(
-                (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET
-            )
-        except OSError as error:
-            reason = f"can't listen on {host}:{port}: {error.strerror}"
-            raise OSError(error.errno, reason) from None
+        self._socket = bound_socket(host, port, socket.SO_REUSEADDR)
         self.port = self._socket.getsockname()[1]
 
     async def open(self) -> None:

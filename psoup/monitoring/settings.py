@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import ipaddress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+
+from psoup.addresses import is_loopback, parse_address
 
 DEFAULT_METRIC_NAMES = 1000
 _MAX_TOKEN_BYTES = 4096
@@ -25,7 +27,7 @@ class MonitoringSettings:
     def check(self) -> None:
         """Raise ValueError if other machines reach the port and there is no token, or if the
         package that writes metrics is missing."""
-        if self.token_file is None and not _is_loopback(self.host):
+        if self.token_file is None and not is_loopback(self.host):
             raise ValueError(
                 f"--metrics on {self.host} would show metrics to everyone who reaches it; give "
                 "--metrics-token-file, or an address of this machine such as 127.0.0.1:9181"
@@ -54,7 +56,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("metrics (docs/how-to/monitor.md)")
     group.add_argument(
         "--metrics",
-        type=_address,
+        type=partial(parse_address, example="127.0.0.1:9181"),
         metavar="HOST:PORT",
         help="serve /metrics, /livez and /readyz there, such as 127.0.0.1:9181",
     )
@@ -89,19 +91,3 @@ def read_options(
     except ValueError as error:
         parser.error(str(error))
     return settings
-
-
-def _address(text: str) -> tuple[str, int]:
-    host, colon, port = text.rpartition(":")
-    if not colon or not host or not port.isdecimal() or int(port) > 65535:
-        raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT, such as 127.0.0.1:9181")
-    return host.strip("[]"), int(port)
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

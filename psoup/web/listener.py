@@ -12,9 +12,8 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from psoup.server.identity.settings import is_loopback
+from psoup.addresses import bound_socket, is_loopback
 from psoup.server.main import Server
-from psoup.server.ports import bound_socket
 from psoup.web.app import TOO_LARGE_HEADERS, App
 from psoup.web.gateway import Gateway
 from psoup.web.guards import Guards, loopback_hosts

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import dataclass
+from functools import partial
 
-from psoup.server.identity.settings import CERTIFICATES, IdentitySettings, is_loopback
+from psoup.addresses import is_loopback, parse_address
+from psoup.server.identity.settings import CERTIFICATES, IdentitySettings
 
 DEFAULT_ADDRESS = "127.0.0.1:7180"
 
@@ -36,7 +38,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("web (docs/reference/http.md)")
     group.add_argument(
         "--web",
-        type=parse_address,
+        type=partial(parse_address, example=DEFAULT_ADDRESS),
         metavar="HOST:PORT",
         help="listen for HTTP there too, such as 127.0.0.1:7180; needs psoup[web]",
     )
@@ -67,14 +69,6 @@ def read_options(options: argparse.Namespace) -> WebSettings | None:
     host, port = options.web
     hosts, origins = tuple(options.web_host), tuple(options.web_origin)
     return WebSettings(host, port, hosts, origins, console=not options.no_console)
-
-
-def parse_address(text: str) -> tuple[str, int]:
-    """Return host and port. Raise ArgumentTypeError."""
-    host, _, digits = text.rpartition(":")
-    if not host or not digits.isdigit() or int(digits) > 65535:
-        raise argparse.ArgumentTypeError(f"{text!r}: write HOST:PORT, as {DEFAULT_ADDRESS}")
-    return host.strip("[]"), int(digits)
 
 
 def _origin(text: str) -> str:

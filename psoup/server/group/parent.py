@@ -19,10 +19,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from psoup import lifeline
+from psoup.addresses import bound_socket
 from psoup.processes import Backoff, Child, PrintLine
 from psoup.server.group.counts import GroupCounts, make_table
 from psoup.server.group.membership import OPTION, Membership
-from psoup.server.ports import bound_socket
 from psoup.server.settings import Settings
 
 log = logging.getLogger("psoup.server")

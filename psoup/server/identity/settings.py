@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import ipaddress
 from dataclasses import dataclass
 from pathlib import Path
+
+from psoup.addresses import is_loopback
 
 # Without any of these a server asks for an access key if the store has one.
 KEYS, JWT, CERTIFICATES, NONE = "keys", "jwt", "certificates", "none"
@@ -68,16 +69,6 @@ class IdentitySettings:
             return []
         has = {"TLS": self.tls is not None, "authentication": self.authenticates}
         return [name for name, is_there in has.items() if not is_there]
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether only this machine reaches a host."""
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
 
 
 # ---- the command line

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from psoup.server.identity.settings import IdentitySettings, JwtSettings, TlsFiles, is_loopback
+from psoup.addresses import is_loopback
+from psoup.server.identity.settings import IdentitySettings, JwtSettings, TlsFiles
 from psoup.server.main import main, parse_arguments
 from tests.support.authority import Authority
 from tests.support.server.process import ServerProcess

@@ -1,8 +1,28 @@
-"""Sockets that are bound to the address of a port."""
+"""Addresses that processes listen on: as options give them, who reaches them, and their sockets."""
 
 from __future__ import annotations
 
+import argparse
+import ipaddress
 import socket
+
+
+def parse_address(text: str, example: str) -> tuple[str, int]:
+    """Return host and port. Raise ArgumentTypeError, which shows an example."""
+    host, _, digits = text.rpartition(":")
+    if not host or not digits.isdecimal() or int(digits) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r}: write HOST:PORT, as {example}")
+    return host.strip("[]"), int(digits)
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine reaches a host."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
 
 
 def bound_socket(host: str, port: int, *options: int) -> socket.socket:
